@@ -1,6 +1,6 @@
 """The progress of consumers in one log partition, and where they continue in another log."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -69,6 +69,21 @@ def unread_since(reader: PartitionReader, offset: int) -> int:
         for _, decoded in chunk.decode_in_parts(chunk.record_batches, MEMORY_BYTES):
             lows.append(decoded.records.timestamps[decoded.offsets >= offset])
     return int(np.concatenate(lows).min(initial=after))
+
+
+def offset_of_last(reader: PartitionReader, count: int) -> int:
+    """The offset from which `count` records follow; the log start offset if there are fewer."""
+    start, end = reader.view.log_start_offset, reader.view.end_offset
+    distance = count
+    while distance:
+        begin = max(start, end - distance)
+        offsets: Any = records_from(reader, begin, end - begin, schema_of(["offset"]))["offset"]
+        if len(offsets) >= count:
+            return int(offsets[len(offsets) - count].as_py())
+        if begin == start:
+            return start
+        distance *= 4  # there are gaps
+    return end
 
 
 def offset_from(reader: PartitionReader, time: int) -> int:

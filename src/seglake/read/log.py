@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -187,6 +188,50 @@ class Log(ShowsTable):
         is empty. Raises OffsetOutOfRange above the end offset and below the log start.
         """
         return records_from(self.reader(partition), offset, max_records, schema_of(columns))
+
+    def tail(
+        self,
+        count: int,
+        *,
+        partitions: Iterable[int] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.RecordBatchReader:
+        """The last `count` records of each partition, partition after partition, by offset."""
+        ends = self.end_offsets(partitions)
+        starts = {p: consumers.offset_of_last(self.reader(p), count) for p in ends}
+        return self.plan_offsets({p: (starts[p], ends[p]) for p in ends}, columns=columns).execute()
+
+    def follow(
+        self,
+        offsets: Mapping[int, int] | None = None,
+        *,
+        partitions: Iterable[int] | None = None,
+        columns: Sequence[str] | None = None,
+        poll_s: float = 1.0,
+    ) -> Iterator[pa.RecordBatch]:
+        """The records from these offsets on, and those of later commits as they come, endlessly.
+
+        `offsets` is {partition: offset}. A partition without one begins at its end in this version;
+        one that the topic gets later, at its log start. Records that leave the log before they are
+        read are passed over. A newer version is looked for every `poll_s` seconds. Raises what
+        `Lake.refresh` and a read raise.
+        """
+        chosen = None if partitions is None else [*partitions]
+        log, places = self, {**self.end_offsets(chosen), **(offsets or {})}
+        while True:
+            starts, ends = log.beginning_offsets(chosen), log.end_offsets(chosen)
+            starts = {p: max(start, places.get(p, 0)) for p, start in starts.items()}
+            ranges = {p: (starts[p], end) for p, end in ends.items() if starts[p] < end}
+            yield from log.plan_offsets(ranges, columns=columns).execute()
+            places, log = ends, log._newer(poll_s)  # of this class
+
+    def _newer(self, poll_s: float) -> Log:
+        """The topic in the next version, as soon as there is one."""
+        while True:
+            snapshot = self._origin.refreshed(self._snapshot)
+            if snapshot.version != self.version:
+                return Log(snapshot, self.topic, self._origin)
+            time.sleep(poll_s)
 
     def plan_offsets(
         self, ranges: Mapping[int, tuple[int, int]], *, columns: Sequence[str] | None = None

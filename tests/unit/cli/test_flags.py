@@ -444,6 +444,17 @@ def _read(it: Place) -> None:
     assert len(it.lines("--version", 1)) == 3
 
 
+@TABLE.shows("read --tail", "read --follow")
+def _read_last(it: Place) -> None:
+    assert it.lines("--tail", 2) == [(0, 1), (0, 2), (1, 298), (1, 299)]
+    read = "read", it.root, "events"
+    it.refused("--tail does not go with", *read, "--tail", 1, "--start", T)
+    it.refused("leave out --format", *read, "--follow", "--format", "table")
+    it.refused("leave out --start, --version", *read, "--follow", "--version", 1, "--start", T)
+    with patch("seglake.read.log.time.sleep", side_effect=KeyboardInterrupt):
+        assert it.lines("--tail", 1, "--partition", 0, "--follow") == [(0, 2)]
+
+
 @TABLE.shows("read --start", "read --end", "read --order")
 def _read_window(it: Place) -> None:
     assert it.lines("--start", T + 299) == [(1, 299)]

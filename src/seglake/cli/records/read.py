@@ -46,6 +46,10 @@ def read(
     topic: Topic,
     partition: Partition = None,
     offset: Annotated[int | None, typer.Option(help="From this offset on.")] = None,
+    tail: Annotated[int | None, typer.Option(min=0, help="The last ones of a partition.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Then the records of later commits as they come.")
+    ] = False,
     max_records: Annotated[int | None, typer.Option(min=0, help="Stop after this many.")] = None,
     start: Start = None,
     end: End = None,
@@ -60,7 +64,7 @@ def read(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Read records: from an offset, in a window of time, or all.
+    """Read records: from an offset, the last ones, in a window of time, or all.
 
     A record without a timestamp is in no window; where all are read by time, it comes first.
     """
@@ -68,15 +72,25 @@ def read(
     from seglake.cli.records import write as records
 
     start, end = window(start, end, last, zone)
-    how = {"--format": format, "--order": order, "--max-records": max_records, "--output": output}
+    how: dict[str, object] = {
+        "--format": format,
+        "--order": order,
+        "--max-records": max_records,
+        "--output": output,
+    }
     check_options(how, explain=explain, as_json=json)
+    if follow:
+        times = {"--start": start, "--end": end, "--version": version, "--explain": explain or None}
+        check_following({**how, **times})
     log = seglake.open(root, version).topic(topic)
-    wanted = records.Wanted(partition, offset, start, end, order or "offset")
+    wanted = records.Wanted(partition, offset, start, end, order or "offset", tail)
     if explain:
         show("byte ranges", records.plan_rows(records.plan(log, wanted)), as_json=json)
         return
     records.write(log, wanted, format or "jsonl", max_records, output)
     records.tell_newest(log, partition, start, last)
+    if follow:
+        records.follow(log, wanted)
 
 
 def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) -> None:
@@ -89,3 +103,12 @@ def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) ->
         raise UsageError(f"--json is --format jsonl, which contradicts --format {form}: keep one")
     if form == "table" and how["--output"] is not None:
         raise UsageError("--output is for jsonl, arrow and parquet: a table is printed")
+
+
+def check_following(how: Mapping[str, object]) -> None:
+    """Raise UsageError for an option that does not go with --follow."""
+    given = [name for name, value in how.items() if value not in {None, Format.JSONL}]
+    if given:
+        raise UsageError(
+            f"--follow writes lines as commits come, without an end: leave out {', '.join(given)}"
+        )

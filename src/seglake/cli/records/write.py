@@ -5,7 +5,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -20,6 +20,7 @@ from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
 from seglake.log.execute import ReadStats, execute
 from seglake.log.piece import Piece, Window
+from seglake.read.consumers import offset_of_last
 from seglake.read.log import Log
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.times.instants import Time, format_ms, to_epoch_ms
@@ -37,12 +38,18 @@ class Wanted(NamedTuple):
     start: str | None
     end: str | None
     order: str
+    tail: int | None = None
 
 
 def plan(log: Log, wanted: Wanted) -> Plan:
     """Plan the read. Raises UsageError for options that contradict each other."""
     partitions = log.partitions() if wanted.partition is None else [wanted.partition]
     in_window = (wanted.start, wanted.end) != (None, None)
+    if wanted.tail is not None:
+        if in_window or wanted.offset is not None or wanted.order == "time":
+            raise UsageError("--tail does not go with --offset, a window or an order: keep one")
+        last = {p: offset_of_last(log.reader(p), wanted.tail) for p in partitions}
+        return log.plan_offsets({p: (offset, INT64_MAX) for p, offset in last.items()})
     if in_window and wanted.offset is None:
         return log.plan_range(*_window(wanted), partitions=partitions)
     if wanted.offset is None:
@@ -106,6 +113,16 @@ def write(
         return
     with _sink(output, binary=form != "jsonl") as sink, _progress(planned, stats) as advance:
         _WRITERS[form](advance(batches), reader.schema, sink)
+
+
+def follow(log: Log, wanted: Wanted) -> None:
+    """Write the records of later commits as lines, until a signal comes."""
+    sink = sys.stdout.buffer
+    with suppress(KeyboardInterrupt):
+        chosen = None if wanted.partition is None else [wanted.partition]
+        for batch in log.follow(partitions=chosen):
+            sink.write(json_lines(batch))
+            sink.flush()
 
 
 def tell_newest(log: Log, partition: int | None, start: str | None, last: str | None) -> None:

@@ -16,7 +16,7 @@ from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.errors import AttemptAbandoned
-from seglake.layout import QUARANTINE_TABLE, new_attempt
+from seglake.layout import LOG_TABLE, QUARANTINE_TABLE, new_attempt
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.expiry.delete_records import delete_records
 from seglake.maintain.expiry.retention import retain
@@ -153,3 +153,23 @@ def test_a_file_that_the_quarantine_lost__leaves_its_table(root: str) -> None:
     vacuum(root, dry_run=False)
     assert lost not in table.all_keys("events")
     assert_rejects_can_be_read(root)
+
+
+def test_an_ingest_that_was_given_up__copies_nothing_behind_those_that_came(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The erasure that gave it up has looked for its files, and would not see the copies."""
+    left: set[Path] = set()
+
+    def act() -> None:
+        other = write_file(tmp_path / "other.jsonl", [Line(T + n, "k2") for n in range(LINES)])
+        ingest(pipeline_of(root, other), "other")
+        erase(root, "events", ["k1"], grace_hours=0, vacuum=True)
+        left.update(Path(root).rglob("*.log"))
+
+    late = write_file(tmp_path / "late.jsonl", [Line(T + n, "k1") for n in range(LINES)])
+    with monkeypatch.context() as patch:
+        paused(patch, LOG_TABLE, 0, act)
+        with pytest.raises(AttemptAbandoned):
+            ingest(pipeline_of(root, late), "late")
+    assert {*Path(root).rglob("*.log")} <= left

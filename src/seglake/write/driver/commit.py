@@ -13,7 +13,7 @@ mark cannot be written.
 import json
 from collections.abc import Iterable
 
-from seglake.catalog.fate import settle
+from seglake.catalog.fate import require_hope, settle
 from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.rows import Row, RunRow, SegmentRow
 from seglake.catalog.topic_change import Change
@@ -104,6 +104,7 @@ class Commit:
 
     def _moved(self, deltas: dict[int, int], segments: list[SegmentRow]) -> list[SegmentRow]:
         attempt = self._attempt
+        require_hope(attempt.store, attempt.attempt_id)  # an erasure would not see the copies
         attempt.report.rebased += 1
         self._append_time_ms = append_time(self._base, attempt.topic, self._append_time_ms)
         move = Move(attempt.store, deltas, new_attempt(), self._append_time_ms)

@@ -25,7 +25,7 @@ from seglake.write.input.listing import find_inputs
 from seglake.write.map.absent import NO_ROWS, absent_in
 from seglake.write.map.january import LatestTime, found_in
 from seglake.write.rows.formats.registry import FORMATS
-from seglake.write.rows.records import Extracted, extract
+from seglake.write.rows.records import Extracted, Limits, extract
 from seglake.write.rows.rows import REASON_TEXTS, Reason
 
 _SPLITS = 5  # that the sample is taken from
@@ -113,11 +113,11 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
             f"input.format = {pipeline.input.format!r} has no files to check: "
             "seglake.ingest takes its rows"
         )
-    pipeline = pipeline.for_run(pipeline.topic, now_ms())
+    limits = Limits(pipeline.topic.event_times(now_ms()))
     store = InputStore(pipeline.storage, pipeline.input.compression)
     found = find_inputs(pipeline.input, store)
     splits = plan_splits(found.files, store, pipeline)
-    rows, said, early = _sample(splits, store, pipeline, sample, text_bytes)
+    rows, said, early = _sample(splits, store, pipeline, limits, sample, text_bytes)
     return Checked(
         files=len(found.files),
         size_bytes=sum(file.size for file in found.files),
@@ -143,6 +143,7 @@ def _sample(
     splits: Sequence[Split],
     store: InputStore,
     pipeline: Pipeline,
+    limits: Limits,
     sample: int,
     text_bytes: int | None,
 ) -> tuple[list[SampledRow], list[str], str | None]:
@@ -153,7 +154,7 @@ def _sample(
     absent, newest, hints = NO_ROWS, list[LatestTime](), list[str]()
     for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
         wanted = len(rows) + -(-(sample - len(rows)) // left)
-        for path, chunk, numbers, times in _chunks(full[number], store, pipeline):
+        for path, chunk, numbers, times in _chunks(full[number], store, pipeline, limits):
             absent = absent.and_in(absent_in(chunk))
             newest_ms = int(chunk.records.timestamps.max(initial=-1))
             newest.append(LatestTime(full[number].file.path, newest_ms))
@@ -167,7 +168,7 @@ def _sample(
 
 
 def _chunks(
-    split: Split, store: InputStore, pipeline: Pipeline
+    split: Split, store: InputStore, pipeline: Pipeline, limits: Limits
 ) -> Iterator[tuple[str, Extracted, list[int], Spans | None]]:
     """The path, the records and rejects, the line numbers (from 0) and times of a chunk's rows."""
     field = pipeline.timestamp.field
@@ -177,7 +178,7 @@ def _chunks(
     for path, rows in FORMATS[pipeline.input.format].read(split, store, pipeline):
         line = line if path == current else 0
         current = path
-        chunk = extract(rows, pipeline, path, line)
+        chunk = extract(rows, pipeline, limits, path, line)
         times = rows.field(field) if field is not None and _have_bad_times(chunk) else None
         yield path, chunk, (rows.numbers + line).tolist(), times
         line += rows.line_count

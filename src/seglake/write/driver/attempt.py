@@ -22,6 +22,8 @@ from seglake.write.driver.report import Progress, Report
 from seglake.write.driver.run_input import RunInput
 from seglake.write.driver.selection import without_attempts
 from seglake.write.driver.topics import append_time, topic_in_force
+from seglake.write.map.unit import MapSettings
+from seglake.write.rows.records import Limits
 
 
 class DeclaredRun(NamedTuple):
@@ -91,13 +93,22 @@ class Attempt:
 
     @cached_property
     def settings(self) -> Pipeline:
-        """The pipeline with its topic's settings in the catalog, for tasks. Raises ConfigError."""
+        """The pipeline with its topic's settings in the catalog. Raises ConfigError."""
         topic = topic_in_force(self.base, self.pipeline)
-        clock_ms = self.run.clock(self.started_ms)
-        first = None
+        return self.pipeline.model_copy(update={"topic": topic})
+
+    @property
+    def map_settings(self) -> MapSettings:
+        """What map tasks get. Raises ConfigError."""
+        return MapSettings(
+            self.store, self.settings, self.attempt_id, self.append_time_ms, self._limits()
+        )
+
+    def _limits(self) -> Limits:
+        topic, first_offsets = self.settings.topic, None
         if topic.offset_field is not None:
-            first = tuple(map(self.first_offset, range(topic.partitions)))
-        return self.pipeline.for_run(topic, clock_ms, first)
+            first_offsets = tuple(map(self.first_offset, range(topic.partitions)))
+        return Limits(topic.event_times(self.run.clock(self.started_ms)), first_offsets)
 
     def first_offset(self, partition: int) -> int:
         """The offset at which a log partition goes on: its end offset.

@@ -44,7 +44,7 @@ from seglake.write.driver.attempt import (
 from seglake.write.driver.commit import Commit
 from seglake.write.driver.failure import Failure
 from seglake.write.driver.report import Progress, Report, silent
-from seglake.write.driver.run_input import AttemptInput, Files, Frame, InputFrame, SplitCounts
+from seglake.write.driver.run_input import InputFrame, InputOf, SplitCounts, changes_since, files_of
 from seglake.write.driver.selection import Differences
 from seglake.write.map.january import LatestTime, found_in
 from seglake.write.map.summary import add_up
@@ -96,7 +96,7 @@ def ingest_files(
             f"input.format = {pipeline.input.format!r} names no files: give the DataFrame to "
             "seglake.ingest, or set input.format and input.paths"
         )
-    return _ingest(engine, pipeline, run, progress, Files(engine, pipeline), replacing)
+    return _ingest(engine, pipeline, run, progress, files_of(engine, pipeline), replacing)
 
 
 def ingest_frame(
@@ -113,7 +113,7 @@ def ingest_frame(
     """
     engine = SparkEngine(frame.sparkSession)
     rows = InputFrame(frame, order_column, check)
-    return _ingest(engine, pipeline, run, progress, Frame(rows))
+    return _ingest(engine, pipeline, run, progress, lambda _sources: rows)
 
 
 def _ingest(
@@ -121,7 +121,7 @@ def _ingest(
     pipeline: Pipeline,
     run: DeclaredRun,
     progress: Progress,
-    given: AttemptInput,
+    input_of: InputOf,
     replacing: Replacing | None = None,
 ) -> Report:
     if replacing is not None and pipeline.topic.offset_field is not None:
@@ -135,15 +135,27 @@ def _ingest(
     while True:
         base, report, attempt_id = table.snapshot(), begun.copy(), new_attempt()
         replacement = replacing(table, attempt_id) if replacing else None
-        if _is_done(table, base, pipeline, run, given, replacement, report):
+        if _is_done(table, base, pipeline, run, replacement, report):
             return report
         announcement = announced(store, attempt_id, report.topic)
         with announcement, Failure(store, report) as failure:
             try:
                 with report.step("list input", progress):
-                    left = given.left(sources_left(table, base, report.topic, replacement))
-                facts = (engine, pipeline, run, store, table, base, left, report, progress)
-                return carry_out(Attempt(*facts, replacement, attempt_id), failure)
+                    left = input_of(sources_left(table, base, report.topic, replacement))
+                attempt = Attempt(
+                    engine=engine,
+                    pipeline=pipeline,
+                    run=run,
+                    store=store,
+                    table=table,
+                    base=base,
+                    input=left,
+                    report=report,
+                    progress=progress,
+                    replacement=replacement,
+                    attempt_id=attempt_id,
+                )
+                return carry_out(attempt, failure)
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
                 settle(store, attempt_id)
@@ -154,7 +166,6 @@ def _is_done(
     base: Snapshot,
     pipeline: Pipeline,
     run: DeclaredRun,
-    given: AttemptInput,
     replacement: Replacement | None,
     report: Report,
 ) -> bool:
@@ -162,7 +173,7 @@ def _is_done(
     done = table.run(base, report.topic, report.pipeline, report.run_id)
     if done is None:
         return False
-    differences = given.differences(table.sources(base, report.topic), done.attempt_id)
+    differences = changes_since(pipeline, table.sources(base, report.topic), done.attempt_id)
     if replacement and not _is_same(done, pipeline, run, replacement.runs(base), differences):
         return False
     _require_same(done, pipeline, run)
@@ -224,8 +235,7 @@ def carry_out(
     if not attempt.input.is_empty():
         try:
             with attempt.step("read and sort"):
-                names = (attempt.attempt_id, attempt.append_time_ms)
-                spooled = named_once(attempt.input.spool(attempt.store, attempt.settings, *names))
+                spooled = named_once(attempt.input.spool(attempt.map_settings))
             counts = count(attempt, spooled)
             quarantine = _quarantine(attempt, counts)
             rejects = of_kinds(spooled, REJECTS).cast(SPOOLED)

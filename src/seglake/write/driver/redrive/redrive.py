@@ -165,12 +165,18 @@ class _RedriveCall:
 
     def _rejects(self, base: Snapshot, found: _Open, report: RedriveReport) -> RedriveInput:
         chain = found.chain
-        given = (self._engine, self._pipeline, self._store, chain)
         sources = self._table.sources(base, chain.first.topic)
-        have_left = partial(self._have_left, found)
         with report.step("list rejects", self._progress):
             leaving = joined(unfinished(self._store, found.erasures).values())
-            rejects = RedriveInput(*given, sources, have_left, dry_run=self._dry_run)
+            rejects = RedriveInput(
+                self._engine,
+                self._pipeline,
+                self._store,
+                chain,
+                sources,
+                partial(self._have_left, found),
+                dry_run=self._dry_run,
+            )
         too_many = found.left is not None and rejects.count > found.left
         if too_many or rejects.has_one_of(leaving):
             raise CommitConflict(
@@ -196,15 +202,24 @@ class _RedriveCall:
             raise QuarantineLimit("no reject can be read again")
         pipeline = self._pipeline.model_copy(update={"name": report.pipeline})
         run = DeclaredRun(report.run_id, clock_ms=clock_ms)
-        of_run = (self._engine, pipeline, run, self._store, self._table, base)
-        attempt = Attempt(*of_run, rejects, report, self._progress, attempt_id=attempt_id)
+        attempt = Attempt(
+            engine=self._engine,
+            pipeline=pipeline,
+            run=run,
+            store=self._store,
+            table=self._table,
+            base=base,
+            input=rejects,
+            report=report,
+            progress=self._progress,
+            attempt_id=attempt_id,
+        )
         if not self._dry_run:
             carry_out(attempt, failure, before_commit)
             return report
         report.describe_input(rejects.selection)
         with attempt.step("read and sort"):
-            names = (attempt.attempt_id, attempt.append_time_ms)
-            spooled = rejects.spool(self._store, attempt.settings, *names)
+            spooled = rejects.spool(attempt.map_settings)
         counts = count(attempt, spooled)
         check_rejects(attempt)
         check_times(attempt, counts)

@@ -24,18 +24,18 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import SourceRow, rows_of
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
-from seglake.engine import TASKS_PER_CORE, Engine, share_out
+from seglake.engine import Engine
 from seglake.errors import MissingObject, StoreError
 from seglake.format.records import Int64s
 from seglake.limits import REQUESTS
 from seglake.store import Store
-from seglake.write.driver.run_input import Sources, SplitCounts
+from seglake.write.driver.run_input import RunInput, Sources, SplitCounts
 from seglake.write.driver.selection import Selection
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore, unreadable
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.map.rejects import Chosen, ListRejects, MapRejects
-from seglake.write.map.unit import Unit, group_splits
+from seglake.write.map.unit import MapSettings, Unit, shared_units
 from seglake.write.quarantine import KeepRefused, SplitOrigin, origins
 from seglake.write.rows.chosen import Rejected, keeps_whole_rows
 from seglake.write.rows.formats.registry import FORMATS
@@ -55,16 +55,15 @@ class _OpenRejects(NamedTuple):
     keys: list[str]
 
 
-class RedriveInput:
+class RedriveInput(RunInput):
     """The open rejects of a chain of runs; `sources` are the topic's source rows.
 
     `have_left` says of a newer version whether it differs in these rejects. `count` is their
     number. `refused` counts the rejects that cannot be read again, by cause; it is complete after
-    `spool`. With `dry_run`, `spool` writes nothing. Raises InputError for a file that is there and
-    cannot be read, or if the files do not go together in one run.
+    `spool`, which writes nothing in a `dry_run`. There are no source rows: the first run has
+    recorded the files. Raises InputError for a file that is there and cannot be read, or if the
+    files do not go together in one run.
     """
-
-    order_column = None
 
     def __init__(
         self,
@@ -147,29 +146,25 @@ class RedriveInput:
         """Whether no reject can be read again."""
         return not self._splits
 
-    def spool(
-        self, store: Store, settings: Pipeline, attempt_id: str, append_time_ms: int
-    ) -> pa.Table:
+    def spool(self, settings: MapSettings) -> pa.Table:
         """Run the map side over all units; returns rows of SPOOLED."""
-        units = group_splits(self._splits, self._pipeline.task.split_bytes)
-        shares = share_out([unit.size_bytes for unit in units], TASKS_PER_CORE * self._engine.cores)
-        tasks = [[self._with_chosen(units[number]) for number in share] for share in shares]
-        rejects_of = self._chain.last.attempt_id
-        names = (attempt_id, append_time_ms, rejects_of, self._dry_run)
-        spooled = pa.concat_tables(self._engine.map(MapRejects(store, settings, *names), tasks))
-        self._take_refused(store, of_kinds(spooled, REFUSED))
+        shares = shared_units(self._splits, self._pipeline.task.split_bytes, self._engine)
+        tasks = [[self._with_chosen(unit) for unit in units] for units in shares]
+        map_rejects = MapRejects(settings, self._chain.last.attempt_id, self._dry_run)
+        spooled = pa.concat_tables(self._engine.map(map_rejects, tasks))
+        self._take_refused(of_kinds(spooled, REFUSED))
         return spooled
 
     def _with_chosen(self, unit: Unit) -> tuple[Unit, dict[int, Chosen]]:
         numbers = (split.number for split in unit.splits)
         return unit, {number: self._chosen[number] for number in numbers if number in self._chosen}
 
-    def _take_refused(self, store: Store, refused: pa.Table) -> None:
+    def _take_refused(self, refused: pa.Table) -> None:
         if self._dry_run:
             count = int(refused["records"].to_numpy().sum())
             self.refused += Counter({OTHER_ROW: count} if count else {})
             return
-        for blob in read_blobs(store, refused):
+        for blob in read_blobs(self._store, refused):
             path = self._splits[int(blob.row["text"])].file.path
             self._refuse(path, np.frombuffer(memoryview(blob.data), np.int64), OTHER_ROW)
 
@@ -189,12 +184,9 @@ class RedriveInput:
         """The file of each split, and the lines before the split."""
         return origins(self._splits, counts)
 
-    def rows(self, _counts: SplitCounts, _topic: str, _attempt_id: str) -> list[SourceRow]:
-        """No rows: the first run has recorded the files."""
-        return []
-
-    def is_taken(self, newest: Snapshot, _sources: Sources) -> bool:
+    def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
         """Whether some of the rejects are not open any more, or are those of another run now."""
+        del sources
         return self._have_left(newest)
 
 

@@ -4,17 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seglake.cli.arguments.options import Conf, Json, Master, RunId, Source
 from seglake.cli.terminal.progress import on_spark
-from seglake.cli.terminal.tables import Column, Rows, show
+from seglake.cli.terminal.tables import show_report
 from seglake.errors import UsageError
-from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
     from seglake.write.driver.report import Report
@@ -79,30 +78,10 @@ def _replacement(
 
 
 def print_report(report: Report, *, as_json: bool) -> None:
-    """Print the report of a run."""
+    """Print the report of a run; for people without empty values."""
     if as_json:
         print(report.as_json())
-    else:
-        show_report(report.as_dict())
-
-
-def show_report(report: Mapping[str, Any]) -> None:
-    """Print the report of a run as a table of two columns, without empty values."""
-    print(report["summary"])
-    rows = (
-        {"name": name.replace("_", " "), "value": _text(name, value)}
-        for name, value in report.items()
-        if value not in ("", None, [], {}, 0, -1) and name != "summary"
-    )
-    columns = [Column("name", ""), Column("value", "", right=True)]
-    show("ingest", Rows(columns, rows), as_json=False)
-
-
-def _text(name: str, value: Any) -> str:
-    if name.endswith("timestamp"):
-        return format_ms(value)
-    if isinstance(value, dict):
-        return "\n".join(f"{key}: {_text('', item)}" for key, item in value.items())
-    if isinstance(value, list):
-        return f"{len(value):,} files" if name.endswith("files") else "\n".join(value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        return
+    fields = report.as_dict()
+    print(fields.pop("summary"))
+    show_report("ingest", fields)

@@ -141,19 +141,3 @@ def _failed_row(run: FailedRun) -> dict[str, Any]:
         "exit_code": run.exit_code,
         "error": run.error,
     }
-
-
-def status_rows(status: dict[str, Any]) -> Rows:
-    """The status of a run as a table of two columns, without empty values."""
-    rows = [
-        {"name": name.replace("_", " "), "value": _value(value)}
-        for name, value in status.items()
-        if value not in ("", None, {}) and name != "report"
-    ]
-    return Rows([Column("name", ""), Column("value", "")], rows)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "\n".join(f"{name}: {each:,}" for name, each in value.items())
-    return f"{value:,}" if isinstance(value, int) else str(value)

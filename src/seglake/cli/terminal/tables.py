@@ -4,7 +4,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from seglake.shown import draw
@@ -43,6 +43,28 @@ def show(title: str, shown: Rows, *, as_json: bool = False) -> None:
         print(json.dumps(list(shown.rows), ensure_ascii=False))
     else:
         _print_table(title, shown)
+
+
+def show_report(title: str, report: Mapping[str, Any]) -> None:
+    """Print a report as a table of two columns, without empty values."""
+    rows = (
+        {"name": name.replace("_", " "), "value": _text(name, value)}
+        for name, value in report.items()
+        if value not in ("", None, [], {}, 0, -1)
+    )
+    show(title, Rows([Column("name", ""), Column("value", "", right=True)], rows))
+
+
+def _text(name: str, value: Any) -> str:
+    if name.endswith("timestamp"):
+        return format_ms(value)
+    if isinstance(value, dict):
+        return "\n".join(f"{key}: {_text('', item)}" for key, item in value.items())
+    if isinstance(value, list):
+        many = name.endswith("_files")
+        return f"{len(value):,} files" if many else "\n".join(_text("", item) for item in value)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if whole else str(value)
 
 
 def stream_json(rows: Iterable[dict[str, Any]]) -> None:

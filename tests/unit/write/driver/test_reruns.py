@@ -21,7 +21,7 @@ from seglake.catalog.rows import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.cli.app import app
-from seglake.cli.ingest import show_report
+from seglake.cli.ingest import print_report
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import CommitConflict, ConfigError, InputError, StoreError, UsageError
@@ -180,7 +180,7 @@ def test_the_text_for_people_has_the_summary_first(
 ) -> None:
     ingest(pipeline_of(lake, inbox))
     write_file(inbox / "b.jsonl", [Line(T)])
-    show_report(ingest(pipeline_of(lake, inbox)).as_dict())
+    print_report(ingest(pipeline_of(lake, inbox)), as_json=False)
     text = capsys.readouterr().out
     assert text.startswith("already committed; since then: 1 file new (")
     assert re.search(r"new files +.* 1 files", text)

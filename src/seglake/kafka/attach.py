@@ -12,7 +12,7 @@ from typing import Any
 
 from seglake.catalog.rows import SegmentRow
 from seglake.errors import CorruptData, UsageError
-from seglake.kafka.importing import Imported, Way, take_in
+from seglake.kafka.importing import Imported, Order, Way, take_in
 from seglake.kafka.parts import PartTask, batches_of, located
 from seglake.kafka.survey import Extent
 from seglake.kafka.tiered import TieredPartition
@@ -39,8 +39,8 @@ def attach_logs(
     UsageError for other sources and for logs with transactions, which an import resolves, and else
     as `import_logs`.
     """
-    asked = {"topic": topic, "name": name, "dry_run": dry_run}
-    return take_in(root, sources, _ATTACH, asked, storage_options, progress)
+    order = Order(root, sources, topic, name, dry_run, storage_options)
+    return take_in(order, _ATTACH, progress)
 
 
 def _require_plain(extent: Extent) -> None:

@@ -106,8 +106,40 @@ def import_logs(
     CorruptData, with file and position, for damage and for message formats before Kafka 0.11,
     StoreError, and CommitConflict; then no topic changed, except those committed before.
     """
-    asked = {"topic": topic, "name": name, "dry_run": dry_run}
-    return take_in(root, sources, _IMPORT, asked, storage_options, progress)
+    order = Order(root, sources, topic, name, dry_run, storage_options)
+    return take_in(order, _IMPORT, progress)
+
+
+class Order(NamedTuple):
+    """What a call is to take in, and where to, as `import_logs` says."""
+
+    root: str
+    sources: Sequence[str]
+    topic: str | None
+    name: str | None
+    dry_run: bool
+    storage_options: Mapping[str, str] | None
+
+    def topics(self) -> tuple[dict[str, list[PartitionFolder]], list[str]]:
+        """The partition folders of each topic that comes in, and notes about what is left out.
+
+        Raises InputError for sources without such a topic, UsageError for one name of several.
+        """
+        folders, skipped = find(self.sources, self.topic, self.storage_options)
+        topics = defaultdict[str, list[PartitionFolder]](list)
+        for folder in folders:
+            topics[folder.topic].append(folder)
+        if not topics:
+            what = (
+                "only the broker's own topics" if self.topic is None else f"no topic {self.topic}"
+            )
+            raise InputError(
+                f"{', '.join(self.sources)} holds {what}: name one that is there by --topic"
+            )
+        if self.name is not None and len(topics) > 1:
+            raise UsageError(f"one name for {', '.join(sorted(topics))}: choose one with --topic")
+        notes = [f"{path} is set aside, or no partition of a topic: left out" for path in skipped]
+        return topics, notes
 
 
 class Way(NamedTuple):
@@ -121,37 +153,16 @@ class Way(NamedTuple):
 _IMPORT = Way("import", write_part)
 
 
-def take_in(
-    root: str,
-    sources: Sequence[str],
-    way: Way,
-    asked: Mapping[str, Any],
-    storage_options: Mapping[str, str] | None,
-    progress: Progress,
-) -> list[Imported]:
-    """Take in logs as `import_logs` says, in a way of its own; `asked` are its other arguments.
-
-    Raises as `import_logs` and as the way.
-    """
-    topic, name = asked["topic"], asked["name"]
-    folders, skipped = find(sources, topic, storage_options)
-    topics = defaultdict[str, list[PartitionFolder]](list)
-    for folder in folders:
-        topics[folder.topic].append(folder)
-    if not topics:
-        what = "only the broker's own topics" if topic is None else f"no topic {topic}"
-        raise InputError(f"{', '.join(sources)} holds {what}: name one that is there by --topic")
-    if name is not None and len(topics) > 1:
-        raise UsageError(f"one name for {', '.join(sorted(topics))}: choose one with --topic")
-    notes = [f"{path} is set aside, or no partition of a topic: left out" for path in skipped]
+def take_in(order: Order, way: Way, progress: Progress) -> list[Imported]:
+    """Take in logs in a way of its own. Raises as `import_logs` and as the way."""
+    topics, notes = order.topics()
     begun = list[_Import]()
-    with store_for(root, storage_options, dry_run=asked["dry_run"]) as store:
+    with store_for(order.root, order.storage_options, dry_run=order.dry_run) as store:
         lake = _TargetLake(store, progress)
-        for topic_name in sorted(topics):
-            own = topics[topic_name]
-            begun.append(_Import(lake, way, name or topic_name, own, [] if begun else notes))
+        for topic, folders in sorted(topics.items()):
+            begun.append(_Import(lake, way, order.name or topic, folders, [] if begun else notes))
             begun[-1].survey(lake.newest())
-        return [run.tell() if asked["dry_run"] else run.run() for run in begun]
+        return [run.tell() if order.dry_run else run.run() for run in begun]
 
 
 class _TargetLake:

@@ -10,7 +10,7 @@ import numpy as np
 from seglake.config import Pipeline
 from seglake.text.simd import padded
 from seglake.write.rows.lines import LineChunk
-from seglake.write.rows.records import Limits
+from seglake.write.rows.records import RowLimits
 from seglake.write.rows.rows import REASON_TEXTS
 from tests.makers.inputs import UNLIMITED, chunks_of, splits_of
 
@@ -54,7 +54,7 @@ def pipeline(paths: str | Path | list[str], form: str = "jsonl", **tables: Any) 
     )
 
 
-def read(settings: Pipeline, limits: Limits = UNLIMITED) -> Result:
+def read(settings: Pipeline, limits: RowLimits = UNLIMITED) -> Result:
     """Every row of every input, with line numbers counted over the splits of a file."""
     rows: list[Row] = []
     rejects: list[Reject] = []

@@ -12,10 +12,10 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import list_inputs
 from seglake.write.map.unit import MapSettings
-from seglake.write.rows.records import Extracted, Limits, read_split
+from seglake.write.rows.records import Extracted, RowLimits, read_split
 from tests.makers.strategies import T
 
-UNLIMITED = Limits()
+UNLIMITED = RowLimits()
 
 
 def store_of(settings: Pipeline) -> InputStore:
@@ -32,7 +32,9 @@ def splits_of(settings: Pipeline, files: Sequence[SourceFile] | None = None) -> 
     return plan_splits(chosen, store_of(settings), settings)
 
 
-def chunks_of(split: Split, settings: Pipeline, limits: Limits = UNLIMITED) -> Iterator[Extracted]:
+def chunks_of(
+    split: Split, settings: Pipeline, limits: RowLimits = UNLIMITED
+) -> Iterator[Extracted]:
     return read_split(split, store_of(settings), settings, limits)
 
 

@@ -44,8 +44,8 @@ def ingest(
     from seglake.reporting.run import reported
 
     changes = {"pipeline.root": root, "input.paths": source or None}
-    given = {name: value for name, value in changes.items() if value is not None}
-    pipeline, interval = load(conf_file, given), (interval_start, interval_end)
+    settings = {name: value for name, value in changes.items() if value is not None}
+    pipeline, interval = load(conf_file, settings), (interval_start, interval_end)
     if replace or replace_interval:
         work = _replacement(run_id, whole_interval=replace_interval, nothing=replace_with_nothing)
     else:

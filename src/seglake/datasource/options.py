@@ -285,7 +285,7 @@ def _require_known(name: str) -> None:
 
 
 def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
-    by_name = {each.lower(): each for each in names}
+    by_name = {item.lower(): item for item in names}
     near = difflib.get_close_matches(name.lower(), by_name, 1, 0)
     return f"unknown {kind} {name!r}; the nearest is {by_name[near[0]]}"
 
@@ -354,7 +354,7 @@ def _read_json(name: str, text: str, kind: type, example: str) -> list[tuple[str
 
 def _numbers(entry: Any, kind: type) -> Any:
     if kind is list and isinstance(entry, list):
-        return [_number(each) for each in entry]
+        return [_number(item) for item in entry]
     if kind is dict and isinstance(entry, dict):
         return {_number(key): _number(value) for key, value in entry.items()}
     raise TypeError(kind)

@@ -12,7 +12,7 @@ import typer
 
 from seglake.cli.arguments.options import DryRun, Json
 from seglake.cli.terminal.progress import bar
-from seglake.cli.terminal.tables import Column, Rows, number, show
+from seglake.cli.terminal.tables import Column, Listing, number, show
 
 if TYPE_CHECKING:
     from seglake.kafka.importing import Imported
@@ -95,7 +95,7 @@ def _show(reports: list[Imported], *, as_json: bool) -> None:
         print("Nothing is new.")
         return
     would = any(report.dry_run for report in reports)
-    show("offsets that would come in" if would else "offsets new", Rows(_IMPORTED, new))
+    show("offsets that would come in" if would else "offsets new", Listing(_IMPORTED, new))
     records = sum(report.records for report in reports)
     size = sum(report.new_log_bytes for report in reports)
     print(f"{records:,} records, {size:,} bytes of log")

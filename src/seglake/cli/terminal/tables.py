@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from seglake.shown import draw
+from seglake.shown import draw, filled
 from seglake.times.instants import format_ms
 
 
@@ -20,7 +20,7 @@ class Column(NamedTuple):
     right: bool = False
 
 
-class Rows(NamedTuple):
+class Listing(NamedTuple):
     """Rows to show. JSON has all their fields, a table only the `columns`."""
 
     columns: list[Column]
@@ -37,7 +37,7 @@ def moment(field: str, heading: str) -> Column:
     return Column(field, heading, lambda ms: format_ms(ms) if ms >= 0 else "-")
 
 
-def show(title: str, shown: Rows, *, as_json: bool = False) -> None:
+def show(title: str, shown: Listing, *, as_json: bool = False) -> None:
     """Print rows to standard output."""
     if as_json:
         print(json.dumps(list(shown.rows), ensure_ascii=False))
@@ -49,10 +49,9 @@ def show_report(title: str, report: Mapping[str, Any]) -> None:
     """Print a report as a table of two columns, without empty values."""
     rows = (
         {"name": name.replace("_", " "), "value": _text(name, value)}
-        for name, value in report.items()
-        if value not in ("", None, [], {}, 0, -1)
+        for name, value in filled(report).items()
     )
-    show(title, Rows([Column("name", ""), Column("value", "", right=True)], rows))
+    show(title, Listing([Column("name", ""), Column("value", "", right=True)], rows))
 
 
 def _text(name: str, value: Any) -> str:
@@ -76,7 +75,7 @@ def stream_json(rows: Iterable[dict[str, Any]]) -> None:
     print("[]" if between == "[" else "]")
 
 
-def _print_table(title: str, shown: Rows) -> None:
+def _print_table(title: str, shown: Listing) -> None:
     from rich.console import Console
     from rich.text import Text
 

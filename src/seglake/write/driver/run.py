@@ -46,7 +46,7 @@ from seglake.write.driver.failure import Failure
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run_input import InputFrame, InputOf, SplitCounts, changes_since, files_of
 from seglake.write.driver.selection import Differences
-from seglake.write.map.january import LatestTime, found_in
+from seglake.write.map.january import LatestTime, january_problem
 from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
@@ -192,7 +192,7 @@ def _is_same(
 ) -> bool:
     """Whether a replacement would ingest what is committed: same settings, interval and files."""
     interval = (done.interval_start_ms, done.interval_end_ms)
-    others = [each for each in replaced if redrive_of(each) is None and each != done]
+    others = [other for other in replaced if redrive_of(other) is None and other != done]
     return (
         done.fingerprint == pipeline.fingerprint()
         and interval == (run.interval or (None, None))
@@ -272,16 +272,17 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     """The counts of every split; fills in the report."""
     report = attempt.report
     summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
-    found = add_up(summaries)
-    counts, report.reasons, report.max_lateness_ms, absent, report.skipped_records, _ = found
-    report.hints = found.hints
-    report.absent_fields = absent.sentences(attempt.pipeline)
-    report.input_rows = sum(split.rows for split in counts.values()) - report.skipped_records
+    totals = add_up(summaries)
+    report.reasons, report.max_lateness_ms = totals.reasons, totals.max_lateness_ms
+    report.hints = totals.hints
+    report.absent_fields = totals.absent.sentences(attempt.pipeline)
+    report.skipped_records = totals.skipped
+    report.input_rows = sum(split.rows for split in totals.splits.values()) - totals.skipped
     report.records = _records(spooled, *WITH_RECORDS)
     report.quarantined = _records(spooled, REJECTS)
     if report.input_rows != report.records + report.quarantined:
         raise AssertionError(f"rows do not add up: {report}")
-    return counts
+    return totals.splits
 
 
 def check_rejects(attempt: Attempt) -> None:
@@ -311,9 +312,10 @@ def check_times(attempt: Attempt, counts: SplitCounts) -> None:
     """Raise InputError if all times of a file lie in January 1970."""
     origins = attempt.input.origins(counts)
     parts = (
-        LatestTime(origins[split].path, each.newest_ms) for split, each in sorted(counts.items())
+        LatestTime(origins[number].path, totals.newest_ms)
+        for number, totals in sorted(counts.items())
     )
-    if problem := found_in(attempt.settings, parts):
+    if problem := january_problem(attempt.settings, parts):
         raise InputError(f"{problem}. Nothing was committed")
 
 
@@ -384,9 +386,15 @@ def _tasks(
     """The pieces of each task; `offsets` has (first offset, end offset) of each piece."""
 
     def piece_input(number: int, members: Int64s) -> PieceInput:
-        name = (attempt.topic, pieces[number].partition, attempt.attempt_id)
-        base, end = offsets[number]
-        piece = ReducePiece(*name, base, attempt.started_ms, end)
+        base_offset, end_offset = offsets[number]
+        piece = ReducePiece(
+            topic=attempt.topic,
+            partition=pieces[number].partition,
+            attempt_id=attempt.attempt_id,
+            base_offset=base_offset,
+            created_at_ms=attempt.started_ms,
+            end_offset=end_offset,
+        )
         return PieceInput(piece, pieces[number], rows_at(spooled, members))
 
     most = TASKS_PER_CORE * attempt.engine.cores
@@ -398,11 +406,11 @@ def _count_straddling(
     attempt: Attempt, spooled: pa.Table, routes: plan.Routes, pieces: list[PieceBounds]
 ) -> dict[tuple[int, int], int]:
     """The records of each straddling blob in each of its pieces, as {(blob, piece): count}."""
-    found = plan.straddlers(routes)
-    rows = rows_at(spooled, np.fromiter(found, np.int64))
+    pieces_of = plan.straddlers(routes)
+    rows = rows_at(spooled, np.fromiter(pieces_of, np.int64))
     straddling = [
         StraddlingBlob(blob, {piece: pieces[piece] for piece in members}, rows.take([at]))
-        for at, (blob, members) in enumerate(found.items())
+        for at, (blob, members) in enumerate(pieces_of.items())
     ]
     tasks = min(len(straddling), TASKS_PER_CORE * attempt.engine.cores)
     shares = [straddling[first::tasks] for first in range(tasks)]
@@ -411,8 +419,8 @@ def _count_straddling(
 
 
 def _quarantine(attempt: Attempt, counts: SplitCounts) -> Quarantine:
-    names = (attempt.topic, attempt.attempt_id, attempt.started_ms)
-    return Quarantine(attempt.store, *names, attempt.input.origins(counts))
+    origins = attempt.input.origins(counts)
+    return Quarantine(attempt.store, attempt.topic, attempt.attempt_id, attempt.started_ms, origins)
 
 
 def _write_quarantine(attempt: Attempt, rejects: pa.Table, quarantine: Quarantine) -> None:

@@ -72,7 +72,7 @@ class _RejectReader:
     def __init__(self, chosen: Mapping[int, Chosen], raw_rows: RawRows) -> None:
         self._chosen, self._raw_rows = chosen, raw_rows
         self._found: dict[int, RejectFlags] = {
-            split: np.zeros(len(each.rejects), np.bool_) for split, each in chosen.items()
+            split: np.zeros(len(rows.rejects), np.bool_) for split, rows in chosen.items()
         }
 
     def __call__(
@@ -120,15 +120,15 @@ class RawRows:
             self._rows = read_rejects(self._store, key, [self._attempt_id])
             self._key, self._places = key, places_by_file(self._rows)
         at = self._places[path]
-        found: Int64s = self._rows["line"].take(at).to_numpy()
-        order = np.argsort(found)
-        order = order[np.isin(found[order], lines)]
+        line_numbers: Int64s = self._rows["line"].take(at).to_numpy()
+        order = np.argsort(line_numbers)
+        order = order[np.isin(line_numbers[order], lines)]
         raw = self._rows["raw"]
         ends = np.cumsum(pc.binary_length(raw).take(at[order]).to_numpy(), dtype=np.int64)
         cuts = (np.diff(ends // size) > 0) | (np.arange(1, len(ends)) % _ROWS == 0)
         parts = np.split(order, np.flatnonzero(cuts) + 1)
         for part in parts if len(order) else []:
-            yield found[part], from_arrow(raw.take(at[part]).combine_chunks())
+            yield line_numbers[part], from_arrow(raw.take(at[part]).combine_chunks())
 
 
 def places_by_file(rows: pa.Table) -> dict[str, Int64s]:

@@ -20,7 +20,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.map.sort import BlobMaker, reject_blob
 from seglake.write.map.summary import UnitSummary
-from seglake.write.rows.records import Extracted, Limits, join_kept, read_split
+from seglake.write.rows.records import Extracted, RowLimits, join_kept, read_split
 from seglake.write.rows.rows import MOST_ROWS
 from seglake.write.spool.spool import Blob, SpoolWriter
 
@@ -75,7 +75,7 @@ class MapSettings(NamedTuple):
     pipeline: Pipeline
     attempt_id: str
     append_time_ms: int
-    limits: Limits
+    limits: RowLimits
 
     @property
     def files(self) -> InputStore:

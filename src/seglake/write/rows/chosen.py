@@ -20,7 +20,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.lines import REJECTED_BYTES, LineChunk, LineFormat
-from seglake.write.rows.records import Extracted, Limits, extract
+from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
 from seglake.write.rows.rows import Absent, Reason, Rows
 
 # One reject without its raw bytes: where it begins, counted from 1, the length and hash of the raw
@@ -53,7 +53,7 @@ def read_chosen(
     split: Split,
     store: InputStore,
     pipeline: Pipeline,
-    limits: Limits,
+    limits: RowLimits,
     rejects: Rejected,
     found: RejectFlags,
 ) -> Iterator[Extracted]:
@@ -61,13 +61,8 @@ def read_chosen(
 
     Lines of the rejects count from 0 in the file. Raises InputError as `read_split` does.
     """
-    first_line = path_line = 0
-    current = split.file.path
-    for path, rows in FORMATS[pipeline.input.format].read(split, store, pipeline):
-        if path != current:
-            current, path_line = path, first_line
+    for path, rows, first_line, path_line in rows_of_split(split, store, pipeline):
         chosen = _choose(rows, rows.numbers + first_line, rejects, found)
-        first_line += rows.line_count
         if len(chosen.numbers):
             yield extract(chosen, pipeline, limits, path, 0, path_line)
 
@@ -77,7 +72,7 @@ def read_raw(
     lines: Int64s,
     raw: Spans,
     pipeline: Pipeline,
-    limits: Limits,
+    limits: RowLimits,
     rejects: Rejected,
     found: RejectFlags,
 ) -> Extracted:

@@ -85,12 +85,12 @@ class RedriveInput(RunInput):
         listed = _by_path(engine.map(ListRejects(store, attempt_id), self._keys), self._keys)
         self._lines: dict[str, Int64s] = {p: each.rejects["line"] for p, each in listed.items()}
         self.count = sum(map(len, self._lines.values()))
-        known = rows_of(SourceRow, topic, _of_attempt(sources, chain.first.attempt_id))
+        sources_of_run = rows_of(SourceRow, topic, _of_attempt(sources, chain.first.attempt_id))
         files = InputStore(pipeline.storage, pipeline.input.compression)
-        present = _present([row for row in known if row.path in listed], files)
+        present = _present([row for row in sources_of_run if row.path in listed], files)
         self.selection = Selection(sorted(present), [], [])
         FORMATS[pipeline.input.format].check(self.selection.files, files, pipeline)
-        rows = {row.path: row.rows for row in known}
+        rows = {row.path: row.rows for row in sources_of_run}
         anew = [
             file
             for file in self.selection.files
@@ -106,16 +106,16 @@ class RedriveInput(RunInput):
         present = {file.path: file for file in self.selection.files}
         self._splits: list[Split] = []
         self._chosen: dict[int, Chosen] = {}
-        for path, found in sorted(listed.items()):
+        for path, open_rejects in sorted(listed.items()):
             number = len(self._splits)
             if path in whole:
                 splits = whole[path]
                 self._splits += [s._replace(number=n) for n, s in enumerate(splits, number)]
             elif path in present:
-                self._choose(present[path], Chosen(found.rejects))
-            elif len(usable := self._usable(path, found.rejects)):
+                self._choose(present[path], Chosen(open_rejects.rejects))
+            elif len(usable := self._usable(path, open_rejects.rejects)):
                 size = int(usable["length"].sum(dtype=np.int64))
-                self._choose(SourceFile(path, size, 0, None), Chosen(usable, found.keys))
+                self._choose(SourceFile(path, size, 0, None), Chosen(usable, open_rejects.keys))
 
     def _choose(self, file: SourceFile, chosen: Chosen) -> None:
         number = len(self._splits)
@@ -173,9 +173,9 @@ class RedriveInput(RunInput):
         lines = {path: np.concatenate(some) for path, some in self._refused_lines.items()}
         if not lines:
             return
-        chain = self._chain
-        names = (chain.first.topic, chain.last.attempt_id, attempt_id, now_ms)
-        written = self._engine.map(KeepRefused(self._store, *names, lines), self._keys)
+        topic, rejects_of = self._chain.first.topic, self._chain.last.attempt_id
+        keep = KeepRefused(self._store, topic, rejects_of, attempt_id, now_ms, lines)
+        written = self._engine.map(keep, self._keys)
         if sum(count for _, count in written) != self.refused.total():
             raise AssertionError(f"{written} are not the rows of {self.refused}")
         QuarantineTable(self._store).add_files([file for file, _ in written if file], attempt_id)
@@ -191,12 +191,12 @@ class RedriveInput(RunInput):
 
 
 def _by_path(
-    found: Sequence[Mapping[str, Rejected]], keys: Sequence[str]
+    lists: Sequence[Mapping[str, Rejected]], keys: Sequence[str]
 ) -> dict[str, _OpenRejects]:
     """The rejects of each source file in the order of lines, and the files that have them."""
     parts: dict[str, list[Rejected]] = {}
     having: dict[str, list[str]] = {}
-    for key, by_path in zip(keys, found, strict=True):
+    for key, by_path in zip(keys, lists, strict=True):
         for path, rejects in by_path.items():
             parts.setdefault(path, []).append(rejects)
             having.setdefault(path, []).append(key)
@@ -211,9 +211,9 @@ def _of_attempt(sources: pa.Table, attempt_id: str) -> pa.Table:
     return sources.filter(pc.equal(sources["attempt_id"], pa.scalar(attempt_id)))
 
 
-def _present(known: Sequence[SourceRow], files: InputStore) -> list[SourceFile]:
+def _present(rows: Sequence[SourceRow], files: InputStore) -> list[SourceFile]:
     """The files that are still the version that was ingested. Raises InputError."""
-    listed = [SourceFile(row.path, row.size_bytes, row.modified_ms, row.etag) for row in known]
+    listed = [SourceFile(row.path, row.size_bytes, row.modified_ms, row.etag) for row in rows]
     with ThreadPoolExecutor(REQUESTS) as pool:
         same = list(pool.map(partial(_is_same, files=files), listed))
     return [file for file, is_same in zip(listed, same, strict=True) if is_same]

@@ -29,8 +29,8 @@ import pyarrow.compute as pc
 from seglake import layout
 from seglake.catalog import fate
 from seglake.catalog.deletions import announced
-from seglake.catalog.quarantine.expiry import expired_attempts
 from seglake.catalog.quarantine.files import attempt_of
+from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import expired_files, retained_rows
 from seglake.catalog.rows import Kind, MaintenanceRow, RunState, rows_of

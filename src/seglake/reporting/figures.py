@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from seglake.catalog.quarantine.expiry import expired_attempts
+from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.redrives import open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import MaintenanceRow, RunRow, committed_runs

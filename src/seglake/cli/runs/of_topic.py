@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from seglake.catalog.failed_run import FailedRun, all_failed_runs, failed_runs
-from seglake.catalog.quarantine.expiry import expired_attempts
+from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.redrives import chain_of, open_attempts
 from seglake.catalog.rows import RunRow
 from seglake.catalog.table import CatalogTable

@@ -17,8 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 from seglake.catalog.fate import announced, settle
-from seglake.catalog.quarantine.erased import erasures_of, rejects_left
-from seglake.catalog.quarantine.expiry import expired_attempts
+from seglake.catalog.quarantine.gone import erasures_of, expired_attempts, rejects_left
 from seglake.catalog.quarantine.leaving import joined, unfinished
 from seglake.catalog.quarantine.redrives import Chain, chain_of, redrive_of
 from seglake.catalog.rows import RunRow, committed_runs

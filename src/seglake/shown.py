@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -109,12 +109,14 @@ def _value(value: object) -> str:
 
 def of_report(title: str, report: dict[str, object]) -> Table:
     """The table of a report: a row for each value that is not empty."""
-    rows = [
-        (name.replace("_", " "), _summed(value))
-        for name, value in report.items()
-        if value not in ("", None, [], {}, 0, -1)
-    ]
+    rows = [(name.replace("_", " "), _summed(value)) for name, value in filled(report).items()]
     return Table(title, ["", ""], rows, len(rows))
+
+
+def filled(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a report that are not empty."""
+    empty: tuple[object, ...] = ("", None, [], {}, 0, -1)
+    return {name: value for name, value in report.items() if value not in empty}
 
 
 def _summed(value: object) -> object:

@@ -10,8 +10,9 @@ import numpy as np
 from seglake.config import Pipeline
 from seglake.text.simd import padded
 from seglake.write.rows.lines import LineChunk
+from seglake.write.rows.records import RowLimits
 from seglake.write.rows.rows import REASON_TEXTS
-from tests.makers.inputs import chunks_of, splits_of
+from tests.makers.inputs import UNLIMITED, chunks_of, splits_of
 
 
 class Row(NamedTuple):
@@ -53,7 +54,7 @@ def pipeline(paths: str | Path | list[str], form: str = "jsonl", **tables: Any) 
     )
 
 
-def read(settings: Pipeline) -> Result:
+def read(settings: Pipeline, limits: RowLimits = UNLIMITED) -> Result:
     """Every row of every input, with line numbers counted over the splits of a file."""
     rows: list[Row] = []
     rejects: list[Reject] = []
@@ -62,7 +63,7 @@ def read(settings: Pipeline) -> Result:
     for split in splits_of(settings):
         first = first if split.file.path == path else 0
         path, lines = split.file.path, 0
-        for found in chunks_of(split, settings):
+        for found in chunks_of(split, settings, limits):
             assert found.row_count == len(found.records) + len(found.rejects)
             rows += _rows(found.records)
             bad = found.rejects

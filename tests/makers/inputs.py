@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from seglake.config import Pipeline
+from seglake.layout import new_attempt
+from seglake.store import open_store
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import list_inputs
-from seglake.write.rows.records import Extracted, read_split
+from seglake.write.map.unit import MapSettings
+from seglake.write.rows.records import Extracted, RowLimits, read_split
+from tests.makers.strategies import T
+
+UNLIMITED = RowLimits()
 
 
 def store_of(settings: Pipeline) -> InputStore:
@@ -26,5 +32,12 @@ def splits_of(settings: Pipeline, files: Sequence[SourceFile] | None = None) -> 
     return plan_splits(chosen, store_of(settings), settings)
 
 
-def chunks_of(split: Split, settings: Pipeline) -> Iterator[Extracted]:
-    return read_split(split, store_of(settings), settings)
+def chunks_of(
+    split: Split, settings: Pipeline, limits: RowLimits = UNLIMITED
+) -> Iterator[Extracted]:
+    return read_split(split, store_of(settings), settings, limits)
+
+
+def map_settings(settings: Pipeline) -> MapSettings:
+    """What map tasks of an attempt without limits get."""
+    return MapSettings(open_store(settings.root), settings, new_attempt(), T, UNLIMITED)

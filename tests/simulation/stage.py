@@ -6,7 +6,6 @@ did before.
 
 from __future__ import annotations
 
-import datetime as dt
 import importlib
 import json
 import pkgutil
@@ -172,12 +171,6 @@ class _Ids(ModuleType):
         return uuid.uuid4()
 
 
-class _Date(dt.datetime):
-    @classmethod
-    def now(cls, tz: dt.tzinfo | None = None) -> Any:
-        return dt.datetime.fromtimestamp(CLOCK.time(), tz)
-
-
 class _InTurn:
     """A pool of threads that does each call at once, by itself."""
 
@@ -285,5 +278,3 @@ def _replace(module: ModuleType, instead: Mapping[int, Any]) -> None:
     for name, value in list(vars(module).items()):
         if id(value) in instead:
             setattr(module, name, instead[id(value)])
-    if module.__name__.endswith("health.repair"):
-        module.datetime = _Date  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.delta.data_files import DataFile, read_parquet
+from seglake.catalog.delta.data_files import DataFile, read_rows
 from seglake.catalog.rows import FILE_SCHEMAS, Kind
 from seglake.catalog.table import CONTRACT, CatalogTable
 from seglake.catalog.version.snapshot_files import attempts, data_files
@@ -101,7 +101,7 @@ def retained_rows(
         retained = item.key not in expired or item.key in needed
         if item.key.endswith(".parquet") and retained:
             topic = item.key.split("/")[3].removeprefix("topic=")
-            yield topic, read_parquet(table.store, item.key, FILE_SCHEMAS[kind])
+            yield topic, read_rows(table.store, item.key, kind)
             needed.discard(item.key)
     for key in needed:
         raise MissingObject(f"{table.store.uri}/{key}: no such object")

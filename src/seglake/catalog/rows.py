@@ -8,13 +8,14 @@ columns of its own kind, as Delta allows; its path holds the two partition colum
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from types import NoneType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake.errors import CorruptData
 from seglake.format.index import IndexPolicy
@@ -59,8 +60,9 @@ class WithSegmentId:
     def key(self: Any, suffix: Suffix) -> str:
         """The key of one of the segment's four files; of a log outside the lake, its link's."""
         if suffix == "log" and self.external:
-            place = (self.topic, self.partition, self.attempt_id, self.base_offset)
-            return segment_key(SegmentFile(*place, LINK))
+            return segment_key(
+                SegmentFile(self.topic, self.partition, self.attempt_id, self.base_offset, LINK)
+            )
         return SegmentId.key(self, suffix)
 
 
@@ -98,7 +100,7 @@ class SegmentRow(WithSegmentId):
     index_interval_kind: str
     index_interval: int
     attempt_id: str
-    index_attempt_id: str = ""  # left out, and in rows older than this column: the attempt_id
+    index_attempt_id: str = ""  # left out: the attempt_id
     created_at_ms: int
     external: str | None = None
 
@@ -141,14 +143,9 @@ class RunRow:
     started_at_ms: int
     finished_at_ms: int
     report: str = "{}"
-    sequence: int = 0  # these three are null in older rows
+    sequence: int = 0
     state: RunState = "committed"
     offset_ranges: str | None = None
-
-    def __post_init__(self) -> None:
-        """Read an older row: it is the first of its key, and committed."""
-        object.__setattr__(self, "sequence", self.sequence or 0)
-        object.__setattr__(self, "state", self.state or "committed")
 
 
 def in_a_row(report: Mapping[str, Any], lists: Sequence[str]) -> str:
@@ -239,10 +236,12 @@ Row = SegmentRow | RunRow | SourceRow | TopicRow | PartitionRow | MaintenanceRow
 AnyRow = TypeVar("AnyRow", SegmentRow, RunRow, SourceRow, TopicRow, PartitionRow, MaintenanceRow)
 
 PARTITION_COLUMNS = ["kind", "topic"]
-_LATER: Mapping[Kind, Collection[str]] = {  # columns that are null in older rows
-    "segment": {"index_attempt_id", "external"},
-    "run": {"sequence", "state", "offset_ranges"},
-    "partition": {"cleaned_offset", "leader_epoch"},
+_IN_OLDER_ROWS: Mapping[Kind, Mapping[str, Callable[[pa.Table], Any]]] = {  # what a null means
+    "segment": {"index_attempt_id": lambda rows: rows["attempt_id"]},
+    "run": {
+        "sequence": lambda _: pa.scalar(0, pa.int64()),  # it is the first of its key
+        "state": lambda _: pa.scalar("committed"),
+    },
 }
 LATER_COLUMNS = frozenset(  # an older table may lack them
     {
@@ -266,9 +265,8 @@ def _columns(row_type: type[Row]) -> dict[str, pa.Field[Any]]:
 
 def _required(row_type: type[Row]) -> list[str]:
     hints = get_type_hints(row_type)
-    optional = {"topic", *_LATER.get(row_type.KIND, ())}  # the path holds the topic
-    return [f.name for f in fields(row_type) if f.name not in optional
-            and NoneType not in get_args(hints[f.name])]  # fmt: skip
+    named = [field.name for field in fields(row_type) if field.name != "topic"]  # see the path
+    return [name for name in named if NoneType not in get_args(hints[name])]
 
 
 _REQUIRED = {row_type.KIND: _required(row_type) for row_type in get_args(Row)}
@@ -291,6 +289,15 @@ def file_table(rows: Sequence[Row]) -> pa.Table:
         for name, kind in zip(schema.names, schema.types, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def upgraded(kind: Kind, table: pa.Table) -> pa.Table:
+    """The content of a data file; columns that older rows lack have the value that is meant."""
+    for name, meant in _IN_OLDER_ROWS.get(kind, {}).items():
+        if table.column(name).null_count:
+            column = pc.coalesce(table.column(name), meant(table))
+            table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table
 
 
 def check_required(kind: Kind, table: pa.Table, file: str) -> pa.Table:

@@ -26,7 +26,7 @@ from seglake.catalog.rows import (
 )
 from seglake.catalog.version.segment_columns import segments_by_partition
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.errors import UnknownTopic, UsageError
+from seglake.errors import UsageError
 from seglake.format.records import Int64s
 
 _STATED = (  # the columns that tell which data file can hold a segment's row
@@ -186,15 +186,14 @@ def _complete(row: PartitionRow, base: Snapshot) -> PartitionRow:
 
     A LogAppendTime topic also keeps its last append time: segments to remove may have it.
     """
-    try:
-        stamped = base.topic(row.topic).timestamp_type == "LogAppendTime"
-        view = base.partition(row.topic, row.partition)
-    except UnknownTopic:
+    view = base.find_partition(row.topic, row.partition)
+    if view is None:
         return row
     if row.cleaned_offset is None:
         row = replace(row, cleaned_offset=view.cleaned_offset)
     if row.leader_epoch is None:
         row = replace(row, leader_epoch=view.leader_epoch)
+    stamped = base.topic(row.topic).timestamp_type == "LogAppendTime"
     if not stamped or row.last_append_time_ms is not None:
         return row
     return replace(row, last_append_time_ms=view.largest_timestamp)
@@ -203,9 +202,8 @@ def _complete(row: PartitionRow, base: Snapshot) -> PartitionRow:
 def _check_topic(row: TopicRow, base: Snapshot) -> None:
     if row.partitions < 1:
         raise UsageError(f"topic {row.topic!r} needs at least one partition")
-    try:
-        stored = base.topic(row.topic)
-    except UnknownTopic:
+    stored = base.find_topic(row.topic)
+    if stored is None:
         return
     if row.sequence <= stored.sequence:
         raise UsageError(
@@ -218,9 +216,8 @@ def _check_topic(row: TopicRow, base: Snapshot) -> None:
 
 
 def _check_partition(row: PartitionRow, base: Snapshot) -> None:
-    try:
-        stored = base.partition(row.topic, row.partition)
-    except UnknownTopic:
+    stored = base.find_partition(row.topic, row.partition)
+    if stored is None:
         return
     if row.sequence <= stored.sequence:
         raise UsageError(f"{row} is not newer than sequence {stored.sequence}")

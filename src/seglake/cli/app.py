@@ -15,9 +15,8 @@ from seglake.cli.ingest import ingest
 from seglake.cli.init import init
 from seglake.cli.jobs import jobs
 from seglake.cli.kafka.archive import archive
-from seglake.cli.kafka.attach import attach
 from seglake.cli.kafka.export import export
-from seglake.cli.kafka.import_ import import_
+from seglake.cli.kafka.logs import attach, import_
 from seglake.cli.kafka.replay import replay
 from seglake.cli.lifecycle.alter import alter
 from seglake.cli.lifecycle.compact import compact

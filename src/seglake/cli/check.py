@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seglake.cli.arguments.options import Conf, Json, Source
-from seglake.cli.terminal.tables import Column, Rows, number, show
+from seglake.cli.terminal.tables import Column, Listing, number, show
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ def _show(checked: Checked) -> None:
     records = [_shown(row) for row in checked.rows if not row.reason]
     rejects = [_shown(row) for row in checked.rows if row.reason]
     if records:
-        show(f"{len(records)} of {len(checked.rows)} rows are records", Rows(_RECORDS, records))
+        show(f"{len(records)} of {len(checked.rows)} rows are records", Listing(_RECORDS, records))
     if rejects:
-        show(f"{len(rejects)} of {len(checked.rows)} rows are rejected", Rows(_REJECTS, rejects))
+        show(f"{len(rejects)} of {len(checked.rows)} rows are rejected", Listing(_REJECTS, rejects))
     if not checked.rows:
         print("There is no row in the sample.")
     for problem in checked.problems:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seglake.cli.arguments.options import Json, Root
-from seglake.cli.terminal.tables import Column, Rows, moment, number, show
+from seglake.cli.terminal.tables import Column, Listing, moment, number, show
 
 if TYPE_CHECKING:
     from seglake.catalog.rows import MaintenanceRow, RunRow
@@ -38,7 +38,7 @@ def history(
     show("commits", rows, as_json=json)
 
 
-def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -> Rows:
+def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -> Listing:
     """A row for each commit of an ingest or of maintenance, in the order of their ends.
 
     JSON has all columns of the catalog; a table has some, and interval, duration and reasons.
@@ -58,10 +58,10 @@ def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -
     empty = dict.fromkeys(column.field for column in columns) | {"operation": "ingest"}
     ordered = sorted(commits, key=lambda commit: commit.finished_at_ms)
     if as_json:
-        return Rows(columns, ({**empty, **asdict(commit)} for commit in ordered))
+        return Listing(columns, ({**empty, **asdict(commit)} for commit in ordered))
     details = [Column(name, name) for name in ("interval", "took")]
     columns = [*columns[:6], *details, *columns[6:], Column("reasons", "reasons")]
-    return Rows(columns, ({**empty, **asdict(commit), **_details(commit)} for commit in ordered))
+    return Listing(columns, ({**empty, **asdict(commit), **_details(commit)} for commit in ordered))
 
 
 def _details(commit: RunRow | MaintenanceRow) -> dict[str, str | None]:
@@ -70,6 +70,6 @@ def _details(commit: RunRow | MaintenanceRow) -> dict[str, str | None]:
 
     if isinstance(commit, MaintenanceRow):
         return {"interval": None, "took": took(commit), "reasons": None}
-    found = loads(commit.report).get("reasons") or {}
-    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in found.items())
+    counts = loads(commit.report).get("reasons") or {}
+    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in counts.items())
     return {"interval": interval(commit), "took": took(commit), "reasons": reasons or None}

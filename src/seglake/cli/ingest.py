@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +12,8 @@ import typer
 
 from seglake.cli.arguments.options import Conf, Json, Local, Master, RunId, Source
 from seglake.cli.terminal.progress import in_threads, on_spark
-from seglake.cli.terminal.tables import Column, Rows, show
+from seglake.cli.terminal.tables import show_report
 from seglake.errors import UsageError
-from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
     from seglake.write.driver.report import Report
@@ -46,8 +45,8 @@ def ingest(
     from seglake.reporting.run import reported
 
     changes = {"pipeline.root": root, "input.paths": source or None}
-    given = {name: value for name, value in changes.items() if value is not None}
-    pipeline, interval = load(conf_file, given), (interval_start, interval_end)
+    settings = {name: value for name, value in changes.items() if value is not None}
+    pipeline, interval = load(conf_file, settings), (interval_start, interval_end)
     if replace or replace_interval:
         work = _replacement(run_id, whole_interval=replace_interval, nothing=replace_with_nothing)
     else:
@@ -82,30 +81,10 @@ def _replacement(
 
 
 def print_report(report: Report, *, as_json: bool) -> None:
-    """Print the report of a run."""
+    """Print the report of a run; for people without empty values."""
     if as_json:
         print(report.as_json())
-    else:
-        show_report(report.as_dict())
-
-
-def show_report(report: Mapping[str, Any]) -> None:
-    """Print the report of a run as a table of two columns, without empty values."""
-    print(report["summary"])
-    rows = (
-        {"name": name.replace("_", " "), "value": _text(name, value)}
-        for name, value in report.items()
-        if value not in ("", None, [], {}, 0, -1) and name != "summary"
-    )
-    columns = [Column("name", ""), Column("value", "", right=True)]
-    show("ingest", Rows(columns, rows), as_json=False)
-
-
-def _text(name: str, value: Any) -> str:
-    if name.endswith("timestamp"):
-        return format_ms(value)
-    if isinstance(value, dict):
-        return "\n".join(f"{key}: {_text('', item)}" for key, item in value.items())
-    if isinstance(value, list):
-        return f"{len(value):,} files" if name.endswith("files") else "\n".join(value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        return
+    fields = report.as_dict()
+    print(fields.pop("summary"))
+    show_report("ingest", fields)

@@ -7,7 +7,7 @@ import typer
 
 import seglake
 from seglake.cli.arguments.options import Json
-from seglake.cli.terminal.tables import Column, Rows, show
+from seglake.cli.terminal.tables import Column, Listing, show
 from seglake.errors import UsageError
 
 
@@ -30,17 +30,17 @@ def job_files() -> dict[str, Path]:
 
 def job_file(name: str) -> Path:
     """The file of one job. Raises UsageError for an unknown one."""
-    known = job_files()
-    if name not in known:
-        raise UsageError(f"there is no job {name!r}; there are {', '.join(known)}")
-    return known[name]
+    files = job_files()
+    if name not in files:
+        raise UsageError(f"there is no job {name!r}; there are {', '.join(files)}")
+    return files[name]
 
 
-def job_rows() -> Rows:
+def job_rows() -> Listing:
     """A row for each job."""
     columns = [Column("job", "job"), Column("module", "module"), Column("file", "file")]
     rows = (
         {"job": name, "module": f"seglake.jobs.{name}", "file": str(file)}
         for name, file in job_files().items()
     )
-    return Rows(columns, rows)
+    return Listing(columns, rows)

@@ -10,7 +10,7 @@ import typer
 
 from seglake.cli.arguments.options import Json, Partition, Root, Topic, Version, Zone
 from seglake.cli.arguments.times import absolute
-from seglake.cli.terminal.tables import Rows, moment, number, show
+from seglake.cli.terminal.tables import Listing, moment, number, show
 
 if TYPE_CHECKING:
     from seglake.read.log import Log
@@ -35,7 +35,7 @@ def offsets(
     show(f"offsets of {topic} at {time}", rows, as_json=json)
 
 
-def offset_rows(log: Log, time: str, partition: int | None) -> Rows:
+def offset_rows(log: Log, time: str, partition: int | None) -> Listing:
     """A row for each partition: its offset at a time, or at one of Kafka's special times."""
     columns = [
         number("partition", "partition"),
@@ -44,8 +44,10 @@ def offset_rows(log: Log, time: str, partition: int | None) -> Rows:
     ]
     chosen = log.partitions() if partition is None else [partition]
     names = [column.field for column in columns]
-    found = _find(log, time, chosen)
-    return Rows(columns, [dict(zip(names, (p, *place), strict=True)) for p, place in found.items()])
+    places = _find(log, time, chosen)
+    return Listing(
+        columns, [dict(zip(names, (p, *place), strict=True)) for p, place in places.items()]
+    )
 
 
 def _find(log: Log, time: str, chosen: list[int]) -> dict[int, tuple[int | None, int | None]]:
@@ -54,7 +56,7 @@ def _find(log: Log, time: str, chosen: list[int]) -> dict[int, tuple[int | None,
     if time == "latest":
         return {p: (offset, None) for p, offset in log.end_offsets(chosen).items()}
     if time == "max-timestamp":
-        found = log.max_timestamps(chosen)
+        places = log.max_timestamps(chosen)
     else:
-        found = log.offsets_for_times(dict.fromkeys(chosen, time))
-    return {p: answer or (None, None) for p, answer in found.items()}
+        places = log.offsets_for_times(dict.fromkeys(chosen, time))
+    return {p: answer or (None, None) for p, answer in places.items()}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seglake.cli.arguments.options import Json, Root, Topic
-from seglake.cli.repair import show_fields
 from seglake.cli.submit import Job
 from seglake.cli.terminal.progress import bar
+from seglake.cli.terminal.tables import show_report
 from seglake.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def reindex(
     if json:
         print(report.as_json())
     else:
-        show_fields(report)
+        show_report("reindex", report.as_dict())
     raise typer.Exit(report.exit_code)
 
 

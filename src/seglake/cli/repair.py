@@ -12,6 +12,7 @@ import typer
 
 from seglake.cli.arguments.options import DryRun, Json, Root
 from seglake.cli.terminal.progress import bar
+from seglake.cli.terminal.tables import show_report
 from seglake.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,10 +66,4 @@ def _print(reports: Sequence[MaintenanceReport], *, as_json: bool) -> None:
         print(dumps([report.as_dict() for report in reports], ensure_ascii=False))
         return
     for report in reports:
-        show_fields(report)
-
-
-def show_fields(report: MaintenanceReport) -> None:
-    """Print a report with a line for each of its fields."""
-    for name, value in report.as_dict().items():
-        print(f"{name.replace('_', ' ')}: {value}")
+        show_report("repair", report.as_dict())

@@ -9,7 +9,7 @@ import typer
 
 from seglake.cli.arguments.options import Json, Root
 from seglake.cli.terminal.output import complete_file
-from seglake.cli.terminal.tables import Column, Rows, show
+from seglake.cli.terminal.tables import Column, Listing, show
 
 _COLUMNS = [
     Column("topic", "topic"),
@@ -46,5 +46,5 @@ def report(
     elif json:
         typer.echo(made.as_json())
     else:
-        show("alerts", Rows(_COLUMNS, (alert._asdict() for alert in made.alerts)))
+        show("alerts", Listing(_COLUMNS, (alert._asdict() for alert in made.alerts)))
         typer.echo("-o report.html writes a page with charts.")

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from seglake.cli.arguments.options import Json, Partition, Root, Topic, Version
-from seglake.cli.terminal.tables import Column, Rows, moment, number, show
+from seglake.cli.terminal.tables import Column, Listing, moment, number, show
 
 if TYPE_CHECKING:
     from seglake.read.log import Log
@@ -29,7 +29,7 @@ def segments(
     show(f"segments of {topic}", segment_rows(log, partition), as_json=json)
 
 
-def segment_rows(log: Log, partition: int | None) -> Rows:
+def segment_rows(log: Log, partition: int | None) -> Listing:
     """A row for each segment of a topic."""
     columns = [
         number("partition", "partition"),
@@ -43,7 +43,7 @@ def segment_rows(log: Log, partition: int | None) -> Rows:
         Column("codec", "codec"),
     ]
     chosen = log.partitions() if partition is None else [partition]
-    return Rows(columns, (row for number in chosen for row in _segments_of(log, number)))
+    return Listing(columns, (row for number in chosen for row in _segments_of(log, number)))
 
 
 def _segments_of(log: Log, partition: int) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from seglake.cli.arguments.options import Json, Root, Version
-from seglake.cli.terminal.tables import Column, Rows, moment, number, show
+from seglake.cli.terminal.tables import Column, Listing, moment, number, show
 
 if TYPE_CHECKING:
     from seglake.read.lake import Lake
@@ -21,7 +21,7 @@ def topics(root: Root, version: Version = None, json: Json = False) -> None:
     show("topics", topic_rows(seglake.open(root, version)), as_json=json)
 
 
-def topic_rows(lake: Lake) -> Rows:
+def topic_rows(lake: Lake) -> Listing:
     """A row for each topic of a lake: its settings and sizes."""
     columns = [
         Column("topic", "topic"),
@@ -33,7 +33,7 @@ def topic_rows(lake: Lake) -> Rows:
         moment("min_timestamp", "oldest"),
         moment("max_timestamp", "newest"),
     ]
-    return Rows(columns, (_topic_row(lake.topic(name)) for name in lake.topics()))
+    return Listing(columns, (_topic_row(lake.topic(name)) for name in lake.topics()))
 
 
 def _topic_row(log: Log) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import typer
 from seglake.cli.arguments.options import Json, Root
 from seglake.cli.submit import Job
 from seglake.cli.terminal.progress import bar
-from seglake.cli.terminal.tables import Column, Rows, number, show
+from seglake.cli.terminal.tables import Column, Listing, number, show
 
 _COLUMNS = [
     Column("kind", "kind"),
@@ -41,7 +41,7 @@ def verify(
     if json:
         print(report.as_json())
     elif report.findings:
-        show("findings", Rows(_COLUMNS, map(dataclasses.asdict, report.findings)), as_json=False)
+        show("findings", Listing(_COLUMNS, map(dataclasses.asdict, report.findings)), as_json=False)
     else:
         how = "every record and index entry" if deep else "every file's size and checksum"
         print(f"Version {report.version} is sound: {report.segments:,} segments, {how} checked.")

@@ -3,15 +3,14 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from seglake.config.input import Input
 from seglake.config.rules import Location, Options
 from seglake.config.sections import HeaderFields, Key, Section, TaskLimits, Timestamp, Value
 from seglake.config.topic import LIFECYCLE_FIELDS, Topic
-from seglake.limits import ALL_TIMES
 
 
 class Pipeline(Section):
@@ -46,42 +45,10 @@ class Pipeline(Section):
         "come from the environment",
     )
 
-    _event_times: tuple[int, int] = PrivateAttr(default=ALL_TIMES)
-    _first_offsets: tuple[int, ...] | None = PrivateAttr(default=None)
-
-    def for_run(
-        self, topic: Topic, clock_ms: int, first_offsets: tuple[int, ...] | None = None
-    ) -> Self:
-        """These settings for the tasks of a run: with the topic's settings that are in force.
-
-        `clock_ms` is what the limits of event time are measured from. `first_offsets` has for each
-        log partition where it goes on, if records keep their offsets.
-        """
-        settings = self.model_copy(update={"topic": topic})
-        settings._event_times = topic.event_times(clock_ms)  # noqa: SLF001  # of this class
-        settings._first_offsets = first_offsets  # noqa: SLF001  # the same
-        return settings
-
-    @property
-    def first_offsets(self) -> tuple[int, ...] | None:
-        """For each log partition, the offset below which rows are skipped; None: no row is.
-
-        None except in the settings that `for_run` gives.
-        """
-        return self._first_offsets
-
     @property
     def row_number(self) -> str | None:
         """The column that numbers the rows of a DataFrame."""
         return self.input.order_column or self.topic.offset_field
-
-    @property
-    def event_times(self) -> tuple[int, int]:
-        """The smallest and largest time in ms, both inclusive, that an event of the run may have.
-
-        All times, except in the settings that `for_run` gives.
-        """
-        return self._event_times
 
     @property
     def value_source(self) -> Literal["line", "field", "columns"]:

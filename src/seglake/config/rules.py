@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from seglake.credentials import has_credentials, is_secret
 from seglake.layout import is_topic_id, is_topic_name
 from seglake.times.directives import EPOCH_POWERS, ISO, SUPPORTED, unsupported
+from seglake.times.durations import duration_ms
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -71,19 +72,14 @@ def _time_format(text: str) -> str:
     return text
 
 
-def duration_ms(value: object) -> object:
-    """The milliseconds of a duration such as 7d or "12 hours"; what is no text as it is."""
-    if not isinstance(value, str):
+def _milliseconds(value: object) -> object:
+    """The milliseconds of a duration such as 7d or "12 hours"; a number as it is."""
+    if not isinstance(value, str) or re.fullmatch(r"-?[0-9]{1,19}", value.strip()):
         return value
-    text = value.strip().lower()
-    if re.fullmatch(r"-?[0-9]{1,19}", text):
-        return value  # a number without a unit is no text
-    found = re.fullmatch(r"([0-9]{1,18}) ?([a-z]+)", text)
-    units = [found[2], found[2].removesuffix("s")] if found else []
-    unit = next((each for each in units if each in _DURATIONS_MS), None)
-    if found is None or unit is None:
+    ms = duration_ms(value)
+    if ms is None:
         raise ValueError(f"{value!r} is no duration; write milliseconds, or as in 90s, 12h, 7d, 2w")
-    return int(found[1]) * _DURATIONS_MS[unit]
+    return ms
 
 
 def _options(value: object) -> object:
@@ -107,20 +103,7 @@ def _cleanup_policy(policies: str) -> str:
     return ",".join(sorted(set(named)))
 
 
-_DURATIONS_MS = {
-    unit: ms
-    for units, ms in (
-        (("ms", "millisecond"), 1),
-        (("s", "sec", "second"), 1000),
-        (("m", "min", "minute"), 60_000),
-        (("h", "hour"), 3_600_000),
-        (("d", "day"), 86_400_000),
-        (("w", "week"), 604_800_000),
-    )
-    for unit in units
-}
-
-Ms = Annotated[int, BeforeValidator(duration_ms)]
+Ms = Annotated[int, BeforeValidator(_milliseconds)]
 CleanupPolicy = Annotated[str, AfterValidator(_cleanup_policy)]
 Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
 FieldName = Annotated[str, Field(min_length=1)]

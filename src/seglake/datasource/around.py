@@ -1,21 +1,31 @@
-"""A DataFrame joined with the events around its rows; its tasks read the lake directly."""
+"""A DataFrame, or a Delta table, joined with the events around its rows.
+
+Tasks read the lake directly.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from seglake.datasource.plain_errors import plain
 from seglake.datasource.source import struct_of
 from seglake.datasource.spark_columns import chosen, in_spark, read_schema
-from seglake.errors import SeglakeError
+from seglake.errors import SeglakeError, UsageError
+from seglake.extras import extra
 from seglake.log.execute import MEMORY_BYTES
 from seglake.read.window.around import Around
+from seglake.session import spark_session
+
+with extra("spark", "the events around rows"):
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import count, lit
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,6 +62,24 @@ def events_around(
     around.check(to_arrow_schema(rows.schema, timezone="UTC"), names)
     task = _AroundTask(around, len(rows.columns), names, memory_bytes)
     return rows.mapInArrow(task, StructType([*rows.schema.fields, *struct_of(names).fields]))
+
+
+def make_table(rows: str, output: str, log: Log, at: str, **around: Any) -> int:
+    """Write `events_around` of the Delta table `rows` to `output`. Returns the number of pairs.
+
+    Raises UsageError for a table or a column that there is not, or an output that there is, and
+    what `events_around` and `spark_session` raise.
+    """
+    counted = Observation()
+    try:
+        read = spark_session("seglake around").read.format("delta").load(rows)
+        read = read.repartitionByRange(at)  # what lies near in time shares what it reads
+        pairs = events_around(read, log, at, **around)
+        pairs = pairs.observe(counted, count(lit(1)).alias("pairs"))
+        pairs.write.format("delta").save(output)
+    except AnalysisException as error:
+        raise UsageError(str(error)) from error
+    return int(counted.get["pairs"])
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,8 @@ def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[t
             )
     ranges = available(starts, ends, readers, fail_on_data_loss=options.fail_on_data_loss)
     times = _times(options)
-    wanted = [(readers[name], Window(*times, *bounds)) for name, bounds in ranges.items()]
-    return tasks.planned(pieces_of(wanted), options)
+    windows = [(readers[name], Window(*times, *bounds)) for name, bounds in ranges.items()]
+    return tasks.planned(pieces_of(windows), options)
 
 
 def _times(options: Options) -> tuple[int, int]:

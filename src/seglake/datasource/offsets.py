@@ -26,11 +26,11 @@ def readers_of(lake: Lake, topics: TopicChoice) -> Readers:
     if topics.pattern is not None:
         names = {name for name in lake.topics() if topics.pattern.search(name)}
     logs = _logs(lake, names)
-    wanted = sorted(logs if topics.assigned is None else topics.assigned)
-    for partition in wanted:
+    partitions = sorted(logs if topics.assigned is None else topics.assigned)
+    for partition in partitions:
         if partition not in logs:
             raise UnknownTopic(f"there is no partition {partition}, which option assign names")
-    return _readers(logs, wanted)
+    return _readers(logs, partitions)
 
 
 def existing(lake: Lake, partitions: Collection[TopicPartition]) -> Readers:
@@ -58,10 +58,10 @@ def bind(bound: Bound, readers: Readers, no_match: Literal["error", "latest"]) -
     if bound.time is not None:
         times: Mapping[TopicPartition, int] = dict.fromkeys(readers, bound.time)
     else:
-        given = bound.offsets if bound.times is None else bound.times
-        _require_all(bound.name, given or {}, readers)
+        values = bound.offsets if bound.times is None else bound.times
+        _require_all(bound.name, values or {}, readers)
         if bound.times is None:
-            return dict(given or {})
+            return dict(values or {})
         times = bound.times
     return {p: _first_at(readers[p], times[p], p, bound.name, no_match) for p in readers}
 
@@ -99,9 +99,9 @@ def report_loss(message: str, *, fail: bool) -> None:
     _log.warning("%s; what is missing is skipped, as failOnDataLoss is false", message)
 
 
-def _require_all(name: str, given: Mapping[TopicPartition, int], readers: Readers) -> None:
-    if given.keys() != readers.keys():
-        differing = ", ".join(sorted(map(str, given.keys() ^ readers.keys())))
+def _require_all(name: str, offsets: Mapping[TopicPartition, int], readers: Readers) -> None:
+    if offsets.keys() != readers.keys():
+        differing = ", ".join(sorted(map(str, offsets.keys() ^ readers.keys())))
         raise UsageError(
             f"option {name} must name exactly the partitions that are read; it differs in"
             f" {differing}"
@@ -111,10 +111,10 @@ def _require_all(name: str, given: Mapping[TopicPartition, int], readers: Reader
 def _first_at(
     reader: PartitionReader, time: int, partition: TopicPartition, name: str, no_match: str
 ) -> int:
-    found = reader.offset_for_time(time)
-    if found is None and no_match == "error":
+    place = reader.offset_for_time(time)
+    if place is None and no_match == "error":
         raise UsageError(
             f"option {name}: {partition} has no record at {time} or later; to start at the end of"
             " such a log, set startingOffsetsByTimestampStrategy to latest"
         )
-    return LATEST if found is None else found.offset
+    return LATEST if place is None else place.offset

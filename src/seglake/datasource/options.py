@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from seglake.datasource.java_regex import translate
 from seglake.errors import UsageError
 from seglake.limits import INT64_MAX, INT64_MIN
+from seglake.times.durations import duration_ms
 from seglake.times.instants import Time, to_epoch_ms
 
 EARLIEST, LATEST = -2, -1  # Kafka's numbers for the two ends of a log
@@ -129,20 +130,17 @@ _REFUSED = {
     # Spark adds this option to those of CREATE TABLE, and later reads the table without options.
     "provider": "use CREATE TEMPORARY VIEW … USING seglake, for Spark loses a table's options",
 }
-_DELAY_MS = {
-    "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
-}  # fmt: skip
 
 
 def parse(options: Mapping[str, str]) -> Options:
     """The options of a query; UsageError names the wrong option and the remedy."""
-    given = {name.lower(): value for name, value in options.items()}
-    for name in sorted(given, key=lambda name: name not in _REFUSED):
+    values = {name.lower(): value for name, value in options.items()}
+    for name in sorted(values, key=lambda name: name not in _REFUSED):
         _require_known(name)
-    read = _Values(given)
+    read = _Values(values)
     parsed = Options(
         root=read.root(),
-        storage={n.removeprefix(_STORAGE): v for n, v in given.items() if n.startswith(_STORAGE)},
+        storage={n.removeprefix(_STORAGE): v for n, v in values.items() if n.startswith(_STORAGE)},
         topics=read.topics(),
         columns=read.columns(),
         starting=read.bound("starting"),
@@ -168,8 +166,8 @@ def parse(options: Mapping[str, str]) -> Options:
 class _Values:
     """The values by the name of their option; each method reads one kind of value."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = given
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._given = values
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._given
@@ -205,10 +203,10 @@ class _Values:
 
     def delay(self, name: str, otherwise: str) -> int:
         value = self.text(name) or otherwise
-        found = re.fullmatch(r"([0-9]+)\s*([a-z]*)", value.lower())
-        if not found or found[2] not in _DELAY_MS:
+        ms = int(value) if re.fullmatch(r"[0-9]{1,18}", value) else duration_ms(value)
+        if ms is None:
             raise UsageError(f"option {name} is a time such as 500ms, 10s or 15m, not {value!r}")
-        return int(found[1]) * _DELAY_MS[found[2]]
+        return ms
 
     def no_match(self) -> Literal["error", "latest"]:
         name = "startingOffsetsByTimestampStrategy"
@@ -286,8 +284,8 @@ def _require_known(name: str) -> None:
         raise UsageError(_unknown("option", name, _NAMES.values()))
 
 
-def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    by_name = {each.lower(): each for each in known}
+def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
+    by_name = {item.lower(): item for item in names}
     near = difflib.get_close_matches(name.lower(), by_name, 1, 0)
     return f"unknown {kind} {name!r}; the nearest is {by_name[near[0]]}"
 
@@ -304,8 +302,8 @@ def _require_sense(options: Options) -> None:
 def _forbid(bound: Bound, offset: int, sentence: str) -> None:
     if bound.offset == offset:
         raise UsageError(sentence)
-    for partition, given in (bound.offsets or {}).items():
-        if given == offset:
+    for partition, number in (bound.offsets or {}).items():
+        if number == offset:
             raise UsageError(f"{sentence}, but is for {partition}")
 
 
@@ -338,11 +336,11 @@ def _partitions(text: str) -> frozenset[TopicPartition]:
 
 def _by_partition(name: str, text: str, least: int) -> dict[TopicPartition, int]:
     entries = _read_json(name, text, dict, '{"topicA":{"0":23,"1":5},"topicB":{"0":7}}')
-    found = {TopicPartition(t, p): n for t, numbers in entries for p, n in numbers.items()}
-    for partition, number in found.items():
+    numbers_of = {TopicPartition(t, p): n for t, numbers in entries for p, n in numbers.items()}
+    for partition, number in numbers_of.items():
         if number < least:
             raise UsageError(f"option {name}: {number} of {partition} is less than {least}")
-    return found
+    return numbers_of
 
 
 def _read_json(name: str, text: str, kind: type, example: str) -> list[tuple[str, Any]]:
@@ -356,7 +354,7 @@ def _read_json(name: str, text: str, kind: type, example: str) -> list[tuple[str
 
 def _numbers(entry: Any, kind: type) -> Any:
     if kind is list and isinstance(entry, list):
-        return [_number(each) for each in entry]
+        return [_number(item) for item in entry]
     if kind is dict and isinstance(entry, dict):
         return {_number(key): _number(value) for key, value in entry.items()}
     raise TypeError(kind)

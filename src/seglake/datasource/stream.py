@@ -122,9 +122,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         readers = existing(lake, ends)
         starts = self._completed(_from_json(end.get(START, start)), ends, readers)
         ranges = available(starts, ends, readers, fail_on_data_loss=self._options.fail_on_data_loss)
-        wanted = [(readers[name], Window(start_offset=low, end_offset=high))
+        windows = [(readers[name], Window(start_offset=low, end_offset=high))
                   for name, (low, high) in ranges.items() if low < high]  # fmt: skip
-        return [InputPartition(task) for task in tasks.planned(pieces_of(wanted), self._options)]
+        return [InputPartition(task) for task in tasks.planned(pieces_of(windows), self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""

@@ -101,9 +101,9 @@ def _offsets_near(piece: Piece, count: int) -> Int64s:
     """Offsets that would divide the piece into `count` parts if all records had one size."""
     sizes = piece.ranges.ends - piece.ranges.starts
     before = np.cumsum(sizes) - sizes
-    wanted = np.arange(1, count) * piece.size_bytes // count
-    row = np.searchsorted(before, wanted, "right") - 1
-    positions = piece.ranges.starts[row] + wanted - before[row]
+    cuts = np.arange(1, count) * piece.size_bytes // count
+    row = np.searchsorted(before, cuts, "right") - 1
+    positions = piece.ranges.starts[row] + cuts - before[row]
     segment = piece.segment
     share = positions / segment.log_bytes
     offsets: Int64s = (share * (segment.end_offset - segment.base_offset)).astype(np.int64)

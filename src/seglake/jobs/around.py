@@ -39,7 +39,7 @@ def around(
 ) -> None:
     """Find the events around each row of a Delta table, and write both as a Delta table."""
     import seglake
-    from seglake.datasource.around_table import make_table  # which needs Spark
+    from seglake.datasource.around import make_table  # which needs Spark
 
     log = seglake.open(root, version).topic(topic)
     chosen = columns.split(",") if columns else None

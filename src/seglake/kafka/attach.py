@@ -7,12 +7,11 @@ But instead of a copy the lake gets a link. Nothing here, or anywhere else, writ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from seglake.catalog.rows import SegmentRow
 from seglake.errors import CorruptData, UsageError
-from seglake.kafka.importing import Imported, Way, take_in
+from seglake.kafka.importing import Imported, Intake, Way, take_in
 from seglake.kafka.parts import PartTask, batches_of, located
 from seglake.kafka.survey import Extent
 from seglake.kafka.tiered import TieredPartition
@@ -39,8 +38,8 @@ def attach_logs(
     UsageError for other sources and for logs with transactions, which an import resolves, and else
     as `import_logs`.
     """
-    asked = {"topic": topic, "name": name, "dry_run": dry_run}
-    return take_in(root, sources, _ATTACH, asked, storage_options, progress)
+    intake = Intake(root, sources, topic, name, dry_run, storage_options)
+    return take_in(intake, _ATTACH, progress)
 
 
 def _require_plain(extent: Extent) -> None:
@@ -59,26 +58,27 @@ def _require_plain(extent: Extent) -> None:
         )
 
 
-def _attach_part(store: Store, task: PartTask) -> dict[str, Any]:
-    """The columns of the row of the segment that a part of a log in a bucket becomes.
+def _attach_part(store: Store, task: PartTask) -> SegmentRow:
+    """Write index files and the link of a part of a log in a bucket; returns the segment's row.
 
     Raises CorruptData, with file and position, UsageError and StoreError.
     """
     with located(task.folder):
-        return asdict(_attached(store, task))
+        log, link = _checked(task), _link(task)
+        row = sealed_row(store, task.new, log, external=link.uri)
+        store.put(row.key("log"), link.dump())
+        return row
 
 
-def _attached(store: Store, task: PartTask) -> SegmentRow:
-    part, new, log = task.part, task.new, LogWriter(_NoBytes(), task.part.base_offset)
+def _checked(task: PartTask) -> LogWriter:
+    """The checksum and the table of a part's batches. Raises CorruptData and StoreError."""
+    part, end, log = task.part, task.new.end_offset, LogWriter(_NoBytes(), task.part.base_offset)
     for batches in batches_of(task):
         log.write(batches)
-    if (log.size, log.end) != (part.log_bytes, new.end_offset):
-        what = f"{log.size} bytes of record batches end at offset {log.end}, not {new.end_offset}"
+    if (log.size, log.end) != (part.log_bytes, end):
+        what = f"{log.size} bytes of record batches end at offset {log.end}, not {end}"
         raise CorruptData(what, file=part.log.key, position=part.stop)
-    link = _link(task)
-    row = sealed_row(store, new, log, external=link.uri)
-    store.put(row.key("log"), link.dump())
-    return row
+    return log
 
 
 def _link(task: PartTask) -> Link:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, groupby, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from seglake.catalog.fate import announced, settle
 from seglake.catalog.rows import PartitionRow, Row, SegmentId, SegmentRow, TopicRow
@@ -24,10 +24,10 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import PATIENCE, mark_recent, transact
 from seglake.catalog.version.segment_columns import Segments
-from seglake.catalog.version.snapshot import PartitionView, Snapshot
+from seglake.catalog.version.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.clock import now_ms
 from seglake.config import Topic
-from seglake.errors import CommitConflict, InputError, MissingObject, UnknownTopic, UsageError
+from seglake.errors import CommitConflict, InputError, MissingObject, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.kafka.folder import PartitionFolder, smallest_limits
 from seglake.kafka.parts import PartTask, write_part
@@ -106,52 +106,63 @@ def import_logs(
     CorruptData, with file and position, for damage and for message formats before Kafka 0.11,
     StoreError, and CommitConflict; then no topic changed, except those committed before.
     """
-    asked = {"topic": topic, "name": name, "dry_run": dry_run}
-    return take_in(root, sources, _IMPORT, asked, storage_options, progress)
+    intake = Intake(root, sources, topic, name, dry_run, storage_options)
+    return take_in(intake, _IMPORT, progress)
+
+
+class Intake(NamedTuple):
+    """What a call is to take in, and where to, as `import_logs` says."""
+
+    root: str
+    sources: Sequence[str]
+    topic: str | None
+    name: str | None
+    dry_run: bool
+    storage_options: Mapping[str, str] | None
+
+    def topics(self) -> tuple[dict[str, list[PartitionFolder]], list[str]]:
+        """The partition folders of each topic that comes in, and notes about what is left out.
+
+        Raises InputError for sources without such a topic, UsageError for one name of several.
+        """
+        folders, skipped = find(self.sources, self.topic, self.storage_options)
+        topics = defaultdict[str, list[PartitionFolder]](list)
+        for folder in folders:
+            topics[folder.topic].append(folder)
+        if not topics:
+            what = (
+                "only the broker's own topics" if self.topic is None else f"no topic {self.topic}"
+            )
+            raise InputError(
+                f"{', '.join(self.sources)} holds {what}: name one that is there by --topic"
+            )
+        if self.name is not None and len(topics) > 1:
+            raise UsageError(f"one name for {', '.join(sorted(topics))}: choose one with --topic")
+        notes = [f"{path} is set aside, or no partition of a topic: left out" for path in skipped]
+        return topics, notes
 
 
 class Way(NamedTuple):
     """How logs come in: the operation's name, how a part becomes a segment, what is refused."""
 
     operation: str
-    write: Callable[[Store, PartTask], dict[str, Any]]
+    write: Callable[[Store, PartTask], SegmentRow]
     check: Callable[[Extent], None] = lambda _extent: None
 
 
 _IMPORT = Way("import", write_part)
 
 
-def take_in(
-    root: str,
-    sources: Sequence[str],
-    way: Way,
-    asked: Mapping[str, Any],
-    storage_options: Mapping[str, str] | None,
-    progress: Progress,
-) -> list[Imported]:
-    """Take in logs as `import_logs` says, in a way of its own; `asked` are its other arguments.
-
-    Raises as `import_logs` and as the way.
-    """
-    topic, name = asked["topic"], asked["name"]
-    folders, skipped = find(sources, topic, storage_options)
-    topics = defaultdict[str, list[PartitionFolder]](list)
-    for folder in folders:
-        topics[folder.topic].append(folder)
-    if not topics:
-        what = "only the broker's own topics" if topic is None else f"no topic {topic}"
-        raise InputError(f"{', '.join(sources)} holds {what}: name one that is there by --topic")
-    if name is not None and len(topics) > 1:
-        raise UsageError(f"one name for {', '.join(sorted(topics))}: choose one with --topic")
-    notes = [f"{path} is set aside, or no partition of a topic: left out" for path in skipped]
+def take_in(intake: Intake, way: Way, progress: Progress) -> list[Imported]:
+    """Take in logs in a way of its own. Raises as `import_logs` and as the way."""
+    topics, notes = intake.topics()
     begun = list[_Import]()
-    with store_for(root, storage_options, dry_run=asked["dry_run"]) as store:
+    with store_for(intake.root, intake.storage_options, dry_run=intake.dry_run) as store:
         lake = _TargetLake(store, progress)
-        for topic_name in sorted(topics):
-            own = topics[topic_name]
-            begun.append(_Import(lake, way, name or topic_name, own, [] if begun else notes))
+        for topic, folders in sorted(topics.items()):
+            begun.append(_Import(lake, way, intake.name or topic, folders, [] if begun else notes))
             begun[-1].survey(lake.newest())
-        return [run.tell() if asked["dry_run"] else run.run() for run in begun]
+        return [run.tell() if intake.dry_run else run.run() for run in begun]
 
 
 class _TargetLake:
@@ -167,7 +178,7 @@ class _TargetLake:
             return (self._table or CatalogTable.open(self.store)).snapshot()
         except UsageError as error:
             if isinstance(error.__cause__, MissingObject):
-                return Snapshot(-1, frozenset(), {}, {})
+                return EMPTY
             raise
 
     def table(self) -> CatalogTable:
@@ -196,7 +207,7 @@ class _Import:
     def survey(self, base: Snapshot) -> None:
         """Find out what comes in, and refuse what cannot. Raises as `import_logs`."""
         self.report = Imported(self._name, notes=[*self._notes])
-        self._base, self._topic_row = base, _topic_row_of(base, self._name)
+        self._base, self._topic_row = base, base.find_topic(self._name)
         try:
             _require_imported(self._topic_row, self._folders, self._name)
             by_partition = groupby(self._scanned(), key=lambda extent: extent.folder.partition)
@@ -266,10 +277,8 @@ class _Import:
 
     def _view(self, base: Snapshot, partition: int) -> PartitionView:
         """The partition as the lake has it; an empty one if it does not."""
-        row = _topic_row_of(base, self._name)
-        if row is None or partition >= row.partitions:
-            return PartitionView(self._name, partition, Segments.none())
-        return base.partition(self._name, partition)
+        view = base.find_partition(self._name, partition)
+        return PartitionView(self._name, partition, Segments.none()) if view is None else view
 
     def _report(self) -> None:
         report = self.report
@@ -290,8 +299,7 @@ class _Import:
 
     def _write(self) -> list[SegmentRow]:
         """Write the segments; the report counts what they have."""
-        answers = self._lake.tasks.map(self._way.write, [*self._tasks()])
-        rows = [SegmentRow(**answer) for answer in answers]
+        rows: list[SegmentRow] = self._lake.tasks.map(self._way.write, [*self._tasks()])
         self.report.records = sum(row.record_count for row in rows)
         self.report.new_log_bytes = sum(row.log_bytes for row in rows)
         return rows
@@ -302,8 +310,8 @@ class _Import:
         attempt_id, now = self.report.attempt_id, now_ms()
         for extent in self._extents:
             for part in extent.parts:
-                place = (self._name, extent.folder.partition, part.base_offset)
-                new_id = SegmentId(*place, attempt_id, attempt_id)
+                partition = extent.folder.partition
+                new_id = SegmentId(self._name, partition, part.base_offset, attempt_id, attempt_id)
                 new = NewSegment(new_id, part.end_offset, policy, now)
                 yield PartTask(extent.folder, part, extent.aborted, new)
 
@@ -316,15 +324,8 @@ class _Import:
             if (view.end_offset, view.sequence > 0) != (had.end_offset, had.sequence > 0):
                 return None
             rows += _partition_rows(view, extent)
-        rows += _topic_rows(_topic_row_of(base, self._name), self._name, self._folders, segments)
+        rows += _topic_rows(base.find_topic(self._name), self._name, self._folders, segments)
         return Change([*rows, self.report.row(self._way.operation)])
-
-
-def _topic_row_of(base: Snapshot, name: str) -> TopicRow | None:
-    try:
-        return base.topic(name)
-    except UnknownTopic:
-        return None
 
 
 def _has_records(view: PartitionView) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple
 
+from seglake.catalog.rows import SegmentRow
 from seglake.errors import CorruptData
 from seglake.format.batch import TRANSACTIONAL, BatchTable
 from seglake.format.codecs.payload import Payload
@@ -45,13 +45,13 @@ class PartTask(NamedTuple):
         return self.part.log_bytes
 
 
-def write_part(store: Store, task: PartTask) -> dict[str, Any]:
-    """The columns of the row of the segment that a part of a log becomes.
+def write_part(store: Store, task: PartTask) -> SegmentRow:
+    """Write the segment that a part of a log becomes; returns its row.
 
     Raises CorruptData, with file and position, UsageError and StoreError.
     """
     with located(task.folder):
-        return asdict(write_segment(store, task.new, batches_of(task)))
+        return write_segment(store, task.new, batches_of(task))
 
 
 @contextmanager

@@ -8,10 +8,10 @@ whose files older versions go on using until they expire.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
@@ -129,11 +129,11 @@ def _merge(table: CatalogTable, report: Merged, asked: _MergeRequest, tasks: Seg
     size = settings.batch_size if asked.rebatch else None
     target = RewriteTarget(report.attempt_id, policy_of(settings), size)
     results = tasks.map(partial(_merge_group, target=target), groups)
-    report.damaged = [DamagedFile(**result["damage"]) for result in results if "damage" in result]
+    report.damaged = [result for result in results if isinstance(result, DamagedFile)]
     merged = {
-        group: SegmentRow(**result["row"])
+        group: result
         for group, result in zip(groups, results, strict=True)
-        if "row" in result
+        if isinstance(result, SegmentRow)
     }
     _commit(table, merged, report)
 
@@ -153,8 +153,7 @@ def _groups(
         views = {number: snapshot.partition(topic, number) for number in asked.partitions}
 
     def part(row: SegmentRow) -> tuple[int, bool]:
-        cleaned = views[row.partition].cleaned_offset or 0
-        return row.partition, row.end_offset > cleaned
+        return row.partition, row.end_offset > views[row.partition].cleaned_end
 
     small = [
         row
@@ -171,14 +170,16 @@ def _groups(
     return [group for rows in parts for group in due(rows, rules, everything=asked.everything)]
 
 
-def _merge_group(store: Store, group: SegmentGroup, *, target: RewriteTarget) -> dict[str, Any]:
+def _merge_group(
+    store: Store, group: SegmentGroup, *, target: RewriteTarget
+) -> SegmentRow | DamagedFile:
     """One group written as one segment: its row, or the damage."""
     try:
-        return {"row": asdict(rewrite(store, group.rows, Keep(), target))}
+        return rewrite(store, group.rows, Keep(), target)
     except CorruptData as error:
-        return {"damage": DamagedFile(error.file, error.position, error.what).as_dict()}
+        return DamagedFile(error.file, error.position, error.what)
     except MissingObject as error:
-        return {"damage": DamagedFile(group.rows[0].key("log"), 0, str(error)).as_dict()}
+        return DamagedFile(group.rows[0].key("log"), 0, str(error))
 
 
 def _commit(table: CatalogTable, merged: Mapping[SegmentGroup, SegmentRow], report: Merged) -> None:

@@ -15,7 +15,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine, engine_of
-from seglake.errors import UnknownTopic, UsageError
+from seglake.errors import UsageError
 from seglake.maintain.undo import RunRemoval
 from seglake.times.instants import format_ms
 from seglake.write.api import Interval, declared
@@ -78,9 +78,16 @@ def replace_files(
 
     def removal(table: CatalogTable, attempt_id: str) -> RunRemoval:
         choose = partial(_runs, table, pipeline, run, whole_interval=whole_interval)
-        names = (table, pipeline.topic.name, attempt_id)
-        arguments = (*names, choose, engine)
-        return RunRemoval(*arguments, force=force, with_nothing=with_nothing, state="replaced")
+        return RunRemoval(
+            table,
+            pipeline.topic.name,
+            attempt_id,
+            choose,
+            engine,
+            force=force,
+            with_nothing=with_nothing,
+            state="replaced",
+        )
 
     return ingest_files(engine, pipeline, run, progress, removal)
 
@@ -94,11 +101,8 @@ def _runs(
     whole_interval: bool,
 ) -> list[RunRow]:
     """The runs to replace: that of the run id, and those inside the interval."""
-    try:
-        topic = base.topic(pipeline.topic.name).topic
-    except UnknownTopic:
-        return []
-    runs = [other for other in table.runs(base, topic) if other.pipeline == pipeline.name]
+    of_topic = table.runs(base, pipeline.topic.name)
+    runs = [other for other in of_topic if other.pipeline == pipeline.name]
     same = [other for other in runs if other.run_id == run.run_id]
     inside = _inside(runs, *run.interval) if whole_interval and run.interval else []
     return list({other.run_id: other for other in [*same, *inside]}.values())

@@ -316,7 +316,7 @@ def _of_run(store: Store, run: RunRow) -> dict[int, Ranges]:
 
 
 def _require_not_cleaned(view: PartitionView, ranges: Ranges) -> None:
-    cleaned = view.cleaned_offset or 0
+    cleaned = view.cleaned_end
     for start, end in ranges:
         if max(start, view.log_start_offset) < min(end, cleaned):
             raise UsageError(

@@ -29,8 +29,8 @@ import pyarrow.compute as pc
 from seglake import layout
 from seglake.catalog import fate
 from seglake.catalog.deletions import announced
-from seglake.catalog.quarantine.expiry import expired_attempts
 from seglake.catalog.quarantine.files import attempt_of
+from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import expired_files, retained_rows
 from seglake.catalog.rows import Kind, MaintenanceRow, RunState, rows_of
@@ -311,8 +311,7 @@ def _named(table: CatalogTable, expired: Container[str], marked: Iterable[str]) 
             if kind == "maintenance":
                 without_rejects |= expired_attempts(rows_of(MaintenanceRow, topic, rows))
     for topic, rows in retained_rows(table, "segment", expired):
-        indexes = pc.coalesce(rows["index_attempt_id"], rows["attempt_id"])
-        for column, is_log in ((rows["attempt_id"], True), (indexes, False)):
+        for column, is_log in ((rows["attempt_id"], True), (rows["index_attempt_id"], False)):
             columns = (rows["partition"], rows["base_offset"], column)
             values = (id_column.to_pylist() for id_column in columns)
             files.update(map(hash, zip(repeat(topic), *values, repeat(is_log))))

@@ -76,8 +76,8 @@ def spread(spans: TimeSpans, bins: Bins, partitions: int) -> npt.NDArray[np.floa
     full = np.where(one, 0, rate * bins.width_ms)  # of each bin between the first and the last
     between = add(np.where(one, first, first + 1), full) - add(last, full)
     shape = partitions, bins.length + 1
-    found = parts.reshape(shape) + np.cumsum(between.reshape(shape), axis=1)
-    return np.maximum(found[:, :-1], 0)
+    counts = parts.reshape(shape) + np.cumsum(between.reshape(shape), axis=1)
+    return np.maximum(counts[:, :-1], 0)
 
 
 def wide(spans: TimeSpans, bins: Bins) -> npt.NDArray[np.bool_]:

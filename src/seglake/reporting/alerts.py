@@ -39,8 +39,8 @@ def severity_rank(alert: Alert) -> int:
 
 def alerts(figures: TopicFigures) -> list[Alert]:
     """The alerts of a topic, the worst first."""
-    found = [alert for check in _CHECKS for alert in check(figures)]
-    return sorted(found, key=severity_rank)
+    unsorted = [alert for check in _CHECKS for alert in check(figures)]
+    return sorted(unsorted, key=severity_rank)
 
 
 def _holes(figures: TopicFigures) -> Iterator[Alert]:

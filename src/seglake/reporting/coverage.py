@@ -30,11 +30,11 @@ class Coverage(NamedTuple):
 
 def coverage(intervals: Iterable[Interval], oldest_ms: int | None = None) -> Coverage:
     """The coverage by these intervals. A hole that ends at `oldest_ms` or before does not count."""
-    given = [each for each in intervals if each[0] < each[1]]
-    covered = united(given)
+    declared = [interval for interval in intervals if interval[0] < interval[1]]
+    covered = united(declared)
     gaps = [(before[1], after[0]) for before, after in pairwise(covered)]
     holes = [hole for hole in gaps if oldest_ms is None or hole[1] > oldest_ms]
     last = covered[-1][1] if covered else None
-    lengths = sorted(end - start for start, end in given)
+    lengths = sorted(end - start for start, end in declared)
     usual = lengths[len(lengths) // 2] if lengths else 0
-    return Coverage(len(given), covered, holes, holes[0][0] if holes else last, usual)
+    return Coverage(len(declared), covered, holes, holes[0][0] if holes else last, usual)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from seglake.catalog.quarantine.expiry import expired_attempts
+from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.redrives import open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import MaintenanceRow, RunRow, committed_runs
@@ -146,22 +146,22 @@ class TopicFigures:
     @property
     def records(self) -> int:
         """The records of all log partitions."""
-        return sum(each.records for each in self.partitions)
+        return sum(partition.records for partition in self.partitions)
 
     @property
     def segments(self) -> int:
         """The count of segments of all log partitions."""
-        return sum(each.segments for each in self.partitions)
+        return sum(partition.segments for partition in self.partitions)
 
     @property
     def log_bytes(self) -> int:
         """The size of all logs."""
-        return sum(each.log_bytes for each in self.partitions)
+        return sum(partition.log_bytes for partition in self.partitions)
 
     @property
     def index_bytes(self) -> int:
         """The size of all index files."""
-        return sum(each.index_bytes for each in self.codecs)
+        return sum(codec.index_bytes for codec in self.codecs)
 
     @property
     def oldest_ms(self) -> int:
@@ -176,15 +176,15 @@ class TopicFigures:
     @property
     def open_rejects(self) -> int:
         """The rejects that no redrive took over and that have not expired."""
-        return sum(each.rows for each in self.rejects)
+        return sum(rejects.rows for rejects in self.rejects)
 
     @property
     def reasons(self) -> dict[str, int]:
         """The open rejects by reason, the most first."""
-        found: Counter[str] = Counter()
-        for each in self.rejects:
-            found.update(each.reasons)
-        return dict(found.most_common())
+        counts: Counter[str] = Counter()
+        for rejects in self.rejects:
+            counts.update(rejects.reasons)
+        return dict(counts.most_common())
 
     @property
     def committed(self) -> list[RunRow]:
@@ -279,10 +279,10 @@ def _activity(log: Log, columns: SegmentColumns, spans: TimeSpans, time: Usual) 
     partitions = len(log.partitions())
     bins = Bins.over(time.low_ms, time.high_ms, max(24, min(_BINS, _CELLS // partitions)))
     inside = spans.take(time.inside(spans))
-    found = np.rint(spread(inside, bins, partitions)).astype(np.int64)
+    records = np.rint(spread(inside, bins, partitions)).astype(np.int64)
     stray = int(columns.spans.records.sum() - inside.records.sum())
     ends = _end_offsets(columns, bins, partitions)
-    return Activity(bins.start_ms, bins.width_ms, found.tolist(), ends.tolist(), max(0, stray))
+    return Activity(bins.start_ms, bins.width_ms, records.tolist(), ends.tolist(), max(0, stray))
 
 
 def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> TimeSpans:
@@ -306,20 +306,20 @@ def _end_offsets(columns: SegmentColumns, bins: Bins, partitions: int) -> Int64s
 
 def _lateness(runs: Sequence[RunRow]) -> list[Lateness]:
     """The lateness of the newest runs whose reports have it, in the order of their ends."""
-    found = []
+    newest_runs = []
     for run in sorted(runs, key=lambda run: run.finished_at_ms)[-_RUNS:]:
         report = json.loads(run.report)
         late, newest = report.get("max_lateness_ms"), report.get("max_timestamp")
         if late is not None:
             time_ms = run.interval_end_ms or newest or run.finished_at_ms
-            found.append(Lateness(run.run_id, time_ms, late, run.records))
-    return found
+            newest_runs.append(Lateness(run.run_id, time_ms, late, run.records))
+    return newest_runs
 
 
 def _shares(lateness: Sequence[Lateness]) -> list[tuple[float, int]]:
     """(share of the records, the lateness that they have at most)."""
-    by_size = sorted(lateness, key=lambda each: each.lateness_ms)
-    below = np.cumsum([each.records for each in by_size])
+    by_size = sorted(lateness, key=lambda run: run.lateness_ms)
+    below = np.cumsum([run.records for run in by_size])
     if not len(below) or not below[-1]:
         return []
     at = np.searchsorted(below, [share * int(below[-1]) for share in _SHARES])
@@ -327,16 +327,16 @@ def _shares(lateness: Sequence[Lateness]) -> list[tuple[float, int]]:
 
 
 def _codecs(columns: SegmentColumns) -> list[CodecFigures]:
-    found: list[CodecFigures] = []
+    codecs: list[CodecFigures] = []
     names: list[Any] = pc.unique(columns.codecs).to_pylist()
     for name in sorted(names):
         mine = np.asarray(pc.equal(columns.codecs, name))
         sums = [
-            int(each[mine].sum())
-            for each in (columns.spans.records, columns.log_bytes, columns.index_bytes)
+            int(column[mine].sum())
+            for column in (columns.spans.records, columns.log_bytes, columns.index_bytes)
         ]
-        found.append(CodecFigures(name, int(mine.sum()), *sums))
-    return found
+        codecs.append(CodecFigures(name, int(mine.sum()), *sums))
+    return codecs
 
 
 def _sizes(log_bytes: Int64s) -> list[tuple[int, int]]:

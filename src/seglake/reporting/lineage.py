@@ -56,9 +56,9 @@ def _files(pipeline: Pipeline, report: Report) -> list[str]:
         table = CatalogTable.open(open_store(str(pipeline.root), pipeline.storage))
         rows = table.sources(table.snapshot(), report.topic)
         mine = rows.filter(pc.equal(rows["attempt_id"], pa.scalar(report.attempt_id)))
-        found: list[Any] = mine["path"].to_pylist()
-        if found:
-            return sorted(found)
+        paths: list[Any] = mine["path"].to_pylist()
+        if paths:
+            return sorted(paths)
     return list(pipeline.input.paths)
 
 
@@ -93,7 +93,7 @@ def _run_facets(interval: Interval, error: Exception | None) -> Iterator[tuple[s
 
     start, end = interval
     if start is not None and end is not None:
-        bounds = (format_ms(to_epoch_ms(each)) for each in (start, end))
+        bounds = (format_ms(to_epoch_ms(bound)) for bound in (start, end))
         yield "nominalTime", nominal_time_run.NominalTimeRunFacet(*bounds)
     if error is not None:
         yield "errorMessage", error_message_run.ErrorMessageRunFacet(str(error), "python")

@@ -39,13 +39,15 @@ def samples(report: LakeReport) -> Iterator[Sample]:
         for name, meaning, value in _of_topic(figures):
             if value is not None:
                 yield Sample(f"seglake_{name}", meaning, topic, value)
-        for each in figures.partitions:
-            labels = {**topic, "partition": str(each.partition)}
-            yield Sample("seglake_end_offset", "End offset", labels, each.end_offset)
-            yield Sample("seglake_log_start_offset", "Log start", labels, each.log_start_offset)
-        found = alerts(figures)
+        for partition in figures.partitions:
+            labels = {**topic, "partition": str(partition.partition)}
+            yield Sample("seglake_end_offset", "End offset", labels, partition.end_offset)
+            yield Sample(
+                "seglake_log_start_offset", "Log start", labels, partition.log_start_offset
+            )
+        topic_alerts = alerts(figures)
         for severity in SEVERITIES:
-            count = sum(alert.severity == severity for alert in found)
+            count = sum(alert.severity == severity for alert in topic_alerts)
             yield Sample("seglake_alerts", "Alerts", {**topic, "severity": severity}, count)
 
 
@@ -66,7 +68,7 @@ def _of_topic(figures: TopicFigures) -> Iterator[tuple[str, str, float | None]]:
     yield "log_bytes", "Size of logs", figures.log_bytes
     yield "index_bytes", "Size of index files", figures.index_bytes
     yield "open_rejects", "Rejected rows that no redrive took over", figures.open_rejects
-    latest = max((each.lateness_ms for each in figures.lateness), default=None)
+    latest = max((late_run.lateness_ms for late_run in figures.lateness), default=None)
     yield (
         "max_lateness_seconds",
         "Lateness of the latest event of the newest runs",

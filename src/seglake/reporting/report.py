@@ -37,8 +37,8 @@ class LakeReport:
     @property
     def alerts(self) -> list[Alert]:
         """The alerts of all topics, the worst first."""
-        found = [alert for topic in self.topics for alert in alerts(topic)]
-        return sorted(found, key=severity_rank)
+        all_alerts = [alert for topic in self.topics for alert in alerts(topic)]
+        return sorted(all_alerts, key=severity_rank)
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain values; of each topic the newest thousand runs."""
@@ -95,8 +95,8 @@ def _plain(value: Any) -> Any:
         runs = [_plain(run) for run in value.runs[-_JSON_RUNS:]]
         return {**fields, **sums, "coverage": coverage, "runs": runs}
     if hasattr(value, "_asdict"):
-        return {name: _plain(each) for name, each in value._asdict().items()}
+        return {name: _plain(item) for name, item in value._asdict().items()}
     if hasattr(value, "__dataclass_fields__"):
         row = asdict(value)
         return {**row, "report": json.loads(row["report"])} if "report" in row else row
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+    return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -31,19 +31,19 @@ _OTLP = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 _log = logging.getLogger(__name__)
 
 
-class Run:
+class ReportedRun:
     """A run of a pipeline, and its report as soon as there is one."""
 
     report: Report
 
 
 @contextmanager
-def reported(pipeline: Pipeline, interval: Interval = (None, None)) -> Iterator[Run]:
+def reported(pipeline: Pipeline, interval: Interval = (None, None)) -> Iterator[ReportedRun]:
     """The run that ingests in the block, and sets its report; then metrics and lineage are sent.
 
     An exception of the block is sent as the run's failure, and goes on.
     """
-    run, started_ms = Run(), now_ms()
+    run, started_ms = ReportedRun(), now_ms()
     try:
         yield run
     except Exception as error:

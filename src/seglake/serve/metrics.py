@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,6 +19,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from seglake.clock import now_ms
 from seglake.errors import ConfigError
 from seglake.serve.counts import ServerCounts
 from seglake.serve.settings import Settings
@@ -40,7 +40,7 @@ class LakeFigures(Protocol):
     def version(self) -> int:
         """The version of the catalog that is served."""
 
-    refreshed: float  # time.time() of the last look at the catalog that worked
+    refreshed_ms: int  # the time of the last look at the catalog that worked
     problem: str | None  # why the last look at the catalog did not work
 
 
@@ -54,7 +54,7 @@ class Figures:
         """Every metric; prometheus_client calls it in a thread of its own."""
         counts = self._counts
         yield _gauge("version", "Version of the catalog that is served", self._topics.version)
-        age = time.time() - self._topics.refreshed
+        age = (now_ms() - self._topics.refreshed_ms) / 1000
         yield _gauge("refresh_age_seconds", "Time since the last look at the catalog", age)
         yield _gauge("open_connections", "Connections now", counts.open_connections)
         for name, meaning in _COUNTERS.items():
@@ -149,7 +149,7 @@ def _pages(metrics: App, topics: LakeFigures, patience_s: float) -> App:
 
 
 def _health(topics: LakeFigures, patience_s: float, respond: Callable[..., Any]) -> Iterable[bytes]:
-    age_s = time.time() - topics.refreshed
+    age_s = (now_ms() - topics.refreshed_ms) / 1000
     well = age_s <= patience_s
     respond("200 OK" if well else "503 Service Unavailable", [("Content-Type", "application/json")])
     state = {

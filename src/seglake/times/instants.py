@@ -38,11 +38,16 @@ _FOREVER = 2**62
 _SLACK_MS = 3_600_000  # by which the clock of a caller may be ahead
 
 
-def to_epoch_ms(value: Time) -> int:
+def to_epoch_ms(value: Time, zone: str | None = None) -> int:
     """A time in milliseconds since the epoch, rounded up.
 
+    A text without a zone is a local time of `zone`, if there is one; a date means its midnight. A
+    local time that occurs twice means the earlier one; a time that clocks skip means the first time
+    after it.
+
     Raises:
-        UsageError: not a time, no zone, an integer that looks like another unit, or beyond 64 bits.
+        UsageError: not a time, no zone or an unknown one, an integer that looks like another unit,
+            or beyond 64 bits.
     """
     if isinstance(value, datetime):
         return _from_datetime(value, str(value))
@@ -54,11 +59,14 @@ def to_epoch_ms(value: Time) -> int:
     if re.fullmatch(r"[+-]?[0-9]{1,20}", text):
         return _from_integer(int(text))
     try:
-        return _from_datetime(datetime.fromisoformat(_to_microseconds(text)), text)
+        moment = datetime.fromisoformat(_to_microseconds(text))
     except ValueError:
         raise UsageError(
             f"{text!r} is not a time; write it as in 2026-01-31T12:00:00Z, or as epoch milliseconds"
         ) from None
+    if zone is not None and moment.tzinfo is None:
+        return _from_local(moment, zone)
+    return _from_datetime(moment, text)
 
 
 def is_open(ms: int) -> bool:
@@ -120,6 +128,21 @@ def _from_datetime(value: datetime, shown: str) -> int:
     if type(value) is not datetime:  # pendulum's, which Airflow gives, cannot be divided
         value = datetime.fromisoformat(_to_microseconds(value.isoformat()))
     return -((_EPOCH - value) // _MILLISECOND)
+
+
+def _from_local(local: datetime, zone: str) -> int:
+    # the command line shows times without these
+    from zoneinfo import ZoneInfoNotFoundError  # noqa: PLC0415
+
+    import numpy as np  # noqa: PLC0415
+
+    from seglake.times.zones import to_utc  # noqa: PLC0415
+
+    clock = np.array([_from_datetime(local.replace(tzinfo=UTC), str(local))], np.int64)
+    try:
+        return int(to_utc(clock, np.array([True]), zone)[0])
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise UsageError(f"zone {zone!r} is unknown; write it as in Europe/Berlin") from error
 
 
 def _from_integer(value: int) -> int:

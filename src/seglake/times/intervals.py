@@ -20,25 +20,25 @@ def covers(intervals: Iterable[Interval], start: int, end: int) -> bool:
 
 def united(intervals: Iterable[Interval]) -> list[Interval]:
     """The set of what lies in any of some intervals, which may be in any order and empty."""
-    found: list[Interval] = []
+    union: list[Interval] = []
     for low, high in sorted(interval for interval in intervals if interval[0] < interval[1]):
-        if found and low <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], high)
+        if union and low <= union[-1][1]:
+            union[-1] = union[-1][0], max(union[-1][1], high)
         else:
-            found.append((low, high))
-    return found
+            union.append((low, high))
+    return union
 
 
 def common(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:
     """The set of what lies in both of two sets."""
-    found, at, beside = [], 0, 0
+    shared, at, beside = [], 0, 0
     while at < len(left) and beside < len(right):
         low, high = max(left[at][0], right[beside][0]), min(left[at][1], right[beside][1])
         if low < high:
-            found.append((low, high))
+            shared.append((low, high))
         ahead = left[at][1] < right[beside][1]
         at, beside = at + ahead, beside + (not ahead)
-    return found
+    return shared
 
 
 def without(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:

@@ -73,9 +73,9 @@ def _changes_near(clock: Int64s, zone: str) -> Int64s:
     years = np.unique(clock.astype("datetime64[ms]").astype("datetime64[Y]").astype(int)) + 1970
     nearby = sorted({year + step for year in years.tolist() for step in (-1, 0, 1)} - {10_000})
     changes = np.concatenate([_changes(zone, year) for year in nearby])
-    told = np.append(True, changes[1:, 2] != changes[:-1, 2]) | (changes[:, 1] != changes[:, 2])
-    kept: Int64s = changes[told].T
-    return kept
+    real = np.append(True, changes[1:, 2] != changes[:-1, 2]) | (changes[:, 1] != changes[:, 2])
+    changes_near: Int64s = changes[real].T
+    return changes_near
 
 
 @cache  # at most a row of years for each zone

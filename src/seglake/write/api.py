@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING
 
+from seglake.clock import now
 from seglake.config import Pipeline
 from seglake.engine import engine_of
 from seglake.errors import ConfigError, UsageError
@@ -119,4 +119,4 @@ def _interval_ms(start: Time | None, end: Time | None) -> tuple[int, int] | None
 
 
 def _clock_id() -> str:
-    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+    return now().isoformat(timespec="microseconds")

@@ -23,9 +23,8 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
 from seglake.write.map.absent import NO_ROWS, absent_in
-from seglake.write.map.january import LatestTime, found_in
-from seglake.write.rows.formats.registry import FORMATS
-from seglake.write.rows.records import Extracted, extract
+from seglake.write.map.january import LatestTime, january_problem
+from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
 from seglake.write.rows.rows import REASON_TEXTS, Reason
 
 _SPLITS = 5  # that the sample is taken from
@@ -113,19 +112,19 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
             f"input.format = {pipeline.input.format!r} has no files to check: "
             "seglake.ingest takes its rows"
         )
-    pipeline = pipeline.for_run(pipeline.topic, now_ms())
+    limits = RowLimits(pipeline.topic.event_times(now_ms()))
     store = InputStore(pipeline.storage, pipeline.input.compression)
-    found = find_inputs(pipeline.input, store)
-    splits = plan_splits(found.files, store, pipeline)
-    rows, said, early = _sample(splits, store, pipeline, sample, text_bytes)
+    inputs = find_inputs(pipeline.input, store)
+    splits = plan_splits(inputs.files, store, pipeline)
+    rows, said, early = _sample(splits, store, pipeline, limits, sample, text_bytes)
     return Checked(
-        files=len(found.files),
-        size_bytes=sum(file.size for file in found.files),
+        files=len(inputs.files),
+        size_bytes=sum(file.size for file in inputs.files),
         splits=len(splits),
-        first_files=[_note(file, store, pipeline) for file in found.files[:_FILES]],
-        left_out=found.left_out,
+        first_files=[_note(file, store, pipeline) for file in inputs.files[:_FILES]],
+        left_out=inputs.left_out,
         rows=rows,
-        problems=[*map(_is_missing, found.missing), *said, *([early] if early else [])],
+        problems=[*map(_is_missing, inputs.missing), *said, *([early] if early else [])],
         stops=early is not None,
     )
 
@@ -143,6 +142,7 @@ def _sample(
     splits: Sequence[Split],
     store: InputStore,
     pipeline: Pipeline,
+    limits: RowLimits,
     sample: int,
     text_bytes: int | None,
 ) -> tuple[list[SampledRow], list[str], str | None]:
@@ -152,35 +152,32 @@ def _sample(
     rows: list[SampledRow] = []
     absent, newest, hints = NO_ROWS, list[LatestTime](), list[str]()
     for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
-        wanted = len(rows) + -(-(sample - len(rows)) // left)
-        for path, chunk, numbers, times in _chunks(full[number], store, pipeline):
+        enough = len(rows) + -(-(sample - len(rows)) // left)
+        for path, chunk, numbers, times in _chunks(full[number], store, pipeline, limits):
             absent = absent.and_in(absent_in(chunk))
             newest_ms = int(chunk.records.timestamps.max(initial=-1))
             newest.append(LatestTime(full[number].file.path, newest_ms))
             hints += chunk.hints
-            found = _rows(chunk, (numbers, times), path, full[number].start, pipeline, text_bytes)
-            rows += islice(found, wanted - len(rows))
-            if len(rows) >= wanted:
+            sampled = _rows(chunk, (numbers, times), path, full[number].start, pipeline, text_bytes)
+            rows += islice(sampled, enough - len(rows))
+            if len(rows) >= enough:
                 break
     said = dict.fromkeys([*absent.sentences(pipeline), *hints])
-    return rows, list(said), found_in(pipeline, newest)
+    return rows, list(said), january_problem(pipeline, newest)
 
 
 def _chunks(
-    split: Split, store: InputStore, pipeline: Pipeline
+    split: Split, store: InputStore, pipeline: Pipeline, limits: RowLimits
 ) -> Iterator[tuple[str, Extracted, list[int], Spans | None]]:
     """The path, the records and rejects, the line numbers (from 0) and times of a chunk's rows."""
     field = pipeline.timestamp.field
     if not (split.is_whole or pipeline.input.columnar):
         split = split._replace(end=min(split.end, split.start + _SPLIT_BYTES))
-    current, line = split.file.path, 0
-    for path, rows in FORMATS[pipeline.input.format].read(split, store, pipeline):
-        line = line if path == current else 0
-        current = path
-        chunk = extract(rows, pipeline, path, line)
+    for path, rows, first_line, path_line in rows_of_split(split, store, pipeline):
+        line = first_line - path_line
+        chunk = extract(rows, pipeline, limits, path, line)
         times = rows.field(field) if field is not None and _have_bad_times(chunk) else None
         yield path, chunk, (rows.numbers + line).tolist(), times
-        line += rows.line_count
 
 
 def _have_bad_times(chunk: Extracted) -> bool:
@@ -189,7 +186,7 @@ def _have_bad_times(chunk: Extracted) -> bool:
 
 def _rows(
     chunk: Extracted,
-    given: tuple[Sequence[int], Spans | None],
+    places: tuple[Sequence[int], Spans | None],
     path: str,
     start: int,
     pipeline: Pipeline,
@@ -200,12 +197,12 @@ def _rows(
     partitions = chunk.partitions
     if partitions is None:
         partitions = partition_of(chunk.records.keys, pipeline.topic.partitions)
-    (numbers, times), record = given, 0
+    (numbers, times), record = places, 0
     for place, number in enumerate(numbers):
         at = rejects.get(number)
         if at is None:
-            known = chunk.partitions is not None or chunk.records.keys.lengths[record] >= 0
-            partition = int(partitions[record]) if known else None
+            certain = chunk.partitions is not None or chunk.records.keys.lengths[record] >= 0
+            partition = int(partitions[record]) if certain else None
             yield _record(
                 chunk.records, record, (path, start, number + 1), partition, pipeline, text_bytes
             )

@@ -105,7 +105,7 @@ class Quarantine(NamedTuple):
 
 def _first_of_each_reason(rejects: pa.Table) -> pa.Table:
     reasons = rejects["reason"].to_numpy()
-    first = [np.flatnonzero(reasons == each)[:SAMPLED_EACH] for each in set(reasons.tolist())]
+    first = [np.flatnonzero(reasons == reason)[:SAMPLED_EACH] for reason in set(reasons.tolist())]
     return rejects.take(np.sort(np.concatenate(first)))
 
 

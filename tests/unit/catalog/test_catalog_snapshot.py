@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.rows import PartitionRow, SegmentRow, file_table, rows_of
+from seglake.catalog.rows import PartitionRow, RunRow, SegmentRow, file_table, rows_of, upgraded
 from seglake.catalog.version.segment_columns import segments_by_partition
 from seglake.catalog.version.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.errors import CorruptData, UnknownTopic
 from seglake.layout import SUFFIXES
-from tests.makers.catalog_rows import ATTEMPT, segment, topic
+from tests.makers.catalog_rows import ATTEMPT, run, segment, topic
 from tests.makers.strategies import examples
 
 INT32 = st.integers(0, 2**31 - 1)
@@ -338,11 +338,21 @@ def test_index_files__of_older_rows_stand_beside_the_log() -> None:
     nothing = pa.nulls(2, pa.string())
     table = file_table(rows)
     column = table.schema.get_field_index("index_attempt_id")
-    older = table.set_column(column, "index_attempt_id", nothing)
+    older = upgraded("segment", table.set_column(column, "index_attempt_id", nothing))
     assert rows_of(SegmentRow, "orders", older) == rows
     named = {("orders", 0): segments_by_partition([older])[0]}
     view = EMPTY.with_rows(1, frozenset(), topics=[topic()], added=named).partition("orders", 0)
     assert [view.segment(n).index_attempt_id for n in range(2)] == [ATTEMPT, ATTEMPT]
+
+
+def test_an_older_run__is_the_first_of_its_key_and_committed() -> None:
+    rows = [
+        run("1", ATTEMPT, sequence=None, state=None),
+        run("2", ATTEMPT, sequence=3, state="undone"),
+    ]
+    table = upgraded("run", file_table(rows))
+    found = [(row.sequence, row.state) for row in rows_of(RunRow, "orders", table)]
+    assert found == [(0, "committed"), (3, "undone")]
 
 
 def test_attempts__keep_their_16_bytes_whatever_they_are() -> None:

@@ -20,7 +20,7 @@ from seglake.cli import main
 from seglake.cli.app import app
 from seglake.cli.demo.events import generate
 from seglake.cli.demo.run import demo
-from seglake.cli.terminal.tables import Column, Rows, show
+from seglake.cli.terminal.tables import Column, Listing, show
 from seglake.errors import CorruptData, StoreError, UsageError
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -189,7 +189,7 @@ def test_tables_are_for_people(maker: LakeMaker) -> None:
 def test_no_text_in_a_table_is_markup(capsys: pytest.CaptureFixture[str]) -> None:
     """Rich has names in brackets for styles, and names between colons for pictures."""
     text = "[bold]a[/bold]:warning:"
-    show(f"run {text}", Rows([Column("key", "key")], [{"key": text}]))
+    show(f"run {text}", Listing([Column("key", "key")], [{"key": text}]))
     lines = capsys.readouterr().out.splitlines()
     assert len([line for line in lines if text in line]) == 2  # the title, and the row
 

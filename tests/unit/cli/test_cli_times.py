@@ -40,15 +40,32 @@ def test_local_times_are_those_of_the_zone(local: datetime, zone: str) -> None:
 
 def test_a_date_is_its_midnight_and_other_texts_stay() -> None:
     assert absolute("2026-06-01", "Europe/Berlin") == "2026-05-31T22:00:00.000Z"
-    for text in ("2026-06-01T12:00:00Z", "1780272000000", "latest", "nonsense"):
-        assert absolute(text, "Europe/Berlin") == text
+    assert absolute("latest", "Europe/Berlin") == "latest"
+    for text in ("2026-06-01T12:00:00Z", "1780272000000", str(2**62)):
+        assert to_epoch_ms(absolute(text, "Europe/Berlin") or "") == to_epoch_ms(text)
     assert absolute("2026-06-01", None) == "2026-06-01"
-    with pytest.raises(UsageError, match="--zone 'Berlin' is unknown"):
+    with pytest.raises(UsageError, match="zone 'Berlin' is unknown"):
         absolute("2026-06-01", "Berlin")
+    with pytest.raises(UsageError, match="'nonsense' is not a time"):
+        absolute("nonsense", "Europe/Berlin")
+
+
+def test_a_local_time_is_rounded_up_as_any_other() -> None:
+    for fraction in ("0001", "0010000001", "0011"):
+        local, rounded = f"2026-06-01T12:00:00.{fraction}", to_epoch_ms("2026-06-01T10:00:00Z")
+        rounded += 1 if fraction == "0001" else 2
+        assert to_epoch_ms(local, "Europe/Berlin") == rounded == to_epoch_ms(f"{local}+02:00")
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"), [("90s", 90_000), ("15m", 900_000), ("1h", 3_600_000), ("2d", 172_800_000)]
+    ("text", "ms"),
+    [
+        ("90s", 90_000),
+        ("15m", 900_000),
+        ("1h", 3_600_000),
+        ("1 hour", 3_600_000),
+        ("2d", 172_800_000),
+    ],
 )
 def test_spans(text: str, ms: int) -> None:
     assert span_ms(text) == ms
@@ -57,7 +74,7 @@ def test_spans(text: str, ms: int) -> None:
     assert abs(to_epoch_ms(end) - time.time() * 1000) < 600_000
 
 
-@pytest.mark.parametrize("text", ["", "1", "0h", "-1h", "1 hour", "1y"])
+@pytest.mark.parametrize("text", ["", "1", "0h", "-1h", "1y"])
 def test_no_spans(text: str) -> None:
     with pytest.raises(UsageError, match="is not a time span: write 90s"):
         span_ms(text)

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
+from seglake.clock import now_ms
 from seglake.errors import ConfigError
 from seglake.serve.counts import ServerCounts
 from seglake.serve.metrics import MetricsPage, start
@@ -46,7 +47,7 @@ def samples(port: int) -> dict[Any, float]:
 
 @pytest.fixture
 def page() -> Iterator[tuple[MetricsPage, ServerCounts, SimpleNamespace]]:
-    counts, topics = ServerCounts(), SimpleNamespace(version=7, refreshed=time.time(), problem=None)
+    counts, topics = ServerCounts(), SimpleNamespace(version=7, refreshed_ms=now_ms(), problem=None)
     made = start(load(None, {"metrics.listen": "127.0.0.1:0"}), counts, topics)
     assert made is not None
     yield made, counts, topics
@@ -74,7 +75,7 @@ def test_health_follows_the_refreshes(
     made, _, topics = page
     status, text = get(made.port, "/health")
     assert (status, json.loads(text)["healthy"], json.loads(text)["version"]) == (200, True, 7)
-    topics.refreshed -= 34
+    topics.refreshed_ms -= 34_000
     status, text = get(made.port, "/health")
     assert (status, json.loads(text)["healthy"]) == (503, False)
     assert get(made.port, "/elsewhere")[0] == 404

@@ -25,11 +25,11 @@ from seglake.catalog.rows import SegmentRow
 from seglake.errors import InputError, QuarantineLimit, SeglakeError, UsageError
 from seglake.write.api import run_pipeline
 from seglake.write.map.summary import UnitSummary
-from seglake.write.map.unit import _gather, group_splits
+from seglake.write.map.unit import _gather, group_splits, read_every_row
 from tests.harness.bounded import MIB, TASK_BYTES, measure, write_lines
 from tests.harness.tiers import rest_but
 from tests.makers.forged import FORGED
-from tests.makers.inputs import splits_of, store_of
+from tests.makers.inputs import map_settings, splits_of, store_of
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 from tests.makers.strategies import examples
@@ -217,7 +217,9 @@ def test_what_lines_leave_behind_counts_as_what_it_holds(tmp_path: Path) -> None
     (unit,) = group_splits(splits_of(settings), 2**30)
     groups = [
         sum(chunk.line_count for _, chunk in g)
-        for g in _gather(unit, store_of(settings), settings, UnitSummary())
+        for g in _gather(
+            unit, store_of(settings), map_settings(settings), UnitSummary(), read_every_row
+        )
     ]
     assert sum(groups) == 500
     assert max(groups) * 2000 < 2 * size

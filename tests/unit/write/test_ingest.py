@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from seglake.engine import Engine, LocalEngine, ThreadEngine
 from seglake.errors import InputError, QuarantineLimit, UnknownTopic
 from seglake.format.codecs.compression import NAMES
-from seglake.layout import SUFFIXES, new_attempt
-from seglake.store import open_store
+from seglake.layout import SUFFIXES
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits, Unit, group_splits
 from seglake.write.spool.spool import read_blobs
 from tests.harness.engines import ScatteredEngine
-from tests.makers.inputs import splits_of
+from tests.makers.inputs import map_settings, splits_of
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (
     TINY,
@@ -124,7 +123,7 @@ def test_blobs_do_not_depend_on_how_units_meet_in_tasks(
         splits = splits_of(settings)
         units = group_splits(splits, settings.task.split_bytes)
         assert [split for unit in units for split in unit.splits] == splits
-        task = MapUnits(open_store(settings.root), settings, new_attempt(), T)
+        task = MapUnits(map_settings(settings))
         alone = [blob for unit in units for blob in blobs_of(task, [unit])]
         together, at = [], 0
         for size in [*sizes, len(units)]:
@@ -136,7 +135,7 @@ def test_blobs_do_not_depend_on_how_units_meet_in_tasks(
 def blobs_of(task: MapUnits, units: list[Unit]) -> list[tuple[dict[str, Any], bytes]]:
     """What is said of each staged blob but for its place, and its bytes."""
     found = []
-    for row, data in read_blobs(task.store, task(units)):
+    for row, data in read_blobs(task.settings.store, task(units)):
         said = {name: row[name] for name in row if name not in {"object", "start", "end"}}
         found.append((said, bytes(data)))
     return found

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from seglake.catalog.delta.actions import Bounds, WrittenFile
-from seglake.catalog.rows import FILE_SCHEMAS, Kind, check_required
+from seglake.catalog.rows import FILE_SCHEMAS, Kind, check_required, upgraded
 from seglake.errors import CorruptData
 from seglake.limits import REQUESTS
 from seglake.store import Store
@@ -85,9 +85,14 @@ def read_files(store: Store, folder: str, files: Sequence[DataFile]) -> list[pa.
 
     def read(file: DataFile) -> pa.Table:
         key = f"{folder}/{file.path}"
-        return check_required(file.kind, read_parquet(store, key, FILE_SCHEMAS[file.kind]), key)
+        return check_required(file.kind, read_rows(store, key, file.kind), key)
 
     return read_at_once(store, read, files)
+
+
+def read_rows(store: Store, key: str, kind: Kind) -> pa.Table:
+    """The rows of one file as those of today; unchecked. Raises as `read_parquet`."""
+    return upgraded(kind, read_parquet(store, key, FILE_SCHEMAS[kind]))
 
 
 def read_at_once(

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seglake.errors import CorruptData
 from seglake.format.batch import TIMESTAMP_TYPES
@@ -253,8 +252,7 @@ def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]
 
 def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], AttemptIds]:
     """The numbers of each segment's two attempts, log and index files, and the attempts' UUIDs."""
-    logs = table.column("attempt_id")
-    indexes = pc.coalesce(table.column("index_attempt_id"), logs)  # null in older rows
+    logs, indexes = table.column("attempt_id"), table.column("index_attempt_id")
     both = pa.chunked_array([*logs.chunks, *indexes.chunks], pa.string()).combine_chunks()
     coded: Any = both.dictionary_encode()
     try:

@@ -77,6 +77,11 @@ class PartitionView:
         return max(self.next_offset, int(ends[-1]) if len(ends) else 0)
 
     @property
+    def cleaned_end(self) -> int:
+        """The offset below which compaction has cleaned the log; 0 if it never ran."""
+        return self.cleaned_offset or 0
+
+    @property
     def largest_timestamp(self) -> int:
         """Of every record, under LogAppendTime deleted ones included; -1 if no record has one."""
         live = int(self.segments.max_timestamps.max()) if len(self) else -1
@@ -219,6 +224,20 @@ class Snapshot:
             raise UnknownTopic(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
         view = self._partitions.get((topic, partition))
         return PartitionView(topic, partition, Segments.none()) if view is None else view
+
+    def find_topic(self, topic: str) -> TopicRow | None:
+        """The settings that hold for a topic; None if this version lacks it."""
+        return self._topics.get(topic)
+
+    def find_partition(self, topic: str, partition: int) -> PartitionView | None:
+        """A log partition; None if this version lacks it."""
+        row = self.find_topic(topic)
+        lacks = row is None or not 0 <= partition < row.partitions
+        return None if lacks else self.partition(topic, partition)
+
+    def find_partitions(self, topic: str) -> list[PartitionView]:
+        """Every log partition of a topic, by number; none if this version lacks the topic."""
+        return self.partitions(topic) if topic in self._topics else []
 
     def index_attempts(self, topic: str) -> set[str]:
         """The attempts that wrote a topic's index files anew, and no log."""

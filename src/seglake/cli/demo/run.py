@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seglake.cli.ingest import show_report
+from seglake.cli.ingest import print_report
 from seglake.cli.terminal.output import complete
 from seglake.cli.terminal.progress import on_spark
 from seglake.cli.terminal.tables import show
@@ -45,7 +45,7 @@ def demo(
     _generate(events, count)  # unless the folder exists
     report = _ingest(root, events)
     if report.status == "committed":
-        show_report(report.as_dict())
+        print_report(report, as_json=False)
     else:
         _print(f"Run {RUN_ID!r} is committed already: nothing was ingested again.")
     _questions(root)

@@ -9,7 +9,7 @@ import typer
 
 from seglake.cli.arguments.options import Json, Master, Root, RunId
 from seglake.cli.terminal.progress import on_spark
-from seglake.cli.terminal.tables import Column, Rows, show
+from seglake.cli.terminal.tables import Column, Listing, show
 
 
 def archive(
@@ -56,5 +56,5 @@ def archive(
     else:
         names = {"kafka_topic": "kafka topic", "topic": "topic", "summary": "result"}
         columns = [Column(name, title) for name, title in names.items()]
-        show("archive", Rows(columns, report.as_dict()["topics"]), as_json=False)
+        show("archive", Listing(columns, report.as_dict()["topics"]), as_json=False)
     raise typer.Exit(report.exit_code)

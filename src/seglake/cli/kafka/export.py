@@ -9,7 +9,7 @@ import typer
 from seglake.cli.arguments.options import Json, Root, Topic, Version, Zone
 from seglake.cli.arguments.times import absolute
 from seglake.cli.terminal.progress import bar
-from seglake.cli.terminal.tables import Column, Rows, number, show
+from seglake.cli.terminal.tables import Column, Listing, number, show
 
 _COLUMNS = [
     Column("folder", "folder"),
@@ -45,5 +45,5 @@ def export(
     if json:
         print(report.as_json())
         return
-    rows = Rows(_COLUMNS, [each.as_dict() for each in report.partitions])
+    rows = Listing(_COLUMNS, [part.as_dict() for part in report.partitions])
     show(f"{topic}, version {report.version}, for a broker", rows)

@@ -1,18 +1,18 @@
-"""Logs that come in by `seglake import` and `seglake attach`: their options, and what is told."""
+"""`seglake import` and `seglake attach`: logs of a broker come in, as copies or where they are."""
 
-# a command imports its modules when it runs
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
 
 from __future__ import annotations
 
-import json
+import json as json_text
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seglake.cli.arguments.options import DryRun, Json
 from seglake.cli.terminal.progress import bar
-from seglake.cli.terminal.tables import Column, Rows, number, show
+from seglake.cli.terminal.tables import Column, Listing, number, show
 
 if TYPE_CHECKING:
     from seglake.kafka.importing import Imported
@@ -34,33 +34,68 @@ OneTopic = Annotated[
 Name = Annotated[str | None, typer.Option(help="The name of the one topic in the lake.")]
 
 
-def take_in(
-    work: Callable[..., list[Imported]],
-    root: str,
-    sources: Sequence[str],
-    how: Mapping[str, Any],
-    *,
-    as_json: bool,
-) -> int:
-    """Import or attach logs, or say what would come in. Returns the exit code."""
+def import_(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...", help="A log.dir, a folder topic-partition, or a tiered bucket."
+        ),
+    ],
+    root: Into,
+    topic: OneTopic = None,
+    name: Name = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Import logs of a stopped broker or of a copy: offsets stay; later calls add what is new."""
+    from seglake.kafka.importing import import_logs
+
     with bar("reading logs") as progress:
-        reports = work(root, sources, progress=progress, **how)
+        reports = import_logs(
+            root, sources, topic=topic, name=name, dry_run=dry_run, progress=progress
+        )
+    _show(reports, as_json=json)
+
+
+def attach(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help="A folder of a bucket of Kafka's tiered storage."),
+    ],
+    root: Into,
+    topic: OneTopic = None,
+    name: Name = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Read logs where tiered storage put them, without a copy; again, only what is new."""
+    from seglake.kafka.attach import attach_logs
+
+    with bar("reading logs") as progress:
+        reports = attach_logs(
+            root, sources, topic=topic, name=name, dry_run=dry_run, progress=progress
+        )
+    _show(reports, as_json=json)
+
+
+def _show(reports: list[Imported], *, as_json: bool) -> None:
+    """Say what came in, or would."""
     if as_json:
-        print(json.dumps([report.as_dict() for report in reports], ensure_ascii=False))
-        return 0
+        print(json_text.dumps([report.as_dict() for report in reports], ensure_ascii=False))
+        return
     for note in (note for report in reports for note in report.notes):
         print(f"seglake: {note}", file=sys.stderr)
     new = [
-        {"topic": report.topic, **each.as_dict()}
+        {"topic": report.topic, **part.as_dict()}
         for report in reports
-        for each in report.partitions
-        if each.end_offset > each.start_offset
+        for part in report.partitions
+        if part.end_offset > part.start_offset
     ]
     if not new:
         print("Nothing is new.")
-        return 0
-    show("offsets that would come in" if how["dry_run"] else "offsets new", Rows(_IMPORTED, new))
+        return
+    would = any(report.dry_run for report in reports)
+    show("offsets that would come in" if would else "offsets new", Listing(_IMPORTED, new))
     records = sum(report.records for report in reports)
     size = sum(report.new_log_bytes for report in reports)
     print(f"{records:,} records, {size:,} bytes of log")
-    return 0

@@ -14,7 +14,7 @@ import typer
 from seglake.cli.arguments.options import End, Json, Last, Root, Start, Topic, Version, Zone
 from seglake.cli.arguments.times import window
 from seglake.cli.terminal.output import log_lines
-from seglake.cli.terminal.tables import Rows, number, show
+from seglake.cli.terminal.tables import Listing, number, show
 from seglake.errors import UsageError
 from seglake.extras import extra
 from seglake.pace import told_every
@@ -84,7 +84,7 @@ def replay(
 def _show(report: ReplayReport, *, as_json: bool) -> None:
     rows = list(report.partitions())
     if not as_json:
-        show(f"{report.records:,} records sent to {report.target}", Rows(_COLUMNS, rows))
+        show(f"{report.records:,} records sent to {report.target}", Listing(_COLUMNS, rows))
         return
     document = {**asdict(report), "records": report.records, "partitions": rows}
     del document["sent"], document["resumed_after"]

@@ -38,13 +38,13 @@ def alter(
         print(f"{topic} has these settings already.")
 
 
-def _settings(given: Sequence[str]) -> dict[str, Any]:
+def _settings(texts: Sequence[str]) -> dict[str, Any]:
     """The settings of KEY=VALUE; a value that is no JSON is text. Raises UsageError."""
     settings: dict[str, Any] = {}
-    for each in given:
-        key, equals, text = each.partition("=")
+    for setting in texts:
+        key, equals, text = setting.partition("=")
         if not equals:
-            raise UsageError(f"{each!r} is no setting: write KEY=VALUE")
+            raise UsageError(f"{setting!r} is no setting: write KEY=VALUE")
         if key in settings:
             raise UsageError(f"{key} is given twice: keep one")
         try:

@@ -10,7 +10,7 @@ import typer
 
 from seglake.cli.arguments.options import DryRun, Json, Root, Topic
 from seglake.cli.terminal.progress import bar
-from seglake.cli.terminal.tables import Column, Rows, number, show
+from seglake.cli.terminal.tables import Column, Listing, number, show
 
 if TYPE_CHECKING:
     from seglake.maintain.compaction.compact import Compacted
@@ -50,7 +50,7 @@ def compact(
     if json:
         print(report.as_json())
     elif dry_run:
-        rows = Rows([*_PLAN, *_OUTCOME], report.as_dict()["partitions"])
+        rows = Listing([*_PLAN, *_OUTCOME], report.as_dict()["partitions"])
         show(f"log partitions of {topic}", rows)
     else:
         _tell(report)
@@ -58,7 +58,7 @@ def compact(
 
 def _tell(report: Compacted) -> None:
     partitions = report.as_dict()["partitions"]
-    cleaned = [each for each in partitions if each["cleaned"]]
+    cleaned = [partition for partition in partitions if partition["cleaned"]]
     if cleaned:
-        show(f"compacted in version {report.version}", Rows([*_PLAN[:-1], *_OUTCOME], cleaned))
+        show(f"compacted in version {report.version}", Listing([*_PLAN[:-1], *_OUTCOME], cleaned))
     print(f"{len(cleaned)} log partitions were due, {len(partitions) - len(cleaned)} were not.")

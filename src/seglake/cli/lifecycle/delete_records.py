@@ -45,4 +45,4 @@ def delete_records(
     if json:
         print(report.as_json())
     else:
-        show_moves([(topic, each) for each in report.moved], dry_run=dry_run)
+        show_moves([(topic, move) for move in report.moved], dry_run=dry_run)

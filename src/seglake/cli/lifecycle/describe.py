@@ -5,7 +5,7 @@
 import dataclasses
 
 from seglake.cli.arguments.options import Json, Root, Topic
-from seglake.cli.terminal.tables import Column, Rows, show
+from seglake.cli.terminal.tables import Column, Listing, show
 
 _COLUMNS = [
     Column("key", "setting"),
@@ -20,5 +20,5 @@ def describe(root: Root, topic: Topic, json: Json = False) -> None:
     """Show the settings of a topic, with their defaults."""
     from seglake.maintain.topic_settings import describe as settings_of
 
-    rows = [dataclasses.asdict(each) for each in settings_of(root, topic)]
-    show(f"settings of {topic}", Rows(_COLUMNS, rows), as_json=json)
+    rows = [dataclasses.asdict(setting) for setting in settings_of(root, topic)]
+    show(f"settings of {topic}", Listing(_COLUMNS, rows), as_json=json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from seglake.cli.terminal.tables import Column, Rows, number, show
+from seglake.cli.terminal.tables import Column, Listing, number, show
 
 if TYPE_CHECKING:
     from seglake.maintain.expiry.log_start import Moved
@@ -26,5 +26,5 @@ def show_moves(moves: Sequence[tuple[str, Moved]], *, dry_run: bool) -> None:
         print("Nothing is to be removed." if dry_run else "Nothing was removed.")
         return
     title = "log starts that would move" if dry_run else "log starts that moved"
-    rows = [{"topic": topic, **each.as_dict()} for topic, each in moves]
-    show(title, Rows(_COLUMNS, rows), as_json=False)
+    rows = [{"topic": topic, **move.as_dict()} for topic, move in moves]
+    show(title, Listing(_COLUMNS, rows), as_json=False)

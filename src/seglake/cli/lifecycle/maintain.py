@@ -13,7 +13,7 @@ import typer
 from seglake.cli.arguments.options import DryRun, GraceHours, Json, OneOrAll, Root
 from seglake.cli.submit import Job
 from seglake.cli.terminal.output import log_lines
-from seglake.cli.terminal.tables import Column, Rows, show
+from seglake.cli.terminal.tables import Column, Listing, show
 
 if TYPE_CHECKING:
     from seglake.maintain.schedule import Maintained
@@ -60,7 +60,7 @@ def _tell(part: str) -> None:
 def _show(report: Maintained) -> None:
     parts = [part.as_dict() for part in report.parts]
     rows = [{**part, "result": _result(part)} for part in parts]
-    show("maintenance", Rows(_COLUMNS, rows), as_json=False)
+    show("maintenance", Listing(_COLUMNS, rows), as_json=False)
 
 
 def _result(part: dict[str, Any]) -> str:

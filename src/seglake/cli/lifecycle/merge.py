@@ -10,7 +10,7 @@ import typer
 
 from seglake.cli.arguments.options import DryRun, Json, Partition, Root, Topic
 from seglake.cli.terminal.progress import bar
-from seglake.cli.terminal.tables import Column, Rows, number, show
+from seglake.cli.terminal.tables import Column, Listing, number, show
 
 if TYPE_CHECKING:
     from seglake.maintain.merge import Merged
@@ -56,9 +56,9 @@ def merge(
 
 def _tell(report: Merged, *, dry_run: bool) -> None:
     if dry_run:
-        show("would become one segment", Rows(_PLAN, [group.as_dict() for group in report.plan]))
+        show("would become one segment", Listing(_PLAN, [group.as_dict() for group in report.plan]))
     if report.damaged:
-        show("not merged", Rows(_DAMAGED, [each.as_dict() for each in report.damaged]))
+        show("not merged", Listing(_DAMAGED, [damaged.as_dict() for damaged in report.damaged]))
     changed = f", {report.skipped} groups changed meanwhile" if report.skipped else ""
     became = "would become" if dry_run else "became"
     print(

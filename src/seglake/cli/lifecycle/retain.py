@@ -17,7 +17,7 @@ def retain(root: Root, topic: OneOrAll = None, dry_run: DryRun = False, json: Js
     if json:
         print(dumps([report.as_dict() for report in reports], ensure_ascii=False))
         return
-    moves = [(report.topic, each) for report in reports for each in report.moved]
+    moves = [(report.topic, move) for report in reports for move in report.moved]
     show_moves(moves, dry_run=dry_run)
-    for blocked in (each for report in reports for each in report.blocked):
+    for blocked in (move for report in reports for move in report.blocked):
         print(f"seglake: {blocked.help}", file=sys.stderr)

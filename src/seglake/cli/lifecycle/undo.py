@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seglake.cli.arguments.options import DryRun, Json, Root, Topic
-from seglake.cli.terminal.tables import Rows, number, show
+from seglake.cli.terminal.tables import Listing, number, show
 
 if TYPE_CHECKING:
     from seglake.maintain.undo import Undone
@@ -48,7 +48,7 @@ def _tell(report: Undone, *, dry_run: bool) -> None:
         for start, end in spans
     ]
     columns = [number("partition", "partition"), number("start", "from"), number("end", "up to")]
-    show("offsets without records", Rows(columns, ranges), as_json=False)
+    show("offsets without records", Listing(columns, ranges), as_json=False)
     runs = ", ".join(report.runs)
     if dry_run:
         print(

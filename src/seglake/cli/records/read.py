@@ -25,7 +25,7 @@ from seglake.cli.terminal.tables import show
 from seglake.errors import UsageError
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """How `read` writes records."""
 
     JSONL = "jsonl"
@@ -56,7 +56,9 @@ def read(
     last: Last = None,
     zone: Zone = None,
     order: Annotated[Order | None, typer.Option(help="Order of a window; default offset.")] = None,
-    format: Annotated[Format | None, typer.Option(help="How to write; default jsonl.")] = None,
+    format: Annotated[
+        OutputFormat | None, typer.Option(help="How to write; default jsonl.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="A file; default standard output.")] = None,
     version: Version = None,
     explain: Annotated[
@@ -83,21 +85,21 @@ def read(
         times = {"--start": start, "--end": end, "--version": version, "--explain": explain or None}
         check_following({**how, **times})
     log = seglake.open(root, version).topic(topic)
-    wanted = records.Wanted(partition, offset, start, end, order or "offset", tail)
+    request = records.ReadRequest(partition, offset, start, end, order or "offset", tail)
     if explain:
-        show("byte ranges", records.plan_rows(records.plan(log, wanted)), as_json=json)
+        show("byte ranges", records.plan_rows(records.plan(log, request)), as_json=json)
         return
-    records.write(log, wanted, format or "jsonl", max_records, output)
+    records.write(log, request, format or "jsonl", max_records, output)
     records.tell_newest(log, partition, start, last)
     if follow:
-        records.follow(log, wanted)
+        records.follow(log, request)
 
 
 def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) -> None:
     """Raise UsageError if one of the options `how` would have no effect."""
-    given = [name for name, value in how.items() if value is not None]
-    if explain and given:
-        raise UsageError(f"--explain reads and writes no record: leave out {', '.join(given)}")
+    options = [name for name, value in how.items() if value is not None]
+    if explain and options:
+        raise UsageError(f"--explain reads and writes no record: leave out {', '.join(options)}")
     form = how["--format"]
     if as_json and form not in (None, "jsonl"):
         raise UsageError(f"--json is --format jsonl, which contradicts --format {form}: keep one")
@@ -107,7 +109,7 @@ def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) ->
 
 def check_following(how: Mapping[str, object]) -> None:
     """Raise UsageError for an option that does not go with --follow."""
-    given = [name for name, value in how.items() if value not in {None, Format.JSONL}]
+    given = [name for name, value in how.items() if value not in {None, OutputFormat.JSONL}]
     if given:
         raise UsageError(
             f"--follow writes lines as commits come, without an end: leave out {', '.join(given)}"

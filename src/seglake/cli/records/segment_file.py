@@ -38,12 +38,12 @@ def dump_file(file: str, *, deep: bool, as_json: bool) -> None:
     base_offset, suffix = _parse(file, name)
     if deep and suffix != "log":
         raise UsageError("--deep is for .log files")
-    place = open_store(folder or "."), folder, name, base_offset
+    store = open_store(folder or ".")
     try:
         if deep:
-            _print_records(_chunks(*place))
+            _print_records(_chunks(store, folder, name, base_offset))
         else:
-            for columns in _COLUMNS[suffix](*place):
+            for columns in _COLUMNS[suffix](store, folder, name, base_offset):
                 _print(columns, as_json=as_json)
     except CorruptData as damage:
         raise damage.within(name) from damage

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from seglake.cli.terminal.json_lines import json_lines
 from seglake.cli.terminal.output import complete_file
-from seglake.cli.terminal.tables import Column, Rows, moment, number, show
+from seglake.cli.terminal.tables import Column, Listing, moment, number, show
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
@@ -30,7 +30,7 @@ _TABLE_ROWS = 100  # without --max-records
 Advance = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
-class Wanted(NamedTuple):
+class ReadRequest(NamedTuple):
     """The options of `seglake read` that choose records."""
 
     partition: int | None
@@ -41,33 +41,33 @@ class Wanted(NamedTuple):
     tail: int | None = None
 
 
-def plan(log: Log, wanted: Wanted) -> Plan:
+def plan(log: Log, request: ReadRequest) -> Plan:
     """Plan the read. Raises UsageError for options that contradict each other."""
-    partitions = log.partitions() if wanted.partition is None else [wanted.partition]
-    in_window = (wanted.start, wanted.end) != (None, None)
-    if wanted.tail is not None:
-        if in_window or wanted.offset is not None or wanted.order == "time":
+    partitions = log.partitions() if request.partition is None else [request.partition]
+    in_window = (request.start, request.end) != (None, None)
+    if request.tail is not None:
+        if in_window or request.offset is not None or request.order == "time":
             raise UsageError("--tail does not go with --offset, a window or an order: keep one")
-        last = {p: offset_of_last(log.reader(p), wanted.tail) for p in partitions}
+        last = {p: offset_of_last(log.reader(p), request.tail) for p in partitions}
         return log.plan_offsets({p: (offset, INT64_MAX) for p, offset in last.items()})
-    if in_window and wanted.offset is None:
-        return log.plan_range(*_window(wanted), partitions=partitions)
-    if wanted.offset is None:
+    if in_window and request.offset is None:
+        return log.plan_range(*_window(request), partitions=partitions)
+    if request.offset is None:
         return log.plan_offsets(dict.fromkeys(partitions, (0, INT64_MAX)))
     if in_window:
         raise UsageError("--offset does not go with --start and --end")
     if len(partitions) > 1:
         raise UsageError("--offset needs --partition: offsets count within one partition")
-    log.read(partitions[0], wanted.offset, max_records=0)  # raises for an offset outside the log
-    return log.plan_offsets({partitions[0]: (wanted.offset, INT64_MAX)})
+    log.read(partitions[0], request.offset, max_records=0)  # raises for an offset outside the log
+    return log.plan_offsets({partitions[0]: (request.offset, INT64_MAX)})
 
 
-def _window(wanted: Wanted) -> tuple[Time, Time]:
-    start = 0 if wanted.start is None else wanted.start
-    return start, INT64_MAX if wanted.end is None else wanted.end
+def _window(request: ReadRequest) -> tuple[Time, Time]:
+    start = 0 if request.start is None else request.start
+    return start, INT64_MAX if request.end is None else request.end
 
 
-def plan_rows(planned: Plan) -> Rows:
+def plan_rows(planned: Plan) -> Listing:
     """A row for each segment of a plan, and a row with their sums."""
     columns = [
         Column("segment", "segment"),
@@ -84,11 +84,11 @@ def plan_rows(planned: Plan) -> Rows:
         "records_at_most": planned.records_at_most,
         "byte_ranges": None,
     }
-    return Rows(columns, [*map(_piece_row, planned.pieces, planned.spans), total])
+    return Listing(columns, [*map(_piece_row, planned.pieces, planned.spans), total])
 
 
 def _piece_row(piece: Piece, spans: tuple[Int64s, Int64s]) -> dict[str, Any]:
-    starts, ends = (each.tolist() for each in spans)
+    starts, ends = (item.tolist() for item in spans)
     return {
         "segment": piece.segment.log_key,
         "ranges": len(starts),
@@ -100,26 +100,26 @@ def _piece_row(piece: Piece, spans: tuple[Int64s, Int64s]) -> dict[str, Any]:
 
 
 def write(
-    log: Log, wanted: Wanted, form: str, max_records: int | None, output: Path | None
+    log: Log, request: ReadRequest, form: str, max_records: int | None, output: Path | None
 ) -> None:
     """Read records and write them, in constant memory, as jsonl, table, arrow or parquet."""
     if form == "table" and max_records is None:
         max_records = _TABLE_ROWS
-    planned, stats = plan(log, wanted), ReadStats()
-    reader = _reader(log, planned, wanted, stats)
+    planned, stats = plan(log, request), ReadStats()
+    reader = _reader(log, planned, request, stats)
     batches = _first(reader, max_records)
     if form == "table":
-        show(f"records of {log.topic}", Rows(_COLUMNS, _rows(batches)), as_json=False)
+        show(f"records of {log.topic}", Listing(_COLUMNS, _rows(batches)), as_json=False)
         return
     with _sink(output, binary=form != "jsonl") as sink, _progress(planned, stats) as advance:
         _WRITERS[form](advance(batches), reader.schema, sink)
 
 
-def follow(log: Log, wanted: Wanted) -> None:
+def follow(log: Log, request: ReadRequest) -> None:
     """Write the records of later commits as lines, until a signal comes."""
     sink = sys.stdout.buffer
     with suppress(KeyboardInterrupt):
-        chosen = None if wanted.partition is None else [wanted.partition]
+        chosen = None if request.partition is None else [request.partition]
         for batch in log.follow(partitions=chosen):
             sink.write(json_lines(batch))
             sink.flush()
@@ -130,8 +130,8 @@ def tell_newest(log: Log, partition: int | None, start: str | None, last: str | 
     if last is None or start is None:
         return
     chosen = log.partitions() if partition is None else [partition]
-    times = [log.reader(each).view.segments.max_timestamps for each in chosen]
-    newest = max((int(each.max(initial=-1)) for each in times), default=-1)
+    times = [log.reader(item).view.segments.max_timestamps for item in chosen]
+    newest = max((int(item.max(initial=-1)) for item in times), default=-1)
     if newest < to_epoch_ms(start):
         when = (
             f"the newest record is of {format_ms(newest)}" if newest >= 0 else "no record is there"
@@ -139,14 +139,16 @@ def tell_newest(log: Log, partition: int | None, start: str | None, last: str | 
         print(f"{log.topic}: nothing in the last {last}; {when}", file=sys.stderr)
 
 
-def _reader(log: Log, planned: Plan, wanted: Wanted, stats: ReadStats) -> pa.RecordBatchReader:
-    if wanted.order == "offset":
+def _reader(
+    log: Log, planned: Plan, request: ReadRequest, stats: ReadStats
+) -> pa.RecordBatchReader:
+    if request.order == "offset":
         return planned.execute(stats=stats)
-    if wanted.offset is not None:
+    if request.offset is not None:
         raise UsageError("--order time is for a window, not for --offset")
-    partitions = log.partitions() if wanted.partition is None else [wanted.partition]
-    timed = log.read_range(*_window(wanted), partitions=partitions, order="time", stats=stats)
-    if (wanted.start, wanted.end) != (None, None):
+    partitions = log.partitions() if request.partition is None else [request.partition]
+    timed = log.read_range(*_window(request), partitions=partitions, order="time", stats=stats)
+    if (request.start, request.end) != (None, None):
         return timed
     # all records: those without a timestamp, which are in no window, come first
     readers = [log.reader(partition) for partition in partitions]

@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 from seglake.catalog.failed_run import FailedRun, all_failed_runs, failed_runs
-from seglake.catalog.quarantine.expiry import expired_attempts
+from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.redrives import chain_of, open_attempts
 from seglake.catalog.rows import RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.cli.runs.rejects import Rejects
-from seglake.cli.terminal.tables import Column, Rows
+from seglake.cli.terminal.tables import Column, Listing
 from seglake.errors import QuarantineLimit, UsageError
 from seglake.store import open_store
 from seglake.times.instants import format_ms
@@ -33,8 +33,8 @@ class Runs:
         A run that is committed has 0, whatever failed before. Raises UsageError if pipelines share
         the run id and none is named.
         """
-        known = self._known(run_id)
-        named = known if pipeline is None else {pipeline: known.get(pipeline)}
+        runs = self._known(run_id)
+        named = runs if pipeline is None else {pipeline: runs.get(pipeline)}
         if len(named) > 1:
             raise UsageError(f"pipelines {', '.join(named)} have a run {run_id!r}: give --pipeline")
         for run in named.values():
@@ -48,8 +48,8 @@ class Runs:
     def _known(self, run_id: str) -> dict[str, RunRow | FailedRun]:
         """The run of each pipeline with this run id."""
         failed = failed_runs(self._table.store, self._topic, run_id)
-        known: dict[str, RunRow | FailedRun] = {run.pipeline: run for run in failed}
-        return known | {run.pipeline: run for run in self._committed if run.run_id == run_id}
+        runs: dict[str, RunRow | FailedRun] = {run.pipeline: run for run in failed}
+        return runs | {run.pipeline: run for run in self._committed if run.run_id == run_id}
 
     def rejects(self, run_id: str | None) -> Rejects:
         """The open rejects of committed runs, or those of the runs with one run id.
@@ -113,11 +113,11 @@ def exit_code_of(status: dict[str, Any]) -> int:
 
     The others mean that it could not tell: 2 is a mistake in its own arguments.
     """
-    told = status["exit_code"]
-    return told if told in {0, QuarantineLimit.exit_code} else _NOT_COMMITTED
+    code = status["exit_code"]
+    return code if code in {0, QuarantineLimit.exit_code} else _NOT_COMMITTED
 
 
-def failed_rows(root: str, topic: str | None) -> Rows:
+def failed_rows(root: str, topic: str | None) -> Listing:
     """A row for each attempt that failed, of one topic or of all, in the order of their ends."""
     columns = [
         Column("failed", "failed"),
@@ -129,8 +129,8 @@ def failed_rows(root: str, topic: str | None) -> Rows:
     ]
     store = open_store(root)
     CatalogTable.open(store)  # a root without a lake has no failed runs either, but is an error
-    found = sorted(all_failed_runs(store, topic), key=lambda run: run.failed_at_ms)
-    return Rows(columns, map(_failed_row, found))
+    runs = sorted(all_failed_runs(store, topic), key=lambda run: run.failed_at_ms)
+    return Listing(columns, map(_failed_row, runs))
 
 
 def _failed_row(run: FailedRun) -> dict[str, Any]:
@@ -141,19 +141,3 @@ def _failed_row(run: FailedRun) -> dict[str, Any]:
         "exit_code": run.exit_code,
         "error": run.error,
     }
-
-
-def status_rows(status: dict[str, Any]) -> Rows:
-    """The status of a run as a table of two columns, without empty values."""
-    rows = [
-        {"name": name.replace("_", " "), "value": _value(value)}
-        for name, value in status.items()
-        if value not in ("", None, {}) and name != "report"
-    ]
-    return Rows([Column("name", ""), Column("value", "")], rows)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "\n".join(f"{name}: {each:,}" for name, each in value.items())
-    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from seglake.catalog.failed_run import FailedRun
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow
-from seglake.cli.terminal.tables import Column, Rows, number, show, stream_json
+from seglake.cli.terminal.tables import Column, Listing, number, show, stream_json
 from seglake.store import Store
 from seglake.text.json import text_or_base64
 
@@ -30,11 +30,11 @@ class Rejects(NamedTuple):
     runs: Mapping[str, RunRow | FailedRun]
     expired: Collection[str]
 
-    def table(self, wanted: Counter[Group] | None) -> Rows:
+    def table(self, sample: Counter[Group] | None) -> Listing:
         """A row for each reject, or for the first so many of each group."""
         look = {"line": number("line", "line"), "raw": Column("raw", "row", _cut)}
         columns = [look.get(name, Column(name, head)) for name, head in _COLUMNS.items()]
-        return Rows([Column("run_id", "run"), *columns], self._rows(wanted))
+        return Listing([Column("run_id", "run"), *columns], self._rows(sample))
 
     def counts(self) -> Counter[Group]:
         """How many rejects `table` has of each group."""
@@ -43,14 +43,14 @@ class Rejects(NamedTuple):
             counts.update(_group_of(run, row) for row in run.rejects)
         for table in self._tables():
             groups = table.group_by(_GROUP).aggregate([([], "count_all")])
-            found: list[Any] = groups.to_pylist()
-            counts.update({tuple(map(row.get, _GROUP)): row["count_all"] for row in found})
+            grouped: list[Any] = groups.to_pylist()
+            counts.update({tuple(map(row.get, _GROUP)): row["count_all"] for row in grouped})
         return counts
 
     def unkept(self) -> int:
         """How many rejects failed runs had beside their samples."""
         counted = ((run.report.get("quarantined", 0), len(run.rejects)) for run in self._failed())
-        return sum(max(rejected - kept, 0) for rejected, kept in counted)
+        return sum(max(rejected - sampled, 0) for rejected, sampled in counted)
 
     def show(self, limit: int | None, *, as_json: bool) -> None:
         """Print a sample, and say what it leaves out. As JSON all of them, unless limited."""
@@ -65,16 +65,16 @@ class Rejects(NamedTuple):
         for sentence in said:
             print(sentence, file=sys.stderr if as_json else sys.stdout)
 
-    def _rows(self, wanted: Counter[Group] | None) -> Iterator[dict[str, Any]]:
+    def _rows(self, sample: Counter[Group] | None) -> Iterator[dict[str, Any]]:
         for run in self._failed():
             for row in run.rejects:
-                if _takes(wanted, _group_of(run, row)):
+                if _takes(sample, _group_of(run, row)):
                     yield {**_key(run), "committed": False, **row}
         for table in self._tables():
             for batch in table.to_batches(max_chunksize=1000):
-                if wanted is not None and not wanted:
+                if sample is not None and not sample:
                     return
-                yield from map(self._shown, _chosen(batch, wanted))
+                yield from map(self._shown, _chosen(batch, sample))
 
     def _shown(self, row: Mapping[str, Any]) -> dict[str, Any]:
         shown = {name: row[name] for name in _COLUMNS}
@@ -126,22 +126,22 @@ def left_out(counts: Mapping[Group, int], shown: int, unkept: int) -> list[str]:
     return said
 
 
-def _takes(wanted: Counter[Group] | None, group: Group) -> bool:
+def _takes(sample: Counter[Group] | None, group: Group) -> bool:
     """Whether a row of a group is wanted; then one less is."""
-    if wanted is None:
+    if sample is None:
         return True
-    if group not in wanted:
+    if group not in sample:
         return False
-    wanted[group] -= 1
-    if not wanted[group]:
-        del wanted[group]
+    sample[group] -= 1
+    if not sample[group]:
+        del sample[group]
     return True
 
 
-def _chosen(batch: pa.RecordBatch, wanted: Counter[Group] | None) -> list[dict[str, Any]]:
-    if wanted is not None:
+def _chosen(batch: pa.RecordBatch, sample: Counter[Group] | None) -> list[dict[str, Any]]:
+    if sample is not None:
         groups: Any = zip(*(batch[name].to_pylist() for name in _GROUP), strict=True)
-        taken = [at for at, group in enumerate(groups) if _takes(wanted, group)]
+        taken = [at for at, group in enumerate(groups) if _takes(sample, group)]
         batch = batch.take(pa.array(taken, pa.int64()))
     return batch.to_pylist()
 

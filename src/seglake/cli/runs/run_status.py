@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from seglake.cli.arguments.options import Json, Root, Topic
-from seglake.cli.terminal.tables import show
+from seglake.cli.terminal.tables import show_report
 
 
 def run_status(
@@ -19,11 +19,12 @@ def run_status(
     json: Json = False,
 ) -> None:
     """Say what became of a run: exit code 0 committed, 3 rejected too much, 1 failed or unknown."""
-    from seglake.cli.runs.of_topic import Runs, exit_code_of, status_rows
+    from seglake.cli.runs.of_topic import Runs, exit_code_of
 
     status = Runs(root, topic).status(run_id, pipeline)
     if json:
         typer.echo(dumps(status, ensure_ascii=False))
     else:
-        show(f"run {run_id}", status_rows(status), as_json=False)
+        status.pop("report", None)
+        show_report(f"run {run_id}", status)
     raise typer.Exit(exit_code_of(status))

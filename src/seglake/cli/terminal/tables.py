@@ -4,10 +4,10 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from seglake.shown import draw
+from seglake.shown import draw, filled
 from seglake.times.instants import format_ms
 
 
@@ -20,7 +20,7 @@ class Column(NamedTuple):
     right: bool = False
 
 
-class Rows(NamedTuple):
+class Listing(NamedTuple):
     """Rows to show. JSON has all their fields, a table only the `columns`."""
 
     columns: list[Column]
@@ -37,12 +37,33 @@ def moment(field: str, heading: str) -> Column:
     return Column(field, heading, lambda ms: format_ms(ms) if ms >= 0 else "-")
 
 
-def show(title: str, shown: Rows, *, as_json: bool = False) -> None:
+def show(title: str, shown: Listing, *, as_json: bool = False) -> None:
     """Print rows to standard output."""
     if as_json:
         print(json.dumps(list(shown.rows), ensure_ascii=False))
     else:
         _print_table(title, shown)
+
+
+def show_report(title: str, report: Mapping[str, Any]) -> None:
+    """Print a report as a table of two columns, without empty values."""
+    rows = (
+        {"name": name.replace("_", " "), "value": _text(name, value)}
+        for name, value in filled(report).items()
+    )
+    show(title, Listing([Column("name", ""), Column("value", "", right=True)], rows))
+
+
+def _text(name: str, value: Any) -> str:
+    if name.endswith("timestamp"):
+        return format_ms(value)
+    if isinstance(value, dict):
+        return "\n".join(f"{key}: {_text('', item)}" for key, item in value.items())
+    if isinstance(value, list):
+        many = name.endswith("_files")
+        return f"{len(value):,} files" if many else "\n".join(_text("", item) for item in value)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if whole else str(value)
 
 
 def stream_json(rows: Iterable[dict[str, Any]]) -> None:
@@ -54,7 +75,7 @@ def stream_json(rows: Iterable[dict[str, Any]]) -> None:
     print("[]" if between == "[" else "]")
 
 
-def _print_table(title: str, shown: Rows) -> None:
+def _print_table(title: str, shown: Listing) -> None:
     from rich.console import Console
     from rich.text import Text
 

@@ -191,7 +191,7 @@ def _logs(
 
 
 def _bounds(view: PartitionView) -> DirtyBounds:
-    return DirtyBounds(view.partition, view.log_start_offset, view.end_offset, view.cleaned_offset)
+    return DirtyBounds(view.partition, view.log_start_offset, view.end_offset, view.cleaned_end)
 
 
 @dataclass
@@ -264,5 +264,5 @@ def _partition_row(view: PartitionView, log: LogToClean) -> PartitionRow:
         sequence=view.sequence + 1,
         log_start_offset=view.log_start_offset,
         next_offset=view.end_offset,
-        cleaned_offset=max(view.cleaned_offset or 0, log.first_uncleanable_offset),
+        cleaned_offset=max(view.cleaned_end, log.first_uncleanable_offset),
     )

@@ -58,7 +58,7 @@ class DirtyBounds(NamedTuple):
     partition: int
     log_start_offset: int
     end_offset: int
-    cleaned_offset: int | None
+    cleaned_end: int
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def log_to_clean(
     As `LogCleanerManager.cleanableOffsets` and `maxCompactionDelay`, but a segment's age is that of
     its oldest record, not of its first batch: so no record waits longer than the lag.
     """
-    first_dirty = max(bounds.cleaned_offset or 0, bounds.log_start_offset)
+    first_dirty = max(bounds.cleaned_end, bounds.log_start_offset)
     dirty = [row for row in rows if row.end_offset > first_dirty]
     waiting = [row.base_offset for row in dirty if _is_held(row, policy, now_ms)]
     end = min(waiting, default=bounds.end_offset)

@@ -20,8 +20,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from seglake.catalog.quarantine.erased import ERASE, erasures
 from seglake.catalog.quarantine.files import attempt_of
+from seglake.catalog.quarantine.gone import ERASE, erasures
 from seglake.catalog.quarantine.leaving import Leaving, joined, unfinished, write_list
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import SegmentRow

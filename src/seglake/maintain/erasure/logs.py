@@ -34,8 +34,9 @@ class StoredLog(NamedTuple):
 def count_records(keys: Keys, store: Store, log: StoredLog) -> int:
     """How many records of a log have one of the keys. Raises CorruptData and StoreError."""
     name = parse_segment_key(log.log_key)
-    place = (name.topic, name.partition, log.log_key, "", name.base_offset)
-    segment = LogSegment(*place, INT64_MAX, log.log_bytes, 0)
+    segment = LogSegment(
+        name.topic, name.partition, log.log_key, "", name.base_offset, INT64_MAX, log.log_bytes, 0
+    )
     count = 0
     for chunk in LogFetch(store).chunks([Piece.of(segment, segment.log)], ahead_bytes=AHEAD_BYTES):
         table = chunk.table

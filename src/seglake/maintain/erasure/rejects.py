@@ -88,9 +88,10 @@ class RejectErasure:
             keys = self.files()
             if not keys:
                 return
-            names = (self._store, self._topic, self._goes)
-            kept = partial(_kept, *names, frozenset(self._told), frozenset(dead))
-            parts = self._engine.map(kept, keys)
+            keep = partial(
+                _kept, self._store, self._topic, self._goes, frozenset(self._told), frozenset(dead)
+            )
+            parts = self._engine.map(keep, keys)
             try:
                 self._table.replace_files(keys, list(chain.from_iterable(parts)), attempt_id)
             except CommitConflict:
@@ -128,9 +129,11 @@ def _kept(
     stay = rows.filter(pc.invert(pc.and_(known, goes(key, rows))))
     attempts: list[Any] = pc.unique(stay["attempt_id"]).to_pylist()
     return [
-        write_rejects(store, topic, each, stay.filter(pc.equal(stay["attempt_id"], each)))
-        for each in attempts
-        if each not in dead
+        write_rejects(
+            store, topic, of_attempt, stay.filter(pc.equal(stay["attempt_id"], of_attempt))
+        )
+        for of_attempt in attempts
+        if of_attempt not in dead
     ]
 
 

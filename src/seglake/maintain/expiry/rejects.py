@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from seglake.catalog.quarantine.expiry import EXPIRE, expired_attempts
+from seglake.catalog.quarantine.gone import EXPIRE, expired_attempts
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot

@@ -1,6 +1,7 @@
 """Findings about a lake: what is wrong, and where."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from seglake.catalog.rows import SegmentRow
@@ -29,11 +30,11 @@ class Finding(MaintenanceReport):
 
 def finding_of(row: SegmentRow, suffix: Suffix, error: CorruptData | StoreError) -> Finding:
     """The finding for an error about one of a segment's files."""
-    place = (row.topic, row.partition, row.base_offset)
+    finding = partial(Finding, row.topic, row.partition, row.base_offset)
     if isinstance(error, CorruptData):
-        return Finding(*place, error.file or row.key(suffix), error.position, error.what)
+        return finding(error.file or row.key(suffix), error.position, error.what)
     kind: Any = "missing" if isinstance(error, MissingObject) else "unreadable"
-    return Finding(*place, row.key(suffix), 0, str(error), kind)
+    return finding(row.key(suffix), 0, str(error), kind)
 
 
 def catalog_finding(topic: str, file: str, problem: str | Exception) -> Finding:

@@ -8,9 +8,9 @@ The attempt's manifest names the segments that it replaces.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
@@ -102,33 +102,33 @@ def reindex_rows(
     """
     work = partial(write_indexes, policy=policy, attempt_id=report.attempt_id)
     results = tasks.map(work, rows)
-    report.damaged = [Finding(**result["damage"]) for result in results if "damage" in result]
+    report.damaged = [result for result in results if isinstance(result, Finding)]
     if report.damaged and not leave_damaged:
         return
     renewed = {
-        row: SegmentRow(**result["row"])
+        row: result
         for row, result in zip(rows, results, strict=True)
-        if "row" in result
+        if isinstance(result, SegmentRow)
     }
     _commit(table, renewed, report, dry_run=dry_run)
 
 
 def write_indexes(
     store: Store, row: SegmentRow, *, policy: IndexPolicy | None, attempt_id: str
-) -> dict[str, Any]:
+) -> SegmentRow | Finding:
     """Write one segment's index files under an attempt: returns its new row, or the damage."""
     policy = policy or row.index_policy
     try:
         sealed = rebuild_index_files(store, row, policy)
     except (CorruptData, StoreError) as error:
-        return {"damage": finding_of(row, "log", error).as_dict()}
+        return finding_of(row, "log", error)
     renewed = replace(
         row,
         index_attempt_id=attempt_id,
         index_interval_kind=policy.by,
         index_interval=policy.interval,
     )
-    return {"row": asdict(replace(renewed, **put_indexes(store, renewed.id, sealed)))}
+    return replace(renewed, **put_indexes(store, renewed.id, sealed))
 
 
 def _commit(

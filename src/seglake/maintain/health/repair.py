@@ -9,7 +9,6 @@ import contextlib
 import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import chain, compress
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change, checked_change
 from seglake.catalog.version.snapshot import EMPTY
 from seglake.catalog.version.snapshot_files import damaged_files
+from seglake.clock import now
 from seglake.errors import (
     CorruptData,
     MissingObject,
@@ -259,7 +259,7 @@ def _object(key: str, size: int) -> tuple[str, int]:
 def _move_aside(store: Store) -> str:
     """Copy the rest of the catalog, then delete it; returns the copy's folder, "" if no rest."""
     old = [item.key for item in store.list(layout.LOG_TABLE)]
-    backup = f"{layout.LOG_TABLE}.backup-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+    backup = f"{layout.LOG_TABLE}.backup-{now():%Y%m%dT%H%M%S.%fZ}"
     for key in old:
         store.put(backup + key.removeprefix(layout.LOG_TABLE), store.read_all(key))
     store.delete(old)

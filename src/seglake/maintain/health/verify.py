@@ -19,8 +19,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog.quarantine.erased import rejects_left
-from seglake.catalog.quarantine.expiry import expired_attempts
+from seglake.catalog.quarantine.gone import expired_attempts, rejects_left
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable

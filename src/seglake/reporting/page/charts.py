@@ -44,9 +44,9 @@ def charts(figures: TopicFigures) -> Iterator[Chart]:
     """The charts of a topic; a chart with nothing to draw is left out."""
     times = _times(figures)
     for draw in _DRAWN:
-        found = draw(figures, times)
-        if found is not None:
-            yield found
+        chart = draw(figures, times)
+        if chart is not None:
+            yield chart
 
 
 def _times(figures: TopicFigures) -> Range1d | None:
@@ -225,9 +225,9 @@ def _lateness(figures: TopicFigures, _times: Range1d | None) -> Chart | None:
     rows = figures.lateness
     source = ColumnDataSource(
         {
-            "x": [each.time_ms for each in rows],
-            "y": [each.lateness_ms / 1000 for each in rows],
-            "run": [each.run_id for each in rows],
+            "x": [run.time_ms for run in rows],
+            "y": [run.lateness_ms / 1000 for run in rows],
+            "run": [run.run_id for run in rows],
         }
     )
     low, high = min(e.time_ms for e in rows), max(e.time_ms for e in rows)
@@ -263,11 +263,11 @@ def _runs(figures: TopicFigures, _times: Range1d | None) -> Chart | None:
     if not runs:
         return None
     seconds = [json.loads(run.report).get("seconds", {}) for run in runs]
-    steps = list(dict.fromkeys(name for each in seconds for name in each))
+    steps = list(dict.fromkeys(name for item in seconds for name in item))
     if not steps:
         return None
     names = [f"{number} {run.run_id}" for number, run in enumerate(runs)]
-    data: dict[str, Any] = {step: [each.get(step, 0) for each in seconds] for step in steps}
+    data: dict[str, Any] = {step: [item.get(step, 0) for item in seconds] for step in steps}
     source = ColumnDataSource({"run": names, "id": [run.run_id for run in runs], **data})
     plot = _plot(250, x_range=names)
     plot.vbar_stack(

@@ -63,13 +63,13 @@ class ChartTable(NamedTuple):
 
 def _table(headings: str, rows: Iterator[Sequence[Any]] | Sequence[Sequence[Any]]) -> PageTable:
     """A table of at most `_ROWS` rows; numbers are aligned to the right."""
-    given = list(rows)
+    shown = list(rows)
     numbers = frozenset(
-        i for i in range(len(given[0]) if given else 0)
-        if all(isinstance(row[i], int | float) for row in given)
+        i for i in range(len(shown[0]) if shown else 0)
+        if all(isinstance(row[i], int | float) for row in shown)
     )  # fmt: skip
-    cells = [[_cell(value) for value in row] for row in given[:_ROWS]]
-    return PageTable(headings.split("|"), cells, numbers, max(0, len(given) - _ROWS))
+    cells = [[_cell(value) for value in row] for row in shown[:_ROWS]]
+    return PageTable(headings.split("|"), cells, numbers, max(0, len(shown) - _ROWS))
 
 
 def _cell(value: Any) -> Cell:
@@ -128,7 +128,7 @@ def _lateness(figures: TopicFigures) -> PageTable:
         (f"{share:.0%} of the records", duration(late)) for share, late in figures.lateness_shares
     ]
     left = ("left in the logs", duration(figures.log_lateness_ms))
-    runs = [(each.run_id, duration(each.lateness_ms)) for each in figures.lateness[::-1]]
+    runs = [(item.run_id, duration(item.lateness_ms)) for item in figures.lateness[::-1]]
     return _table("run, or share|late by at most", [*shares, left, *runs])
 
 
@@ -188,7 +188,7 @@ def _anchor(figures: TopicFigures, run_id: str) -> str:
 
 
 def _history(figures: TopicFigures) -> PageTable:
-    rejected = {each.run_id for each in figures.rejects}
+    rejected = {item.run_id for item in figures.rejects}
     return _table(
         "finished|run|interval|state|took|files|rows|records|rejected|output",
         [
@@ -218,9 +218,9 @@ def _codecs(figures: TopicFigures) -> PageTable:
     return _table(
         "codec|segments|records|logs|index files|bytes per record",
         [
-            (each.codec, each.segments, each.records, short_bytes(each.log_bytes),
-             short_bytes(each.index_bytes), f"{each.log_bytes / max(1, each.records):,.1f}")
-            for each in figures.codecs
+            (item.codec, item.segments, item.records, short_bytes(item.log_bytes),
+             short_bytes(item.index_bytes), f"{item.log_bytes / max(1, item.records):,.1f}")
+            for item in figures.codecs
         ],
     )  # fmt: skip
 
@@ -239,9 +239,9 @@ def _window(figures: TopicFigures) -> ChartTable:
         "opened."
     )
     rows = [
-        (each["segment"], each["ranges"], short_bytes(each["bytes"]), short_bytes(each["of_bytes"]),
-         each["records_at_most"])
-        for each in window.segments
+        (item["segment"], item["ranges"], short_bytes(item["bytes"]), short_bytes(item["of_bytes"]),
+         item["records_at_most"])
+        for item in window.segments
     ]  # fmt: skip
     return ChartTable("window", "One window explained", text, "",
                  _table("segment|ranges|fetched|of|records at most", rows))  # fmt: skip
@@ -250,12 +250,12 @@ def _window(figures: TopicFigures) -> ChartTable:
 def overview(topics: Sequence[TopicFigures]) -> PageTable:
     """A row for each topic."""
     rows = []
-    for each in topics:
-        closed = each.coverage.closed_until_ms
+    for item in topics:
+        closed = item.coverage.closed_until_ms
         rows.append(
-            (each.topic, len(each.partitions), each.records, each.segments,
-             short_bytes(each.log_bytes), minute(each.oldest_ms), minute(each.newest_ms),
-             "never" if closed is None else minute(closed), len(alerts(each)))
+            (item.topic, len(item.partitions), item.records, item.segments,
+             short_bytes(item.log_bytes), minute(item.oldest_ms), minute(item.newest_ms),
+             "never" if closed is None else minute(closed), len(alerts(item)))
         )  # fmt: skip
     headings = "topic|partitions|records|segments|logs|oldest|newest|closed until|alerts"
     return _table(headings, rows)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from seglake.catalog.rows import TopicRow
+from seglake.clock import now_ms
 from seglake.errors import SeglakeError, UnknownTopic, UsageError, VersionExpired
 from seglake.layout import is_topic_name
 from seglake.log.piece import Window
@@ -73,7 +73,7 @@ class ServedTopics:
         self._ids = dict[uuid.UUID, str]()
         self._watching: asyncio.Task[None] | None = None
         self._refreshing: asyncio.Future[None] | None = None
-        self.refreshed = time.time()
+        self.refreshed_ms = now_ms()
         self.problem: str | None = None  # of the last look at the catalog
         self._take(*self._new_version())
 
@@ -202,7 +202,7 @@ class ServedTopics:
             change = self._change
             self._take(*await self.stretches.run(self._new_version))
             change.set_result(None)
-        self.refreshed = time.time()
+        self.refreshed_ms = now_ms()
 
     def _new_version(self) -> tuple[int, dict[str, ServedTopic]]:
         """The version of the lake, and its topics. On a thread: there may be many."""
@@ -247,7 +247,7 @@ class ServedTopics:
         if (starts := self.starts) is None:
             return Clock(start_ms, speed)
         started_ms = await starts.replay_started(name)
-        ran_s = None if started_ms is None else max(0.0, time.time() - started_ms / 1000)
+        ran_s = None if started_ms is None else max(0.0, (now_ms() - started_ms) / 1000)
         return Clock(start_ms, speed, ran_s, partial(starts.start_replay, name))
 
     def _windowed(

@@ -15,13 +15,14 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
 from seglake.config import Pipeline
 from seglake.engine import Engine
-from seglake.errors import UnknownTopic
 from seglake.layout import new_attempt
 from seglake.store import Store
 from seglake.write.driver.report import Progress, Report
 from seglake.write.driver.run_input import RunInput
 from seglake.write.driver.selection import without_attempts
 from seglake.write.driver.topics import append_time, topic_in_force
+from seglake.write.map.unit import MapSettings
+from seglake.write.rows.records import RowLimits
 
 
 class DeclaredRun(NamedTuple):
@@ -91,13 +92,22 @@ class Attempt:
 
     @cached_property
     def settings(self) -> Pipeline:
-        """The pipeline with its topic's settings in the catalog, for tasks. Raises ConfigError."""
+        """The pipeline with its topic's settings in the catalog. Raises ConfigError."""
         topic = topic_in_force(self.base, self.pipeline)
-        clock_ms = self.run.clock(self.started_ms)
-        first = None
+        return self.pipeline.model_copy(update={"topic": topic})
+
+    @property
+    def map_settings(self) -> MapSettings:
+        """What map tasks get. Raises ConfigError."""
+        return MapSettings(
+            self.store, self.settings, self.attempt_id, self.append_time_ms, self._limits()
+        )
+
+    def _limits(self) -> RowLimits:
+        topic, first_offsets = self.settings.topic, None
         if topic.offset_field is not None:
-            first = tuple(map(self.first_offset, range(topic.partitions)))
-        return self.pipeline.for_run(topic, clock_ms, first)
+            first_offsets = tuple(map(self.first_offset, range(topic.partitions)))
+        return RowLimits(topic.event_times(self.run.clock(self.started_ms)), first_offsets)
 
     def first_offset(self, partition: int) -> int:
         """The offset at which a log partition goes on: its end offset.
@@ -123,10 +133,8 @@ class Attempt:
         ]
 
     def _sequence(self, partition: int) -> int:
-        try:
-            return self.base.partition(self.topic, partition).sequence
-        except UnknownTopic:
-            return 0
+        view = self.base.find_partition(self.topic, partition)
+        return 0 if view is None else view.sequence
 
     @cached_property
     def append_time_ms(self) -> int:
@@ -148,7 +156,4 @@ def sources_left(
 
 def end_offsets(snapshot: Snapshot, topic: str) -> dict[int, int]:
     """The end offset of every log partition; empty for a topic that does not exist yet."""
-    try:
-        return {view.partition: view.end_offset for view in snapshot.partitions(topic)}
-    except UnknownTopic:
-        return {}
+    return {view.partition: view.end_offset for view in snapshot.find_partitions(topic)}

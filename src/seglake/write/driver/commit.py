@@ -47,9 +47,10 @@ class Commit:
         attempt finds out.
         """
         attempt = self._attempt
-        names = (attempt.topic, attempt.attempt_id)
         try:
-            version = transact(attempt.table, *names, self._change, attempt.base)
+            version = transact(
+                attempt.table, attempt.topic, attempt.attempt_id, self._change, attempt.base
+            )
         except PlanAgain:
             for moved in self._moved_to:
                 settle(attempt.store, moved)
@@ -84,15 +85,15 @@ class Commit:
         """Continue a newer version; re-base the segments if another commit took their offsets."""
         attempt = self._attempt
         name, run_id = attempt.pipeline.name, attempt.run.run_id
-        found = attempt.table.run(newest, attempt.topic, name, run_id)
-        if found != attempt.table.run(self._base, attempt.topic, name, run_id):
+        committed = attempt.table.run(newest, attempt.topic, name, run_id)
+        if committed != attempt.table.run(self._base, attempt.topic, name, run_id):
             raise PlanAgain("another attempt committed this run")
         if attempt.input.is_taken(newest, attempt.sources):
             raise PlanAgain("another commit took or removed some of the input")
         partitions = topic_in_force(newest, attempt.pipeline).partitions
         if partitions != attempt.settings.topic.partitions:
             raise PlanAgain("the topic has other partitions now")
-        before, after = (end_offsets(each, attempt.topic) for each in (self._base, newest))
+        before, after = (end_offsets(version, attempt.topic) for version in (self._base, newest))
         self._base, self._topic_rows = newest, topic_rows(newest, attempt.pipeline)
         deltas = {partition: end - before.get(partition, 0) for partition, end in after.items()}
         if not any(deltas.values()):
@@ -170,7 +171,7 @@ def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
 
 def _offset_ranges(segments: list[SegmentRow]) -> str:
     """The offsets of a run as JSON: one [start, end) for each log partition that it appended to."""
-    found: dict[int, list[int]] = {}
+    ranges: dict[int, list[int]] = {}
     for row in segments:
-        found.setdefault(row.partition, [row.base_offset, 0])[1] = row.end_offset
-    return json.dumps({partition: [ends] for partition, ends in found.items()})
+        ranges.setdefault(row.partition, [row.base_offset, 0])[1] = row.end_offset
+    return json.dumps({partition: [ends] for partition, ends in ranges.items()})

@@ -130,12 +130,12 @@ def assign(blobs: Blobs, pieces: Sequence[PieceBounds]) -> Routes:
 
 def straddlers(routes: Routes) -> dict[int, list[int]]:
     """The pieces of every blob that may have records in more than one piece."""
-    found: dict[int, list[int]] = {}
+    pieces_of: dict[int, list[int]] = {}
     several = routes.straddling()
     pairs = zip(routes.blobs[several].tolist(), routes.pieces[several].tolist(), strict=True)
     for blob, piece in pairs:
-        found.setdefault(blob, []).append(piece)
-    return found
+        pieces_of.setdefault(blob, []).append(piece)
+    return pieces_of
 
 
 def count_records(
@@ -170,12 +170,12 @@ def fixed_ends(
     These offsets are the sort keys. The first piece of a log partition has None as first offset: it
     begins where the log goes on. The last piece has the end offset in `ends`, or None.
     """
-    found = list[tuple[int | None, int | None]]()
+    offsets = list[tuple[int | None, int | None]]()
     for piece in pieces:
         start = None if piece.start == FIRST else piece.start.sort_key
         end = ends.get(piece.partition) if piece.end == LAST else piece.end.sort_key
-        found.append((start, end))
-    return found
+        offsets.append((start, end))
+    return offsets
 
 
 def share_pieces(
@@ -186,5 +186,5 @@ def share_pieces(
     members, numbers = routes.blobs[order], routes.pieces[order]
     begins = numbers.searchsorted(np.arange(pieces))
     of_piece = np.split(members, begins)[1:]
-    sizes = [int(blobs.size_bytes[each].sum()) for each in of_piece]
+    sizes = [int(blobs.size_bytes[blobs_of_piece].sum()) for blobs_of_piece in of_piece]
     return [[(piece, of_piece[piece]) for piece in share] for share in share_out(sizes, tasks)]

@@ -129,11 +129,11 @@ class Report(ShowsTable):
         if self.input_files or self.input_rows or self.skipped_records:
             skipped = f", {self.skipped_records:,} skipped" if self.skipped_records else ""
             return f"{self.records:,} records, {self.quarantined:,} rejected{skipped}"
-        known = [*self.skipped_files, *self.changed_files]
-        if not known:
+        present = [*self.skipped_files, *self.changed_files]
+        if not present:
             return f"nothing new: the input is empty{self._missing()}"
         other = f", {len(self.changed_files):,} in another version" if self.changed_files else ""
-        return f"nothing new: the topic has {_files(known)} already{other}"
+        return f"nothing new: the topic has {_files(present)} already{other}"
 
     def _missing(self) -> str:
         if not self.missing_paths:

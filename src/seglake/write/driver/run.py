@@ -44,9 +44,9 @@ from seglake.write.driver.attempt import (
 from seglake.write.driver.commit import Commit
 from seglake.write.driver.failure import Failure
 from seglake.write.driver.report import Progress, Report, silent
-from seglake.write.driver.run_input import AttemptInput, Files, Frame, InputFrame, SplitCounts
+from seglake.write.driver.run_input import InputFrame, InputOf, SplitCounts, changes_since, files_of
 from seglake.write.driver.selection import Differences
-from seglake.write.map.january import LatestTime, found_in
+from seglake.write.map.january import LatestTime, january_problem
 from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
@@ -96,7 +96,7 @@ def ingest_files(
             f"input.format = {pipeline.input.format!r} names no files: give the DataFrame to "
             "seglake.ingest, or set input.format and input.paths"
         )
-    return _ingest(engine, pipeline, run, progress, Files(engine, pipeline), replacing)
+    return _ingest(engine, pipeline, run, progress, files_of(engine, pipeline), replacing)
 
 
 def ingest_frame(
@@ -113,7 +113,7 @@ def ingest_frame(
     """
     engine = SparkEngine(frame.sparkSession)
     rows = InputFrame(frame, order_column, check)
-    return _ingest(engine, pipeline, run, progress, Frame(rows))
+    return _ingest(engine, pipeline, run, progress, lambda _sources: rows)
 
 
 def _ingest(
@@ -121,7 +121,7 @@ def _ingest(
     pipeline: Pipeline,
     run: DeclaredRun,
     progress: Progress,
-    given: AttemptInput,
+    input_of: InputOf,
     replacing: Replacing | None = None,
 ) -> Report:
     if replacing is not None and pipeline.topic.offset_field is not None:
@@ -135,15 +135,27 @@ def _ingest(
     while True:
         base, report, attempt_id = table.snapshot(), begun.copy(), new_attempt()
         replacement = replacing(table, attempt_id) if replacing else None
-        if _is_done(table, base, pipeline, run, given, replacement, report):
+        if _is_done(table, base, pipeline, run, replacement, report):
             return report
         announcement = announced(store, attempt_id, report.topic)
         with announcement, Failure(store, report) as failure:
             try:
                 with report.step("list input", progress):
-                    left = given.left(sources_left(table, base, report.topic, replacement))
-                facts = (engine, pipeline, run, store, table, base, left, report, progress)
-                return carry_out(Attempt(*facts, replacement, attempt_id), failure)
+                    left = input_of(sources_left(table, base, report.topic, replacement))
+                attempt = Attempt(
+                    engine=engine,
+                    pipeline=pipeline,
+                    run=run,
+                    store=store,
+                    table=table,
+                    base=base,
+                    input=left,
+                    report=report,
+                    progress=progress,
+                    replacement=replacement,
+                    attempt_id=attempt_id,
+                )
+                return carry_out(attempt, failure)
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
                 settle(store, attempt_id)
@@ -154,7 +166,6 @@ def _is_done(
     base: Snapshot,
     pipeline: Pipeline,
     run: DeclaredRun,
-    given: AttemptInput,
     replacement: Replacement | None,
     report: Report,
 ) -> bool:
@@ -162,7 +173,7 @@ def _is_done(
     done = table.run(base, report.topic, report.pipeline, report.run_id)
     if done is None:
         return False
-    differences = given.differences(table.sources(base, report.topic), done.attempt_id)
+    differences = changes_since(pipeline, table.sources(base, report.topic), done.attempt_id)
     if replacement and not _is_same(done, pipeline, run, replacement.runs(base), differences):
         return False
     _require_same(done, pipeline, run)
@@ -181,7 +192,7 @@ def _is_same(
 ) -> bool:
     """Whether a replacement would ingest what is committed: same settings, interval and files."""
     interval = (done.interval_start_ms, done.interval_end_ms)
-    others = [each for each in replaced if redrive_of(each) is None and each != done]
+    others = [other for other in replaced if redrive_of(other) is None and other != done]
     return (
         done.fingerprint == pipeline.fingerprint()
         and interval == (run.interval or (None, None))
@@ -224,8 +235,7 @@ def carry_out(
     if not attempt.input.is_empty():
         try:
             with attempt.step("read and sort"):
-                names = (attempt.attempt_id, attempt.append_time_ms)
-                spooled = named_once(attempt.input.spool(attempt.store, attempt.settings, *names))
+                spooled = named_once(attempt.input.spool(attempt.map_settings))
             counts = count(attempt, spooled)
             quarantine = _quarantine(attempt, counts)
             rejects = of_kinds(spooled, REJECTS).cast(SPOOLED)
@@ -262,16 +272,17 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     """The counts of every split; fills in the report."""
     report = attempt.report
     summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
-    found = add_up(summaries)
-    counts, report.reasons, report.max_lateness_ms, absent, report.skipped_records, _ = found
-    report.hints = found.hints
-    report.absent_fields = absent.sentences(attempt.pipeline)
-    report.input_rows = sum(split.rows for split in counts.values()) - report.skipped_records
+    totals = add_up(summaries)
+    report.reasons, report.max_lateness_ms = totals.reasons, totals.max_lateness_ms
+    report.hints = totals.hints
+    report.absent_fields = totals.absent.sentences(attempt.pipeline)
+    report.skipped_records = totals.skipped
+    report.input_rows = sum(split.rows for split in totals.splits.values()) - totals.skipped
     report.records = _records(spooled, *WITH_RECORDS)
     report.quarantined = _records(spooled, REJECTS)
     if report.input_rows != report.records + report.quarantined:
         raise AssertionError(f"rows do not add up: {report}")
-    return counts
+    return totals.splits
 
 
 def check_rejects(attempt: Attempt) -> None:
@@ -301,9 +312,10 @@ def check_times(attempt: Attempt, counts: SplitCounts) -> None:
     """Raise InputError if all times of a file lie in January 1970."""
     origins = attempt.input.origins(counts)
     parts = (
-        LatestTime(origins[split].path, each.newest_ms) for split, each in sorted(counts.items())
+        LatestTime(origins[number].path, totals.newest_ms)
+        for number, totals in sorted(counts.items())
     )
-    if problem := found_in(attempt.settings, parts):
+    if problem := january_problem(attempt.settings, parts):
         raise InputError(f"{problem}. Nothing was committed")
 
 
@@ -374,9 +386,15 @@ def _tasks(
     """The pieces of each task; `offsets` has (first offset, end offset) of each piece."""
 
     def piece_input(number: int, members: Int64s) -> PieceInput:
-        name = (attempt.topic, pieces[number].partition, attempt.attempt_id)
-        base, end = offsets[number]
-        piece = ReducePiece(*name, base, attempt.started_ms, end)
+        base_offset, end_offset = offsets[number]
+        piece = ReducePiece(
+            topic=attempt.topic,
+            partition=pieces[number].partition,
+            attempt_id=attempt.attempt_id,
+            base_offset=base_offset,
+            created_at_ms=attempt.started_ms,
+            end_offset=end_offset,
+        )
         return PieceInput(piece, pieces[number], rows_at(spooled, members))
 
     most = TASKS_PER_CORE * attempt.engine.cores
@@ -388,11 +406,11 @@ def _count_straddling(
     attempt: Attempt, spooled: pa.Table, routes: plan.Routes, pieces: list[PieceBounds]
 ) -> dict[tuple[int, int], int]:
     """The records of each straddling blob in each of its pieces, as {(blob, piece): count}."""
-    found = plan.straddlers(routes)
-    rows = rows_at(spooled, np.fromiter(found, np.int64))
+    pieces_of = plan.straddlers(routes)
+    rows = rows_at(spooled, np.fromiter(pieces_of, np.int64))
     straddling = [
         StraddlingBlob(blob, {piece: pieces[piece] for piece in members}, rows.take([at]))
-        for at, (blob, members) in enumerate(found.items())
+        for at, (blob, members) in enumerate(pieces_of.items())
     ]
     tasks = min(len(straddling), TASKS_PER_CORE * attempt.engine.cores)
     shares = [straddling[first::tasks] for first in range(tasks)]
@@ -401,8 +419,8 @@ def _count_straddling(
 
 
 def _quarantine(attempt: Attempt, counts: SplitCounts) -> Quarantine:
-    names = (attempt.topic, attempt.attempt_id, attempt.started_ms)
-    return Quarantine(attempt.store, *names, attempt.input.origins(counts))
+    origins = attempt.input.origins(counts)
+    return Quarantine(attempt.store, attempt.topic, attempt.attempt_id, attempt.started_ms, origins)
 
 
 def _write_quarantine(attempt: Attempt, rejects: pa.Table, quarantine: Quarantine) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,9 +15,8 @@ from seglake.catalog.quarantine.files import FRAME
 from seglake.catalog.rows import SourceRow
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
-from seglake.engine import TASKS_PER_CORE, Engine, share_out
+from seglake.engine import Engine
 from seglake.errors import InputError, MissingObject, StoreError
-from seglake.store import Store
 from seglake.write.driver.selection import Differences, Selection, compare, known_versions, select
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore
@@ -24,7 +24,7 @@ from seglake.write.input.files import SourceFile
 from seglake.write.input.listing import ListedInputs, find_inputs, list_inputs
 from seglake.write.map.frame import MapFrame
 from seglake.write.map.summary import SplitCount
-from seglake.write.map.unit import MapUnits, group_splits
+from seglake.write.map.unit import MapSettings, MapUnits, shared_units
 from seglake.write.quarantine import SplitOrigin, origins
 
 if TYPE_CHECKING:
@@ -38,21 +38,67 @@ SplitCounts = Mapping[int, SplitCount]  # by the number of the split
 Sources = Callable[[Snapshot], pa.Table]
 
 
-class InputFiles:
+class RunInput(ABC):
+    """What an attempt reads. Here it is no file, and no other commit can take it.
+
+    `selection` are the files that are read, skipped and changed. `order_column` is that of a
+    DataFrame.
+    """
+
+    selection = Selection([], [], [])
+    order_column: str | None = None
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read; False if only reading would tell."""
+        return False
+
+    @abstractmethod
+    def spool(self, settings: MapSettings) -> pa.Table:
+        """Run the map side with the settings of an attempt; returns rows of SPOOLED."""
+
+    @abstractmethod
+    def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
+        """The file of each split, and the lines before the split."""
+
+    def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
+        """The source rows to commit."""
+        del counts, topic, attempt_id
+        return []
+
+    def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
+        """Whether another commit since this attempt began took some of the input, or removed it.
+
+        `sources` gives the source rows of a version that count for the attempt.
+        """
+        del newest, sources
+        return False
+
+
+InputOf = Callable[[pa.Table], RunInput]  # what an attempt reads, given the topic's source rows
+
+
+def files_of(engine: Engine, pipeline: Pipeline) -> InputOf:
+    """The files that a pipeline names and the topic does not have; raises InputError.
+
+    They are listed once: planning again keeps the list.
+    """
+    listed = cache(partial(find_inputs, pipeline.input, InputStore(pipeline.storage)))
+    return lambda sources: InputFiles(engine, pipeline, listed(), sources)
+
+
+class InputFiles(RunInput):
     """The files of an input list that the topic does not have yet.
 
     `sources` are the source rows of the topic. Raises InputError as `select` and `plan_splits` do.
     """
 
-    order_column = None  # only a DataFrame has one
-
     def __init__(
-        self, engine: Engine, pipeline: Pipeline, found: ListedInputs, sources: pa.Table
+        self, engine: Engine, pipeline: Pipeline, listed: ListedInputs, sources: pa.Table
     ) -> None:
-        self._engine, self._pipeline, self._listed = engine, pipeline, found.files
-        self._known = known_versions(sources, self._listed)
-        selection = select(self._listed, self._known, pipeline.on_changed_source)
-        self.selection = selection._replace(missing=found.missing)
+        self._engine, self._pipeline, self._listed = engine, pipeline, listed.files
+        self._versions = known_versions(sources, self._listed)
+        selection = select(self._listed, self._versions, pipeline.on_changed_source)
+        self.selection = selection._replace(missing=listed.missing)
         store = InputStore(pipeline.storage, pipeline.input.compression)
         self._splits = plan_splits(self.selection.files, store, pipeline)
 
@@ -60,17 +106,11 @@ class InputFiles:
         """Whether no file is left."""
         return not self.selection.files
 
-    def spool(
-        self, store: Store, settings: Pipeline, attempt_id: str, append_time_ms: int
-    ) -> pa.Table:
+    def spool(self, settings: MapSettings) -> pa.Table:
         """Run the map side over all units; returns rows of SPOOLED."""
-        units = group_splits(self._splits, self._pipeline.task.split_bytes)
-        sizes = [unit.size_bytes for unit in units]
-        shares = share_out(sizes, TASKS_PER_CORE * self._engine.cores)
-        tasks = [[units[number] for number in share] for share in shares]
-        plain_bytes = 0 if store.remote else _CACHED_BYTES // max(len(tasks), 1)
-        map_units = MapUnits(store, settings, attempt_id, append_time_ms, plain_bytes)
-        return pa.concat_tables(self._engine.map(map_units, tasks))
+        tasks = shared_units(self._splits, self._pipeline.task.split_bytes, self._engine)
+        plain_bytes = 0 if settings.store.remote else _CACHED_BYTES // max(len(tasks), 1)
+        return pa.concat_tables(self._engine.map(MapUnits(settings, plain_bytes), tasks))
 
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
         """The file of each split, and the lines before the split."""
@@ -96,31 +136,25 @@ class InputFiles:
 
     def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
         """Whether the topic got versions of these files since this attempt began."""
-        return known_versions(sources(newest), self._listed) != self._known
+        return known_versions(sources(newest), self._listed) != self._versions
 
 
-class InputFrame:
+class InputFrame(RunInput):
     """A DataFrame. Every attempt evaluates it anew, and it has no source rows.
 
     `check` is called after its rows are read, and raises if they cannot be trusted.
     """
 
-    selection = Selection([], [], [])
+    order_column: str
 
     def __init__(
         self, frame: DataFrame, order_column: str, check: Callable[[], None] = lambda: None
     ) -> None:
         self._frame, self.order_column, self._check = frame, order_column, check
 
-    def is_empty(self) -> bool:
-        """False: only reading the DataFrame would tell."""
-        return False
-
-    def spool(
-        self, store: Store, settings: Pipeline, attempt_id: str, _append_time_ms: int
-    ) -> pa.Table:
+    def spool(self, settings: MapSettings) -> pa.Table:
         """Run the map side over each partition of the DataFrame."""
-        spooled = MapFrame(store, settings, self.order_column, attempt_id).read(self._frame)
+        spooled = MapFrame(settings, self.order_column).read(self._frame)
         self._check()
         return spooled
 
@@ -128,107 +162,32 @@ class InputFrame:
         """One origin for all: the line of a reject is its number in the order column."""
         return dict.fromkeys({0, *counts}, SplitOrigin(FRAME, -1))
 
-    def rows(self, _counts: SplitCounts, _topic: str, _attempt_id: str) -> list[SourceRow]:
-        """No rows."""
-        return []
 
-    def is_taken(self, _newest: Snapshot, _sources: Sources) -> bool:
-        """False: a DataFrame has no files."""
-        return False
+def changes_since(pipeline: Pipeline, sources: pa.Table, attempt_id: str) -> Differences:
+    """The files of a pipeline that are new, changed or gone since an attempt was committed.
 
-
-class RunInput(Protocol):
-    """What an attempt reads; see `InputFiles`."""
-
-    @property
-    def selection(self) -> Selection:
-        """The files that are read, skipped and changed."""
-
-    @property
-    def order_column(self) -> str | None:
-        """The order column of a DataFrame."""
-
-    def is_empty(self) -> bool:
-        """Whether there is nothing to read."""
-
-    def spool(
-        self, store: Store, settings: Pipeline, attempt_id: str, append_time_ms: int, /
-    ) -> pa.Table:
-        """Run the map side with the settings of an attempt; returns rows of SPOOLED."""
-
-    def origins(self, counts: SplitCounts, /) -> dict[int, SplitOrigin]:
-        """The file of each split, and the lines before the split."""
-
-    def rows(self, counts: SplitCounts, topic: str, attempt_id: str, /) -> list[SourceRow]:
-        """The source rows to commit."""
-
-    def is_taken(self, newest: Snapshot, sources: Sources, /) -> bool:
-        """Whether another commit since this attempt began took some of the input, or removed it.
-
-        `sources` gives the source rows of a version that count for the attempt.
-        """
-
-
-class AttemptInput(Protocol):
-    """The input of all attempts at a run in this process."""
-
-    def left(self, sources: pa.Table) -> RunInput:
-        """What an attempt reads, given the topic's source rows. Raises InputError."""
-
-    def differences(self, sources: pa.Table, attempt_id: str) -> Differences:
-        """What changed since the attempt that was committed."""
-
-
-class Files:
-    """The files that a pipeline names. They are listed once: planning again keeps the list."""
-
-    def __init__(self, engine: Engine, pipeline: Pipeline) -> None:
-        self._engine, self._pipeline = engine, pipeline
-        self._store = InputStore(pipeline.storage)
-
-    @cached_property
-    def _found(self) -> ListedInputs:
-        return find_inputs(self._pipeline.input, self._store)
-
-    def left(self, sources: pa.Table) -> InputFiles:
-        """The files that the topic does not have. Raises InputError."""
-        return InputFiles(self._engine, self._pipeline, self._found, sources)
-
-    def differences(self, sources: pa.Table, attempt_id: str) -> Differences:
-        """The files that are new, changed or gone.
-
-        If a path cannot be listed, a file is gone only if storage says so when asked for it.
-        """
-        files: set[SourceFile] = set()
-        is_gone: Callable[[str], bool] = lambda _: True  # noqa: E731  # until a listing fails
-        for path in self._pipeline.input.paths:
-            one = self._pipeline.input.model_copy(update={"paths": (path,), "on_empty": "ok"})
-            try:
-                files.update(list_inputs(one, self._store))
-            except InputError as problem:
-                logger.info("changes since the run was committed: %s", problem)
-                is_gone = self._is_gone
-        return compare(sorted(files), sources, attempt_id, is_gone)
-
-    def _is_gone(self, path: str) -> bool:
-        try:
-            self._store.stat(path)
-        except MissingObject:
-            return True
-        except StoreError:
-            return False
-        return False
-
-
-class Frame(NamedTuple):
-    """The rows of a DataFrame."""
-
-    rows: InputFrame
-
-    def left(self, _sources: pa.Table) -> InputFrame:
-        """All rows."""
-        return self.rows
-
-    def differences(self, _sources: pa.Table, _attempt_id: str) -> Differences:
-        """None: a DataFrame has no files."""
+    `sources` are the source rows of the topic. If a path cannot be listed, a file is gone only if
+    storage says so when asked for it. A DataFrame has no files.
+    """
+    if not pipeline.input.kind.in_files:
         return Differences([], [], [])
+    store, files = InputStore(pipeline.storage), set[SourceFile]()
+    is_gone: Callable[[str], bool] = lambda _: True  # noqa: E731  # until a listing fails
+    for path in pipeline.input.paths:
+        one = pipeline.input.model_copy(update={"paths": (path,), "on_empty": "ok"})
+        try:
+            files.update(list_inputs(one, store))
+        except InputError as problem:
+            logger.info("changes since the run was committed: %s", problem)
+            is_gone = partial(_is_gone, store)
+    return compare(sorted(files), sources, attempt_id, is_gone)
+
+
+def _is_gone(store: InputStore, path: str) -> bool:
+    try:
+        store.stat(path)
+    except MissingObject:
+        return True
+    except StoreError:
+        return False
+    return False

@@ -48,16 +48,16 @@ def known_versions(sources: pa.Table, files: Sequence[SourceFile]) -> dict[str, 
     """The versions of these files in the catalog's source rows, by path."""
     paths = pa.array([file.path for file in files], pa.string())
     rows = sources.filter(pc.is_in(sources["path"], paths))
-    known: dict[str, list[FileVersion]] = {}
+    versions: dict[str, list[FileVersion]] = {}
     columns: list[list[Any]]
     columns = [rows[name].to_pylist() for name in ("path", "size_bytes", "modified_ms", "etag")]
     for path, *version in zip(*columns, strict=True):
-        known.setdefault(path, []).append(FileVersion(*version))
-    return known
+        versions.setdefault(path, []).append(FileVersion(*version))
+    return versions
 
 
 def select(
-    files: Sequence[SourceFile], known: Mapping[str, list[FileVersion]], on_changed: str
+    files: Sequence[SourceFile], versions_of: Mapping[str, list[FileVersion]], on_changed: str
 ) -> Selection:
     """Divide the input list by the versions of files that the topic has.
 
@@ -65,7 +65,7 @@ def select(
     """
     selected = Selection([], [], [])
     for file in files:
-        versions = known.get(file.path)
+        versions = versions_of.get(file.path)
         if versions is None:
             selected.files.append(file)
         elif any(file.version.is_same(version) for version in versions):

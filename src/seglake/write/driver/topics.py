@@ -8,7 +8,7 @@ from seglake.catalog.rows import TopicRow
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline, Topic, combined_topic
 from seglake.config.topic import DEFAULTS, LIFECYCLE
-from seglake.errors import ConfigError, UnknownTopic
+from seglake.errors import ConfigError
 
 
 def topic_in_force(snapshot: Snapshot, pipeline: Pipeline) -> Topic:
@@ -17,13 +17,12 @@ def topic_in_force(snapshot: Snapshot, pipeline: Pipeline) -> Topic:
     Raises ConfigError if it gives another partitioner, timestamp type or lifecycle setting than the
     topic has, or fewer partitions.
     """
-    try:
-        known = snapshot.topic(pipeline.topic.name)
-    except UnknownTopic:
+    row = snapshot.find_topic(pipeline.topic.name)
+    if row is None:
         return pipeline.topic
-    given = pipeline.topic.said()
-    topic = combined_topic(stored_settings(known), given)
-    _require_same(known, topic, given)
+    settings = pipeline.topic.said()
+    topic = combined_topic(stored_settings(row), settings)
+    _require_same(row, topic, settings)
     return topic
 
 
@@ -33,62 +32,61 @@ def topic_rows(snapshot: Snapshot, pipeline: Pipeline) -> list[TopicRow]:
     Raises ConfigError as `topic_in_force` does.
     """
     topic = topic_in_force(snapshot, pipeline)
-    try:
-        known = snapshot.topic(topic.name)
-    except UnknownTopic:
+    row = snapshot.find_topic(topic.name)
+    if row is None:
         return [_row(topic, 1, {})]
-    stored = json.loads(known.settings)
-    new = _row(topic, known.sequence + 1, stored)
-    if (known.partitions, stored) == (new.partitions, json.loads(new.settings)):
+    stored = json.loads(row.settings)
+    new = _row(topic, row.sequence + 1, stored)
+    if (row.partitions, stored) == (new.partitions, json.loads(new.settings)):
         return []
     return [new]
 
 
-def stored_settings(known: TopicRow) -> dict[str, Any]:
+def stored_settings(row: TopicRow) -> dict[str, Any]:
     """The settings in a topic's row, by the keys of `[topic]`, except the partitioner."""
     return {
-        **json.loads(known.settings),
-        "partitions": known.partitions,
-        "message.timestamp.type": known.timestamp_type,
+        **json.loads(row.settings),
+        "partitions": row.partitions,
+        "message.timestamp.type": row.timestamp_type,
     }
 
 
-def _require_same(known: TopicRow, topic: Topic, given: Mapping[str, Any]) -> None:
-    has = f"topic {known.topic!r} has"
-    for name, wanted, key in (
-        (known.partitioner, _partitioner(topic), "partitioner"),
-        (known.timestamp_type, topic.message_timestamp_type, "message.timestamp.type"),
+def _require_same(row: TopicRow, topic: Topic, settings: Mapping[str, Any]) -> None:
+    has = f"topic {row.topic!r} has"
+    for name, expected, key in (
+        (row.partitioner, _partitioner(topic), "partitioner"),
+        (row.timestamp_type, topic.message_timestamp_type, "message.timestamp.type"),
     ):
-        if name != wanted:
+        if name != expected:
             raise ConfigError(
-                f"{has} {key} = {name!r}, the pipeline says {wanted!r}: correct the pipeline or "
+                f"{has} {key} = {name!r}, the pipeline says {expected!r}: correct the pipeline or "
                 "choose another topic"
             )
-    if topic.partitions < known.partitions:
+    if topic.partitions < row.partitions:
         raise ConfigError(
-            f"{has} {known.partitions} partitions and cannot shrink to {topic.partitions}: raise "
+            f"{has} {row.partitions} partitions and cannot shrink to {topic.partitions}: raise "
             "topic.partitions"
         )
-    stored = json.loads(known.settings)
-    _require_same_source(known, stored, given)
-    for key in (key for key in LIFECYCLE if key in given):
+    stored = json.loads(row.settings)
+    _require_same_source(row, stored, settings)
+    for key in (key for key in LIFECYCLE if key in settings):
         value = stored.get(key, DEFAULTS[key])
-        if value != given[key]:
+        if value != settings[key]:
             raise ConfigError(
-                f"{has} {key} = {value!r}, the pipeline says {given[key]!r}: remove it from the "
-                f"pipeline, or change the topic with `seglake alter ROOT {known.topic} "
-                f"{key}={given[key]}`"
+                f"{has} {key} = {value!r}, the pipeline says {settings[key]!r}: remove it from the "
+                f"pipeline, or change the topic with `seglake alter ROOT {row.topic} "
+                f"{key}={settings[key]}`"
             )
 
 
 def _require_same_source(
-    known: TopicRow, stored: Mapping[str, Any], given: Mapping[str, Any]
+    row: TopicRow, stored: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> None:
     """Raise ConfigError for another Kafka topic than the one whose offsets the records keep."""
-    stored_id, given_id = stored.get("kafka.topic.id"), given.get("kafka.topic.id")
+    stored_id, given_id = stored.get("kafka.topic.id"), settings.get("kafka.topic.id")
     if None not in (stored_id, given_id) and stored_id != given_id:
         raise ConfigError(
-            f"topic {known.topic!r} has the offsets of the Kafka topic with id {stored_id}, and "
+            f"topic {row.topic!r} has the offsets of the Kafka topic with id {stored_id}, and "
             f"that topic has id {given_id} now: it was deleted and made again, so its offsets are "
             "those of other records; archive it as another topic"
         )
@@ -120,8 +118,4 @@ def _partitioner(topic: Topic) -> str:
 
 def append_time(snapshot: Snapshot, topic: str, now_ms: int) -> int:
     """The append time of a run: now, or the topic's largest timestamp if that is later."""
-    try:
-        views = snapshot.partitions(topic)
-    except UnknownTopic:
-        return now_ms
-    return max(now_ms, *(view.largest_timestamp for view in views))
+    return max([now_ms, *(view.largest_timestamp for view in snapshot.find_partitions(topic))])

@@ -88,14 +88,14 @@ def find_inputs(settings: Input, store: InputStore) -> ListedInputs:
     missing: list[str] = []
     for path in settings.paths:
         glob = _WILDCARD.search(path) is not None and not _is_named(path, store)
-        found = list(_glob(path, store) if glob else _plain(path, store))
-        if not found and (gone := _missing(path, settings.on_empty, store, glob=glob)):
+        matches = list(_glob(path, store) if glob else _plain(path, store))
+        if not matches and (gone := _missing(path, settings.on_empty, store, glob=glob)):
             missing.append(gone)
-        included = {file for file, key in found if key is None or choice.keeps(key)}
+        included = {file for file, key in matches if key is None or choice.keeps(key)}
         if not included and settings.on_empty == "error":
-            raise InputError(_nothing(path, len(found), glob=glob))
+            raise InputError(_nothing(path, len(matches), glob=glob))
         chosen |= included
-        left_out |= {file for file, _ in found} - included
+        left_out |= {file for file, _ in matches} - included
     with ThreadPoolExecutor(REQUESTS) as pool:
         files = list(pool.map(partial(_file, store=store), sorted(chosen)))
     return ListedInputs(files, sorted(left_out - chosen), missing)

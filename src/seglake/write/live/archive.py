@@ -19,7 +19,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import mark_recent
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
-from seglake.errors import InputError, QuarantineLimit, SeglakeError, UnknownTopic, UsageError
+from seglake.errors import InputError, QuarantineLimit, SeglakeError, UsageError
 from seglake.format.batch import MAX_BATCH_BYTES
 from seglake.shown import ShowsTable, Table
 from seglake.store import open_store
@@ -137,11 +137,11 @@ def archive(
     run = declared(run_id, (None, None))
     spark = spark or spark_session("seglake archive", master=master, delta=False, kafka=True)
     setup = _Setup(root, dict(storage_options or {}), options, spark, progress, quarantine)
-    found = Archive()
+    archived = Archive()
     with Broker(spark, options) as broker:
         for kafka_topic, topic in names:
-            found.topics.append(_archived(setup, broker, TopicArchive(kafka_topic, topic), run))
-    return found
+            archived.topics.append(_archived(setup, broker, TopicArchive(kafka_topic, topic), run))
+    return archived
 
 
 def _names(topics: Sequence[str]) -> list[tuple[str, str]]:
@@ -235,10 +235,8 @@ def _archive_topic(
 
 def _timestamp_type(base: Snapshot, broker: Broker, report: TopicArchive) -> str:
     """The timestamp type of the topic in the lake, or, if it is new there, on the broker."""
-    try:
-        return base.topic(report.topic).timestamp_type
-    except UnknownTopic:
-        return broker.timestamp_type(report.kafka_topic)
+    row = base.find_topic(report.topic)
+    return broker.timestamp_type(report.kafka_topic) if row is None else row.timestamp_type
 
 
 def _require_ahead(report: TopicArchive, partition: int, ours: int, end: int) -> None:

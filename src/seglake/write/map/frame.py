@@ -16,14 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.catalog.quarantine.files import FRAME
-from seglake.config import Pipeline
 from seglake.engine import original_errors, run_task
 from seglake.errors import InputError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s
-from seglake.store import Store
 from seglake.write.map.sort import BlobMaker, reject_blob
 from seglake.write.map.summary import UnitSummary
+from seglake.write.map.unit import MapSettings
 from seglake.write.rows.arrow import ArrowRows, parts
 from seglake.write.rows.records import Extracted, RejectedRows, extract
 from seglake.write.rows.rows import MOST_ROWS
@@ -66,10 +65,8 @@ def short_batches(frame: DataFrame) -> Iterator[None]:
 class MapFrame(NamedTuple):
     """The map task: rows of a DataFrame → rows of SPOOLED."""
 
-    store: Store  # of the lake
-    pipeline: Pipeline
+    settings: MapSettings
     order_column: str
-    attempt_id: str
 
     def read(self, frame: DataFrame) -> pa.Table:
         """Write the blobs of all partitions to the spool.
@@ -84,7 +81,7 @@ class MapFrame(NamedTuple):
         yield from run_task(self._spool, batches).to_batches()
 
     def _spool(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
-        with SpoolWriter(self.store, self.attempt_id) as spool:
+        with SpoolWriter(self.settings.store, self.settings.attempt_id) as spool:
             for blob in self.blobs(batches):
                 spool.add(blob)
         return spool.rows()
@@ -95,10 +92,11 @@ class MapFrame(NamedTuple):
 
         context = TaskContext.get()
         unit = context.partitionId() if context else 0
-        maker, summary = BlobMaker(self.pipeline, unit), UnitSummary()
+        pipeline, limits = self.settings.pipeline, self.settings.limits
+        maker, summary = BlobMaker(pipeline, unit), UnitSummary()
         summary.begin(unit)
-        for batch in _gather(batches, self.pipeline.task.chunk_bytes):
-            chunk = extract(ArrowRows(FRAME, batch), self.pipeline, FRAME, 0)
+        for batch in _gather(batches, pipeline.task.chunk_bytes):
+            chunk = extract(ArrowRows(FRAME, batch), pipeline, limits, FRAME, 0)
             summary.add(unit, chunk)
             yield from self._blobs_of(chunk, _orders(batch, self.order_column), maker, unit)
         yield summary.blob(unit)
@@ -121,7 +119,7 @@ class MapFrame(NamedTuple):
         """The log partition of each record; for a null key the order column decides."""
         if chunk.partitions is not None:
             return chunk.partitions
-        count, keys = self.pipeline.topic.partitions, chunk.records.keys
+        count, keys = self.settings.pipeline.topic.partitions, chunk.records.keys
         spread = (orders % count).astype(np.int32)
         return np.where(keys.lengths < 0, spread, partition_of(keys, count)).astype(np.int32)
 

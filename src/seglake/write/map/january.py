@@ -22,7 +22,7 @@ class LatestTime(NamedTuple):
     ms: int
 
 
-def found_in(pipeline: Pipeline, parts: Iterable[LatestTime]) -> str | None:
+def january_problem(pipeline: Pipeline, parts: Iterable[LatestTime]) -> str | None:
     """What is wrong, and the remedy, if all times of a file lie in January 1970; else None.
 
     `parts` are those of all files, in the order of files. Times that no record gets do not count,
@@ -34,13 +34,13 @@ def found_in(pipeline: Pipeline, parts: Iterable[LatestTime]) -> str | None:
     newest = dict[str, int]()
     for path, ms in parts:
         newest[path] = max(ms, newest.get(path, -1))
-    found = [LatestTime(path, ms) for path, ms in newest.items() if 0 <= ms < _FEBRUARY_MS]
-    return _sentence(pipeline, found) if found else None
+    early = [LatestTime(path, ms) for path, ms in newest.items() if 0 <= ms < _FEBRUARY_MS]
+    return _sentence(pipeline, early) if early else None
 
 
-def _sentence(pipeline: Pipeline, found: list[LatestTime]) -> str:
-    path, ms = found[0]
-    more = f" (and those of {len(found) - 1:,} more)" if len(found) > 1 else ""
+def _sentence(pipeline: Pipeline, early: list[LatestTime]) -> str:
+    path, ms = early[0]
+    more = f" (and those of {len(early) - 1:,} more)" if len(early) > 1 else ""
     return (
         f"{path}: all times lie in January 1970{more}, the latest at {format_ms(ms)}: "
         f"{_remedy(pipeline.timestamp.format, ms)}; if they are meant, set "

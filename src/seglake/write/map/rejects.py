@@ -17,13 +17,12 @@ import pyarrow.compute as pc
 
 from seglake.catalog.quarantine.files import FILE_SCHEMA as QUARANTINE_SCHEMA
 from seglake.catalog.quarantine.files import read_rejects
-from seglake.config import Pipeline
 from seglake.format.records import Int64s, Spans
 from seglake.store import Store
 from seglake.text.spans import from_arrow
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
-from seglake.write.map.unit import Unit, blobs_of_unit, read_every_row, unchanged
+from seglake.write.map.unit import MapSettings, Unit, blobs_of_unit, read_every_row, unchanged
 from seglake.write.rows.chosen import REJECT, Rejected, RejectFlags, read_chosen, read_raw, rejected
 from seglake.write.rows.records import Extracted
 from seglake.write.spool.spool import REFUSED, Blob, SpoolWriter
@@ -46,25 +45,22 @@ class MapRejects(NamedTuple):
     text is the number of the split. With `dry_run` the spool gets no data.
     """
 
-    store: Store  # of the lake
-    pipeline: Pipeline
-    attempt_id: str
-    append_time_ms: int
+    settings: MapSettings
     rejects_of: str  # the attempt whose rejects are read
     dry_run: bool
 
     def __call__(self, units: Sequence[tuple[Unit, Mapping[int, Chosen]]]) -> pa.Table:
         """Write the blobs of the units to the spool."""
-        files = InputStore(self.pipeline.storage, self.pipeline.input.compression)
-        raw_rows = RawRows(self.store, self.rejects_of)
-        with SpoolWriter(self.store, self.attempt_id) as spool:
+        store, files = self.settings.store, self.settings.files
+        raw_rows = RawRows(store, self.rejects_of)
+        with SpoolWriter(store, self.settings.attempt_id) as spool:
             for unit, chosen in units:
                 for blob in self._blobs(unit, files, _RejectReader(chosen, raw_rows)):
                     spool.add(blob._replace(data=b"") if self.dry_run else blob)
         return spool.rows()
 
     def _blobs(self, unit: Unit, files: InputStore, reader: _RejectReader) -> Iterator[Blob]:
-        yield from blobs_of_unit(unit, files, self.pipeline, self.append_time_ms, reader)
+        yield from blobs_of_unit(unit, files, self.settings, reader)
         for split, lines in reader.refused().items():
             data = lines.tobytes()
             yield Blob(REFUSED, unit.number, data, records=len(lines), text=str(split))
@@ -76,26 +72,30 @@ class _RejectReader:
     def __init__(self, chosen: Mapping[int, Chosen], raw_rows: RawRows) -> None:
         self._chosen, self._raw_rows = chosen, raw_rows
         self._found: dict[int, RejectFlags] = {
-            split: np.zeros(len(each.rejects), np.bool_) for split, each in chosen.items()
+            split: np.zeros(len(rows.rejects), np.bool_) for split, rows in chosen.items()
         }
 
-    def __call__(self, split: Split, files: InputStore, pipeline: Pipeline) -> Iterator[Extracted]:
+    def __call__(
+        self, split: Split, files: InputStore, settings: MapSettings
+    ) -> Iterator[Extracted]:
         """The chunks of a split."""
         if split.number not in self._chosen:
-            return read_every_row(split, files, pipeline)
+            return read_every_row(split, files, settings)
         chosen, found = self._chosen[split.number], self._found[split.number]
         if not chosen.keys:
-            chunks = read_chosen(split, files, pipeline, chosen.rejects, found)
+            pipeline, limits = settings.pipeline, settings.limits
+            chunks = read_chosen(split, files, pipeline, limits, chosen.rejects, found)
             return unchanged(split, files, chunks)
-        return self._from_raw(split.file.path, pipeline, chosen, found)
+        return self._from_raw(split.file.path, settings, chosen, found)
 
     def _from_raw(
-        self, path: str, pipeline: Pipeline, chosen: Chosen, found: RejectFlags
+        self, path: str, settings: MapSettings, chosen: Chosen, found: RejectFlags
     ) -> Iterator[Extracted]:
+        pipeline, rejects = settings.pipeline, chosen.rejects
         for key in chosen.keys:
             size = pipeline.task.chunk_bytes
-            for lines, raw in self._raw_rows.of(key, path, chosen.rejects["line"], size):
-                yield read_raw(path, lines, raw, pipeline, chosen.rejects, found)
+            for lines, raw in self._raw_rows.of(key, path, rejects["line"], size):
+                yield read_raw(path, lines, raw, pipeline, settings.limits, rejects, found)
 
     def refused(self) -> dict[int, Int64s]:
         """The lines of the rejects that were not found, by the number of the split."""
@@ -120,15 +120,15 @@ class RawRows:
             self._rows = read_rejects(self._store, key, [self._attempt_id])
             self._key, self._places = key, places_by_file(self._rows)
         at = self._places[path]
-        found: Int64s = self._rows["line"].take(at).to_numpy()
-        order = np.argsort(found)
-        order = order[np.isin(found[order], lines)]
+        line_numbers: Int64s = self._rows["line"].take(at).to_numpy()
+        order = np.argsort(line_numbers)
+        order = order[np.isin(line_numbers[order], lines)]
         raw = self._rows["raw"]
         ends = np.cumsum(pc.binary_length(raw).take(at[order]).to_numpy(), dtype=np.int64)
         cuts = (np.diff(ends // size) > 0) | (np.arange(1, len(ends)) % _ROWS == 0)
         parts = np.split(order, np.flatnonzero(cuts) + 1)
         for part in parts if len(order) else []:
-            yield found[part], from_arrow(raw.take(at[part]).combine_chunks())
+            yield line_numbers[part], from_arrow(raw.take(at[part]).combine_chunks())
 
 
 def places_by_file(rows: pa.Table) -> dict[str, Int64s]:

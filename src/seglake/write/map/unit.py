@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.config import Pipeline
+from seglake.engine import TASKS_PER_CORE, Engine, share_out
 from seglake.errors import SeglakeError
 from seglake.format.records import concatenate
 from seglake.log.encoding import encoding_of
@@ -19,11 +20,9 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.map.sort import BlobMaker, reject_blob
 from seglake.write.map.summary import UnitSummary
-from seglake.write.rows.records import Extracted, join_kept, read_split
+from seglake.write.rows.records import Extracted, RowLimits, join_kept, read_split
 from seglake.write.rows.rows import MOST_ROWS
 from seglake.write.spool.spool import Blob, SpoolWriter
-
-Reader = Callable[[Split, InputStore, Pipeline], Iterator[Extracted]]
 
 _SPLIT_COST_BYTES = 1024  # counted for each split, so that no unit gets countless empty files
 
@@ -58,43 +57,71 @@ def group_splits(splits: Sequence[Split], max_bytes: int) -> list[Unit]:
     return [Unit(number, tuple(members)) for number, members in enumerate(units)]
 
 
+def shared_units(splits: Sequence[Split], max_bytes: int, engine: Engine) -> list[list[Unit]]:
+    """The units of some splits, shared out over the map tasks."""
+    units = group_splits(splits, max_bytes)
+    shares = share_out([unit.size_bytes for unit in units], TASKS_PER_CORE * engine.cores)
+    return [[units[number] for number in share] for share in shares]
+
+
+class MapSettings(NamedTuple):
+    """What all map tasks of an attempt get: the lake, the pipeline, and facts of the run.
+
+    `pipeline` has its topic's settings in the catalog. Records of a LogAppendTime topic get
+    `append_time_ms`.
+    """
+
+    store: Store
+    pipeline: Pipeline
+    attempt_id: str
+    append_time_ms: int
+    limits: RowLimits
+
+    @property
+    def files(self) -> InputStore:
+        """Where the input is read."""
+        return InputStore(self.pipeline.storage, self.pipeline.input.compression)
+
+
+Reader = Callable[[Split, InputStore, MapSettings], Iterator[Extracted]]
+
+
 class MapUnits(NamedTuple):
     """The map task: units of input files → rows of SPOOLED.
 
     `plain_bytes` is for its `SpoolWriter`.
     """
 
-    store: Store  # of the lake
-    pipeline: Pipeline
-    attempt_id: str
-    append_time_ms: int
+    settings: MapSettings
     plain_bytes: int = 0
 
     def __call__(self, units: Sequence[Unit]) -> pa.Table:
         """Write the blobs of the units to the spool."""
-        files = InputStore(self.pipeline.storage, self.pipeline.input.compression)
-        with SpoolWriter(self.store, self.attempt_id, plain_bytes=self.plain_bytes) as spool:
+        settings, files = self.settings, self.settings.files
+        with SpoolWriter(
+            settings.store, settings.attempt_id, plain_bytes=self.plain_bytes
+        ) as spool:
             for unit in units:
-                for blob in blobs_of_unit(unit, files, self.pipeline, self.append_time_ms):
+                for blob in blobs_of_unit(unit, files, settings):
                     spool.add(blob)
         return spool.rows()
 
 
-def blobs_of_unit(
-    unit: Unit,
-    files: InputStore,
-    pipeline: Pipeline,
-    append_time_ms: int,
-    read: Reader | None = None,
-) -> Iterator[Blob]:
-    """The blobs of a unit: records or batches, rejects, and a summary at the end.
+def read_every_row(split: Split, files: InputStore, settings: MapSettings) -> Iterator[Extracted]:
+    """The chunks of a split; InputError if the file changes before its last byte is read."""
+    chunks = read_split(split, files, settings.pipeline, settings.limits)
+    return unchanged(split, files, chunks)
 
-    `read` reads a split; without it every row is read.
-    """
+
+def blobs_of_unit(
+    unit: Unit, files: InputStore, settings: MapSettings, read: Reader = read_every_row
+) -> Iterator[Blob]:
+    """The blobs of a unit: records or batches, rejects, and a summary at the end."""
+    pipeline = settings.pipeline
     in_order = pipeline.order == "arrival" and pipeline.topic.offset_field is None
-    encoding = encoding_of(pipeline.topic, append_time_ms) if in_order else None
+    encoding = encoding_of(pipeline.topic, settings.append_time_ms) if in_order else None
     maker, summary = BlobMaker(pipeline, unit.number, encoding), UnitSummary()
-    for chunks in _gather(unit, files, pipeline, summary, read):
+    for chunks in _gather(unit, files, settings, summary, read):
         full = [chunk for _, chunk in chunks if len(chunk.records)]
         if full:
             parts = [chunk.records for chunk in full]
@@ -109,32 +136,23 @@ def blobs_of_unit(
 
 
 def _gather(
-    unit: Unit,
-    files: InputStore,
-    pipeline: Pipeline,
-    summary: UnitSummary,
-    read: Reader | None = None,
+    unit: Unit, files: InputStore, settings: MapSettings, summary: UnitSummary, read: Reader
 ) -> Iterator[list[tuple[int, Extracted]]]:
     """Lists of (split number, chunk), in order; small chunks share a list."""
     gathered: list[tuple[int, Extracted]] = []
     size = rows = 0
     for split in unit.splits:
         summary.begin(split.number)
-        for chunk in (read or read_every_row)(split, files, pipeline):
+        for chunk in read(split, files, settings):
             summary.add(split.number, chunk)
             gathered.append((split.number, chunk))
             size += chunk.memory_bytes
             rows += chunk.row_count
-            if size >= pipeline.task.chunk_bytes // 2 or rows >= MOST_ROWS:
+            if size >= settings.pipeline.task.chunk_bytes // 2 or rows >= MOST_ROWS:
                 yield gathered
                 gathered, size, rows = [], 0, 0
     if gathered:
         yield gathered
-
-
-def read_every_row(split: Split, files: InputStore, pipeline: Pipeline) -> Iterator[Extracted]:
-    """The chunks of a split; InputError if the file changes before its last byte is read."""
-    return unchanged(split, files, read_split(split, files, pipeline))
 
 
 def unchanged(split: Split, files: InputStore, chunks: Iterator[Extracted]) -> Iterator[Extracted]:

@@ -31,12 +31,12 @@ def _merge(blobs: Iterator[PlacedRecords], buffer_bytes: int) -> Iterator[Sorted
     pending_bytes, enough = 0, buffer_bytes
     for blob in blobs:
         if pending_bytes >= enough:
-            cuts = [each.count_before(blob.place) for each in pending]
+            cuts = [part.count_before(blob.place) for part in pending]
             if any(cuts):
                 final = zip(pending, cuts, strict=True)
-                yield join_sorted([each.part(0, cut) for each, cut in final])
+                yield join_sorted([part.part(0, cut) for part, cut in final])
             pending = _rest(pending, cuts)
-            pending_bytes = sum(each.records.size_bytes for each in pending)
+            pending_bytes = sum(part.records.size_bytes for part in pending)
             enough = pending_bytes + buffer_bytes  # so overlapping blobs are not cut each time
         pending.append(blob)
         pending_bytes += blob.records.size_bytes

@@ -20,7 +20,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.lines import REJECTED_BYTES, LineChunk, LineFormat
-from seglake.write.rows.records import Extracted, extract
+from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
 from seglake.write.rows.rows import Absent, Reason, Rows
 
 # One reject without its raw bytes: where it begins, counted from 1, the length and hash of the raw
@@ -50,25 +50,31 @@ def keeps_whole_rows(pipeline: Pipeline) -> bool:
 
 
 def read_chosen(
-    split: Split, store: InputStore, pipeline: Pipeline, rejects: Rejected, found: RejectFlags
+    split: Split,
+    store: InputStore,
+    pipeline: Pipeline,
+    limits: RowLimits,
+    rejects: Rejected,
+    found: RejectFlags,
 ) -> Iterator[Extracted]:
     """The records and rejects of the chosen rows of a file, read once; sets `found`.
 
     Lines of the rejects count from 0 in the file. Raises InputError as `read_split` does.
     """
-    first_line = path_line = 0
-    current = split.file.path
-    for path, rows in FORMATS[pipeline.input.format].read(split, store, pipeline):
-        if path != current:
-            current, path_line = path, first_line
+    for path, rows, first_line, path_line in rows_of_split(split, store, pipeline):
         chosen = _choose(rows, rows.numbers + first_line, rejects, found)
-        first_line += rows.line_count
         if len(chosen.numbers):
-            yield extract(chosen, pipeline, path, 0, path_line)
+            yield extract(chosen, pipeline, limits, path, 0, path_line)
 
 
 def read_raw(
-    path: str, lines: Int64s, raw: Spans, pipeline: Pipeline, rejects: Rejected, found: RejectFlags
+    path: str,
+    lines: Int64s,
+    raw: Spans,
+    pipeline: Pipeline,
+    limits: RowLimits,
+    rejects: Rejected,
+    found: RejectFlags,
 ) -> Extracted:
     """The records and rejects of rows made of their raw bytes, which begin at `lines` (from 1)."""
     form = FORMATS[pipeline.input.format]
@@ -77,7 +83,7 @@ def read_raw(
     end = int(np.sum(text.lengths, dtype=np.int64))
     rows = form.row_maker(pipeline)(LineChunk(text.data, 0, end, False))
     chosen = _choose(rows, lines[rows.numbers] - 1, rejects, found)
-    return extract(chosen, pipeline, path, 0)
+    return extract(chosen, pipeline, limits, path, 0)
 
 
 def _choose(rows: Rows, lines: Int64s, rejects: Rejected, found: RejectFlags) -> "ChosenRows":

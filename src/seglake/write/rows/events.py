@@ -161,12 +161,12 @@ class _EventReader:
         spans = Spans(self.buffer.data, lines.starts, lengths)
         invalid = invalid_utf8(*spans)
         texts = to_arrow(where_null(spans, invalid))
-        found = pc.match_substring_regex(texts, self._pattern).fill_null(False)
-        matched: Flags = found.to_numpy(zero_copy_only=False).copy()
+        matches = pc.match_substring_regex(texts, self._pattern).fill_null(False)
+        matched: Flags = matches.to_numpy(zero_copy_only=False).copy()
         if invalid.any():
             raw = to_arrow(spans.take(np.flatnonzero(invalid))).view(pa.large_binary())
-            found = pc.match_substring_regex(raw, self._pattern)
-            matched[invalid] = found.to_numpy(zero_copy_only=False)
+            matches = pc.match_substring_regex(raw, self._pattern)
+            matched[invalid] = matches.to_numpy(zero_copy_only=False)
         return matched
 
     def _stop(self, lines: _Lines, firsts: Int64s, own: Flags, too_long: Flags, end: int) -> int:

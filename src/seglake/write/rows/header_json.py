@@ -23,11 +23,11 @@ def read_headers(texts: Spans) -> tuple[Headers, Flags]:
     encoded = to_arrow(texts).view("large_binary").dictionary_encode()
     parsed = [_parsed(text) for text in encoded.dictionary.to_pylist()]
     codes = encoded.indices.fill_null(len(parsed)).to_numpy(zero_copy_only=False)
-    lists = [[] if each is None else each for each in [*parsed, []]]
+    lists = [[] if header_list is None else header_list for header_list in [*parsed, []]]
     items = list(chain.from_iterable(lists))
-    firsts = np.append(0, np.cumsum([len(each) for each in lists])).astype(np.int64)
+    firsts = np.append(0, np.cumsum([len(header_list) for header_list in lists])).astype(np.int64)
     keys, values = Spans.of([key for key, _ in items]), Spans.of([value for _, value in items])
-    bad = np.array([each is None for each in [*parsed, []]])
+    bad = np.array([header_list is None for header_list in [*parsed, []]])
     return Headers(firsts, keys, values).take(codes.astype(np.int64)), bad[codes]
 
 

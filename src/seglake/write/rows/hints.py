@@ -42,9 +42,9 @@ _UNITS = {"epoch_s": "seconds", "epoch_ms": "milliseconds", "epoch_us": "microse
 
 def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: int) -> list[str]:
     """Sentences about the rejects of a chunk, which begins at a line (from 0) of its file."""
-    found = []
+    sentences = []
     if line == 0 and pipeline.input.format == "jsonl" and _is_array(rows):
-        found.append(
+        sentences.append(
             f"{path}: it begins with '[', so it is a JSON array; one JSON object a line is wanted: "
             "`jq -c '.[]'` makes lines of it"
         )
@@ -53,11 +53,11 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
     if len(wrong) and field is not None:
         meant = looks_like(rows.field(field).take(wrong), pipeline.timestamp.time_format)
         if meant is not None:
-            found.append(
+            sentences.append(
                 f"timestamp.field {field!r}: a time cannot be read as "
                 f"{pipeline.timestamp.format!r}; it {meant}"
             )
-    return found
+    return sentences
 
 
 def looks_like(value: Spans, form: TimeFormat) -> str | None:

@@ -51,6 +51,18 @@ class RejectedRows:
         return len(self.lines)
 
 
+class RowLimits(NamedTuple):
+    """Which rows of a run become records.
+
+    `event_times` are the smallest and largest time in ms, both inclusive, that an event may have.
+    `first_offsets` has for each log partition the offset below which rows are skipped, if records
+    keep their offsets; else None.
+    """
+
+    event_times: tuple[int, int] = ALL_TIMES
+    first_offsets: tuple[int, ...] | None = None
+
+
 class BrokerFields(NamedTuple):
     """The offsets that records keep, and whether each timestamp is a broker's append time."""
 
@@ -104,27 +116,52 @@ class Extracted:
         return sum({id(each.data): len(each.data) for each in spans}.values())
 
 
-def read_split(split: Split, store: InputStore, pipeline: Pipeline) -> Iterator[Extracted]:
-    """The records and rejects of a split, in the order of the file.
+class SplitRows(NamedTuple):
+    """The rows of a chunk of a split, from line `first_line` of the split on.
 
-    Memory is a few times `task.chunk_bytes`, whatever the size of the file. The result is a
-    function of the bytes of the file and the settings.
-
-    Raises:
-        InputError: the file cannot be read, is damaged, or lacks a field that it must have.
+    `path` is that of the file, or of an archive's member, which begins at line `path_line`.
     """
+
+    path: str
+    rows: Rows
+    first_line: int
+    path_line: int
+
+
+def rows_of_split(split: Split, store: InputStore, pipeline: Pipeline) -> Iterator[SplitRows]:
+    """The rows of a split, in the order of the file. Raises as `read_split`."""
     first_line = path_line = 0
     current = split.file.path
     for path, rows in FORMATS[pipeline.input.format].read(split, store, pipeline):
         if path != current:
             current, path_line = path, first_line
-        extracted = extract(rows, pipeline, path, first_line, path_line)
-        first_line += extracted.line_count
-        yield extracted
+        line_count = rows.line_count
+        yield SplitRows(path, rows, first_line, path_line)
+        first_line += line_count
+
+
+def read_split(
+    split: Split, store: InputStore, pipeline: Pipeline, limits: RowLimits
+) -> Iterator[Extracted]:
+    """The records and rejects of a split, in the order of the file.
+
+    Memory is a few times `task.chunk_bytes`, whatever the size of the file. The result is a
+    function of the bytes of the file, the settings and the limits.
+
+    Raises:
+        InputError: the file cannot be read, is damaged, or lacks a field that it must have.
+    """
+    for path, rows, first_line, path_line in rows_of_split(split, store, pipeline):
+        yield extract(rows, pipeline, limits, path, first_line, path_line)
 
 
 def extract(
-    rows: Rows, pipeline: Pipeline, path: str, first_line: int, path_line: int = 0
+    rows: Rows,
+    pipeline: Pipeline,
+    limits: RowLimits,
+    path: str,
+    first_line: int,
+    path_line: int = 0,
 ) -> Extracted:
     """The records of a chunk in order, and its rejects.
 
@@ -133,7 +170,7 @@ def extract(
     """
     lines = rows.numbers + first_line
     reasons = np.zeros(len(lines), np.int8)
-    timestamps = _timestamps(rows, pipeline, reasons)
+    timestamps = _timestamps(rows, pipeline, limits.event_times, reasons)
     keys = _keys(rows, pipeline, reasons)
     partitions = _partitions(rows, pipeline, reasons)
     kept = _kept(rows, pipeline, reasons)
@@ -146,10 +183,10 @@ def extract(
     _reject(reasons, too_large, Reason.TOO_LARGE)
     unread = rows.reasons != Reason.NONE
     reasons[unread] = rows.reasons[unread]
-    known = _known(kept, partitions, pipeline)
-    reasons[known] = Reason.NONE
+    skipped = _known(kept, partitions, limits.first_offsets)
+    reasons[skipped] = Reason.NONE
     good = reasons == Reason.NONE
-    good[known] = False
+    good[skipped] = False
     if not good.all():
         chosen = np.flatnonzero(good)
         arrays = None if records.headers is None else records.headers.take(chosen)
@@ -162,9 +199,10 @@ def extract(
         records = Records(records.timestamps, records.keys, records.values, headers)
     rejects = _rejects(rows, reasons, lines)
     absent = rows.absent(pipeline.fields())
-    found = (records, partitions, rows.line_count, rejects, absent)
     hints = hints_of(rows, pipeline, reasons, path, first_line) if len(rejects) else []
-    return Extracted(*found, kept, len(known), hints)
+    return Extracted(
+        records, partitions, rows.line_count, rejects, absent, kept, len(skipped), hints
+    )
 
 
 def _reject(reasons: Codes, where: npt.NDArray[np.bool_], reason: Reason) -> None:
@@ -172,14 +210,14 @@ def _reject(reasons: Codes, where: npt.NDArray[np.bool_], reason: Reason) -> Non
     reasons[where & ((reasons == Reason.NONE) | (reasons > reason))] = reason
 
 
-def _timestamps(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Int64s:
+def _timestamps(rows: Rows, pipeline: Pipeline, allowed: tuple[int, int], reasons: Codes) -> Int64s:
     settings = pipeline.timestamp
     if settings.field is None:
         return np.full(len(reasons), -1, np.int64)
-    kept = pipeline.topic.offset_field is not None  # times that a broker has taken
-    ms, codes = rows.times(settings.field, settings.time_format._replace(any_year=kept))
-    if pipeline.event_times != ALL_TIMES and not kept:
-        _limit(ms, codes == READ, pipeline.event_times, reasons)
+    from_broker = pipeline.topic.offset_field is not None  # times that a broker has taken
+    ms, codes = rows.times(settings.field, settings.time_format._replace(any_year=from_broker))
+    if allowed != ALL_TIMES and not from_broker:
+        _limit(ms, codes == READ, allowed, reasons)
     if (codes == READ).all():
         return ms
     unreadable = codes == UNREADABLE
@@ -238,16 +276,17 @@ def _kept(rows: Rows, pipeline: Pipeline, reasons: Codes) -> BrokerFields | None
 
 def _is_one_of(values: Spans, texts: Sequence[bytes]) -> Flags:
     """Whether each value is one of some texts."""
-    wanted = Spans.of(list(texts))
-    hashes = fnv_hashes(*wanted.fixed())
+    choices = Spans.of(list(texts))
+    hashes = fnv_hashes(*choices.fixed())
     same = np.isin(fnv_hashes(*values.fixed()), hashes)
-    found: Flags = same & np.isin(values.lengths, wanted.lengths)
-    return found
+    chosen: Flags = same & np.isin(values.lengths, choices.lengths)
+    return chosen
 
 
-def _known(kept: BrokerFields | None, partitions: Int32s | None, pipeline: Pipeline) -> Int64s:
+def _known(
+    kept: BrokerFields | None, partitions: Int32s | None, first_offsets: tuple[int, ...] | None
+) -> Int64s:
     """The rows whose offset the log has already."""
-    first_offsets = pipeline.first_offsets
     if kept is None or partitions is None or first_offsets is None:
         return np.empty(0, np.int64)
     ends = np.array(first_offsets, np.int64)[partitions]

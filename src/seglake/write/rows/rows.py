@@ -77,7 +77,7 @@ REASON_TEXTS = np.array([reason.text for reason in Reason])
 
 def nearest(name: str, names: Sequence[str], where: str) -> str:
     """What may be meant by a name that is not there: the nearest of `names`, or the first ones."""
-    by_lower = {each.lower(): each for each in reversed(names)}
+    by_lower = {known_name.lower(): known_name for known_name in reversed(names)}
     near = get_close_matches(name.lower(), by_lower, 1)
     if near:
         return f"did you mean {by_lower[near[0]]!r}?"

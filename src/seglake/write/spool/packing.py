@@ -73,7 +73,7 @@ def _packed(records: SortedRecords, column: _Write, sizes: _Write) -> tuple[byte
     first = int(bodies.starts[0]) if count else 0
     data = bodies.data[first : first + int(bodies.sizes.sum())]
     arrays = [*map(column, columns), sizes(bodies.sizes)]
-    return b"".join([head, *(each.tobytes() for each in arrays)]), data.data
+    return b"".join([head, *(array.tobytes() for array in arrays)]), data.data
 
 
 _Read = Callable[[memoryview, int, int], Int64s]  # of a buffer, from a byte on, so many integers

@@ -36,7 +36,7 @@ def rows(*times: tuple[int, int], size: int = 100) -> list[SegmentRow]:
 
 
 def planned(
-    segments: list[SegmentRow], policy: Policy, start: int = 0, cleaned: int | None = None
+    segments: list[SegmentRow], policy: Policy, start: int = 0, cleaned: int = 0
 ) -> LogToClean:
     end = segments[-1].end_offset if segments else 0
     return log_to_clean(DirtyBounds(0, start, end, cleaned), segments, policy, NOW)

@@ -28,7 +28,7 @@ from seglake.maintain.health.verify import verify
 from seglake.write.driver import run
 from seglake.write.driver.report import silent
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from seglake.write.driver.run_input import Frame, InputFrame
+from seglake.write.driver.run_input import InputFrame
 from tests.judges.kafka_model import read_log
 from tests.makers.raw_events import T, quarantined, read_lake
 from tests.makers.strategies import examples
@@ -126,7 +126,7 @@ class Lake:
         settings, declared = self._pipeline(path, **changes), DeclaredRun(str(self.count))
         if self.form == "dataframe":
             frame = InputFrame(_frame(self._table(rows)), "n")
-            run._ingest(LocalEngine(), settings, declared, silent, Frame(frame))
+            run._ingest(LocalEngine(), settings, declared, silent, lambda _: frame)
             return
         WRITERS[self.form](self, rows, path)
         ingest_files(LocalEngine(), settings, declared)

@@ -21,7 +21,7 @@ from seglake.catalog.rows import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.cli.app import app
-from seglake.cli.ingest import show_report
+from seglake.cli.ingest import print_report
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import CommitConflict, ConfigError, InputError, StoreError, UsageError
@@ -29,7 +29,6 @@ from seglake.layout import new_attempt, success_key
 from seglake.store import local, open_store
 from seglake.write.api import run_pipeline
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.map import unit as units
 from seglake.write.rows.records import Extracted, read_split
@@ -181,7 +180,7 @@ def test_the_text_for_people_has_the_summary_first(
 ) -> None:
     ingest(pipeline_of(lake, inbox))
     write_file(inbox / "b.jsonl", [Line(T)])
-    show_report(ingest(pipeline_of(lake, inbox)).as_dict())
+    print_report(ingest(pipeline_of(lake, inbox)), as_json=False)
     text = capsys.readouterr().out
     assert text.startswith("already committed; since then: 1 file new (")
     assert re.search(r"new files +.* 1 files", text)
@@ -319,8 +318,8 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
 ) -> None:
     """Else what is ingested would be some of the old file and some of the new one."""
 
-    def rewriting(split: Split, files: InputStore, pipeline: Pipeline) -> Iterator[Extracted]:
-        for number, chunk in enumerate(read_split(split, files, pipeline)):
+    def rewriting(split: Split, *others: Any) -> Iterator[Extracted]:
+        for number, chunk in enumerate(read_split(split, *others)):
             yield chunk
             if number == 1:
                 data = path.read_bytes().replace(b'"a', b'"z') if becomes == "another file" else b""

@@ -22,7 +22,7 @@ from seglake.maintain.health.verify import verify
 from seglake.write.check import check
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.rows.arrow import ArrowRows
-from seglake.write.rows.records import extract
+from seglake.write.rows.records import RowLimits, extract
 from tests.makers.files import Result, pipeline, read
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, quarantined, read_lake, write_file
 
@@ -54,7 +54,7 @@ def read_as(form: str, times: list[int], limits: dict[str, int], clock_ms: int) 
                 pq.write_table(pa.table({"t": pa.array(times, pa.int64())}), path)
         form = "parquet" if form == "dataframe" else form
         settings = pipeline(path, form, **tables)
-        return read(settings.for_run(settings.topic, clock_ms))
+        return read(settings, RowLimits(settings.topic.event_times(clock_ms)))
 
 
 limits = st.sampled_from([0, 1, 1000, 10**9, INT64_MAX])
@@ -83,8 +83,8 @@ def test_rows_of_a_dataframe_are_measured_alike(given_: list[int], before: int, 
             "topic": {"name": "c", BEFORE: before, AFTER: after},
         }
     )  # fmt: skip
-    settings = settings.for_run(settings.topic, T)
-    found = extract(ArrowRows("x", pa.record_batch({"t": given_})), settings, "x", 0)
+    rows = ArrowRows("x", pa.record_batch({"t": given_}))
+    found = extract(rows, settings, RowLimits(settings.topic.event_times(T)), "x", 0)
     good = [each for each in given_ if T - each <= before and each - T <= after]
     assert found.records.timestamps.tolist() == good
     assert len(found.rejects) == len(given_) - len(good)
@@ -92,9 +92,9 @@ def test_rows_of_a_dataframe_are_measured_alike(given_: list[int], before: int, 
 
 def test_no_limit_by_default_and_none_under_the_clock_of_the_run() -> None:
     settings = pipeline("in", timestamp={"field": "t", "format": "epoch_ms"})
-    assert settings.event_times == settings.for_run(settings.topic, T).event_times == ALL_TIMES
+    assert settings.topic.event_times(T) == RowLimits().event_times == ALL_TIMES
     stamped = pipeline("in", topic={BEFORE: 1, AFTER: 1})
-    assert stamped.for_run(stamped.topic, T).event_times == ALL_TIMES
+    assert stamped.topic.event_times(T) == ALL_TIMES
 
 
 def lake_of(folder: Path, times: list[int], **limits: int) -> Pipeline:

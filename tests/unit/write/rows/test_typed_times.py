@@ -19,7 +19,7 @@ from seglake.config import Pipeline
 from seglake.limits import INT32_MAX, INT64_MAX
 from seglake.write.rows.arrow import ArrowRows
 from seglake.write.rows.arrow_json import text_of
-from seglake.write.rows.records import Extracted, extract
+from seglake.write.rows.records import Extracted, RowLimits, extract
 from seglake.write.rows.rows import REASON_TEXTS
 from tests.makers.files import pipeline, read
 from tests.makers.strategies import examples
@@ -52,7 +52,7 @@ def settings_of(**timestamp: str) -> Pipeline:
 
 def extracted(column: Any, **timestamp: str) -> Extracted:
     batch = pa.record_batch({"t": column, "n": pa.array(range(len(column)))})
-    return extract(ArrowRows("x", batch), settings_of(**timestamp), "x", 0)
+    return extract(ArrowRows("x", batch), settings_of(**timestamp), RowLimits(), "x", 0)
 
 
 def assert_times(found: Extracted, wanted_ms: list[int]) -> None:

@@ -17,8 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 from seglake.catalog.fate import announced, settle
-from seglake.catalog.quarantine.erased import erasures_of, rejects_left
-from seglake.catalog.quarantine.expiry import expired_attempts
+from seglake.catalog.quarantine.gone import erasures_of, expired_attempts, rejects_left
 from seglake.catalog.quarantine.leaving import joined, unfinished
 from seglake.catalog.quarantine.redrives import Chain, chain_of, redrive_of
 from seglake.catalog.rows import RunRow, committed_runs
@@ -108,20 +107,20 @@ class _RedriveCall:
     def run(self) -> RedriveReport | None:
         """Redrive what is open now; None after a lost race."""
         base = self._table.snapshot()
-        found = self._open(base)
-        chain = found.chain
+        opened = self._open(base)
+        chain = opened.chain
         if chain.redrives and not self._dry_run:
             mark(self._store, chain.last.attempt_id)  # it may have died before it wrote the mark
         fingerprint = self._pipeline.fingerprint()
         tried = [run for run in chain.redrives if run.fingerprint == fingerprint]
-        none_left = not chain.last.quarantined or found.left == 0
+        none_left = not chain.last.quarantined or opened.left == 0
         if none_left or (tried and not _refused(tried[-1])):
             return _already_done([chain.first, *chain.redrives, *tried][-1])
-        _require_usable(found)
+        _require_usable(opened)
         report, attempt_id = self._begin(chain), new_attempt()
         failure = Failure(self._store, report)
         with self._begun(attempt_id), nullcontext() if self._dry_run else failure:
-            rejects = self._rejects(base, found, report)
+            rejects = self._rejects(base, opened, report)
             try:
                 clock_ms = _clock_of(chain.first)
                 return self._read_again(base, rejects, report, failure, clock_ms, attempt_id)
@@ -143,8 +142,8 @@ class _RedriveCall:
 
     def _begin(self, chain: Chain) -> RedriveReport:
         taken = {"run_id": chain.first.run_id, "attempt_id": chain.last.attempt_id}
-        names = (chain.first.topic, chain.first.pipeline, chain.next_run_id)
-        return RedriveReport(*names, redrives=taken)
+        first = chain.first
+        return RedriveReport(first.topic, first.pipeline, chain.next_run_id, redrives=taken)
 
     def _open(self, version: Snapshot) -> _Open:
         """What a version says of the wanted rejects. Raises UsageError."""
@@ -156,22 +155,28 @@ class _RedriveCall:
         erasures = sorted(erasures_of(attempt_id, upkeep))
         return _Open(chain, expired, rejects_left(upkeep).get(attempt_id), erasures)
 
-    def _have_left(self, found: _Open, newest: Snapshot) -> bool:
+    def _have_left(self, before: _Open, newest: Snapshot) -> bool:
         """Whether a newer version has the rejects otherwise. To plan again tells the cause."""
         try:
-            return self._open(newest) != found
+            return self._open(newest) != before
         except UsageError:
             return True
 
-    def _rejects(self, base: Snapshot, found: _Open, report: RedriveReport) -> RedriveInput:
-        chain = found.chain
-        given = (self._engine, self._pipeline, self._store, chain)
+    def _rejects(self, base: Snapshot, open_rejects: _Open, report: RedriveReport) -> RedriveInput:
+        chain = open_rejects.chain
         sources = self._table.sources(base, chain.first.topic)
-        have_left = partial(self._have_left, found)
         with report.step("list rejects", self._progress):
-            leaving = joined(unfinished(self._store, found.erasures).values())
-            rejects = RedriveInput(*given, sources, have_left, dry_run=self._dry_run)
-        too_many = found.left is not None and rejects.count > found.left
+            leaving = joined(unfinished(self._store, open_rejects.erasures).values())
+            rejects = RedriveInput(
+                self._engine,
+                self._pipeline,
+                self._store,
+                chain,
+                sources,
+                partial(self._have_left, open_rejects),
+                dry_run=self._dry_run,
+            )
+        too_many = open_rejects.left is not None and rejects.count > open_rejects.left
         if too_many or rejects.has_one_of(leaving):
             raise CommitConflict(
                 f"an erasure of some of the rejects of run {chain.last.run_id!r} is not finished: "
@@ -196,15 +201,24 @@ class _RedriveCall:
             raise QuarantineLimit("no reject can be read again")
         pipeline = self._pipeline.model_copy(update={"name": report.pipeline})
         run = DeclaredRun(report.run_id, clock_ms=clock_ms)
-        of_run = (self._engine, pipeline, run, self._store, self._table, base)
-        attempt = Attempt(*of_run, rejects, report, self._progress, attempt_id=attempt_id)
+        attempt = Attempt(
+            engine=self._engine,
+            pipeline=pipeline,
+            run=run,
+            store=self._store,
+            table=self._table,
+            base=base,
+            input=rejects,
+            report=report,
+            progress=self._progress,
+            attempt_id=attempt_id,
+        )
         if not self._dry_run:
             carry_out(attempt, failure, before_commit)
             return report
         report.describe_input(rejects.selection)
         with attempt.step("read and sort"):
-            names = (attempt.attempt_id, attempt.append_time_ms)
-            spooled = rejects.spool(self._store, attempt.settings, *names)
+            spooled = rejects.spool(attempt.map_settings)
         counts = count(attempt, spooled)
         check_rejects(attempt)
         check_times(attempt, counts)
@@ -222,15 +236,15 @@ def _settle(report: RedriveReport, rejects: RedriveInput) -> None:
     report.input_rows += rejects.refused.total()
 
 
-def _require_usable(found: _Open) -> None:
+def _require_usable(rejects: _Open) -> None:
     """Raise UsageError if rejects can be nobody's any more."""
-    first, last = found.chain.first, found.chain.last
+    first, last = rejects.chain.first, rejects.chain.last
     if gone := redrive_of(first):
         raise UsageError(
             f"run {first.run_id!r} is a redrive of run {gone.run_id!r}, which was undone or "
             "replaced: undo the redrive, and ingest the files again"
         )
-    if found.expired:
+    if rejects.expired:
         raise UsageError(
             f"the rejects of run {last.run_id!r} have expired (quarantine.retention.ms): "
             "ingest their files in another run"

@@ -24,18 +24,18 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import SourceRow, rows_of
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
-from seglake.engine import TASKS_PER_CORE, Engine, share_out
+from seglake.engine import Engine
 from seglake.errors import MissingObject, StoreError
 from seglake.format.records import Int64s
 from seglake.limits import REQUESTS
 from seglake.store import Store
-from seglake.write.driver.run_input import Sources, SplitCounts
+from seglake.write.driver.run_input import RunInput, Sources, SplitCounts
 from seglake.write.driver.selection import Selection
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore, unreadable
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.map.rejects import Chosen, ListRejects, MapRejects
-from seglake.write.map.unit import Unit, group_splits
+from seglake.write.map.unit import MapSettings, Unit, shared_units
 from seglake.write.quarantine import KeepRefused, SplitOrigin, origins
 from seglake.write.rows.chosen import Rejected, keeps_whole_rows
 from seglake.write.rows.formats.registry import FORMATS
@@ -55,16 +55,15 @@ class _OpenRejects(NamedTuple):
     keys: list[str]
 
 
-class RedriveInput:
+class RedriveInput(RunInput):
     """The open rejects of a chain of runs; `sources` are the topic's source rows.
 
     `have_left` says of a newer version whether it differs in these rejects. `count` is their
     number. `refused` counts the rejects that cannot be read again, by cause; it is complete after
-    `spool`. With `dry_run`, `spool` writes nothing. Raises InputError for a file that is there and
-    cannot be read, or if the files do not go together in one run.
+    `spool`, which writes nothing in a `dry_run`. There are no source rows: the first run has
+    recorded the files. Raises InputError for a file that is there and cannot be read, or if the
+    files do not go together in one run.
     """
-
-    order_column = None
 
     def __init__(
         self,
@@ -86,12 +85,12 @@ class RedriveInput:
         listed = _by_path(engine.map(ListRejects(store, attempt_id), self._keys), self._keys)
         self._lines: dict[str, Int64s] = {p: each.rejects["line"] for p, each in listed.items()}
         self.count = sum(map(len, self._lines.values()))
-        known = rows_of(SourceRow, topic, _of_attempt(sources, chain.first.attempt_id))
+        sources_of_run = rows_of(SourceRow, topic, _of_attempt(sources, chain.first.attempt_id))
         files = InputStore(pipeline.storage, pipeline.input.compression)
-        present = _present([row for row in known if row.path in listed], files)
+        present = _present([row for row in sources_of_run if row.path in listed], files)
         self.selection = Selection(sorted(present), [], [])
         FORMATS[pipeline.input.format].check(self.selection.files, files, pipeline)
-        rows = {row.path: row.rows for row in known}
+        rows = {row.path: row.rows for row in sources_of_run}
         anew = [
             file
             for file in self.selection.files
@@ -107,16 +106,16 @@ class RedriveInput:
         present = {file.path: file for file in self.selection.files}
         self._splits: list[Split] = []
         self._chosen: dict[int, Chosen] = {}
-        for path, found in sorted(listed.items()):
+        for path, open_rejects in sorted(listed.items()):
             number = len(self._splits)
             if path in whole:
                 splits = whole[path]
                 self._splits += [s._replace(number=n) for n, s in enumerate(splits, number)]
             elif path in present:
-                self._choose(present[path], Chosen(found.rejects))
-            elif len(usable := self._usable(path, found.rejects)):
+                self._choose(present[path], Chosen(open_rejects.rejects))
+            elif len(usable := self._usable(path, open_rejects.rejects)):
                 size = int(usable["length"].sum(dtype=np.int64))
-                self._choose(SourceFile(path, size, 0, None), Chosen(usable, found.keys))
+                self._choose(SourceFile(path, size, 0, None), Chosen(usable, open_rejects.keys))
 
     def _choose(self, file: SourceFile, chosen: Chosen) -> None:
         number = len(self._splits)
@@ -147,29 +146,25 @@ class RedriveInput:
         """Whether no reject can be read again."""
         return not self._splits
 
-    def spool(
-        self, store: Store, settings: Pipeline, attempt_id: str, append_time_ms: int
-    ) -> pa.Table:
+    def spool(self, settings: MapSettings) -> pa.Table:
         """Run the map side over all units; returns rows of SPOOLED."""
-        units = group_splits(self._splits, self._pipeline.task.split_bytes)
-        shares = share_out([unit.size_bytes for unit in units], TASKS_PER_CORE * self._engine.cores)
-        tasks = [[self._with_chosen(units[number]) for number in share] for share in shares]
-        rejects_of = self._chain.last.attempt_id
-        names = (attempt_id, append_time_ms, rejects_of, self._dry_run)
-        spooled = pa.concat_tables(self._engine.map(MapRejects(store, settings, *names), tasks))
-        self._take_refused(store, of_kinds(spooled, REFUSED))
+        shares = shared_units(self._splits, self._pipeline.task.split_bytes, self._engine)
+        tasks = [[self._with_chosen(unit) for unit in units] for units in shares]
+        map_rejects = MapRejects(settings, self._chain.last.attempt_id, self._dry_run)
+        spooled = pa.concat_tables(self._engine.map(map_rejects, tasks))
+        self._take_refused(of_kinds(spooled, REFUSED))
         return spooled
 
     def _with_chosen(self, unit: Unit) -> tuple[Unit, dict[int, Chosen]]:
         numbers = (split.number for split in unit.splits)
         return unit, {number: self._chosen[number] for number in numbers if number in self._chosen}
 
-    def _take_refused(self, store: Store, refused: pa.Table) -> None:
+    def _take_refused(self, refused: pa.Table) -> None:
         if self._dry_run:
             count = int(refused["records"].to_numpy().sum())
             self.refused += Counter({OTHER_ROW: count} if count else {})
             return
-        for blob in read_blobs(store, refused):
+        for blob in read_blobs(self._store, refused):
             path = self._splits[int(blob.row["text"])].file.path
             self._refuse(path, np.frombuffer(memoryview(blob.data), np.int64), OTHER_ROW)
 
@@ -178,9 +173,9 @@ class RedriveInput:
         lines = {path: np.concatenate(some) for path, some in self._refused_lines.items()}
         if not lines:
             return
-        chain = self._chain
-        names = (chain.first.topic, chain.last.attempt_id, attempt_id, now_ms)
-        written = self._engine.map(KeepRefused(self._store, *names, lines), self._keys)
+        topic, rejects_of = self._chain.first.topic, self._chain.last.attempt_id
+        keep = KeepRefused(self._store, topic, rejects_of, attempt_id, now_ms, lines)
+        written = self._engine.map(keep, self._keys)
         if sum(count for _, count in written) != self.refused.total():
             raise AssertionError(f"{written} are not the rows of {self.refused}")
         QuarantineTable(self._store).add_files([file for file, _ in written if file], attempt_id)
@@ -189,22 +184,19 @@ class RedriveInput:
         """The file of each split, and the lines before the split."""
         return origins(self._splits, counts)
 
-    def rows(self, _counts: SplitCounts, _topic: str, _attempt_id: str) -> list[SourceRow]:
-        """No rows: the first run has recorded the files."""
-        return []
-
-    def is_taken(self, newest: Snapshot, _sources: Sources) -> bool:
+    def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
         """Whether some of the rejects are not open any more, or are those of another run now."""
+        del sources
         return self._have_left(newest)
 
 
 def _by_path(
-    found: Sequence[Mapping[str, Rejected]], keys: Sequence[str]
+    lists: Sequence[Mapping[str, Rejected]], keys: Sequence[str]
 ) -> dict[str, _OpenRejects]:
     """The rejects of each source file in the order of lines, and the files that have them."""
     parts: dict[str, list[Rejected]] = {}
     having: dict[str, list[str]] = {}
-    for key, by_path in zip(keys, found, strict=True):
+    for key, by_path in zip(keys, lists, strict=True):
         for path, rejects in by_path.items():
             parts.setdefault(path, []).append(rejects)
             having.setdefault(path, []).append(key)
@@ -219,9 +211,9 @@ def _of_attempt(sources: pa.Table, attempt_id: str) -> pa.Table:
     return sources.filter(pc.equal(sources["attempt_id"], pa.scalar(attempt_id)))
 
 
-def _present(known: Sequence[SourceRow], files: InputStore) -> list[SourceFile]:
+def _present(rows: Sequence[SourceRow], files: InputStore) -> list[SourceFile]:
     """The files that are still the version that was ingested. Raises InputError."""
-    listed = [SourceFile(row.path, row.size_bytes, row.modified_ms, row.etag) for row in known]
+    listed = [SourceFile(row.path, row.size_bytes, row.modified_ms, row.etag) for row in rows]
     with ThreadPoolExecutor(REQUESTS) as pool:
         same = list(pool.map(partial(_is_same, files=files), listed))
     return [file for file, is_same in zip(listed, same, strict=True) if is_same]

@@ -49,9 +49,11 @@ class Csv:
         read = partial(read_header, store=store, settings=pipeline.input)
         with ThreadPoolExecutor(REQUESTS) as pool:
             headers = list(pool.map(read, files))
-        known = [(file.path, header) for file, header in zip(files, headers, strict=True) if header]
-        for path, header in known[1:]:
-            first_path, first = known[0]
+        headed = [
+            (file.path, header) for file, header in zip(files, headers, strict=True) if header
+        ]
+        for path, header in headed[1:]:
+            first_path, first = headed[0]
             if header != first:
                 differing = [
                     name for name in (*first, *header) if (name in first) != (name in header)
@@ -129,9 +131,16 @@ class CsvRows(LineRows):
         self, buffer: LineBuffer, end: int, final: bool, layout: Layout, lines_before: int = 0
     ) -> None:
         rows, size = layout.bounds
-        slots = layout.by_column, len(layout.slots)
         scanned = scan_records(
-            buffer.data, buffer.begin, end, final, layout.marks, *slots, rows, buffer.begin + size
+            buffer.data,
+            buffer.begin,
+            end,
+            final,
+            layout.marks,
+            layout.by_column,
+            len(layout.slots),
+            rows,
+            buffer.begin + size,
         )
         starts, lengths, numbers, self.reasons, self._spans, *ends = scanned
         self.end, count, more_follow = ends

@@ -97,8 +97,8 @@ def _unit_of(file: pq.ParquetFile, group: int, columns: list[str]) -> str:
     low = high = 0
     for batch in file.iter_batches(_MOST_ROWS, row_groups=[group], columns=columns):
         for column in chain.from_iterable(map(leaves, batch.columns)):
-            found: Any = pc.min_max(column.cast(pa.int64())).as_py()
-            low, high = min(low, found["min"] or 0), max(high, found["max"] or 0)
+            bounds: Any = pc.min_max(column.cast(pa.int64())).as_py()
+            low, high = min(low, bounds["min"] or 0), max(high, bounds["max"] or 0)
     farthest = max(-low, high) + 1
     units = (
         unit for unit, per_ms in (("ns", 10**6), ("us", 10**3)) if farthest * per_ms <= INT64_MAX

@@ -392,16 +392,16 @@ def test_a_redrive_brings_nothing_back_that_is_erased_while_it_begins(
 
     def act(*given_: Any) -> Any:
         with monkeypatch.context() as patched:
-            patched.setattr(redrive_input, "group_splits", group)
+            patched.setattr(redrive_input, "shared_units", group)
             patched.setattr(_Erasure, "_look", lambda _: Attempts([], set(), set(), []))
             erase(str(model.root), "events", raw_containing="0.1.gz:2")
         return group(*given_)
 
-    group: Any = vars(redrive_input)["group_splits"]
+    group: Any = vars(redrive_input)["shared_units"]
     assert b"0.1.gz:2" in gzip.decompress(model.runs[0].files[1].path.read_bytes())
     calls = itertools.count()
     monkeypatch.setattr(
-        redrive_input, "group_splits", lambda *g: act(*g) if next(calls) == 0 else group(*g)
+        redrive_input, "shared_units", lambda *g: act(*g) if next(calls) == 0 else group(*g)
     )
     report = redriven(model.settings([model.folder], "b"), "run 0")
     assert "0.1.gz:2" not in records(model.root)
@@ -674,8 +674,8 @@ def test_a_file_that_changes_while_it_is_read_ends_the_redrive(
         model.runs[0].files[2].path.write_bytes(b'{"n":"z:1","b":1}\n' * 9)
         return group(*given_)
 
-    group: Any = vars(redrive_input)["group_splits"]
-    monkeypatch.setattr(redrive_input, "group_splits", change)
+    group: Any = vars(redrive_input)["shared_units"]
+    monkeypatch.setattr(redrive_input, "shared_units", change)
     with pytest.raises(InputError, match=r"0\.2 changed since this run listed it"):
         redriven(model.settings([model.folder], "b"), "run 0")
     model.check()

@@ -1,4 +1,7 @@
-"""Which erasures took rejects, and how many they left, by the rows of maintenance.
+"""Which rejects are gone, by the rows of maintenance: those that expired, and those of erasures.
+
+A commit of the operation `expire-rejects` has in its report the list `attempts`: their rejects no
+longer count, and a vacuum deletes their files.
 
 An erasure commits to the catalog first, and then to the quarantine. Its row has the operation
 `erase`, and its report the counts that the quarantine has after both, of the attempts that lost
@@ -12,8 +15,18 @@ from collections.abc import Iterable
 
 from seglake.catalog.rows import MaintenanceRow
 
-ERASE = "erase"
+ERASE, EXPIRE = "erase", "expire-rejects"
 _RECENT = 100  # erasures of a topic, by clocks that may differ
+
+
+def expired_attempts(rows: Iterable[MaintenanceRow]) -> set[str]:
+    """The attempts whose rejects have expired, given all rows of maintenance."""
+    return {
+        attempt_id
+        for row in rows
+        if row.operation == EXPIRE
+        for attempt_id in json.loads(row.report)["attempts"]
+    }
 
 
 def rejects_left(rows: Iterable[MaintenanceRow]) -> dict[str, int]:

@@ -11,10 +11,13 @@ Ingest commits without Spark and needs no Delta jars. Spark SQL on the catalog n
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from seglake.errors import ConfigError, SeglakeError
@@ -255,7 +258,8 @@ def _launch(wanted: dict[str, str]) -> SparkConf:
     launch = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
     # SparkConf knows the settings of the user only once the JVM runs, and no public call starts
     # the JVM without a context.
-    SparkContext._ensure_initialized(conf=launch)  # noqa: SLF001
+    with _no_interrupt():
+        SparkContext._ensure_initialized(conf=launch)  # noqa: SLF001
     given = SparkConf()
     master = given.get("spark.master") or wanted["spark.master"]  # spark-submit may give another
     _choose_python(master)
@@ -263,6 +267,25 @@ def _launch(wanted: dict[str, str]) -> SparkConf:
         if master.startswith("local") or key not in _OF_ONE_MACHINE:
             given.setIfMissing(key, value)
     return given
+
+
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Ctrl-C takes effect after the block.
+
+    A JVM whose Python goes away before it has connected never ends.
+    """
+    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _choose_python(master: str) -> None:

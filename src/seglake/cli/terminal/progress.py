@@ -63,7 +63,7 @@ def on_spark(job: Job | None = None) -> Iterator[Callable[[str], None]]:
 
     running = SparkSession.getActiveSession()
     try:
-        with _steps("starting Spark") as progress:
+        with _told_if_stopped(), _no_py4j_traces(), _steps("starting Spark") as progress:
             yield progress
     finally:
         started = SparkSession.getActiveSession()
@@ -77,8 +77,37 @@ def in_threads(job: Job | None = None) -> Iterator[Callable[[str], None]]:
     if job is not None:
         yield job.tell
         return
-    with _steps("reading the settings") as progress:
+    with _told_if_stopped(), _steps("reading the settings") as progress:
         yield progress
+
+
+@contextmanager
+def _no_py4j_traces() -> Iterator[None]:
+    """In the block, Py4J logs no traceback of a call that Ctrl-C cuts: it raises an error, too."""
+
+    def other(record: logging.LogRecord) -> bool:
+        return not record.getMessage().endswith(" while sending command.")
+
+    root = logging.getLogger()
+    root.addFilter(other)
+    try:
+        yield
+    finally:
+        root.removeFilter(other)
+
+
+@contextmanager
+def _told_if_stopped() -> Iterator[None]:
+    """Say on standard error what Ctrl-C in the block leaves."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(
+            "seglake: stopped; nothing is half done: run it again with the same run id, and what "
+            "was not committed is ingested then",
+            file=sys.stderr,
+        )
+        raise
 
 
 @contextmanager

@@ -15,6 +15,8 @@ pytest_plugins = [
 TESTS = Path(__file__).parent
 # What the optimising compiler costs, a JVM that lives for seconds never earns back.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# A kernel that changed is compiled at its first call: no process beside compiles all of them.
+os.environ.setdefault("SEGLAKE_KERNELS", "wait")
 MARKED_FOLDERS = {
     "spark": ("spark",), "kafka": ("kafka",), "s3": ("s3",), "chaos": ("slow",),
     "browser": ("browser",), "scheduled": ("airflow", "rest"), "clients": ("slow",),

@@ -1,7 +1,7 @@
 """DAGs that start when a topic has a new run, and when an hour of it is provably complete.
 
 Copy this file into Airflow's folder of DAGs and change what stands above the DAGs. The triggerer
-needs `pip install 'seglake[airflow]'` and, for an object store, its credentials.
+needs `pip install 'seglake[airflow]' && seglake warm` and, for an object store, its credentials.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An hour of events for each data interval: ingest, ask the catalog, read what is complete.
 
 Copy this file into Airflow's folder of DAGs and change what stands above the DAG. Airflow's workers
-need `pip install 'seglake[airflow]'` and a spark-submit that reaches your Spark; docs/deployment.md
-tells what retry, clear and backfill do.
+need `pip install 'seglake[airflow]' && seglake warm` and a spark-submit that reaches your Spark;
+docs/deployment.md tells what retry, clear and backfill do.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numba
-from numba.core import caching
+from numba.core import caching, dispatcher
 from numba.core.runtime import nrt
 
 __all__ = ["njit"]
@@ -46,6 +46,7 @@ _CACHING = {
     "FunctionCache._load_overload": "self sig target_context",
     "FunctionCache.save_overload": "self sig data",
 }
+_DISPATCHER = {"Dispatcher._compile_for_args": "self"}
 _NRT = {"rtsys.initialize": "self ctx"}
 
 
@@ -81,7 +82,7 @@ def _njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def _keep(kernel: Any, function: Callable[..., Any]) -> None:
-    """Give a kernel its cache, unless numba has changed."""
+    """Give a kernel its cache, and what answers until it is compiled, unless numba has changed."""
     if _CHANGED:
         return
     try:
@@ -91,6 +92,7 @@ def _keep(kernel: Any, function: Callable[..., Any]) -> None:
         return
     if isinstance(getattr(kernel, "_cache", None), caching.NullCache):
         kernel._cache = cached  # noqa: SLF001  # numba offers no other way to choose it
+        kernel._compile_for_args = Meanwhile(kernel)  # noqa: SLF001  # as above
     else:
         _give_up("Dispatcher._cache")
 
@@ -107,10 +109,13 @@ def _give_up(*changed: str) -> None:
 
 
 _CHANGED = list[str]()
-if changes := [*_changes(caching, _CACHING), *_changes(nrt, _NRT)]:
+if changes := [
+    *_changes(caching, _CACHING), *_changes(dispatcher, _DISPATCHER), *_changes(nrt, _NRT)
+]:  # fmt: skip
     _give_up(*changes)
 else:
     from seglake.kernel_cache import KernelCache
+    from seglake.meanwhile import Meanwhile
 
 if TYPE_CHECKING:
     from numba import njit  # which keeps the types of functions

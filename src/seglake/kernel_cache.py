@@ -20,7 +20,9 @@ import os
 import re
 import stat
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,22 @@ from numba.core.runtime.nrt import rtsys
 _log = logging.getLogger(__name__)
 _ROOT = Path(__file__).parents[1]
 _IMPORT = re.compile(r"^from (seglake[\w.]*) import ", re.MULTILINE)
+_THREAD = threading.local()
+WATCHERS = list[Callable[[], None]]()  # are called after each kernel that was compiled
+
+
+class Absent(Exception):
+    """The kernel has to be compiled, and the caller does not want to wait for that."""
+
+
+@contextmanager
+def never_compiling() -> Iterator[None]:
+    """In the block, this thread's calls of kernels that are not there raise `Absent`."""
+    _THREAD.never_compiling = True
+    try:
+        yield
+    finally:
+        _THREAD.never_compiling = False
 
 
 class KernelCache(caching.NullCache):
@@ -50,15 +68,20 @@ class KernelCache(caching.NullCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The kernel for these types of arguments. None if it has to be compiled."""
         found = self._shipped.load_overload(sig, target_context)
-        return found or self._kept.load_overload(sig, target_context)
+        found = found or self._kept.load_overload(sig, target_context)
+        if found is None and getattr(_THREAD, "never_compiling", False):
+            raise Absent
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a kernel that was compiled."""
         if not isinstance(self._kept, _Kept):
             _warn("every process compiles them again")
         elif self._kept.within(_Temporary):
-            _warn(f"they are kept in {_own_folder()}; NUMBA_CACHE_DIR names another folder")
+            _warn(f"they are kept in {own_folder()}; NUMBA_CACHE_DIR names another folder")
         self._kept.save_overload(sig, data)
+        for watcher in WATCHERS:
+            watcher()
 
 
 @cache
@@ -113,7 +136,7 @@ class _Temporary(_Stamped, caching.InTreeCacheLocator):
         """The folder for the module. Nothing can be written to it if there is no safe place."""
         # numba has no types
         folder = self.get_suitable_cache_subpath(self._py_file)  # type: ignore[no-untyped-call]
-        return str(Path(_own_folder() or "/dev/null", folder))
+        return str(Path(own_folder() or "/dev/null", folder))
 
 
 class _KeptPlaces(caching.CompileResultCacheImpl):
@@ -187,7 +210,7 @@ def _imported(source: str) -> Iterator[Path]:
 
 
 @cache
-def _own_folder() -> Path | None:
+def own_folder() -> Path | None:
     """This user's folder for kernels. None unless nobody else can write: kernels are code."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     try:

@@ -1,14 +1,15 @@
 """Compile every kernel once, so that a user's first command does not wait for it.
 
-numba compiles a kernel at its first use and caches it beside the source, or in the user's cache if
-that folder is read-only. `python -m seglake.warm` takes a few events of each input format through
+numba compiles a kernel once and caches it beside the source, or in the user's cache if that folder
+is read-only. `python -m seglake.warm` takes a few events of each input format through
 the whole path: read, encode, write, look up, read back, print, merge, rewrite. No JVM starts.
 """
 
 import os
+import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from seglake import kernel_cache, meanwhile
 from seglake.catalog.table import CatalogTable
 from seglake.cli.terminal.json_lines import json_lines
+from seglake.cli.terminal.progress import counted
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, QuarantineLimit
@@ -45,15 +48,45 @@ LINES = {
 Settings = dict[str, Any]  # tables of a pipeline file
 
 
-def main() -> None:
-    """Take a few events of each input format through a temporary lake."""
-    with tempfile.TemporaryDirectory(prefix="seglake-warm-") as name:
+def main(progress: Callable[[int, int], None] = lambda _done, _total: None) -> None:
+    """Take a few events of each input format through a temporary lake.
+
+    `progress` gets the number of kernels that are compiled, and of all, after each.
+    """
+    os.environ[meanwhile.WAITS] = "wait"
+    kernels = _Kernels(progress)
+    with tempfile.TemporaryDirectory(prefix="seglake-warm-") as name, kernels.watched():
         folder = Path(name)
+        with meanwhile.long_way():  # what small work takes until all kernels are there
+            _round_trip(folder / "lake", {**_parquet_settings(folder), "order": "arrival"})
         for number, settings in enumerate(_pipelines(folder)):
             for order in ("time", "arrival"):
                 _round_trip(folder / f"lake-{number}-{order}", {**settings, "order": order})
         _round_trip(folder / "lake-offsets", _with_offsets(folder))
-    _help()
+        _help()
+
+
+class _Kernels:
+    """Tells how many of Seglake's kernels are compiled."""
+
+    def __init__(self, progress: Callable[[int, int], None]) -> None:
+        modules = [module for name, module in sys.modules.items() if name.startswith("seglake.")]
+        values = [value for module in modules for value in vars(module).values()]
+        self._kernels = {id(value): value for value in values if hasattr(value, "py_func")}
+        self._progress = progress
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """In the block, tell after each kernel; at the end, that all are there."""
+        kernel_cache.WATCHERS.append(self._tell)
+        self._tell()
+        yield
+        kernel_cache.WATCHERS.remove(self._tell)
+        self._progress(len(self._kernels), len(self._kernels))
+
+    def _tell(self) -> None:
+        done = sum(bool(kernel.signatures) for kernel in self._kernels.values())
+        self._progress(done, len(self._kernels))
 
 
 def _help() -> None:
@@ -77,7 +110,7 @@ def _pipelines(folder: Path) -> Iterator[Settings]:
     topic = {"partition_field": "p", "compression.type": "lz4"}  # the others: zstd
     yield {**csv, "topic": topic, "key": {"fields": ["user", "p"]}}
     yield {**_input(folder, "text", pattern), **_time("%d/%b/%Y:%H:%M:%S %z"), **user}
-    parquet = {**_parquet(folder), **_time(None)}
+    parquet = _parquet_settings(folder)
     yield {**parquet, **user, **columns, **headers}  # some keys are null: compaction drops these
     yield {**parquet, "value": {"from": "field", "field": "raw"}}
 
@@ -88,6 +121,10 @@ def _input(folder: Path, form: str, settings: Settings | None = None) -> Setting
     path, heading = folder / form, "ts,user,p\n" if form == "csv" else ""
     path.write_text(heading + "".join(LINES[form].format(*row) for row in rows) + "broken\n")
     return {"input": {"paths": [str(path)], "format": form, **(settings or {})}}
+
+
+def _parquet_settings(folder: Path) -> Settings:
+    return {**_parquet(folder), **_time(None)}
 
 
 def _parquet(folder: Path) -> Settings:
@@ -167,4 +204,9 @@ def _merge(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if "--beside" in sys.argv:  # a process that others do not wait for, see `seglake.meanwhile`
+        os.nice(10)
+        main()
+    else:
+        with counted("compiling kernels") as progress:
+            main(progress)

@@ -1,7 +1,7 @@
 """Kernels as plain Python, so that a fuzzer sees which of their branches an input takes.
 
 For processes that numba does not compile in (NUMBA_DISABLE_JIT). Two things work only when
-compiled, and get stand-ins here: intrinsics, and fields of a row of a structured array.
+compiled, and get stand-ins here: intrinsics of text, and fields of a row of a structured array.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from seglake.interpreted import argument
 from seglake.text import simd as bytescan
 
 _WIDTH = bytescan.WIDTH
@@ -34,27 +35,11 @@ def install() -> None:
     from seglake.log.decode import column_kernels as columns  # noqa: PLC0415
     from seglake.log.zones import zone_kernels as zones  # noqa: PLC0415
 
-    plain: dict[str, Any] = {
-        "_eight_bytes": _eight_bytes,
-        "_zeros_below": lambda bits: np.uint64(_lowest_bit(int(bits) | 1 << 64)),
-    }
-    vars(encode_kernels)["_copy"] = _copy
     vars(native)["addresses"] = lambda: np.zeros(codecs.ADDRESSES, np.int64)  # no library is called
-    vars(decode_kernels).update(plain)
     for module in (decode_kernels, encode_kernels, batch_kernels, columns, fetch, zones):
         for name, function in list(vars(module).items()):
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:
                 setattr(module, name, _with_records(function))
-
-
-def _copy(out: Any, at: int, data: Any, start: int, length: int) -> None:
-    out[at : at + length] = data[start : start + length]
-
-
-def _eight_bytes(data: Any, at: int) -> np.uint64:
-    assert at >= 0
-    assert at + 8 <= len(data)
-    return np.uint64(int.from_bytes(data[at : at + 8].tobytes(), "little"))
 
 
 def _lowest_bit(mask: int) -> int:
@@ -83,35 +68,6 @@ def _with_records(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, which gets structured arrays as tables."""
 
     def call(*arguments: Any) -> Any:
-        return function(*map(_table, arguments))
+        return function(*map(argument, arguments))
 
     return call
-
-
-def _table(argument: Any) -> Any:
-    structured = isinstance(argument, np.ndarray) and argument.dtype.names
-    return _Table(argument) if structured else argument
-
-
-class _Table:
-    """A structured array whose rows have their fields as attributes."""
-
-    def __init__(self, rows: Any) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, number: int) -> _Row:
-        return _Row(self._rows[number])
-
-
-class _Row:
-    def __init__(self, fields: Any) -> None:
-        object.__setattr__(self, "_fields", fields)
-
-    def __getattr__(self, name: str) -> Any:
-        return self._fields[name]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._fields[name] = value

@@ -59,3 +59,13 @@ def test_the_site_leads_to_every_page() -> None:
     pages = [str(page.relative_to(PROJECT / "docs")) for page in PROJECT.glob("docs/**/*.md")]
     made = ["index.md", "api.md", "commands.md"]  # by its hooks
     assert sorted(named) == sorted([*made, *pages])
+
+
+def test_the_kernels_are_compiled_where_seglake_is_installed() -> None:
+    """Whoever copies the line does not wait later."""
+    others = [*PROJECT.glob("docs/*.ipynb"), *PROJECT.glob("jobs/**/*.py")]
+    for page in [*PAGES, *others]:
+        lines = page.read_text().splitlines()
+        for number, line in enumerate(lines):
+            if re.search(r"pip install '?seglake", line) and "needs the package" not in line:
+                assert "seglake warm" in "".join(lines[number : number + 3]), (page, line)

@@ -18,6 +18,7 @@ from numba.core import caching
 
 import seglake
 from seglake import jit
+from seglake.meanwhile import WAITS
 from tests.harness.tiers import rest_but
 
 USE = """
@@ -83,7 +84,8 @@ def used(package: Path, temporary: Path, before: str = "", **more: str) -> list[
     """What a process says that uses kernels; its user's home is nowhere."""
     environment = {
         "PATH": os.environ["PATH"], "PYTHONPATH": str(package), "TMPDIR": str(temporary),
-        "HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none", **more,
+        "HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none",
+        WAITS: "wait", **more,
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-B", "-c", before + USE, str(package)], env=environment, text=True,
@@ -202,7 +204,8 @@ def test_the_private_parts_of_numba_that_are_used() -> None:
         for alias in node.names
     }
     assert {name for name in imports if not name.startswith("numba.extending.")} == {
-        "numba.core.caching", "numba.core.runtime.nrt", "numba.core.runtime.nrt.rtsys",
+        "numba.core.caching", "numba.core.dispatcher", "numba.core.runtime.nrt",
+        "numba.core.runtime.nrt.rtsys",
         "numba.core.cgutils", "numba.core.compiler_lock.global_compiler_lock",
     }  # fmt: skip
     parts = {

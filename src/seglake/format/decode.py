@@ -126,9 +126,11 @@ def check_crcs(data: Any, table: BatchTable, *, base_position: int = 0) -> None:
 
 def _wrong_checksum(log: Bytes, starts: Int64s, ends: Int64s, stored: Any) -> int:
     """The first batch whose log[starts[b] : ends[b]] has not the CRC-32C stored[b], or -1."""
-    addresses = native.addresses()
+    addresses, row = native.addresses(), codec_kernels.NOT_COMPUTED
     if addresses[codec_kernels.CRC32C]:
-        return int(codec_kernels.wrong_checksum(log, starts, ends, stored, addresses))
+        row = int(codec_kernels.wrong_checksum(log, starts, ends, stored, addresses))
+    if row != codec_kernels.NOT_COMPUTED:
+        return row
     extents = zip(starts.tolist(), ends.tolist(), strict=True)
     found = np.array([crc32c.crc32c(log[start:end].data) for start, end in extents], np.uint32)
     return int(np.append(np.flatnonzero(found != stored), -1)[0])

@@ -32,6 +32,7 @@ from seglake.format.batch import (
     OVERHEAD,
 )
 from seglake.format.records import Int32s, Int64s
+from seglake.interpreted import INTERPRETED, meanwhile, plainly
 from seglake.jit import njit
 from seglake.limits import INT32_MAX, INT64_MAX
 
@@ -81,6 +82,7 @@ def get_varint(data, at, end, max_bytes):
     return np.int64(0), np.int64(BAD)
 
 
+@plainly(lambda data, at: np.uint64(int.from_bytes(data[at : at + 8].tobytes(), "little")))
 @intrinsic
 def _eight_bytes(_typing_context, data, _at):
     """The eight bytes from a position, first byte in the lowest bits. The array must have them."""
@@ -95,6 +97,7 @@ def _eight_bytes(_typing_context, data, _at):
     return types.uint64(data, types.int64), generate
 
 
+@plainly(lambda bits: np.uint64((int(bits) & -int(bits) | 1 << 64).bit_length() - 1))
 @intrinsic
 def _zeros_below(_typing_context, _bits):
     """The number of zero bits below the lowest set bit of 64."""
@@ -115,7 +118,7 @@ def _first_varint(word):
     zigzag |= (own & np.uint64(0x7F0000)) >> np.uint64(2)
     zigzag |= (own & np.uint64(0x7F000000)) >> np.uint64(3)
     value = np.int64(zigzag >> np.uint64(1)) ^ -np.int64(zigzag & np.uint64(1))
-    size = _zeros_below(stops) + np.uint64(1)  # type: ignore[call-arg]  # numba adds the context
+    size = _zeros_below(stops) + np.uint64(1)
     return value, size
 
 
@@ -130,6 +133,7 @@ def get_big_endian(data, at, width):
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def find_batches(data):
     """Walk batch headers. Returns (batches, position of the end or problem, problem or 0)."""
     at = np.int64(0)
@@ -159,6 +163,7 @@ def find_batches(data):
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def read_headers(data, base_position, unknown, table):
     """Fill the batch table of the batches that `find_batches` counted."""
     at = np.int64(0)
@@ -177,6 +182,7 @@ def read_headers(data, base_position, unknown, table):
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def read_crcs(data, starts, crcs):
     """Read the checksum in the header of each batch."""
     for i in range(len(starts)):
@@ -184,6 +190,7 @@ def read_crcs(data, starts, crcs):
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def blocks_rise(blocks, end):
     """Whether positions and offsets of a zone map's blocks rise, below `end` and 2^31."""
     position, offset = np.int64(-1), np.int64(-1)
@@ -195,6 +202,7 @@ def blocks_rise(blocks, end):
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def survey(table, length):
     """(first batch that leaves the first `length` bytes, or -1; bitwise or of all attributes)."""
     bits = np.int64(0)
@@ -207,6 +215,7 @@ def survey(table, length):
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def count_records(table, starts, ends):
     """(number of records, -1), or (_, first batch with fewer bytes than its record count needs)."""
     total = np.int64(0)
@@ -262,7 +271,7 @@ def short_head(data, at, batch_end):
     a branch. If it cannot, it returns that the result is not valid. The array must have the eight
     bytes.
     """
-    word = _eight_bytes(data, at)  # type: ignore[call-arg, var-annotated]  # numba adds the context
+    word = _eight_bytes(data, at)
     length, size = _first_varint(word)
     word = (word >> (size & np.uint64(63))) >> np.uint64(8)  # without the attributes
     timestamp_delta, timestamp_size = _first_varint(word)
@@ -290,6 +299,7 @@ def record_head(data, at, batch_end):
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def parse_records(
     table, data, starts, ends, windows, window_of,
     offsets, timestamps, timestamp_types, key_starts, key_lengths, value_starts, value_lengths,
@@ -354,6 +364,7 @@ def parse_records(
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def parse_times(data, base_offset, last_delta, base_timestamp, append_time, times):
     """Fill the rows of `times` from one batch: offsets, timestamps, running maximum of timestamps.
 
@@ -420,6 +431,7 @@ def parse_extremes(table, data, starts, ends, lows, offsets_of_max, lateness):
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def parse_headers(data, starts, ends, firsts, key_starts, key_lengths, value_starts, value_lengths):
     """Parse the headers of all records. Returns -1, or the first record with damaged headers."""
     for record in range(len(starts)):

@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from seglake.format.batch import BatchTable
 from seglake.format.records import Int32s, Int64s
+from seglake.interpreted import INTERPRETED, meanwhile
 from seglake.jit import njit
 
 BAD_OFFSETS, BAD_BOUNDARY = 1, 2
@@ -18,6 +19,7 @@ POSITION, BATCH_END, ADDRESS, LENGTH = range(SHELF_ROWS)
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def place_batches(
     table: BatchTable, starts: Int64s, shifts: Int64s, owners: Int64s, lows: Int64s, highs: Int64s,
     last_offset: int, owner_of: Int32s, log_positions: Int64s,
@@ -55,6 +57,7 @@ def place_batches(
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def covering(
     positions: Int64s, stops: Int64s, starts: Int64s, ends: Int64s, numbers: Int64s
 ) -> int:
@@ -93,6 +96,7 @@ def was_seen(seen: npt.NDArray[np.uint64], log: int, position: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def count_seen(
     seen: npt.NDArray[np.uint64], logs: Int64s, owner_of: Int32s, positions: Int64s
 ) -> int:
@@ -104,6 +108,7 @@ def count_seen(
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def mark_seen(
     seen: npt.NDArray[np.uint64], logs: Int64s, owner_of: Int32s, positions: Int64s
 ) -> None:

@@ -50,6 +50,23 @@ def bar(what: str, job: Job | None = None) -> Iterator[Callable[[int, int], None
 
 
 @contextmanager
+def counted(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A function of (done, in all) that shows a bar; without a terminal, two lines say the same."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+        if not console.is_terminal:
+            console.print(f"{what} …")
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+    if not console.is_terminal:
+        console.print(f"{what}: {progress.tasks[0].completed:.0f} are ready")
+
+
+@contextmanager
 def on_spark(job: Job | None = None) -> Iterator[Callable[[str], None]]:
     """A function that tells of a step. A session that the program starts in the block ends with it.
 

@@ -14,6 +14,7 @@ from numba.extending import intrinsic
 
 from seglake.format.batch import CODEC_MASK
 from seglake.format.encode_kernels import put_bytes
+from seglake.interpreted import meanwhile
 from seglake.jit import njit
 
 ADDRESSES = 8
@@ -23,6 +24,7 @@ ADDRESSES = 8
 ) = range(ADDRESSES)  # fmt: skip
 CALLS = 2, 3, 5, 6  # the words that the functions take
 ZSTD_MORE_BYTES = 128  # zstd may add so many bytes to records, and a 256th of the records' bytes
+NOT_COMPUTED = -2  # a checksum
 NOT_HERE = -1  # the bound of a batch that these kernels cannot decompress
 
 _NONE, _LZ4, _ZSTD = 0, 3, 4
@@ -62,8 +64,12 @@ _call2, _call3, _call5, _call6 = map(call_of, CALLS)
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(lambda *_: NOT_COMPUTED)
 def wrong_checksum(log, starts, ends, stored, addresses):
-    """The first batch b whose stored[b] is not the CRC-32C of log[starts[b] : ends[b]], or -1."""
+    """The first batch b whose stored[b] is not the CRC-32C of log[starts[b] : ends[b]], or -1.
+
+    `NOT_COMPUTED` until the kernel is compiled.
+    """
     for i in range(len(starts)):
         if checksum(log, starts[i], ends[i], addresses) != np.int64(stored[i]):
             return i
@@ -77,7 +83,12 @@ def checksum(data, start, end, addresses):
     return ~_call3(addresses[CRC32C], words) & 0xFFFFFFFF
 
 
+def _all_not_here(*arguments):
+    arguments[-1].fill(NOT_HERE)
+
+
 @njit(cache=True, nogil=True)
+@meanwhile(_all_not_here)
 def payload_bounds(log, starts, ends, attributes, addresses, max_bytes, bounds):
     """Fill in the most bytes to which the payload of each batch may decompress.
 
@@ -135,7 +146,12 @@ def _lz4_bound(data, start, end):
     return NOT_HERE
 
 
+def _no_batch(*arguments):
+    return arguments[7]  # `row`
+
+
 @njit(cache=True, nogil=True)
+@meanwhile(_no_batch)
 def decompress(
     log, starts, ends, attributes, bounds, addresses, out, row, enough_bytes, out_ends, sizes
 ):

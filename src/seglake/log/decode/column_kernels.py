@@ -23,6 +23,7 @@ from seglake.format.codecs.kernels import payload_bound, pointer, put_payload
 from seglake.format.decode_kernels import BAD, get_varint, parse_field, record_head, short_head
 from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.interpreted import INTERPRETED, meanwhile
 from seglake.jit import njit
 
 STATES = 3
@@ -33,6 +34,7 @@ DONE, FULL, UNKNOWN = 0, 1, 2  # why `fill` stopped
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def wanted_batches(
     table: BatchTable, owner_of: Int32s, limits: npt.NDArray[Any], rows: Int64s
 ) -> int:
@@ -56,6 +58,7 @@ def wanted_batches(
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def bytes_of_batches(table: BatchTable, batches: Int32s) -> int:
     """Bytes of the batches in `batches`, which ascend. A repeated batch counts once."""
     total, last = 0, -1
@@ -67,6 +70,7 @@ def bytes_of_batches(table: BatchTable, batches: Int32s) -> int:
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def append_items(
     data: Bytes, starts: Int64s, lengths: Int32s,
     at: int, ends: Int32s, out: Bytes, valid: Bytes,
@@ -84,6 +88,7 @@ def append_items(
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(lambda *_: UNKNOWN)
 def fill(
     log, table, window_of, windows, cached_at, cached_bytes, addresses, max_bytes,
     arena, keeps, arena_ends, sizes, place, fields, limit_bytes, state,

@@ -25,6 +25,7 @@ from seglake.format.batch import (
 )
 from seglake.format.codecs.kernels import CRC32C, checksum, payload_bound, put_payload
 from seglake.format.decode_kernels import find_batches, get_big_endian, parse_times
+from seglake.interpreted import INTERPRETED, meanwhile
 from seglake.jit import njit
 
 BATCHES, USED, FIRST = range(3)  # of the array; the fields of the first batch begin at `FIRST`
@@ -37,6 +38,7 @@ FOUND, NONE, UNREAD, UNKNOWN = range(4)  # kinds of answers, see `first_reaching
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(lambda *_: False)
 def survey(data, first_offset, end_offset, addresses, outline):
     """Put the batch headers of a block into `outline`. Returns whether the block is sound.
 
@@ -67,6 +69,7 @@ def survey(data, first_offset, end_offset, addresses, outline):
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def first_reaching(outline, timestamp, from_offset):
     """The block's first record at `timestamp` or later with an offset >= `from_offset`.
 
@@ -89,6 +92,7 @@ def first_reaching(outline, timestamp, from_offset):
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(lambda *_: (UNKNOWN, 0, 0, 0))
 def read_first_reaching(
     data, before, timestamp, from_offset, first_offset, end_offset,
     addresses, max_bytes, arena, sizes, outline,

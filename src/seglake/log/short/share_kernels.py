@@ -6,6 +6,7 @@ into a helper's slot. The helper takes the share from the slot. If no helper has
 when the reader has nothing else to do, the reader takes it back.
 """
 
+import time
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,18 @@ from numba.extending import intrinsic
 
 from seglake.format.batch import TABLE
 from seglake.format.codecs.kernels import call_of, pointer
+from seglake.interpreted import meanwhile
 from seglake.jit import njit
-from seglake.log.short.window_kernels import SEGMENT_FIELDS, STRETCHES, read_stretches
+from seglake.log.short.window_kernels import ELSEWHERE, SEGMENT_FIELDS, STRETCHES, read_stretches
 
-# The words of a share: the address and the size of each array, then numbers.
+# The words of a share: the address and the size of each array, then numbers. The addresses have
+# NumPy's numbers, since numba would compile `_longs` and the like for each of Python's anew.
 ARRAYS = 28
 (
     SEGMENTS, SEEN, PLANNED, LIBRARIES, LOG, BATCHES, OWNERS, POSITIONS, ROWS, WINDOWS, CACHED_AT,
     CACHED_BYTES, ARENA, ARENA_ENDS, SIZES, PLACE, COST, STATE, OFFSETS, TIMESTAMPS,
     TIMESTAMP_TYPES, BATCH_OF, KEY_ENDS, KEYS, KEY_VALID, VALUE_ENDS, VALUES, VALUE_VALID,
-) = range(0, 2 * ARRAYS, 2)  # fmt: skip
+) = np.arange(0, 2 * ARRAYS, 2)  # fmt: skip
 WORDS = 2 * ARRAYS + 9
 (FIRST, LAST, CACHES, LIMIT_BYTES, FIELDS, MAX_BYTES, REASON, IN_SLOT, FINISHED) = range(
     2 * ARRAYS, WORDS
@@ -58,7 +61,18 @@ def _compare_and_swap(_typing_context, _address, _expected, _value):
 compare_and_swap: Any = _compare_and_swap  # numba adds the first argument
 
 
+def _elsewhere(shares, _slots, _calls):
+    shares[:, REASON] = ELSEWHERE
+
+
+def _asleep(_slot, _wakes, _calls):
+    """What a helper does until it can help: no reader has a share for it yet."""
+    time.sleep(0.5)
+    return -1
+
+
 @njit(cache=True, nogil=True)
+@meanwhile(_elsewhere)
 def read_shares(shares, slots, calls):
     """Read some shares, with the help of the threads that wait for the `slots`.
 
@@ -73,6 +87,7 @@ def read_shares(shares, slots, calls):
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(_asleep)
 def help_readers(slot, wakes, calls):
     """Read the shares that are put into a slot, as long as bytes come from the pipe `wakes`.
 

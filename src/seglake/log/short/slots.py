@@ -26,7 +26,13 @@ _pipes: list[tuple[int, int]] = []
 
 def read(shares: Int64s) -> None:
     """Read shares, with help where there are several. Each row has the words of a share."""
-    read_shares(shares, _slots if len(shares) == 1 or len(_slots) else _started(), functions())
+    starts = len(shares) > 1 and not len(_slots) and _is_compiled()
+    read_shares(shares, _started() if starts else _slots, functions())
+
+
+def _is_compiled() -> bool:
+    """Whether this process has the kernel: until then a helper has nothing to read."""
+    return bool(read_shares.signatures)
 
 
 @cache

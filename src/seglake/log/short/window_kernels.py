@@ -14,6 +14,7 @@ from seglake.format.batch import CRC_AT, CRC_START, TABLE, UNKNOWN
 from seglake.format.codecs.kernels import call_of, checksum, pointer
 from seglake.format.decode_kernels import find_batches, get_big_endian, read_headers
 from seglake.format.zonemap import ENTRY
+from seglake.interpreted import meanwhile
 from seglake.jit import njit
 from seglake.log.decode.column_kernels import DONE, FULL, fill, wanted_batches
 from seglake.log.fetch_kernels import (
@@ -63,6 +64,7 @@ _call4 = call_of(4)
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(lambda *_: -1)
 def choose(extents, firsts, limits, chosen):
     """Find the segments that can hold a record within the limits. Returns how many, or -1.
 
@@ -84,6 +86,7 @@ def choose(extents, firsts, limits, chosen):
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(lambda *_: (-1, 0, 0, False))
 def plan_stretches(segments, ranges, stretches, seen, most_bytes):
     """Find the ranges that can hold a wanted record, and which ranges are cached.
 

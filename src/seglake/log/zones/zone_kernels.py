@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.format.records import Int64s
+from seglake.interpreted import INTERPRETED, meanwhile
 from seglake.jit import njit
 
 # A column for each page of a zone map: first and end offset of its blocks, relative to the base
@@ -28,6 +29,7 @@ def _window_at(windows: npt.NDArray[Any], low: int, high: int) -> int:
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def meeting(
     lows: Int64s, highs: Int64s, firsts: Int64s, ends: Int64s,
     base: int, limits: Int64s, windows: npt.NDArray[Any], rows: npt.NDArray[Any],
@@ -56,6 +58,7 @@ def meeting(
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def first_at_least(values: Int64s, start: int, least: int) -> int:
     """The first position from `start` on with a value of at least `least`, or the length."""
     for i in range(start, len(values)):
@@ -65,6 +68,7 @@ def first_at_least(values: Int64s, start: int, least: int) -> int:
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def next_block(
     blocks: npt.NDArray[Any], start: int, end_offset: int, end_position: int, timestamp: int
 ) -> tuple[int, int, int, int, int]:
@@ -79,6 +83,7 @@ def next_block(
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def block_before(
     blocks: npt.NDArray[Any], end_offset: int, end_position: int, offset: int
 ) -> tuple[int, int, int, int, int]:
@@ -105,6 +110,7 @@ def _block(
 
 
 @njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
 def join_meeting(
     blocks: npt.NDArray[Any], end_offset: int, end_position: int,
     base: int, limits: Int64s, windows: npt.NDArray[Any], most_bytes: int,

@@ -28,8 +28,7 @@ def install() -> None:
     bytescan.high_mask = _mask(lambda byte: byte >= 0x80)
     bytescan.pair_mask = _pair_mask
     from seglake.format import decode_kernels, encode_kernels  # noqa: PLC0415
-    from seglake.format.codecs import batch_kernels, native  # noqa: PLC0415
-    from seglake.format.codecs import kernels as codecs  # noqa: PLC0415
+    from seglake.format.codecs import batch_kernels, codec_kernels, native  # noqa: PLC0415
     from seglake.log import fetch_kernels as fetch  # noqa: PLC0415
     from seglake.log.decode import column_kernels as columns  # noqa: PLC0415
     from seglake.log.zones import zone_kernels as zones  # noqa: PLC0415
@@ -39,7 +38,8 @@ def install() -> None:
         "_zeros_below": lambda bits: np.uint64(_lowest_bit(int(bits) | 1 << 64)),
     }
     vars(encode_kernels)["_copy"] = _copy
-    vars(native)["addresses"] = lambda: np.zeros(codecs.ADDRESSES, np.int64)  # no library is called
+    no_library = np.zeros(codec_kernels.ADDRESSES, np.int64)
+    vars(native)["addresses"] = lambda: no_library
     vars(decode_kernels).update(plain)
     for module in (decode_kernels, encode_kernels, batch_kernels, columns, fetch, zones):
         for name, function in list(vars(module).items()):

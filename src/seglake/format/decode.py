@@ -24,8 +24,7 @@ from seglake.format.batch import (
     UNKNOWN,
     BatchTable,
 )
-from seglake.format.codecs import kernels as codec_kernels
-from seglake.format.codecs import native
+from seglake.format.codecs import codec_kernels, native
 from seglake.format.codecs.payload import Payload, payload_of
 from seglake.format.decode_kernels import RecordColumns
 from seglake.format.records import (

@@ -19,7 +19,7 @@ from seglake.format.batch import (
     OVERHEAD,
     BatchTable,
 )
-from seglake.format.codecs.kernels import payload_bound, pointer, put_payload
+from seglake.format.codecs.codec_kernels import payload_bound, pointer, put_payload
 from seglake.format.decode_kernels import BAD, get_varint, parse_field, record_head, short_head
 from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int32s, Int64s

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from seglake.format.batch import MAX_BATCH_BYTES, OVERHEAD, BatchTable
-from seglake.format.codecs import kernels as codec_kernels
-from seglake.format.codecs import native
+from seglake.format.codecs import codec_kernels, native
 from seglake.format.codecs.payload import Payload
 from seglake.format.decode import Within
 from seglake.format.records import Bytes, Int64s, fixed, read_only, take_rows

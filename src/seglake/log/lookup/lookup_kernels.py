@@ -23,7 +23,7 @@ from seglake.format.batch import (
     MAX_TIMESTAMP_AT,
     OVERHEAD,
 )
-from seglake.format.codecs.kernels import CRC32C, checksum, payload_bound, put_payload
+from seglake.format.codecs.codec_kernels import CRC32C, checksum, payload_bound, put_payload
 from seglake.format.decode_kernels import find_batches, get_big_endian, parse_times
 from seglake.jit import njit
 

@@ -14,7 +14,7 @@ from numba import carray, types  # type: ignore[attr-defined]  # it is documente
 from numba.extending import intrinsic
 
 from seglake.format.batch import TABLE
-from seglake.format.codecs.kernels import call_of, pointer
+from seglake.format.codecs.codec_kernels import call_of, pointer
 from seglake.jit import njit
 from seglake.log.short.window_kernels import SEGMENT_FIELDS, STRETCHES, read_stretches
 

@@ -11,7 +11,7 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]  # it is documented
 
 from seglake.format.batch import CRC_AT, CRC_START, TABLE, UNKNOWN
-from seglake.format.codecs.kernels import call_of, checksum, pointer
+from seglake.format.codecs.codec_kernels import call_of, checksum, pointer
 from seglake.format.decode_kernels import find_batches, get_big_endian, read_headers
 from seglake.format.zonemap import ENTRY
 from seglake.jit import njit

@@ -178,7 +178,7 @@ def decode(table: BatchTable, payload: Payload, within: Within | None = None) ->
     columns = decode_kernels.record_columns(n)
     windows, window_of = fixed(within.windows), fixed(within.window_of)
     found, row, problem = decode_kernels.parse_records(
-        table, data, starts, ends, windows, window_of, *columns
+        table, data, starts, ends, windows, window_of, columns
     )
     if problem:
         raise CorruptData(decode_kernels.PROBLEMS[problem], position=int(table["position"][row]))

@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from numba import carray  # type: ignore[attr-defined]  # it is documented
 
-from seglake.format.batch import (
-    CODEC_MASK,
-    CONTROL,
-    LEAST_RECORD_BYTES,
-    LOG_APPEND_TIME,
-    OVERHEAD,
-    BatchTable,
-)
+from seglake.format.batch import CODEC_MASK, CONTROL, LEAST_RECORD_BYTES, OVERHEAD, BatchTable
 from seglake.format.codecs.codec_kernels import payload_bound, pointer, put_payload
-from seglake.format.decode_kernels import BAD, get_varint, parse_field, record_head, short_head
+from seglake.format.decode_kernels import (
+    BAD,
+    batch_head,
+    lies_in,
+    limits_of,
+    next_record,
+    record_body,
+)
 from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int32s, Int64s
 from seglake.jit import njit
@@ -189,57 +189,33 @@ def _fill_one(
     Returns (`BAD`, 0, 0) if a record is malformed, or has headers that are wanted. `data` is the
     decompressed records of the batch, `first` the number of records in the columns.
     """
-    low_time, high_time, low_offset, high_offset = window[0], window[1], window[2], window[3]
-    base_offset, last_delta = batch.base_offset, batch.last_offset - batch.base_offset
-    base_timestamp, max_timestamp = batch.base_timestamp, batch.max_timestamp
-    append_time = (batch.attributes & LOG_APPEND_TIME) != 0
-    at, batch_end, previous = np.int64(0), len(data), np.int64(-1)
+    head, limits = batch_head(batch), limits_of(window)
+    at, previous = np.int64(0), np.int64(-1)
     n, null_keys, null_values = first, 0, 0
     key_at = np.int64(key_ends[n] if fields & KEYS else 0)
     value_at = np.int64(value_ends[n] if fields & VALUES else 0)
     for _ in range(batch.count):
-        valid = False
-        if batch_end - at >= 8:
-            valid, end, timestamp_delta, offset_delta, key = short_head(data, at, batch_end)
-        if valid:
-            at = key
-        else:
-            end, timestamp_delta, offset_delta, at = record_head(data, at, batch_end)
-            if at == BAD:
-                return np.int64(BAD), 0, 0
-        if offset_delta <= previous or offset_delta > last_delta:
+        record = next_record(data, at, len(data), head, previous)
+        if record.problem:
             return np.int64(BAD), 0, 0
-        previous = offset_delta
-        offset = base_offset + offset_delta
-        timestamp = max_timestamp if append_time else base_timestamp + timestamp_delta
-        if (timestamp < low_time or timestamp > high_time
-                or offset < low_offset or offset > high_offset):  # fmt: skip
-            at = end
+        at, previous = record.end, record.offset_delta
+        if not lies_in(limits, record):
             continue
         if fields:
-            key_start, key_length, at = parse_field(data, at, end)
-            if at == BAD:
-                return np.int64(BAD), 0, 0
-            value_start, value_length, at = parse_field(data, at, end)
-            if at == BAD:
-                return np.int64(BAD), 0, 0
-            headers, at = get_varint(data, at, end, 5)
-            if at == BAD or headers < 0 or headers * 2 > end - at:
-                return np.int64(BAD), 0, 0
-            if (headers == 0) != (at == end) or (headers and fields & HEADERS):
+            body = record_body(data, record.body, record.end)
+            if body.problem or (body.header_count and fields & HEADERS):
                 return np.int64(BAD), 0, 0
             if fields & KEYS:
-                key_at = put_bytes(keys, key_at, data, key_start, key_length)
-                key_valid[n], key_ends[n + 1] = key_length >= 0, key_at
-                null_keys += key_length < 0
+                key_at = put_bytes(keys, key_at, data, body.key_start, body.key_length)
+                key_valid[n], key_ends[n + 1] = body.key_length >= 0, key_at
+                null_keys += body.key_length < 0
             if fields & VALUES:
-                value_at = put_bytes(values, value_at, data, value_start, value_length)
-                value_valid[n], value_ends[n + 1] = value_length >= 0, value_at
-                null_values += value_length < 0
-        offsets[n], timestamps[n], timestamp_types[n] = offset, timestamp, append_time
-        batches[n] = row
+                value_at = put_bytes(values, value_at, data, body.value_start, body.value_length)
+                value_valid[n], value_ends[n + 1] = body.value_length >= 0, value_at
+                null_values += body.value_length < 0
+        offsets[n], timestamps[n] = record.offset, record.timestamp
+        timestamp_types[n], batches[n] = head.append_time, row
         n += 1
-        at = end
-    if at != batch_end:
+    if at != len(data):
         return np.int64(BAD), 0, 0
     return n - first, null_keys, null_values

@@ -24,7 +24,7 @@ from seglake.format.batch import (
     OVERHEAD,
 )
 from seglake.format.codecs.codec_kernels import CRC32C, checksum, payload_bound, put_payload
-from seglake.format.decode_kernels import find_batches, get_big_endian, parse_times
+from seglake.format.decode_kernels import BatchHead, find_batches, get_big_endian, parse_times
 from seglake.jit import njit
 
 BATCHES, USED, FIRST = range(3)  # of the array; the fields of the first batch begin at `FIRST`
@@ -130,10 +130,11 @@ def _read_times(data, outline, place, addresses, max_bytes, arena, sizes):
     outline[USED] = at + 3 * count
     if size < 0 or count * LEAST_RECORD_BYTES > size or outline[USED] > len(outline):
         return False
-    append_time = outline[place + MAX_TIMESTAMP] if attributes & LOG_APPEND_TIME else np.int64(-1)
     base, last = outline[place + BASE_OFFSET], outline[place + LAST_OFFSET]
+    append_time = (attributes & LOG_APPEND_TIME) != 0
+    batch = BatchHead(
+        base, last - base, outline[place + BASE_TIMESTAMP], outline[place + MAX_TIMESTAMP],
+        append_time,
+    )  # fmt: skip
     times = outline[at : outline[USED]].reshape((3, count))
-    problem = parse_times(
-        arena[:size], base, last - base, outline[place + BASE_TIMESTAMP], append_time, times
-    )
-    return problem == 0
+    return parse_times(arena[:size], batch, times) == 0

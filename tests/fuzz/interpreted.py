@@ -34,7 +34,7 @@ def install() -> None:
     from seglake.log.zones import zone_kernels as zones  # noqa: PLC0415
 
     plain: dict[str, Any] = {
-        "_borrowed": lambda data: data,
+        "uncounted": lambda data: data,
         "_eight_bytes": _eight_bytes,
         "_zeros_below": lambda bits: np.uint64(_lowest_bit(int(bits) | 1 << 64)),
     }

@@ -97,15 +97,33 @@ def _eight_bytes(_typing_context, data, _at):
 
 
 @intrinsic
-def _borrowed(_typing_context, data):
-    """The array, of which numba counts no references: it would count them for each record."""
+def _uncounted(_typing_context, argument):
+    """An array, or a tuple with its arrays, of which numba counts no references.
+
+    numba would count them for each record of a loop. The caller of the kernel has the arrays.
+    """
 
     def generate(context, builder, signature, arguments):
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        array.meminfo = array.meminfo.type(None)
-        return array._getvalue()  # noqa: SLF001  # the public way would count
+        kind, (value,) = signature.args[0], arguments
+        if isinstance(kind, types.Array):
+            return _without_owner(context, builder, kind, value)
+        for number, item in enumerate(kind.types):
+            if isinstance(item, types.Array):
+                array = builder.extract_value(value, number)
+                array = _without_owner(context, builder, item, array)
+                value = builder.insert_value(value, array, number)
+        return value
 
-    return data(data), generate
+    return argument(argument), generate
+
+
+def _without_owner(context, builder, kind, value):
+    array = context.make_array(kind)(context, builder, value)
+    array.meminfo = array.meminfo.type(None)
+    return array._getvalue()  # noqa: SLF001  # the public way would count
+
+
+uncounted: Any = _uncounted  # numba adds the first argument
 
 
 @intrinsic
@@ -415,7 +433,7 @@ def parse_records(table, data, starts, ends, windows, window_of, columns):
     first damaged batch. Of a record outside the window, only the timestamp and the offset are
     decoded.
     """
-    data, n = _borrowed(data), 0  # type: ignore[call-arg]  # numba adds the context
+    data, columns, n = uncounted(data), uncounted(columns), 0
     for b in range(len(table)):
         batch, limits = batch_head(table[b]), limits_of(windows[window_of[b]])
         at, end, previous = starts[b], ends[b], np.int64(-1)
@@ -449,7 +467,7 @@ def parse_times(data, batch, times):
     `data` is the decompressed records of the batch, `batch` its `BatchHead`. Returns 0 or the
     problem. Keys, values and headers are not decoded.
     """
-    data = _borrowed(data)  # type: ignore[call-arg]  # numba adds the context
+    data = uncounted(data)
     at, previous, top = np.int64(0), np.int64(-1), np.int64(-INT64_MAX)
     for n in range(times.shape[1]):
         record = next_record(data, at, len(data), batch, previous)
@@ -466,7 +484,7 @@ def parse_extremes(table, data, starts, ends, lows, offsets_of_max, lateness):
 
     Returns (0, 0), or (batch, problem) for the first damaged batch.
     """
-    data = _borrowed(data)  # type: ignore[call-arg]  # numba adds the context
+    data = uncounted(data)
     for b in range(len(table)):
         batch, at, end, previous = batch_head(table[b]), starts[b], ends[b], np.int64(-1)
         low, high, top, late = np.int64(-1), np.int64(-1), batch.base_offset, np.int64(0)

@@ -80,11 +80,16 @@ def called(decorator: ast.expr) -> str:
 
 
 def addressed(function: ast.FunctionDef) -> set[str]:
-    """The arrays of which an address is taken."""
+    """The arrays of which an address is taken; of an array in a tuple, the tuple."""
     return {
-        ast.unparse(node.value.value)
+        root_of(node.value.value)
         for node in ast.walk(function)
         if isinstance(node, ast.Attribute)
         and ast.unparse(node).endswith(".ctypes.data")
         and isinstance(node.value, ast.Attribute)
     }
+
+
+def root_of(node: ast.expr) -> str:
+    """`a` of `a.b.c`."""
+    return root_of(node.value) if isinstance(node, ast.Attribute) else ast.unparse(node)

@@ -43,6 +43,9 @@ def argument(value: Any) -> Any:
     """An argument as an interpreted kernel takes it: numbers have 64 bits, rows have fields."""
     if type(value) is int:
         return np.int64(value)
+    if isinstance(value, tuple):
+        items = map(argument, value)
+        return value._make(items) if hasattr(value, "_make") else tuple(items)  # a named one
     structured = isinstance(value, np.ndarray) and value.dtype.names
     return _Table(value) if structured else value
 

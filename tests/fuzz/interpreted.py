@@ -29,13 +29,13 @@ def install() -> None:
     bytescan.high_mask = _mask(lambda byte: byte >= 0x80)
     bytescan.pair_mask = _pair_mask
     from seglake.format import decode_kernels, encode_kernels  # noqa: PLC0415
-    from seglake.format.codecs import batch_kernels, native  # noqa: PLC0415
-    from seglake.format.codecs import kernels as codecs  # noqa: PLC0415
+    from seglake.format.codecs import batch_kernels, codec_kernels, native  # noqa: PLC0415
     from seglake.log import fetch_kernels as fetch  # noqa: PLC0415
     from seglake.log.decode import column_kernels as columns  # noqa: PLC0415
     from seglake.log.zones import zone_kernels as zones  # noqa: PLC0415
 
-    vars(native)["addresses"] = lambda: np.zeros(codecs.ADDRESSES, np.int64)  # no library is called
+    no_library = np.zeros(codec_kernels.ADDRESSES, np.int64)
+    vars(native)["addresses"] = lambda: no_library
     for module in (decode_kernels, encode_kernels, batch_kernels, columns, fetch, zones):
         for name, function in list(vars(module).items()):
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:

@@ -24,8 +24,7 @@ from seglake.format.batch import (
     UNKNOWN,
     BatchTable,
 )
-from seglake.format.codecs import kernels as codec_kernels
-from seglake.format.codecs import native
+from seglake.format.codecs import codec_kernels, native
 from seglake.format.codecs.payload import Payload, payload_of
 from seglake.format.decode_kernels import RecordColumns
 from seglake.format.records import (
@@ -181,7 +180,7 @@ def decode(table: BatchTable, payload: Payload, within: Within | None = None) ->
     columns = decode_kernels.record_columns(n)
     windows, window_of = fixed(within.windows), fixed(within.window_of)
     found, row, problem = decode_kernels.parse_records(
-        table, data, starts, ends, windows, window_of, *columns
+        table, data, starts, ends, windows, window_of, columns
     )
     if problem:
         raise CorruptData(decode_kernels.PROBLEMS[problem], position=int(table["position"][row]))

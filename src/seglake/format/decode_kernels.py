@@ -1,7 +1,8 @@
 """Compiled loops that read: batch headers to batch tables, records to columns.
 
 `find_batches` and `read_headers` walk headers. `parse_records` and `parse_headers` turn a buffer of
-records into columns and check that every length fits its space (`DefaultRecord.readFrom`).
+records into columns and check that every length fits its space (`DefaultRecord.readFrom`). Every
+loop over records takes a record from `next_record`, and its fields from `record_body`.
 
 Varints are Kafka's (`ByteUtils`), at most 5 bytes for 32-bit and 10 bytes for 64-bit values. A
 reader of a value returns the position after the value. It returns `BAD` if the bytes end early, or
@@ -95,6 +96,37 @@ def _eight_bytes(_typing_context, data, _at):
         return bits if sys.byteorder == "little" else builder.bswap(bits)
 
     return types.uint64(data, types.int64), generate
+
+
+@plainly(lambda value: value)
+@intrinsic
+def _uncounted(_typing_context, argument):
+    """An array, or a tuple with its arrays, of which numba counts no references.
+
+    numba would count them for each record of a loop. The caller of the kernel has the arrays.
+    """
+
+    def generate(context, builder, signature, arguments):
+        kind, (value,) = signature.args[0], arguments
+        if isinstance(kind, types.Array):
+            return _without_owner(context, builder, kind, value)
+        for number, item in enumerate(kind.types):
+            if isinstance(item, types.Array):
+                array = builder.extract_value(value, number)
+                array = _without_owner(context, builder, item, array)
+                value = builder.insert_value(value, array, number)
+        return value
+
+    return argument(argument), generate
+
+
+def _without_owner(context, builder, kind, value):
+    array = context.make_array(kind)(context, builder, value)
+    array.meminfo = array.meminfo.type(None)
+    return array._getvalue()  # noqa: SLF001  # the public way would count
+
+
+uncounted: Any = _uncounted  # numba adds the first argument
 
 
 @plainly(lambda bits: np.uint64((int(bits) & -int(bits) | 1 << 64).bit_length() - 1))
@@ -254,17 +286,93 @@ def record_columns(count: int) -> RecordColumns:
     return RecordColumns(*[np.empty(count, dtype) for dtype in _COLUMN_TYPES])
 
 
-@njit(cache=True, nogil=True)
-def parse_field(data, at, end):
-    """(start, length or -1 for null, position after it or BAD) of a length-prefixed field."""
-    length, at = get_varint(data, at, end, 5)
-    if at == BAD or length < -1 or max(length, 0) > end - at:
-        return np.int64(0), np.int64(0), np.int64(BAD)
-    return at, length, at + max(length, 0)
+class Limits(NamedTuple):
+    """A window: smallest and largest timestamp, smallest and largest offset, all inclusive."""
+
+    low_time: int
+    high_time: int
+    low_offset: int
+    high_offset: int
+
+
+class BatchHead(NamedTuple):
+    """What the heads of a batch's records are relative to."""
+
+    base_offset: int
+    last_delta: int  # offset delta of the last record
+    base_timestamp: int
+    max_timestamp: int
+    append_time: bool  # whether `max_timestamp` is the timestamp of every record
+
+
+class RecordHead(NamedTuple):
+    """The fields of a record before its key. Of a malformed record only `problem` counts."""
+
+    problem: int  # 0, `BAD_RECORD` or `BAD_OFFSET`
+    end: int  # of the record
+    offset_delta: int
+    offset: int
+    timestamp: int
+    body: int  # position of the key
+
+
+class RecordBody(NamedTuple):
+    """Where the fields of a record from its key on are; a length of -1 is null."""
+
+    problem: int  # 0 or a key of `PROBLEMS`
+    key_start: int
+    key_length: int
+    value_start: int
+    value_length: int
+    header_count: int
+    header_start: int
 
 
 @njit(cache=True, nogil=True, inline="always")
-def short_head(data, at, batch_end):
+def limits_of(window):
+    """The `Limits` in the four items of an array."""
+    return Limits(window[0], window[1], window[2], window[3])
+
+
+@njit(cache=True, nogil=True, inline="always")
+def batch_head(row):
+    """The `BatchHead` of a row of a batch table."""
+    append_time = (row.attributes & LOG_APPEND_TIME) != 0
+    last_delta = row.last_offset - row.base_offset
+    return BatchHead(
+        row.base_offset, last_delta, row.base_timestamp, row.max_timestamp, append_time
+    )
+
+
+@njit(cache=True, nogil=True, inline="always")
+def lies_in(limits, record):
+    """Whether the record with this head lies in the window."""
+    in_time = record.timestamp >= limits.low_time and record.timestamp <= limits.high_time
+    return in_time and record.offset >= limits.low_offset and record.offset <= limits.high_offset
+
+
+@njit(cache=True, nogil=True, inline="always")
+def next_record(data, at, batch_end, batch, previous):
+    """The `RecordHead` of the record at `at`, in a batch whose records end at `batch_end`.
+
+    `previous` is the offset delta of the record before, or -1.
+    """
+    valid, problem = False, 0
+    if len(data) - at >= 8:
+        valid, end, timestamp_delta, offset_delta, body = _short_head(data, at, batch_end)
+    if not valid:
+        end, timestamp_delta, offset_delta, body = _long_head(data, at, batch_end)
+        if body == BAD:
+            problem = BAD_RECORD
+    if problem == 0 and (offset_delta <= previous or offset_delta > batch.last_delta):
+        problem = BAD_OFFSET
+    timestamp = batch.max_timestamp if batch.append_time else batch.base_timestamp + timestamp_delta
+    offset = batch.base_offset + offset_delta
+    return RecordHead(problem, end, offset_delta, offset, timestamp, body)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _short_head(data, at, batch_end):
     """(whether it is valid, end of the record, timestamp delta, offset delta, position of the key).
 
     Nearly always, the fields before the key fit in eight bytes. This function decodes them without
@@ -285,7 +393,7 @@ def short_head(data, at, batch_end):
 
 
 @njit(cache=True, nogil=True)
-def record_head(data, at, batch_end):
+def _long_head(data, at, batch_end):
     """(end of the record, timestamp delta, offset delta, position of the key or BAD)."""
     length, at = get_varint(data, at, batch_end, 5)
     if at == BAD or length < _LEAST_LENGTH or length > batch_end - at:
@@ -298,97 +406,88 @@ def record_head(data, at, batch_end):
     return end, timestamp_delta, offset_delta, at
 
 
+@njit(cache=True, nogil=True, inline="always")
+def record_body(data, at, end):
+    """The `RecordBody` of the record whose key is at `at` and that ends at `end`."""
+    key, key_length, at = _field(data, at, end)
+    if at == BAD:
+        return RecordBody(BAD_KEY, key, key_length, key, key_length, key, at)
+    value, value_length, at = _field(data, at, end)
+    if at == BAD:
+        return RecordBody(BAD_VALUE, key, key_length, value, value_length, value, at)
+    headers, at = get_varint(data, at, end, 5)
+    problem = 0
+    if at == BAD or headers < 0 or headers * 2 > end - at:
+        problem = BAD_HEADER
+    elif headers == 0 and at != end:
+        problem = LEFT_OVER
+    return RecordBody(problem, key, key_length, value, value_length, headers, at)
+
+
+@njit(cache=True, nogil=True)
+def _field(data, at, end):
+    """(start, length or -1 for null, position after it or BAD) of a length-prefixed field."""
+    length, at = get_varint(data, at, end, 5)
+    if at == BAD or length < -1 or max(length, 0) > end - at:
+        return np.int64(0), np.int64(0), np.int64(BAD)
+    return at, length, at + max(length, 0)
+
+
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
-def parse_records(
-    table, data, starts, ends, windows, window_of,
-    offsets, timestamps, timestamp_types, key_starts, key_lengths, value_starts, value_lengths,
-    header_starts, header_counts, record_ends, batches,
-):  # fmt: skip
+def parse_records(table, data, starts, ends, windows, window_of, columns):
     """Parse the records of all batches; output the records that lie in the window of their batch.
 
     The decompressed records of batch b are data[starts[b] : ends[b]]. The window of batch b is
-    windows[window_of[b]]: smallest and largest timestamp, smallest and largest offset, all
-    inclusive. The other arrays have room for every record. Returns (number of records in the
-    windows, 0, 0), or (_, batch, problem) for the first damaged batch. Of a record outside the
-    window, only the timestamp and the offset are decoded.
+    windows[window_of[b]], in the order of `Limits`. `columns` are `RecordColumns` with room for
+    every record. Returns (number of records in the windows, 0, 0), or (_, batch, problem) for the
+    first damaged batch. Of a record outside the window, only the timestamp and the offset are
+    decoded.
     """
-    n = 0
-    for batch in range(len(table)):
-        row, window = table[batch], windows[window_of[batch]]
-        low_time, high_time, low_offset, high_offset = window[0], window[1], window[2], window[3]
-        base_offset, last_delta = row.base_offset, row.last_offset - row.base_offset
-        base_timestamp, max_timestamp = row.base_timestamp, row.max_timestamp
-        append_time = (row.attributes & LOG_APPEND_TIME) != 0
-        at, batch_end = starts[batch], ends[batch]
-        previous = np.int64(-1)
-        for _ in range(row.count):
-            valid = False
-            if len(data) - at >= 8:
-                valid, end, timestamp_delta, offset_delta, key = short_head(data, at, batch_end)
-            if valid:
-                at = key
-            else:
-                end, timestamp_delta, offset_delta, at = record_head(data, at, batch_end)
-                if at == BAD:
-                    return n, batch, BAD_RECORD
-            if offset_delta <= previous or offset_delta > last_delta:
-                return n, batch, BAD_OFFSET
-            previous = offset_delta
-            offset = base_offset + offset_delta
-            timestamp = max_timestamp if append_time else base_timestamp + timestamp_delta
-            if (timestamp < low_time or timestamp > high_time
-                    or offset < low_offset or offset > high_offset):  # fmt: skip
-                at = end
+    data, columns, n = uncounted(data), uncounted(columns), 0
+    for b in range(len(table)):
+        batch, limits = batch_head(table[b]), limits_of(windows[window_of[b]])
+        at, end, previous = starts[b], ends[b], np.int64(-1)
+        for _ in range(table[b].count):
+            record = next_record(data, at, end, batch, previous)
+            if record.problem:
+                return n, b, record.problem
+            at, previous = record.end, record.offset_delta
+            if not lies_in(limits, record):
                 continue
-            key_starts[n], key_length, at = parse_field(data, at, end)
-            if at == BAD:
-                return n, batch, BAD_KEY
-            value_starts[n], value_length, at = parse_field(data, at, end)
-            if at == BAD:
-                return n, batch, BAD_VALUE
-            headers, at = get_varint(data, at, end, 5)
-            if at == BAD or headers < 0 or headers * 2 > end - at:
-                return n, batch, BAD_HEADER
-            if headers == 0 and at != end:
-                return n, batch, LEFT_OVER
-            key_lengths[n], value_lengths[n] = key_length, value_length
-            header_starts[n], header_counts[n], record_ends[n] = at, headers, end
-            offsets[n], timestamps[n], timestamp_types[n] = offset, timestamp, append_time
-            batches[n] = batch
+            body = record_body(data, record.body, record.end)
+            if body.problem:
+                return n, b, body.problem
+            columns.offsets[n], columns.timestamps[n] = record.offset, record.timestamp
+            columns.timestamp_types[n] = batch.append_time
+            columns.key_starts[n], columns.key_lengths[n] = body.key_start, body.key_length
+            columns.value_starts[n], columns.value_lengths[n] = body.value_start, body.value_length
+            columns.header_starts[n] = body.header_start
+            columns.header_counts[n] = body.header_count
+            columns.record_ends[n], columns.batch[n] = record.end, b
             n += 1
-            at = end
-        if at != batch_end:
-            return n, batch, LEFT_OVER
+        if at != end:
+            return n, b, LEFT_OVER
     return n, 0, 0
 
 
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
-def parse_times(data, base_offset, last_delta, base_timestamp, append_time, times):
+def parse_times(data, batch, times):
     """Fill the rows of `times` from one batch: offsets, timestamps, running maximum of timestamps.
 
-    `data` is the decompressed records of the batch. Timestamps count from `base_timestamp`. If
-    `append_time` is not negative, it is the timestamp of every record. Returns 0 or the problem.
-    Keys, values and headers are not decoded.
+    `data` is the decompressed records of the batch, `batch` its `BatchHead`. Returns 0 or the
+    problem. Keys, values and headers are not decoded.
     """
-    at, batch_end = np.int64(0), np.int64(len(data))
-    previous, top = np.int64(-1), np.int64(-INT64_MAX)
+    data = uncounted(data)
+    at, previous, top = np.int64(0), np.int64(-1), np.int64(-INT64_MAX)
     for n in range(times.shape[1]):
-        valid = False
-        if batch_end - at >= 8:
-            valid, end, timestamp_delta, offset_delta, _ = short_head(data, at, batch_end)
-        if not valid:
-            end, timestamp_delta, offset_delta, key = record_head(data, at, batch_end)
-            if key == BAD:
-                return BAD_RECORD
-        if offset_delta <= previous or offset_delta > last_delta:
-            return BAD_OFFSET
-        previous, at = offset_delta, end
-        timestamp = base_timestamp + timestamp_delta if append_time < 0 else append_time
-        top = max(top, timestamp)
-        times[0, n], times[1, n], times[2, n] = base_offset + offset_delta, timestamp, top
-    return LEFT_OVER if at != batch_end else 0
+        record = next_record(data, at, len(data), batch, previous)
+        if record.problem:
+            return record.problem
+        at, previous, top = record.end, record.offset_delta, max(top, record.timestamp)
+        times[0, n], times[1, n], times[2, n] = record.offset, record.timestamp, top
+    return LEFT_OVER if at != len(data) else 0
 
 
 @njit(cache=True, nogil=True)
@@ -397,36 +496,26 @@ def parse_extremes(table, data, starts, ends, lows, offsets_of_max, lateness):
 
     Returns (0, 0), or (batch, problem) for the first damaged batch.
     """
-    for batch in range(len(table)):
-        row = table[batch]
-        last_delta = row.last_offset - row.base_offset
-        append_time = (row.attributes & LOG_APPEND_TIME) != 0
-        at, batch_end = starts[batch], ends[batch]
-        previous = np.int64(-1)
-        low, high, top, late = np.int64(-1), np.int64(-1), np.int64(0), np.int64(0)
-        for n in range(row.count):
-            valid = False
-            if len(data) - at >= 8:
-                valid, end, timestamp_delta, offset_delta, _ = short_head(data, at, batch_end)
-            if not valid:
-                end, timestamp_delta, offset_delta, key = record_head(data, at, batch_end)
-                if key == BAD:
-                    return batch, BAD_RECORD
-            if offset_delta <= previous or offset_delta > last_delta:
-                return batch, BAD_OFFSET
-            previous, at = offset_delta, end
-            timestamp = row.max_timestamp if append_time else row.base_timestamp + timestamp_delta
+    data = uncounted(data)
+    for b in range(len(table)):
+        batch, at, end, previous = batch_head(table[b]), starts[b], ends[b], np.int64(-1)
+        low, high, top, late = np.int64(-1), np.int64(-1), batch.base_offset, np.int64(0)
+        for n in range(table[b].count):
+            record = next_record(data, at, end, batch, previous)
+            if record.problem:
+                return b, record.problem
+            at, previous, timestamp = record.end, record.offset_delta, record.timestamp
             if n == 0:
-                low, high, top = timestamp, timestamp, offset_delta
+                low, high, top = timestamp, timestamp, record.offset
             elif timestamp > high:
-                high, top = timestamp, offset_delta
+                high, top = timestamp, record.offset
             else:
                 low = min(low, timestamp)
                 if timestamp >= 0:
                     late = max(late, high - timestamp)
-        if at != batch_end:
-            return batch, LEFT_OVER
-        lows[batch], offsets_of_max[batch], lateness[batch] = low, row.base_offset + top, late
+        if at != end:
+            return b, LEFT_OVER
+        lows[b], offsets_of_max[b], lateness[b] = low, top, late
     return 0, 0
 
 
@@ -437,11 +526,11 @@ def parse_headers(data, starts, ends, firsts, key_starts, key_lengths, value_sta
     for record in range(len(starts)):
         at, end = starts[record], ends[record]
         for h in range(firsts[record], firsts[record + 1]):
-            key_starts[h], length, at = parse_field(data, at, end)
+            key_starts[h], length, at = _field(data, at, end)
             if at == BAD or length < 0:
                 return record
             key_lengths[h] = length
-            value_starts[h], length, at = parse_field(data, at, end)
+            value_starts[h], length, at = _field(data, at, end)
             if at == BAD:
                 return record
             value_lengths[h] = length

@@ -26,7 +26,7 @@ from seglake.format.batch import (
     TABLE,
     BatchTable,
 )
-from seglake.format.codecs import batch_kernels, kernels, native
+from seglake.format.codecs import batch_kernels, codec_kernels, native
 from seglake.format.codecs.compression import Compress
 from seglake.format.codecs.framing import Framing
 from seglake.format.records import Bytes, Flags, Int64s, Records, fixed
@@ -225,7 +225,7 @@ def _write_headers(data: Bytes, table: BatchTable) -> None:
 def write_crcs(data: Bytes, table: BatchTable) -> None:
     """Put the checksum of each batch into its header; `data` begins with the first batch."""
     starts, sizes = _starts(table), table["size"].astype(np.int64)
-    if native.addresses()[kernels.CRC32C]:
+    if native.addresses()[codec_kernels.CRC32C]:
         batch_kernels.put_checksums(data, starts, sizes, native.addresses())
         return
     view, pairs = data.data, zip(starts.tolist(), sizes.tolist(), strict=True)

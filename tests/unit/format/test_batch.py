@@ -111,12 +111,11 @@ def read(data: Any, **options: Any) -> list[Found]:
 
 def check_heads(data: Any, decoded: Decoded) -> None:
     """The kernel of lookups finds the same as the way for many batches, if it is for that codec."""
-    known, table = np.empty(2**16, np.int64), scan_batches(data)
-    arena, sizes, log = np.empty(2**20, np.uint8), np.empty(2, np.int64), read_only(data)
-    addresses, limits = native.addresses(), (-INT64_MAX, INT64_MAX)
+    room, table, log = lookup_room(2**16, 2**20), scan_batches(data), read_only(data)
+    known, limits = room.outline, (-INT64_MAX, INT64_MAX)
     if (table["base_offset"][1:] <= table["last_offset"][:-1]).any():
         return  # as in no log
-    assert kernels.survey(log, *limits, addresses, known)
+    assert kernels.survey(log, *limits, room.addresses, known)
     batches = known[kernels.FIRST :][: len(table) * kernels.FIELDS].reshape(-1, kernels.FIELDS)
     for number, row in enumerate(table):
         names = {"position": kernels.POSITION, "size": kernels.SIZE, "count": kernels.RECORDS,
@@ -124,7 +123,7 @@ def check_heads(data: Any, decoded: Decoded) -> None:
                  "max_timestamp": kernels.MAX_TIMESTAMP}  # fmt: skip
         assert all(batches[number, field] == row[name] for name, field in names.items())
         place = kernels.FIRST + number * kernels.FIELDS
-        if not kernels._read_times(log, known, place, addresses, MAX_BATCH_BYTES, arena, sizes):
+        if not kernels._read_times(log, place, room):
             native.renew()
             assert row["attributes"] & CODEC_MASK in (1, 2, 3)  # gzip, snappy; lz4 of many frames
             return
@@ -134,6 +133,13 @@ def check_heads(data: Any, decoded: Decoded) -> None:
         stamps = decoded.records.timestamps[of_batch]
         assert times[:2] == [decoded.offsets[of_batch].tolist(), stamps.tolist()]
         assert times[2] == np.maximum.accumulate(stamps).tolist()
+
+
+def lookup_room(numbers: int, arena_bytes: int) -> kernels.LookupRoom:
+    """Room for the outline of a block and for the records of a batch."""
+    arena, sizes = np.empty(arena_bytes, np.uint8), np.empty(2, np.int64)
+    outline = np.empty(numbers, np.int64)
+    return kernels.LookupRoom(native.addresses(), MAX_BATCH_BYTES, arena, sizes, outline)
 
 
 class TestEncoding:
@@ -535,10 +541,7 @@ def attempt(data: bytes) -> tuple[list[Found], int]:
     try:
         return read(data), 0
     except CorruptData as damage:
-        known, addresses = np.empty(2**10, np.int64), native.addresses()
-        kernels.read_first_reaching(
-            read_only(data), known[:0], 0, 0, 0, INT64_MAX, addresses, MAX_BATCH_BYTES,
-            np.empty(2**16, np.uint8), np.empty(2, np.int64), known,
-        )  # fmt: skip
+        room = lookup_room(2**10, 2**16)
+        kernels.read_first_reaching(read_only(data), room.outline[:0], 0, 0, 0, INT64_MAX, room)
         native.renew()
         return [], damage.position

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from seglake.errors import CorruptData
-from seglake.format.codecs import kernels, native
+from seglake.format.codecs import codec_kernels, native
 from seglake.log.byte_cache import ByteCache
 from seglake.log.chunk import Chunk
 from seglake.log.fetch import LogFetch
@@ -41,7 +41,7 @@ def test_the_first_record_at_a_time_from_an_offset_on(
     search, block = searched(log)
     with nullcontext() if compiled else pytest.MonkeyPatch.context() as patch:
         if patch is not None:
-            patch.setattr(native, "addresses", lambda: np.zeros(kernels.ADDRESSES, np.int64))
+            patch.setattr(native, "addresses", lambda: np.zeros(codec_kernels.ADDRESSES, np.int64))
         for time, least in [*asked, *asked]:  # the second time from what is known
             reaching = [(r.offset, r.timestamp) for r in log.records if r.timestamp >= time]
             right = next((each for each in reaching if each[0] >= least), None)

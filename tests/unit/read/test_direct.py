@@ -13,7 +13,7 @@ from hypothesis import given
 
 from seglake.errors import CorruptData
 from seglake.format.batch import COUNT_AT, CRC_AT, CRC_START
-from seglake.format.codecs import kernels, native
+from seglake.format.codecs import codec_kernels, native
 from seglake.log.batch_cache import BatchCache
 from seglake.log.chunk import Chunk
 from seglake.log.decode.columns import SCHEMA, schema_of
@@ -46,7 +46,7 @@ def read(asked: list[MadeLog], window: Window, schema: pa.Schema, **options: Any
 
 
 def long_way(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(native, "addresses", lambda: np.zeros(kernels.ADDRESSES, np.int64))
+    patch.setattr(native, "addresses", lambda: np.zeros(codec_kernels.ADDRESSES, np.int64))
 
 
 def no_long_way(patch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from hypothesis import given
 
 import seglake
 from seglake.errors import SeglakeError
-from seglake.format.codecs import kernels, native
+from seglake.format.codecs import codec_kernels, native
 from seglake.format.records import Int64s
 from seglake.log.decode.column_kernels import DONE
 from seglake.log.decode.columns import SCHEMA
@@ -421,7 +421,7 @@ def test_without_native_libraries_there_is_no_short_way(
 ) -> None:
     made(tmp_path)
     log = seglake.open(str(tmp_path)).topic("events")
-    monkeypatch.setattr(native, "addresses", lambda: np.zeros(kernels.ADDRESSES, np.int64))
+    monkeypatch.setattr(native, "addresses", lambda: np.zeros(codec_kernels.ADDRESSES, np.int64))
     with counted() as answers:
         assert log.read_range(T, T + 20, columns=COLUMNS).read_all().num_rows == 20
     assert not answers

@@ -23,7 +23,7 @@ from seglake.format.batch import (
     OVERHEAD,
     PRODUCER_AT,
 )
-from seglake.format.codecs.kernels import checksum, compressed_bound, put_compressed
+from seglake.format.codecs.codec_kernels import checksum, compressed_bound, put_compressed
 from seglake.format.encode_kernels import put_big_endian, put_records
 from seglake.jit import njit
 

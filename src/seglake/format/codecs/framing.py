@@ -13,7 +13,7 @@ import numpy as np
 
 from seglake.format import encode_kernels
 from seglake.format.batch import CODEC_MASK, OVERHEAD
-from seglake.format.codecs import batch_kernels, kernels, native
+from seglake.format.codecs import batch_kernels, codec_kernels, native
 from seglake.format.codecs.compression import IDS, Compress, Zstd
 from seglake.format.records import Bytes, Int64s, fixed
 
@@ -62,7 +62,8 @@ class Framing(NamedTuple):
 
     def _at_once(self, attributes: Int64s, record_bytes: Int64s, level: int) -> Framed:
         packed = attributes & CODEC_MASK != 0
-        bounds = OVERHEAD + record_bytes + packed * ((record_bytes >> 8) + kernels.ZSTD_MORE_BYTES)
+        more = (record_bytes >> 8) + codec_kernels.ZSTD_MORE_BYTES
+        bounds = OVERHEAD + record_bytes + packed * more
         out = np.empty(int(bounds.sum()), np.uint8)
         scratch = np.empty(int(record_bytes[packed].max(initial=0)), np.uint8)
         sizes = np.empty(len(record_bytes), np.int64)
@@ -89,4 +90,4 @@ class Framing(NamedTuple):
 
 
 def _has_zstd() -> bool:
-    return bool(native.addresses()[kernels.ZSTD_COMPRESS])
+    return bool(native.addresses()[codec_kernels.ZSTD_COMPRESS])

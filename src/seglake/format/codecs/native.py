@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import crc32c
 import numpy as np
 
-from seglake.format.codecs import kernels, self_test
+from seglake.format.codecs import codec_kernels, self_test
 from seglake.format.records import Int64s
 from seglake.locks import Lock
 
@@ -58,7 +58,7 @@ class _Library(NamedTuple):
 
 def new_addresses() -> Int64s:
     """As `addresses`, with contexts of their own, which are freed with the array."""
-    addresses: Int64s = np.zeros(kernels.ADDRESSES, np.int64)
+    addresses: Int64s = np.zeros(codec_kernels.ADDRESSES, np.int64)
     with _LOCK:
         libraries = _libraries()
     for library in libraries:
@@ -90,7 +90,7 @@ def _libraries() -> list[_Library]:
 
 def _is_right(library: _Library) -> bool:
     """Whether a library gives the answers of its package. Logs a warning if it does not."""
-    addresses: Int64s = np.zeros(kernels.ADDRESSES, np.int64)
+    addresses: Int64s = np.zeros(codec_kernels.ADDRESSES, np.int64)
     library.put(addresses)
     if addresses.any() and library.is_right(addresses):
         return True
@@ -109,11 +109,11 @@ def _zstd() -> _Library | None:
     if library is None:
         return None
     functions = {
-        kernels.ZSTD_BOUND: _address(library.ZSTD_decompressBound),
-        kernels.ZSTD_DECOMPRESS: _address(library.ZSTD_decompressDCtx),
+        codec_kernels.ZSTD_BOUND: _address(library.ZSTD_decompressBound),
+        codec_kernels.ZSTD_DECOMPRESS: _address(library.ZSTD_decompressDCtx),
     }
     create, free = library.ZSTD_createDCtx, library.ZSTD_freeDCtx
-    context = _context(kernels.ZSTD_CONTEXT, create, free)
+    context = _context(codec_kernels.ZSTD_CONTEXT, create, free)
     return _Library("zstandard", functions, self_test.zstd_is_right, "reads", context)
 
 
@@ -121,9 +121,9 @@ def _zstd_writer() -> _Library | None:
     library = _load("zstandard._cffi", "ZSTD_compressCCtx", "ZSTD_createCCtx")
     if library is None:
         return None
-    functions = {kernels.ZSTD_COMPRESS: _address(library.ZSTD_compressCCtx)}
+    functions = {codec_kernels.ZSTD_COMPRESS: _address(library.ZSTD_compressCCtx)}
     create, free = library.ZSTD_createCCtx, library.ZSTD_freeCCtx
-    context = _context(kernels.ZSTD_COMPRESS_CONTEXT, create, free)
+    context = _context(codec_kernels.ZSTD_COMPRESS_CONTEXT, create, free)
     return _Library("zstandard", functions, self_test.zstd_writer_is_right, "writes", context)
 
 
@@ -145,8 +145,8 @@ def _lz4() -> _Library | None:
         error = library.LZ4F_createDecompressionContext(ctypes.byref(context), _LZ4F_VERSION)
         return None if error else context.value
 
-    functions = {kernels.LZ4_DECOMPRESS: _address(library.LZ4F_decompress)}
-    context = _Context(kernels.LZ4_CONTEXT, create, free)
+    functions = {codec_kernels.LZ4_DECOMPRESS: _address(library.LZ4F_decompress)}
+    context = _Context(codec_kernels.LZ4_CONTEXT, create, free)
     return _Library("lz4", functions, self_test.lz4_is_right, "reads", context)
 
 
@@ -157,7 +157,7 @@ def _crc32c() -> _Library | None:
         return None
     address = _address(library._crc32c_hw_adler)  # noqa: SLF001  # so it is exported
     return _Library(
-        "crc32c", {kernels.CRC32C: address}, self_test.checksum_is_right, "reads and writes"
+        "crc32c", {codec_kernels.CRC32C: address}, self_test.checksum_is_right, "reads and writes"
     )
 
 

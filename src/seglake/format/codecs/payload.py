@@ -12,7 +12,7 @@ import numpy as np
 
 from seglake.errors import CorruptData
 from seglake.format.batch import CODEC_MASK, MAX_BATCH_BYTES, OVERHEAD, BatchTable
-from seglake.format.codecs import compression, kernels, native
+from seglake.format.codecs import codec_kernels, compression, native
 from seglake.format.records import Bytes, Int64s, fixed, read_only
 from seglake.limits import INT64_MAX
 
@@ -82,7 +82,7 @@ class _Decompression:
         self._batches = batches
         self._max_bytes, self._enough_bytes = max_bytes, enough_bytes
         self._bounds, self._ends = np.empty((2, len(batches.starts)), np.int64)
-        kernels.payload_bounds(*batches, native.addresses(), max_bytes, self._bounds)
+        codec_kernels.payload_bounds(*batches, native.addresses(), max_bytes, self._bounds)
         largest = int(self._bounds.max(initial=0))
         room = min(int(np.maximum(self._bounds, 0).sum()), enough_bytes + largest)
         self._sizes = np.empty(2, np.int64)  # for lz4's function, which takes their addresses
@@ -92,7 +92,7 @@ class _Decompression:
         """Decompress batches until they are enough."""
         row = at = 0
         while row < len(self._ends) and at < self._enough_bytes:
-            stop = kernels.decompress(
+            stop = codec_kernels.decompress(
                 *self._batches, self._bounds, native.addresses(),
                 self._out, row, self._enough_bytes, self._ends, self._sizes,
             )  # fmt: skip

@@ -20,7 +20,7 @@ import numpy as np
 import zstandard
 
 from seglake.format.batch import MAX_BATCH_BYTES
-from seglake.format.codecs import kernels
+from seglake.format.codecs import codec_kernels
 from seglake.format.records import Bytes, Int64s, fixed
 
 _TEXT = bytes(range(256)) + b"offset, timestamp, key, value; " * 20
@@ -55,7 +55,7 @@ def lz4_is_right(addresses: Int64s) -> bool:
 def zstd_writer_is_right(addresses: Int64s) -> bool:
     """Whether the package `zstandard` decompresses what the function compressed."""
     records, size = fixed(np.frombuffer(_TEXT, np.uint8)), len(_TEXT)
-    out = np.empty(kernels.ZSTD_MORE_BYTES + size + (size >> 8), np.uint8)
+    out = np.empty(codec_kernels.ZSTD_MORE_BYTES + size + (size >> 8), np.uint8)
     found = _as_python()["put_compressed"](out, 0, len(out), records, size, _LEVEL, addresses)
     try:
         frame = out[: max(found, 0)].tobytes()
@@ -77,11 +77,11 @@ def _decompresses(codec: int, frame: Bytes, addresses: Int64s) -> bool:
 @cache
 def _as_python() -> dict[str, Any]:
     """The names of the kernels' module, where kernels are Python and addresses go to ctypes."""
-    names = dict(vars(kernels))
-    names |= {f"_call{count}": _call_of(count) for count in kernels.CALLS}
-    for name, kernel in vars(kernels).items():
+    names = dict(vars(codec_kernels))
+    names |= {f"_call{count}": _call_of(count) for count in codec_kernels.CALLS}
+    for name, kernel in vars(codec_kernels).items():
         function = getattr(kernel, "py_func", kernel)  # itself where numba is switched off
-        if isinstance(function, FunctionType) and function.__module__ == kernels.__name__:
+        if isinstance(function, FunctionType) and function.__module__ == codec_kernels.__name__:
             names[name] = FunctionType(function.__code__, names, name)
     return names
 

@@ -5,22 +5,23 @@ and copies the wanted fields of the records in the window. `fill` stops at a bat
 decode. Slower code parses such a batch, and `append_items` copies the records to the columns.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numba import carray  # type: ignore[attr-defined]  # it is documented
 
-from seglake.format.batch import (
-    CODEC_MASK,
-    CONTROL,
-    LEAST_RECORD_BYTES,
-    LOG_APPEND_TIME,
-    OVERHEAD,
-    BatchTable,
+from seglake.format.batch import CODEC_MASK, CONTROL, LEAST_RECORD_BYTES, OVERHEAD, BatchTable
+from seglake.format.codecs.codec_kernels import payload_bound, pointer, put_payload
+from seglake.format.decode_kernels import (
+    BAD,
+    batch_head,
+    lies_in,
+    limits_of,
+    next_record,
+    record_body,
+    uncounted,
 )
-from seglake.format.codecs.kernels import payload_bound, pointer, put_payload
-from seglake.format.decode_kernels import BAD, get_varint, parse_field, record_head, short_head
 from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int32s, Int64s
 from seglake.interpreted import INTERPRETED, meanwhile
@@ -87,164 +88,162 @@ def append_items(
     return nulls
 
 
+class Batches(NamedTuple):
+    """Record batches to decode."""
+
+    log: Bytes  # the fetched bytes
+    table: BatchTable  # the headers of the batches; their positions are positions in `log`
+    window_of: Int32s  # for each batch, the number of its window
+    windows: npt.NDArray[np.int64]  # windows, each in the order of `Limits`
+    cached_at: Int64s  # for each batch, the address of its cached records; 0: not cached
+    cached_bytes: Int64s  # for each batch, the size of its cached records
+
+
+class Arena(NamedTuple):
+    """Room for decompressed records, and what decompresses them."""
+
+    addresses: Int64s  # the functions of the codecs' libraries, see `native`
+    max_bytes: int  # a batch that may decompress to more bytes is `UNKNOWN`
+    data: Bytes  # the room
+    keeps: bool  # whether the records of all batches stay, or only those of the last one
+    ends: Int64s  # output, if `keeps`: where the records of each batch end
+    sizes: Int64s  # room for two numbers
+
+
+class Buffers(NamedTuple):
+    """Buffers of columns, most of them Arrow's, with room for more records."""
+
+    fields: int  # a sum of `KEYS`, `VALUES` and `HEADERS`; other fields are not copied
+    limit_bytes: int  # the most bytes of keys and values in the columns
+    state: Int64s  # from call to call: records in the columns, null keys, null values
+    offsets: Int64s
+    timestamps: Int64s
+    timestamp_types: npt.NDArray[np.int8]
+    batches: Int32s  # for each record, the number of its batch
+    key_ends: Int32s
+    keys: Bytes
+    key_valid: Bytes
+    value_ends: Int32s
+    values: Bytes
+    value_valid: Bytes
+
+
 @njit(cache=True, nogil=True)
 @meanwhile(lambda *_: UNKNOWN)
-def fill(
-    log, table, window_of, windows, cached_at, cached_bytes, addresses, max_bytes,
-    arena, keeps, arena_ends, sizes, place, fields, limit_bytes, state,
-    offsets, timestamps, timestamp_types, batches,
-    key_ends, keys, key_valid, value_ends, values, value_valid,
-):  # fmt: skip
+def fill(batches, arena, place, columns):
     """Append the wanted records of batches to columns, from batch place[ROW] on.
 
-    A record is wanted if it lies in the window of its batch. The parameters by group:
-
-    Batches
-        log               the fetched bytes
-        table             the headers of the batches; their positions are positions in `log`
-        window_of         for each batch, the number of its window
-        windows           windows: smallest and largest timestamp, smallest and largest offset
-        cached_at         for each batch, the address of its cached records; 0: not cached
-        cached_bytes      for each batch, the size of its cached records
-    Codecs
-        addresses         the functions of the codecs' libraries, see `native`
-        max_bytes         a batch that may decompress to more bytes is `UNKNOWN`
-    Decompressed records
-        arena             room for them
-        keeps             whether the arena keeps the records of every batch, or only of the last
-        arena_ends        output, if `keeps`: where the records of each batch end in the arena
-        sizes             room for two numbers
-    Progress, from call to call
-        place             the next batch; used bytes of the arena; bytes of batches with a record
-    Columns
-        fields            a sum of `KEYS`, `VALUES` and `HEADERS`; other fields are not copied
-        limit_bytes       the most bytes of keys and values in the columns
-        state             from call to call: records in the columns, null keys, null values
-        offsets, timestamps, timestamp_types, batches  output, for each record; `batches` has the
-                          numbers of the records' batches
-        key_ends, keys, key_valid        output: Arrow's buffers of the keys
-        value_ends, values, value_valid  output: Arrow's buffers of the values
+    A record is wanted if it lies in the window of its batch. The arguments are `Batches`, an
+    `Arena` and `Buffers`. `place` goes from call to call: the next batch, the used bytes of the
+    arena, and the bytes of the batches with a wanted record.
 
     Returns `DONE` after the last batch. Returns `FULL` if the columns lack room for the next batch,
     or would hold more than `limit_bytes`. Returns `UNKNOWN` if the next batch is damaged, has a
     codec without an address, or has headers that are wanted. No record of the next batch is then
     in the columns.
     """
-    for row in range(place[ROW], len(table)):
+    state = columns.state
+    for row in range(place[ROW], len(batches.table)):
         place[ROW] = row
-        batch, window = table[row], windows[window_of[row]]
-        start, end = batch.position + OVERHEAD, batch.position + batch.size
+        batch = batches.table[row]
         # 1. Find the decompressed records: in the cache, in the log if the batch is not compressed,
         # else in the arena. Only the arena outlives the call, so `keeps` needs a copy there.
-        address, size = cached_at[row], cached_bytes[row]
-        if address == 0 and batch.attributes & CODEC_MASK == 0 and not keeps:
-            address, size = log.ctypes.data + start, end - start
+        address, size = batches.cached_at[row], batches.cached_bytes[row]
+        if address == 0 and batch.attributes & CODEC_MASK == 0 and not arena.keeps:
+            address = batches.log.ctypes.data + batch.position + OVERHEAD
+            size = batch.size - OVERHEAD
         elif address == 0:
-            at = place[ARENA_BYTES]
-            bound = payload_bound(log, start, end, batch.attributes, addresses, max_bytes)
-            if bound < 0 or bound > len(arena) - at:
-                return UNKNOWN
-            size = put_payload(
-                arena, at, bound, log, start, end, batch.attributes, addresses, sizes
-            )
+            size = _decompress(batches.log, batch, arena, place[ARENA_BYTES])
             if size < 0:
                 return UNKNOWN
-            address = arena.ctypes.data + at
+            address = arena.data.ctypes.data + place[ARENA_BYTES]
         # 2. Check the room before any record is copied, so that a batch is appended as a whole. The
         # record count comes from the header: it must fit the bytes, or it would reserve any room.
         if batch.count < 0 or np.int64(batch.count) * LEAST_RECORD_BYTES > size:
             return UNKNOWN
-        first, used = state[COUNT], np.int64(0)
-        if fields & KEYS:
-            used += key_ends[first]
-        if fields & VALUES:
-            used += value_ends[first]
-        if first + batch.count > len(offsets) or used + size > limit_bytes:
+        if state[COUNT] + batch.count > len(columns.offsets):
+            return FULL
+        if _used(columns) + size > columns.limit_bytes:
             return FULL
         # 3. Parse the records and copy those in the window. A malformed record ends the call before
         # `state` counts any record of the batch.
-        count, null_keys, null_values = _fill_one(
-            carray(pointer(address), (size,), np.uint8),
-            batch, row, window, fields, first,
-            offsets, timestamps, timestamp_types, batches,
-            key_ends, keys, key_valid, value_ends, values, value_valid,
-        )  # fmt: skip
+        records = carray(pointer(address), (size,), np.uint8)
+        limits = limits_of(batches.windows[batches.window_of[row]])
+        count, null_keys, null_values = _append(records, batch, row, limits, columns)
         if count < 0:
             return UNKNOWN
         # 4. Count the batch: its arena bytes are kept, its records are in the columns.
-        if cached_at[row] == 0 and keeps:
+        if batches.cached_at[row] == 0 and arena.keeps:
             place[ARENA_BYTES] += size
-            arena_ends[row] = place[ARENA_BYTES]
+            arena.ends[row] = place[ARENA_BYTES]
         place[LOG_BYTES] += batch.size if count else 0
         state[COUNT] += count
         state[NULL_KEYS] += null_keys
         state[NULL_VALUES] += null_values
-    place[ROW] = len(table)
+    place[ROW] = len(batches.table)
     return DONE
 
 
 @njit(cache=True, nogil=True)
-def _fill_one(
-    data, batch, row, window, fields, first,
-    offsets, timestamps, timestamp_types, batches,
-    key_ends, keys, key_valid, value_ends, values, value_valid,
-):  # fmt: skip
+def _decompress(log, batch, arena, at):
+    """Decompress the records of a batch into the arena. Returns their bytes, or `BAD`."""
+    start, end = batch.position + OVERHEAD, batch.position + batch.size
+    bound = payload_bound(log, start, end, batch.attributes, arena.addresses, arena.max_bytes)
+    if bound < 0 or bound > len(arena.data) - at:
+        return np.int64(BAD)
+    return put_payload(
+        arena.data, at, bound, log, start, end, batch.attributes, arena.addresses, arena.sizes
+    )
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _used(columns):
+    """The bytes of keys and values in the columns."""
+    used, count = np.int64(0), columns.state[COUNT]
+    if columns.fields & KEYS:
+        used += columns.key_ends[count]
+    if columns.fields & VALUES:
+        used += columns.value_ends[count]
+    return used
+
+
+@njit(cache=True, nogil=True)
+def _append(data, batch, row, limits, columns):
     """Append the wanted records of one batch. Returns how many records, null keys, null values.
 
-    Returns (`BAD`, 0, 0) if a record is malformed, or has headers that are wanted. `data` is the
-    decompressed records of the batch, `first` the number of records in the columns.
+    `data` is the decompressed records of the batch, `batch` its header, `row` its number. Returns
+    (`BAD`, 0, 0) if a record is malformed, or has headers that are wanted.
     """
-    low_time, high_time, low_offset, high_offset = window[0], window[1], window[2], window[3]
-    base_offset, last_delta = batch.base_offset, batch.last_offset - batch.base_offset
-    base_timestamp, max_timestamp = batch.base_timestamp, batch.max_timestamp
-    append_time = (batch.attributes & LOG_APPEND_TIME) != 0
-    at, batch_end, previous = np.int64(0), len(data), np.int64(-1)
+    columns = uncounted(columns)
+    head, fields, first = batch_head(batch), columns.fields, columns.state[COUNT]
+    at, previous = np.int64(0), np.int64(-1)
     n, null_keys, null_values = first, 0, 0
-    key_at = np.int64(key_ends[n] if fields & KEYS else 0)
-    value_at = np.int64(value_ends[n] if fields & VALUES else 0)
+    key_at = np.int64(columns.key_ends[n] if fields & KEYS else 0)
+    value_at = np.int64(columns.value_ends[n] if fields & VALUES else 0)
     for _ in range(batch.count):
-        valid = False
-        if batch_end - at >= 8:
-            valid, end, timestamp_delta, offset_delta, key = short_head(data, at, batch_end)
-        if valid:
-            at = key
-        else:
-            end, timestamp_delta, offset_delta, at = record_head(data, at, batch_end)
-            if at == BAD:
-                return np.int64(BAD), 0, 0
-        if offset_delta <= previous or offset_delta > last_delta:
+        record = next_record(data, at, len(data), head, previous)
+        if record.problem:
             return np.int64(BAD), 0, 0
-        previous = offset_delta
-        offset = base_offset + offset_delta
-        timestamp = max_timestamp if append_time else base_timestamp + timestamp_delta
-        if (timestamp < low_time or timestamp > high_time
-                or offset < low_offset or offset > high_offset):  # fmt: skip
-            at = end
+        at, previous = record.end, record.offset_delta
+        if not lies_in(limits, record):
             continue
         if fields:
-            key_start, key_length, at = parse_field(data, at, end)
-            if at == BAD:
-                return np.int64(BAD), 0, 0
-            value_start, value_length, at = parse_field(data, at, end)
-            if at == BAD:
-                return np.int64(BAD), 0, 0
-            headers, at = get_varint(data, at, end, 5)
-            if at == BAD or headers < 0 or headers * 2 > end - at:
-                return np.int64(BAD), 0, 0
-            if (headers == 0) != (at == end) or (headers and fields & HEADERS):
+            body = record_body(data, record.body, record.end)
+            if body.problem or (body.header_count and fields & HEADERS):
                 return np.int64(BAD), 0, 0
             if fields & KEYS:
-                key_at = put_bytes(keys, key_at, data, key_start, key_length)
-                key_valid[n], key_ends[n + 1] = key_length >= 0, key_at
-                null_keys += key_length < 0
+                key_at = put_bytes(columns.keys, key_at, data, body.key_start, body.key_length)
+                columns.key_valid[n], columns.key_ends[n + 1] = body.key_length >= 0, key_at
+                null_keys += body.key_length < 0
             if fields & VALUES:
-                value_at = put_bytes(values, value_at, data, value_start, value_length)
-                value_valid[n], value_ends[n + 1] = value_length >= 0, value_at
-                null_values += value_length < 0
-        offsets[n], timestamps[n], timestamp_types[n] = offset, timestamp, append_time
-        batches[n] = row
+                value_at = put_bytes(
+                    columns.values, value_at, data, body.value_start, body.value_length
+                )
+                columns.value_valid[n], columns.value_ends[n + 1] = body.value_length >= 0, value_at
+                null_values += body.value_length < 0
+        columns.offsets[n], columns.timestamps[n] = record.offset, record.timestamp
+        columns.timestamp_types[n], columns.batches[n] = head.append_time, row
         n += 1
-        at = end
-    if at != batch_end:
+    if at != len(data):
         return np.int64(BAD), 0, 0
     return n - first, null_keys, null_values

@@ -24,6 +24,7 @@ from seglake.log.decode.column_kernels import (
     NULL_VALUES,
     STATES,
     VALUES,
+    Buffers,
     append_items,
 )
 from seglake.log.decode.direct import Direct
@@ -126,11 +127,11 @@ class Columns:
         batch lacks room. Returns True after the last batch, and where the kernel cannot decode the
         next batch.
         """
-        return batches.fill(*self.for_kernel(limit_bytes)) != FULL
+        return batches.fill(self.for_kernel(limit_bytes)) != FULL
 
-    def for_kernel(self, limit_bytes: int) -> tuple[Any, ...]:
-        """The arguments of the kernel `fill` from `wanted` on; the limit is that of `fill`."""
-        return (
+    def for_kernel(self, limit_bytes: int) -> Buffers:
+        """The buffers as the kernel `fill` takes them; the limit is that of `fill`."""
+        return Buffers(
             self.fields, limit_bytes - self._headers.used_bytes, self._state,
             *self._numbers, *self._keys.buffers, *self._values.buffers,
         )  # fmt: skip

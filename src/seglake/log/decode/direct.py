@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import numpy as np
 
 from seglake.format.batch import MAX_BATCH_BYTES, OVERHEAD, BatchTable
-from seglake.format.codecs import kernels as codec_kernels
-from seglake.format.codecs import native
+from seglake.format.codecs import codec_kernels, native
 from seglake.format.codecs.payload import Payload
 from seglake.format.decode import Within
 from seglake.format.records import Bytes, Int64s, fixed, read_only, take_rows
 from seglake.log.chunk import Chunk
-from seglake.log.decode.column_kernels import ARENA_BYTES, LOG_BYTES, ROW, STATES, UNKNOWN, fill
+from seglake.log.decode.column_kernels import (
+    ARENA_BYTES,
+    LOG_BYTES,
+    ROW,
+    STATES,
+    UNKNOWN,
+    Arena,
+    Batches,
+    Buffers,
+    fill,
+)
 
 _ARENA_BYTES = 2**20  # a batch that may need more goes the long way, see `shares`
 
@@ -26,9 +34,10 @@ class Direct:
 
     def __init__(self, chunk: Chunk, rows: BatchTable, within: Within) -> None:
         self._chunk, self._rows = chunk, fixed(rows)
-        self._log = read_only(chunk.data)
-        self._windows = fixed(within.window_of), fixed(within.windows)
-        self._cached = chunk.cached_places(rows)
+        self._batches = Batches(
+            read_only(chunk.data), self._rows, fixed(within.window_of), fixed(within.windows),
+            *chunk.cached_places(rows),
+        )  # fmt: skip
         self._place, self._sizes = np.zeros(STATES, np.int64), np.empty(2, np.int64)
         self._arena: Bytes | None = None
         self._ends = _NO_ENDS
@@ -40,16 +49,15 @@ class Direct:
         """The number of the next batch: the first that is not in columns yet."""
         return int(self._place[ROW])
 
-    def fill(self, *columns: Any) -> int:
-        """Call the kernel `fill` with these batches; `columns` come from `Columns.for_kernel`."""
+    def fill(self, columns: Buffers) -> int:
+        """Call the kernel `fill` with these batches."""
         addresses = native.addresses()
         if not addresses.any():
             return UNKNOWN
-        arena = arena_of_thread() if self._arena is None else self._arena
-        return int(fill(
-            self._log, self._rows, *self._windows, *self._cached, addresses, MAX_BATCH_BYTES, arena,
-            self._arena is not None, self._ends, self._sizes, self._place, *columns,
-        ))  # fmt: skip
+        keeps = self._arena is not None
+        data = arena_of_thread() if self._arena is None else self._arena
+        arena = Arena(addresses, MAX_BATCH_BYTES, data, keeps, self._ends, self._sizes)
+        return int(fill(self._batches, arena, self._place, columns))
 
     def matching_bytes(self) -> int:
         """The bytes of the batches with a wanted record, counted since the last call."""
@@ -61,7 +69,7 @@ class Direct:
         size = int(self._place[ARENA_BYTES])
         if self._arena is None or not size:
             return
-        fresh = np.flatnonzero(self._cached[0][: self.row] == 0)
+        fresh = np.flatnonzero(self._batches.cached_at[: self.row] == 0)
         data, ends = self._arena[:size], self._ends[fresh]
         if size < len(self._arena) // 4 * 3:
             data = data.copy()
@@ -73,10 +81,10 @@ class Direct:
         rows, bounds = self._rows, np.zeros(len(self._rows), np.int64)
         starts, ends = rows["position"] + OVERHEAD, rows["position"] + rows["size"]
         codec_kernels.payload_bounds(
-            self._log, starts, ends, rows["attributes"].copy(), native.addresses(), MAX_BATCH_BYTES,
-            bounds,
+            self._batches.log, starts, ends, rows["attributes"].copy(), native.addresses(),
+            MAX_BATCH_BYTES, bounds,
         )  # fmt: skip
-        room = int(np.maximum(bounds, 0)[self._cached[0] == 0].sum())
+        room = int(np.maximum(bounds, 0)[self._batches.cached_at == 0].sum())
         return np.empty(room, np.uint8), np.zeros(len(rows), np.int64)
 
 

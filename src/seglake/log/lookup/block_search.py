@@ -41,7 +41,7 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp: int
 
 
-class _LookupRoom(threading.local):
+class _Arrays(threading.local):
     """The arrays to which the kernel writes, for each thread its own."""
 
     def __init__(self) -> None:
@@ -49,8 +49,13 @@ class _LookupRoom(threading.local):
         self.sizes: Int64s = np.empty(2, np.int64)
         self.outline: Int64s = np.empty(_ROOM, np.int64)
 
+    def room(self) -> kernels.LookupRoom:
+        """The arrays as the kernel takes them."""
+        addresses = native.addresses()
+        return kernels.LookupRoom(addresses, MAX_BATCH_BYTES, self.arena, self.sizes, self.outline)
 
-_ROOMS = _LookupRoom()
+
+_ARRAYS = _Arrays()
 
 
 class BlockSearch:
@@ -80,10 +85,10 @@ class BlockSearch:
     ) -> tuple[Int64s, Sequence[int]]:
         """Read a block and search it. Returns the outline of the block, and the answer."""
         data = self._fetch.read(segment, block.position, block.end)
-        room = _ROOMS
+        room = _ARRAYS.room()
         *answer, used = kernels.read_first_reaching(
             read_only(data), outline, timestamp, from_offset, block.first_offset, block.end_offset,
-            native.addresses(), MAX_BATCH_BYTES, room.arena, room.sizes, room.outline,
+            room,
         )  # fmt: skip
         if answer[0] != kernels.UNKNOWN:
             return room.outline[:used].copy(), answer
@@ -117,7 +122,7 @@ class BlockSearch:
 
     def _surveyed(self, segment: LogSegment, block: Block, data: Bytes) -> Int64s:
         """The outline of a block with these bytes, without times."""
-        outline, addresses = _ROOMS.outline, native.addresses()
+        outline, addresses = _ARRAYS.outline, native.addresses()
         if kernels.survey(data, block.first_offset, block.end_offset, addresses, outline):
             return outline[: outline[kernels.USED]].copy()
         return _outline_of(self._fetch.chunk_of(segment, block.ranges).table)

@@ -5,6 +5,8 @@ and for each batch the fields below. After the fields come the times of each bat
 searched: offsets, timestamps, running maximum of the timestamps.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from seglake.format.batch import (
@@ -23,8 +25,9 @@ from seglake.format.batch import (
     MAX_TIMESTAMP_AT,
     OVERHEAD,
 )
-from seglake.format.codecs.kernels import CRC32C, checksum, payload_bound, put_payload
-from seglake.format.decode_kernels import find_batches, get_big_endian, parse_times
+from seglake.format.codecs.codec_kernels import CRC32C, checksum, payload_bound, put_payload
+from seglake.format.decode_kernels import BatchHead, find_batches, get_big_endian, parse_times
+from seglake.format.records import Bytes, Int64s
 from seglake.interpreted import INTERPRETED, meanwhile
 from seglake.jit import njit
 
@@ -35,6 +38,16 @@ FIELDS = 9
     TIMES,  # where the times of the batch begin in the array; 0: the batch was not searched
 ) = range(FIELDS)  # fmt: skip
 FOUND, NONE, UNREAD, UNKNOWN = range(4)  # kinds of answers, see `first_reaching`
+
+
+class LookupRoom(NamedTuple):
+    """Room for one lookup at a time, and what decompresses."""
+
+    addresses: Int64s  # the functions of the codecs' libraries, see `native`
+    max_bytes: int  # a batch that may decompress to more bytes is not decoded
+    arena: Bytes  # room for the decompressed records of a batch
+    sizes: Int64s  # room for two numbers
+    outline: Int64s  # the outline of the block
 
 
 @njit(cache=True, nogil=True)
@@ -93,51 +106,57 @@ def first_reaching(outline, timestamp, from_offset):
 
 @njit(cache=True, nogil=True)
 @meanwhile(lambda *_: (UNKNOWN, 0, 0, 0))
-def read_first_reaching(
-    data, before, timestamp, from_offset, first_offset, end_offset,
-    addresses, max_bytes, arena, sizes, outline,
-):  # fmt: skip
-    """`first_reaching` in a block with the bytes `data`.
+def read_first_reaching(data, before, timestamp, from_offset, first_offset, end_offset, room):
+    """`first_reaching` in a block with the bytes `data`, whose outline goes to the `LookupRoom`.
 
-    `before` is the `outline` array of the block from an earlier call, or empty. The answer has a
-    fourth number: the end of the used part of `outline`. The answer is `UNKNOWN` if the block is
-    damaged, or if this kernel cannot decode a batch.
+    `before` is the outline of the block from an earlier call, or empty. The block has offsets from
+    `first_offset` to `end_offset`, exclusive. The answer has a fourth number: the end of the used
+    part of the outline. The answer is `UNKNOWN` if the block is damaged, or if this kernel cannot
+    decode a batch.
     """
+    outline, unknown = room.outline, (UNKNOWN, np.int64(0), np.int64(0), np.int64(0))
+    # 1. Outline the block, which checks it, unless an earlier call did.
     outline[: len(before)] = before
-    if len(before) == 0 and not survey(data, first_offset, end_offset, addresses, outline):
-        return UNKNOWN, np.int64(0), np.int64(0), np.int64(0)
+    if len(before) == 0 and not survey(data, first_offset, end_offset, room.addresses, outline):
+        return unknown
+    # 2. Search the outline, and read the times of a batch when the search needs them.
     state, place, record_time = first_reaching(outline, timestamp, from_offset)
     while state == UNREAD:
-        if not _read_times(data, outline, place, addresses, max_bytes, arena, sizes):
-            return UNKNOWN, np.int64(0), np.int64(0), np.int64(0)
+        if not _read_times(data, place, room):
+            return unknown
         state, place, record_time = first_reaching(outline, timestamp, from_offset)
     return state, place, record_time, outline[USED]
 
 
 @njit(cache=True, nogil=True)
-def _read_times(data, outline, place, addresses, max_bytes, arena, sizes):
-    """Put the times of a batch into `outline`. Returns False if it cannot be decoded here."""
+def _read_times(data, place, room):
+    """Put the times of a batch into the outline. Returns False if it cannot be decoded here."""
+    outline = room.outline
     attributes, at = outline[place + ATTRIBUTES], outline[USED]
     outline[place + TIMES] = at
     if attributes & CONTROL:
         outline[place + RECORDS] = 0
         return True
-    start, end = (
-        outline[place + POSITION] + OVERHEAD,
-        outline[place + POSITION] + outline[place + SIZE],
-    )
-    bound = payload_bound(data, start, end, attributes, addresses, max_bytes)
-    if bound < 0 or bound > len(arena):
+    # 1. Decompress the records, if there is room.
+    start = outline[place + POSITION] + OVERHEAD
+    end = outline[place + POSITION] + outline[place + SIZE]
+    bound = payload_bound(data, start, end, attributes, room.addresses, room.max_bytes)
+    if bound < 0 or bound > len(room.arena):
         return False
-    size = put_payload(arena, 0, bound, data, start, end, attributes, addresses, sizes)
+    size = put_payload(
+        room.arena, 0, bound, data, start, end, attributes, room.addresses, room.sizes
+    )
+    # 2. Reserve a place for the times. The count comes from the header: it must fit the bytes.
     count = outline[place + RECORDS]
     outline[USED] = at + 3 * count
     if size < 0 or count * LEAST_RECORD_BYTES > size or outline[USED] > len(outline):
         return False
-    append_time = outline[place + MAX_TIMESTAMP] if attributes & LOG_APPEND_TIME else np.int64(-1)
+    # 3. Parse the records.
     base, last = outline[place + BASE_OFFSET], outline[place + LAST_OFFSET]
+    append_time = (attributes & LOG_APPEND_TIME) != 0
+    batch = BatchHead(
+        base, last - base, outline[place + BASE_TIMESTAMP], outline[place + MAX_TIMESTAMP],
+        append_time,
+    )  # fmt: skip
     times = outline[at : outline[USED]].reshape((3, count))
-    problem = parse_times(
-        arena[:size], base, last - base, outline[place + BASE_TIMESTAMP], append_time, times
-    )
-    return problem == 0
+    return parse_times(room.arena[:size], batch, times) == 0

@@ -111,8 +111,9 @@ class ShareRoom:
             columns = self._made = Columns(context.schema, size // LEAST_RECORD_BYTES, size)
             self._moves = -1
         if columns.moves != self._moves:
-            self._share[words.FIELDS], _, *buffers = columns.for_kernel(size)
-            self._share[words.STATE : words.FIRST] = places(*buffers)
+            buffers: Any = columns.for_kernel(size)
+            self._share[words.FIELDS] = buffers.fields
+            self._share[words.STATE : words.FIRST] = places(*buffers[2:])  # after `limit_bytes`
             self._moves = columns.moves
         return columns
 

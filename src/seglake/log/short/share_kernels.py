@@ -15,10 +15,18 @@ from numba import carray, types  # type: ignore[attr-defined]  # it is documente
 from numba.extending import intrinsic
 
 from seglake.format.batch import TABLE
-from seglake.format.codecs.kernels import call_of, pointer
+from seglake.format.codecs.codec_kernels import call_of, pointer
 from seglake.interpreted import meanwhile
 from seglake.jit import njit
-from seglake.log.short.window_kernels import ELSEWHERE, SEGMENT_FIELDS, STRETCHES, read_stretches
+from seglake.log.decode.column_kernels import Arena, Buffers
+from seglake.log.short.window_kernels import (
+    ELSEWHERE,
+    SEGMENT_FIELDS,
+    STRETCHES,
+    BatchRoom,
+    Stretches,
+    read_stretches,
+)
 
 # The words of a share: the address and the size of each array, then numbers. The addresses have
 # NumPy's numbers, since numba would compile `_longs` and the like for each of Python's anew.
@@ -143,22 +151,29 @@ def _read(share, calls):
     seen: Any = pointer(share[SEEN])
     planned: Any = pointer(share[PLANNED])
     table: Any = pointer(share[BATCHES])
-    stretches = carray(planned, (STRETCHES, share[PLANNED + 1] // STRETCHES), np.int64)
-    share[REASON] = read_stretches(
+    columns = carray(planned, (STRETCHES, share[PLANNED + 1] // STRETCHES), np.int64)
+    stretches = Stretches(
         carray(segments, (share[SEGMENTS + 1] // SEGMENT_FIELDS, SEGMENT_FIELDS), np.int64),
-        stretches[:, share[FIRST] : share[LAST]], calls[PREAD],
+        columns[:, share[FIRST] : share[LAST]], calls[PREAD],
         carray(seen, (share[SEEN + 1],), np.uint64), share[CACHES] != 0,
-        _longs(share, LIBRARIES), share[MAX_BYTES], _bytes(share, LOG),
-        carray(table, (share[BATCHES + 1],), TABLE), _ints(share, OWNERS), _longs(share, POSITIONS),
-        _longs(share, ROWS), _ints(share, WINDOWS), _longs(share, CACHED_AT),
-        _longs(share, CACHED_BYTES), _bytes(share, ARENA), _longs(share, ARENA_ENDS),
-        _longs(share, SIZES), _longs(share, PLACE),
-        _longs(share, COST), share[FIELDS], share[LIMIT_BYTES], _longs(share, STATE),
-        _longs(share, OFFSETS), _longs(share, TIMESTAMPS), _bytes(share, TIMESTAMP_TYPES),
-        _ints(share, BATCH_OF), _ints(share, KEY_ENDS), _bytes(share, KEYS),
-        _bytes(share, KEY_VALID), _ints(share, VALUE_ENDS), _bytes(share, VALUES),
-        _bytes(share, VALUE_VALID),
     )  # fmt: skip
+    room = BatchRoom(
+        _bytes(share, LOG), carray(table, (share[BATCHES + 1],), TABLE), _ints(share, OWNERS),
+        _longs(share, POSITIONS), _longs(share, ROWS), _ints(share, WINDOWS),
+        _longs(share, CACHED_AT), _longs(share, CACHED_BYTES),
+    )  # fmt: skip
+    arena = Arena(
+        _longs(share, LIBRARIES), share[MAX_BYTES], _bytes(share, ARENA), False,
+        _longs(share, ARENA_ENDS), _longs(share, SIZES),
+    )  # fmt: skip
+    buffers = Buffers(
+        share[FIELDS], share[LIMIT_BYTES], _longs(share, STATE), _longs(share, OFFSETS),
+        _longs(share, TIMESTAMPS), _bytes(share, TIMESTAMP_TYPES), _ints(share, BATCH_OF),
+        _ints(share, KEY_ENDS), _bytes(share, KEYS), _bytes(share, KEY_VALID),
+        _ints(share, VALUE_ENDS), _bytes(share, VALUES), _bytes(share, VALUE_VALID),
+    )  # fmt: skip
+    place, costs = _longs(share, PLACE), _longs(share, COST)
+    share[REASON] = read_stretches(stretches, room, arena, place, costs, buffers)
 
 
 @njit(cache=True, nogil=True)

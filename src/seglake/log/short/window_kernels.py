@@ -5,18 +5,20 @@ handle only the usual case: files of this machine, zone maps in memory, sound ba
 case they stop, and the window is planned, fetched and decoded step by step.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numba import carray  # type: ignore[attr-defined]  # it is documented
 
-from seglake.format.batch import CRC_AT, CRC_START, TABLE, UNKNOWN
-from seglake.format.codecs.kernels import call_of, checksum, pointer
+from seglake.format.batch import CRC_AT, CRC_START, TABLE, UNKNOWN, BatchTable
+from seglake.format.codecs.codec_kernels import call_of, checksum, pointer
 from seglake.format.decode_kernels import find_batches, get_big_endian, read_headers
+from seglake.format.records import Bytes, Int32s, Int64s
 from seglake.format.zonemap import ENTRY
 from seglake.interpreted import meanwhile
 from seglake.jit import njit
-from seglake.log.decode.column_kernels import DONE, FULL, fill, wanted_batches
+from seglake.log.decode.column_kernels import DONE, FULL, Arena, Batches, fill, wanted_batches
 from seglake.log.fetch_kernels import (
     ADDRESS,
     BATCH_END,
@@ -114,84 +116,75 @@ def plan_stretches(segments, ranges, stretches, seen, most_bytes):
     return count, fresh_bytes, cached_bytes, repeated > 0
 
 
+class Stretches(NamedTuple):
+    """Some stretches of a short window, and how to read them."""
+
+    segments: Int64s  # a row of `SEGMENT_FIELDS` for each segment
+    columns: Int64s  # a column of `STRETCHES` for each stretch
+    pread: int  # the address of C's function
+    seen: npt.NDArray[np.uint64]  # marks of the batches that were read before, see `mark_seen`
+    caches: bool  # whether batches that were read before are for the cache
+
+
+class BatchRoom(NamedTuple):
+    """Room for the batches of stretches."""
+
+    log: Bytes  # the fetched bytes
+    table: BatchTable  # the headers of the batches
+    owner_of: Int32s  # for each batch, the number of its segment
+    positions: Int64s  # for each batch, its position in its log
+    rows: Int64s  # the numbers of the wanted batches
+    window_of: Int32s  # for each wanted batch, the number of its window: that of its segment
+    cached_at: Int64s  # as in `Batches`, with the next one
+    cached_bytes: Int64s
+
+
 @njit(cache=True, nogil=True)
-def read_stretches(
-    segments, stretches, pread, seen, caches, addresses, max_bytes,
-    log, table, owner_of, positions, rows, window_of, cached_at, cached_bytes,
-    arena, arena_ends, sizes, place, costs, fields, limit_bytes, state,
-    offsets, timestamps, timestamp_types, batches,
-    key_ends, keys, key_valid, value_ends, values, value_valid,
-):  # fmt: skip
-    """Append the records of some stretches to columns. Returns why it stopped.
+def read_stretches(stretches, room, arena, place, costs, columns):
+    """Append the records of `Stretches` to columns. Returns why it stopped.
 
-    The reasons are those of `fill`, and `ELSEWHERE` if these kernels cannot read the stretches. The
-    parameters by group:
-
-    Stretches
-        segments          a row of `SEGMENT_FIELDS` for each segment
-        stretches         a column of `STRETCHES` for each stretch
-        pread             the address of C's function
-    Cache
-        seen              marks of the batches that were read before, see `mark_seen`
-        caches            whether batches that were read before are for the cache
-    Codecs
-        addresses         as in `fill`
-        max_bytes         as in `fill`
-    Room for batches
-        log               the fetched bytes
-        table             the headers of the batches
-        owner_of          for each batch, the number of its segment
-        positions         for each batch, its position in its log
-        rows              the numbers of the wanted batches
-        window_of         for each wanted batch, the number of its window: that of its segment
-        cached_at, cached_bytes  as in `fill`
-        arena, arena_ends, sizes, place  as in `fill`
-    Costs
-        costs             output: see `COSTS`
-    Columns
-        all others        as in `fill`
+    `room` is a `BatchRoom`; `arena`, `place` and `columns` are those of `fill`. The reasons are
+    those of `fill`, and `ELSEWHERE` if these kernels cannot read the stretches. `costs` receives
+    what `COSTS` says.
 
     With `caches`, the batches are looked up among the `seen` batches, and marked there. If most
     were seen, the caller caches them. Then costs[ALL] batches are in `table`, `window_of` and
     `positions`, the first costs[KEPT] of them with wanted records. Of these, the records of the
-    batches that were not cached are in `arena`, and end there at `arena_ends`.
+    batches that were not cached are in the arena, and end there at its `ends`.
     """
     place[:], costs[:] = 0, 0
-    marks = segments[:, MARK]
+    marks, limits = stretches.segments[:, MARK], stretches.segments[:, LIMITS:]
     # 1. Collect the batches: headers from the shelf or from the log, which is read and checked.
-    n = _gather(
-        segments, stretches, pread, addresses, log, table, owner_of, positions,
-        cached_at, cached_bytes, costs,
-    )  # fmt: skip
+    n = _gather(stretches, room, arena.addresses, costs)
     if n < 0:
         return ELSEWHERE
-    owners, places = owner_of[:n], positions[:n]
+    table, owners, places = room.table[:n], room.owner_of[:n], room.positions[:n]
     # 2. Decide whether the batches are for the cache: most were read before, and some were fetched.
     # A batch that is read once is not worth the memory.
-    keeps = caches and costs[REQUESTS] > 0 and 2 * count_seen(seen, marks, owners, places) > n
-    limits = segments[:, LIMITS:]
+    fetched, caches = costs[REQUESTS] > 0, stretches.caches
+    keeps = caches and fetched and 2 * count_seen(stretches.seen, marks, owners, places) > n
     # 3. Put the wanted batches first, as `fill` takes them. The others stay after them only for the
     # cache, which has room for their headers.
-    count = wanted_batches(table[:n], owners, limits, rows)
+    count = wanted_batches(table, owners, limits, room.rows)
     if keeps:
         costs[KEPT], costs[ALL] = count, n
-        _put_others_last(rows, count, table[:n], owners, places, window_of)
+        _put_others_last(room.rows, count, table, owners, places, room.window_of)
     for i in range(count):
-        row = rows[i]
+        row = room.rows[i]
         if not keeps:
-            table[i], window_of[i] = table[row], owner_of[row]
-        cached_at[i], cached_bytes[i] = cached_at[row], cached_bytes[row]
-    # 4. Decode the wanted batches into the columns.
+            table[i], room.window_of[i] = table[row], owners[row]
+        room.cached_at[i], room.cached_bytes[i] = room.cached_at[row], room.cached_bytes[row]
+    # 4. Decode the wanted batches into the columns. The arena keeps their records for the cache.
     reason = fill(
-        log, table[:count], window_of, limits, cached_at, cached_bytes, addresses, max_bytes,
-        arena, keeps, arena_ends, sizes, place, fields, limit_bytes, state,
-        offsets, timestamps, timestamp_types, batches,
-        key_ends, keys, key_valid, value_ends, values, value_valid,
-    )  # fmt: skip
+        Batches(room.log, table[:count], room.window_of, limits, room.cached_at, room.cached_bytes),
+        Arena(arena.addresses, arena.max_bytes, arena.data, keeps, arena.ends, arena.sizes),
+        place,
+        columns,
+    )
     # 5. Mark the batches, so that the next read of them caches them. Only a read that succeeded
     # counts: another one is repeated in the usual way, which marks the batches.
     if reason == DONE and caches:
-        mark_seen(seen, marks, window_of[:n] if keeps else owners, places)
+        mark_seen(stretches.seen, marks, room.window_of[:n] if keeps else owners, places)
     # An arena that keeps all batches may lack room, so `UNKNOWN` does not condemn the codec.
     return reason if reason in (DONE, FULL) or not keeps else ELSEWHERE
 
@@ -255,67 +248,65 @@ def _shelf(segment):
 
 
 @njit(cache=True, nogil=True)
-def _gather(
-    segments,
-    stretches,
-    pread,
-    addresses,
-    log,
-    table,
-    owner_of,
-    positions,
-    cached_at,
-    cached_bytes,
-    costs,
-):
+def _gather(stretches, room, addresses, costs):
     """Put the headers of all batches of the stretches in a table. Returns how many, or -1.
 
     Returns -1 if there is no room for the batches, if a read is short, or if a batch is damaged.
     """
     n = 0
-    for i in range(stretches.shape[1]):
-        owner, first = stretches[OWNER, i], n
-        segment = segments[owner]
-        if stretches[SHELVED, i] >= 0:
-            n = _take(segment, stretches[:, i], table, cached_at, cached_bytes, n)
+    for i in range(stretches.columns.shape[1]):
+        stretch, first = stretches.columns[:, i], n
+        owner, cached = stretch[OWNER], stretch[SHELVED] >= 0
+        segment = stretches.segments[owner]
+        # 1. The headers of the stretch, and where the records are if all of them are cached.
+        if cached:
+            n = _take(segment, stretch, room, n)
         else:
-            n = _fetch(segment, stretches[:, i], pread, addresses, log, table, n, costs)
+            n = _fetch(segment, stretch, stretches.pread, addresses, room, n, costs)
         if n < 0:
             return -1
-        shift = stretches[START, i] - (table[first].position if n > first else 0)
+        # 2. The place of each batch in its log, by which the cache names it: fetched batches of
+        # which others were cached already are not decompressed again.
+        shift = stretch[START] - (room.table[first].position if n > first else 0)
         for row in range(first, n):
-            owner_of[row], positions[row] = owner, table[row].position + shift
-            if stretches[SHELVED, i] < 0:
-                cached_at[row], cached_bytes[row] = _cached_records(segment, positions[row])
+            position = room.table[row].position + shift
+            room.owner_of[row], room.positions[row] = owner, position
+            if not cached:
+                address, size = _cached_records(segment, position)
+                room.cached_at[row], room.cached_bytes[row] = address, size
     return n
 
 
 @njit(cache=True, nogil=True)
-def _take(segment, stretch, table, cached_at, cached_bytes, n):
+def _take(segment, stretch, room, n):
     """Put the cached batches of a stretch after `n` others. Returns the new number; -1: no room."""
-    if n + stretch[BATCHES] > len(table):
+    if n + stretch[BATCHES] > len(room.table):
         return -1
     shelf, rows = _shelf(segment)
     for row in range(stretch[SHELVED], stretch[SHELVED] + stretch[BATCHES]):
-        table[n], cached_at[n], cached_bytes[n] = rows[row], shelf[ADDRESS, row], shelf[LENGTH, row]
+        room.table[n] = rows[row]
+        room.cached_at[n], room.cached_bytes[n] = shelf[ADDRESS, row], shelf[LENGTH, row]
         n += 1
     return n
 
 
 @njit(cache=True, nogil=True)
-def _fetch(segment, stretch, pread, addresses, log, table, n, costs):
+def _fetch(segment, stretch, pread, addresses, room, n, costs):
     """Fetch and check the batches of a stretch, as `_take`; -1 also if a batch is damaged."""
-    at, size = costs[SIZE], stretch[STOP] - stretch[START]
+    log, at, size = room.log, costs[SIZE], stretch[STOP] - stretch[START]
+    # 1. Read the bytes, after those of other stretches.
     if size > len(log) - at:
         return -1
-    if _call4(pread, (segment[FD], log.ctypes.data + at, size, stretch[START])) != size:
+    if _call4(pread, (segment[FD], room.log.ctypes.data + at, size, stretch[START])) != size:
         return -1
+    # 2. Check every header before one is used.
     data = log[at : at + size]
     count, _, problem = find_batches(data)
-    if problem or n + count > len(table):
+    if problem or n + count > len(room.table):
         return -1
-    headers, last = table[n : n + count], stretch[FIRST] - 1
+    headers, last = room.table[n : n + count], stretch[FIRST] - 1
     read_headers(data, at, UNKNOWN, headers)
+    # 3. Check offsets, which are outside the checksum, and checksums.
     for b in range(count):
         batch, start = headers[b], headers[b].position
         if batch.base_offset <= last or batch.last_offset >= stretch[END_OFFSET]:

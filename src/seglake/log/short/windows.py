@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from seglake.errors import SeglakeError
 from seglake.format.codecs import native
-from seglake.format.codecs.kernels import CRC32C
+from seglake.format.codecs.codec_kernels import CRC32C
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
 from seglake.log.decode.column_kernels import DONE, FULL, UNKNOWN

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.format.codecs import framing, kernels, native
+from seglake.format.codecs import codec_kernels, framing, native
 from seglake.format.codecs.compression import IDS, Zstd, compressor
 from seglake.format.encode import Batches, Encoding, encode_batches, encode_bodies
 from seglake.format.records import Headers, Records, Spans
@@ -57,7 +57,7 @@ def test_one_kernel_writes_what_one_by_one_is_written(
 
 def test_the_kernel_is_used_here() -> None:
     assert framing._has_zstd()  # else the test above compares nothing
-    assert native.addresses()[kernels.CRC32C]
+    assert native.addresses()[codec_kernels.CRC32C]
 
 
 @pytest.mark.parametrize("codec", IDS)
@@ -67,7 +67,7 @@ def test_without_the_libraries_the_bytes_are_the_same(
     made = records_of([(b"k", b"v" * n, [(b"h", None)], n) for n in range(400)])
     encoding = Encoding(compressor(codec), IDS[codec], 700)
     before = encoded(made, encoding)
-    monkeypatch.setattr(native, "addresses", lambda: np.zeros(kernels.ADDRESSES, np.int64))
+    monkeypatch.setattr(native, "addresses", lambda: np.zeros(codec_kernels.ADDRESSES, np.int64))
     assert same(encoded(made, encoding), before)
 
 

@@ -21,7 +21,7 @@ import zstandard
 import seglake
 from seglake.errors import CorruptData
 from seglake.format.batch import CRC_START
-from seglake.format.codecs import kernels, native, self_test
+from seglake.format.codecs import codec_kernels, native, self_test
 from seglake.format.codecs.compression import IDS, compressor
 from seglake.format.decode import check_crcs, decode_batches, scan_batches
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
@@ -34,20 +34,26 @@ CODECS = ["none", "lz4", "zstd"]
 EVENTS = [Event(T + i, b"k%d" % (i % 7), b"value %d" % i * 5) for i in range(400)]
 
 LIBRARIES = {
-    "_crc32c": ("crc32c", {kernels.CRC32C}),
-    "_zstd": ("zstandard", {kernels.ZSTD_BOUND, kernels.ZSTD_DECOMPRESS, kernels.ZSTD_CONTEXT}),
-    "_zstd_writer": ("zstandard", {kernels.ZSTD_COMPRESS, kernels.ZSTD_COMPRESS_CONTEXT}),
-    "_lz4": ("lz4", {kernels.LZ4_DECOMPRESS, kernels.LZ4_CONTEXT}),
+    "_crc32c": ("crc32c", {codec_kernels.CRC32C}),
+    "_zstd": (
+        "zstandard",
+        {codec_kernels.ZSTD_BOUND, codec_kernels.ZSTD_DECOMPRESS, codec_kernels.ZSTD_CONTEXT},
+    ),
+    "_zstd_writer": (
+        "zstandard",
+        {codec_kernels.ZSTD_COMPRESS, codec_kernels.ZSTD_COMPRESS_CONTEXT},
+    ),
+    "_lz4": ("lz4", {codec_kernels.LZ4_DECOMPRESS, codec_kernels.LZ4_CONTEXT}),
 }
 
 USE = """
 import sys
 import seglake.format.decode
-from seglake.format.codecs import kernels, native
+from seglake.format.codecs import codec_kernels, native
 modules = set(sys.modules)
 assert all(native.addresses()), native.addresses()
 print(sorted(set(sys.modules) - modules))
-print([name for name, each in vars(kernels).items() if getattr(each, "signatures", None)])
+print([name for name, each in vars(codec_kernels).items() if getattr(each, "signatures", None)])
 """
 
 
@@ -280,4 +286,4 @@ def test_the_text_of_the_kernels_is_tested() -> None:
     """So that a word of theirs that is in the wrong place shows."""
     names = self_test._as_python()
     for name in ("checksum", "payload_bound", "put_payload", "put_compressed"):
-        assert names[name].__code__ is getattr(kernels, name).py_func.__code__
+        assert names[name].__code__ is getattr(codec_kernels, name).py_func.__code__

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from seglake.errors import CorruptData
 from seglake.format.batch import OVERHEAD, TABLE, BatchTable
-from seglake.format.codecs import kernels, native
+from seglake.format.codecs import codec_kernels, native
 from seglake.format.codecs.compression import NAMES, compressor, decompress
 from seglake.format.codecs.payload import payload_of
 from seglake.format.records import Bytes, read_only
@@ -107,7 +107,7 @@ def test_the_libraries_are_here() -> None:
 @given(batches)
 def test_without_the_libraries(items: list[tuple[int, bytes]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "addresses", lambda: np.zeros(kernels.ADDRESSES, np.int64))
+        patch.setattr(native, "addresses", lambda: np.zeros(codec_kernels.ADDRESSES, np.int64))
         test_batches_of_any_codecs.hypothesis.inner_test(items)  # type: ignore[attr-defined]
 
 

@@ -59,7 +59,7 @@ COMMANDS = tuple(command for commands in GROUPS.values() for command in commands
 app = typer.Typer(
     no_args_is_help=True,
     invoke_without_command=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
 for group, commands in GROUPS.items():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -287,6 +289,17 @@ def _archive(it: Place) -> None:
     assert asked[:3] == [
         (str(it.root), ["a:b", "c"], options, "7", True, m) for m in (None, "local[1]", "local[1]")
     ]
+
+
+@TABLE.shows("--install-completion", "--show-completion")
+def _completion(it: Place) -> None:
+    program = f"{sys.executable} -m seglake"
+    home = {**os.environ, "HOME": str(it.folder)}
+    for option in ("--show-completion", "--install-completion"):
+        command = ["bash", "-c", f"{program} {option}; exit $?"]
+        done = subprocess.run(command, env=home, capture_output=True, text=True, check=True)
+        assert ("COMP_WORDS" in done.stdout) == (option == "--show-completion")
+    assert "seglake" in (it.folder / ".bashrc").read_text()
 
 
 @TABLE.shows(

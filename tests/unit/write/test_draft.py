@@ -174,6 +174,14 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
     assert "these fields are times, too: created" in doubts_of(tmp_path, "g.jsonl", both)
 
 
+def test_names_of_fields_may_have_any_characters(tmp_path: Path) -> None:
+    rows = jsonl(*({"a\n'b\\": 1, 't"\\s\x7f': ms(t)} for t in TIMES))
+    (tmp_path / "a.jsonl").write_bytes(rows)
+    made, report = drafted(tmp_path, tmp_path / "a.jsonl")
+    assert made.choices["timestamp.field"].value == 't"\\s\x7f'
+    assert report.records == ROWS
+
+
 def test_a_year_that_would_lie_ahead_is_the_last_one(tmp_path: Path) -> None:
     ahead = datetime.now(UTC) + timedelta(days=20)
     lines = b"".join(f"{ahead:%b %e} 10:00:0{n} host cron: x\n".encode() for n in range(9))

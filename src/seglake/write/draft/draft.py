@@ -136,15 +136,20 @@ def _document(
     tables: Mapping[str, Mapping[str, Any]], choices: Mapping[str, Choice], doubts: Sequence[str]
 ) -> list[str]:
     lines = ["# Drafted by `seglake init` from a sample of the files.\n"]
-    lines += [f"# Not sure: {doubt}\n" for doubt in doubts]
+    lines += [_comment(f"Not sure: {doubt}") for doubt in doubts]
     for table, items in tables.items():
         lines.append(f"\n[{table}]\n" if items else "")
         for key, value in items.items():
             choice = choices.get(f"{table}.{key}")
             if choice is not None and choice.reason:
-                lines.append(f"# {choice.reason}\n")
+                lines.append(_comment(choice.reason))
             lines.append(f"{_key(key)} = {_value(value)}\n")
     return lines
+
+
+def _comment(text: str) -> str:
+    """A line of TOML; names of fields in the text may have any characters."""
+    return f"# {''.join(each if each.isprintable() else '?' for each in text)}\n"
 
 
 def _key(key: str) -> str:

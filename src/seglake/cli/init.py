@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seglake.cli.arguments.options import Json
+from seglake.cli.terminal.output import complete
 from seglake.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ def init(
     file = output or Path(f"{made.topic}.toml")
     if file.exists() and not force:
         raise UsageError(f"{file} is there already: give another -o FILE, or --force")
-    file.write_text(made.toml, "utf-8")
-    checked = check(load(file), _SAMPLE)
+    with complete(file) as temporary:  # so that no file is left if it is refused
+        temporary.write_text(made.toml, "utf-8")
+        checked = check(load(temporary), _SAMPLE)
     if json:
         rejects = {"sampled": len(checked.rows), "reasons": checked.reasons}
         print(dumps({"file": str(file), **made.as_dict(), **rejects}, ensure_ascii=False))

@@ -46,8 +46,8 @@ class Log(ShowsTable):
     epoch. Methods raise UnknownTopic for a partition that does not exist, and CorruptData, with the
     file's name, for a damaged file. Safe for threads. A pickled log contains its list of segments,
     some 66 bytes for each, and no credentials. An unpickled log is of the same version. Of its
-    methods, only `closed`, `at`, `segments` and `read_around` with a key read the catalog. The logs
-    of a lake that a process unpickles share one cache.
+    methods, only `closed`, `at`, `segments`, `follow` and `read_around` with a key read the catalog.
+    The logs of a lake that a process unpickles share one cache.
     """
 
     def __init__(self, snapshot: Snapshot, topic: str, origin: Origin) -> None:
@@ -223,12 +223,16 @@ class Log(ShowsTable):
             starts = {p: max(start, places.get(p, 0)) for p, start in starts.items()}
             ranges = {p: (starts[p], end) for p, end in ends.items() if starts[p] < end}
             yield from log.plan_offsets(ranges, columns=columns).execute()
-            places, log = ends, log._newer(poll_s)  # of this class
+            places = {p: max(starts[p], end) for p, end in ends.items()}
+            log = log._newer(poll_s)
 
     def _newer(self, poll_s: float) -> Log:
         """The topic in the next version, as soon as there is one."""
         while True:
-            snapshot = self._origin.refreshed(self._snapshot)
+            listed = bool(self._snapshot.files)  # an unpickled log has no list to refresh
+            snapshot = (
+                self._origin.refreshed(self._snapshot) if listed else self._origin.snapshot(None)
+            )
             if snapshot.version != self.version:
                 return Log(snapshot, self.topic, self._origin)
             time.sleep(poll_s)

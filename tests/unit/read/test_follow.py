@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import tempfile
 from collections.abc import Callable
 from itertools import islice
@@ -89,6 +90,23 @@ def test_it_begins_at_the_offsets_that_are_given(
         if found[-1] == (0, 60):
             break
     assert found == [(0, 58), (0, 59), *((1, n) for n in range(30)), (0, 60)]
+
+
+def test_an_offset_that_is_still_to_come_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = small(tmp_path)
+    steps = [lambda: more(maker), lambda: more(maker), lambda: more(maker)]
+    batches = following(maker, monkeypatch, *steps, offsets={0: 62}, partitions=[0])
+    assert places(islice(batches, 1)) == [(0, 62)]
+
+
+def test_an_unpickled_log_follows_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    maker = small(tmp_path)
+    monkeypatch.setattr("seglake.read.log.time.sleep", lambda _: more(maker))
+    log = seglake.open(str(maker.root)).topic(maker.topic)
+    batches = pickle.loads(pickle.dumps(log)).follow()
+    assert places(islice(batches, 2)) == [(0, 60), (0, 61)]
 
 
 def test_records_that_are_deleted_meanwhile_are_passed_over(

@@ -235,6 +235,11 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load(Path("clicks.toml")).topic.name == "clicks"
     again = CliRunner().invoke(app, ["init", "clicks.jsonl"])
     assert "is there already" in str(again.exception)
+    refused = CliRunner().invoke(app, ["init", "clicks.jsonl", "-o", "c.toml", "--topic", "a b"])
+    assert "topic.name" in str(refused.exception)
+    nowhere = CliRunner().invoke(app, ["init", "clicks.jsonl", "-o", "none/c.toml"])
+    assert "none/c.toml: cannot be written" in str(nowhere.exception)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clicks.jsonl", "clicks.toml"]
     how = ["-o", "b.toml", "--topic", "b", "--root", "./b", "--force", "--json"]
     told = json.loads(CliRunner().invoke(app, ["init", "clicks.jsonl", *how]).stdout)
     assert (told["file"], told["topic"], told["sampled"], told["reasons"]) == (

@@ -25,19 +25,8 @@ _ZONED = re.compile(r"(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})$")
 _OF_A_TIME = ("timestamp", "datetime", "time", "ts", "date", "at", "when", "created", "occurred")
 _OF_A_KEY = (
     *("user", "customer", "client", "account", "member", "session", "device", "sensor", "vehicle"),
-    *(
-        "tenant",
-        "order",
-        "invoice",
-        "cart",
-        "trace",
-        "host",
-        "server",
-        "node",
-        "station",
-        "address",
-    ),
-    *("ip", "service", "process", "source", "key", "id"),
+    *("tenant", "order", "invoice", "cart", "trace", "host", "server", "node", "station"),
+    *("address", "ip", "service", "process", "source", "key", "id"),
 )
 _SAY_NOTHING = {"name", "no", "number", "nr", "code", "uuid", "guid", "hash", "uid", "remote",
                 "addr", "event", "utc", "local", "ms", "log", "of", "the"}  # fmt: skip

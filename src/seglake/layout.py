@@ -1,7 +1,8 @@
 """The object keys of a lake: this module alone spells and parses them.
 
     catalog/log/                                                  Delta: the catalog
-    catalog/log.unfinished/rebuild                                Delta: a catalog being rebuilt
+    catalog/log.unfinished/rebuild                                a rebuild of the catalog has begun
+    catalog/log.unfinished/rebuilt                                the last one that has ended
     catalog/quarantine/                                           Delta: rejected input rows
     catalog/deletions                                             tells readers that logs go
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   a segment's files, immutable
@@ -32,6 +33,7 @@ from seglake.limits import INT32_MAX, INT64_MAX
 CATALOG = "catalog"
 LOG_TABLE = "catalog/log"
 REBUILDING = "catalog/log.unfinished/rebuild"
+REBUILT = "catalog/log.unfinished/rebuilt"
 QUARANTINE_TABLE = "catalog/quarantine"
 DELETIONS = "catalog/deletions"
 TOPICS = "topics"

@@ -7,6 +7,7 @@ import json
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -167,14 +168,19 @@ def test_the_document_holds_every_figure() -> None:
     assert json.loads(json.dumps(report.as_json({}, [section])))["sections"][0]["goals"][0]
 
 
+@pytest.fixture(scope="module")
+def machine() -> dict[str, Any]:
+    return report.environment({})
+
+
 @pytest.mark.parametrize("name", WHY)
-def test_missed_goals_have_a_reason(name: str) -> None:
+def test_missed_goals_have_a_reason(name: str, machine: dict[str, Any]) -> None:
     """Only where one is missed."""
     assert name in __main__.PARTS
     for measured in (2.0, 3.0):
         section = Section(name, "Title", "Text.", goals=[Goal("Faster", measured, 3.0)])
         for write in (report.as_markdown, report.as_page):
-            text = write(report.environment({}), [section])
+            text = write(machine, [section])
             assert (WHY[name] in text) == (measured < 3.0)
 
 

@@ -24,6 +24,7 @@ def seed_of_the_day() -> int:
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its options
 def pytest_configure(config: pytest.Config) -> None:
     """Workers take the seed from the process that started them, at midnight too."""
+    os.environ[VARIABLE] = str(seed_of_the_day())
     if config.getoption(PROFILE) == "quick" and config.getoption(SEED) is None:
         setattr(config.option, SEED, str(seed_of_the_day()))
 

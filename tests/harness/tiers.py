@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.seed_of_the_day import seed_of_the_day
+
 
 def rest_but(values: Iterable[Any], *quick: Any) -> list[Any]:
     """Parameters of a test; those that are not named as quick are marked `rest`."""
@@ -15,4 +17,13 @@ def rest_but(values: Iterable[Any], *quick: Any) -> list[Any]:
         raise ValueError(f"no such parameter: {unknown}")
     return [
         each if each in quick else pytest.param(each, marks=pytest.mark.rest) for each in values
+    ]
+
+
+def rest_but_today(values: Iterable[Any], one_in: int = 3) -> list[Any]:
+    """Parameters of a test of which every day has its own quick ones, one in so many."""
+    values = list(values)
+    return [
+        pytest.param(each, marks=() if (i + seed_of_the_day()) % one_in == 0 else pytest.mark.rest)
+        for i, each in enumerate(values)
     ]

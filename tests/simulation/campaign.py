@@ -20,7 +20,7 @@ MUST_MEET = (
     "erase between plan and commit", "maintain between plan and commit", "hold expired",
     "reader across a rebuild", "rebuild", "rebuilds", "died", "run again", "lost reply", "late",
     "doubled", "pause before a commit", "pause before a call", "erase refused",
-    "erase after one that died",
+    "erase after one that died", "tail read", "tailed record",
 )  # fmt: skip
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -21,6 +22,7 @@ from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
 from seglake.read.lake import Lake
+from seglake.read.log import Log
 from tests.simulation import inputs, stage
 from tests.simulation.deeds import LAKE, VERBS, Deed, Ground, meant
 from tests.simulation.model import EVENTS, Model, Record, State, Wrong
@@ -30,6 +32,7 @@ from tests.simulation.world import HOUR_MS, QUIET, Process, TooLong, World
 
 COMMITS, REJECTS = "lake/catalog/log/_delta_log/", "lake/catalog/quarantine/_delta_log/"
 _COLUMNS = ["partition", "offset", "timestamp", "key", "value"]
+_TAILED = (4, 5, 9)  # seeds, modulo 13, whose `follow` is `Log.follow`
 _TRIES = 3  # of a command that died or lost
 
 
@@ -392,13 +395,19 @@ def seen(
     found: dict[tuple[int, int], Record] = {}
     plan = log.plan_offsets({p: (starts[p], ends[p]) for p in ends}, columns=_COLUMNS)
     for batch in plan.execute():
-        times = batch["timestamp"].cast(pa.int64()).to_pylist()
-        columns = [times if n == "timestamp" else batch[n].to_pylist() for n in _COLUMNS]
-        for partition, offset, *rest in zip(*columns, strict=True):
-            if (partition, offset) in found:
-                raise Broken("offset twice", f"{topic}-{partition} has {offset} twice")
-            found[partition, offset] = Record(*rest)
+        for place, record in records_of(batch):
+            if place in found:
+                raise Broken("offset twice", f"{topic} has {place} twice")
+            found[place] = record
     return found, starts, ends
+
+
+def records_of(batch: pa.RecordBatch) -> Iterator[tuple[tuple[int, int], Record]]:
+    """The place, (partition, offset), and the record of each row."""
+    times = batch["timestamp"].cast(pa.int64()).to_pylist()
+    columns = [times if n == "timestamp" else batch[n].to_pylist() for n in _COLUMNS]
+    for partition, offset, *rest in zip(*columns, strict=True):
+        yield (partition, offset), Record(*rest)
 
 
 def require_same(lake: Lake, state: State) -> None:
@@ -423,10 +432,14 @@ def require_same(lake: Lake, state: State) -> None:
 
 
 class ReaderActor:
-    """Looks on: `hold` keeps a version open, `follow` refreshes, `stream` takes micro-batches."""
+    """Looks on: `hold` keeps a version open, `follow` refreshes, `stream` takes micro-batches.
+
+    In some histories `follow` is `Log.follow`. Those of `FOUND` are not among them.
+    """
 
     def __init__(self, play: Play, kind: str) -> None:
         self._play, self._kind = play, kind
+        self._is_tail = kind == "follow" and play.plan.seed % 13 in _TAILED
         self._process = Process(play.world, f"reader {kind}", self._read, 0, QUIET)
         self._process.about = {
             "deed": Deed("read"),
@@ -439,7 +452,7 @@ class ReaderActor:
 
     def _read(self) -> None:
         try:
-            self._look()
+            self._tail() if self._is_tail else self._look()
         except Broken as error:
             self._play.wrong(f"reader: {error.kind}", str(error))
         except (CorruptData, StoreError) as error:
@@ -475,6 +488,65 @@ class ReaderActor:
             except UsageError:
                 if lake is not None:
                     raise
+
+    def _tail(self) -> None:
+        lake: Lake | None = None
+        for _ in range(6):
+            self._process.wait(HOUR_MS)
+            with contextlib.suppress(UsageError, VersionExpired):
+                lake = lake or seglake.open(LAKE)
+                for topic in lake.refresh().topics()[:1]:
+                    Tail(self._play, lake.topic(topic)).read(self._process)
+                    return
+
+
+class _Enough(Exception):  # not an error
+    """A tail has looked often enough."""
+
+
+class Tail:
+    """What `Log.follow` gives: each record once, in order, and none that stays is missing."""
+
+    def __init__(self, play: Play, log: Log) -> None:
+        self._play, self._log, self._looks = play, log, 0
+        self._next = log.end_offsets()
+        self._records: dict[tuple[int, int], Record] = {}
+        self._read_to = log.version
+
+    def read(self, process: Process) -> None:
+        """Follow the log for five polls of ten hours. Raises Broken."""
+        process.about["asleep"] = self._check
+        try:
+            for batch in self._log.follow(columns=_COLUMNS, poll_s=36_000):
+                self._take(batch)
+        except _Enough:
+            self._play.met["tail read"] += 1
+        except VersionExpired:
+            self._play.met["tail expired"] += 1
+        finally:
+            del process.about["asleep"]
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        for place, record in records_of(batch):
+            partition, offset = place
+            if offset < self._next.get(partition, 0):
+                raise Broken("tail", f"{self._log.topic} {place} comes late, or twice")
+            self._next[partition], self._records[place] = offset + 1, record
+
+    def _check(self) -> None:
+        """After each look: what stayed since the look before has been read."""
+        model, topic, first = self._play.model, self._log.topic, self._log.end_offsets()
+        since = [model.states[v] for v in sorted(model.states) if v >= self._read_to]
+        for place, record in since[0].records[topic].items():
+            stayed = all(state.records[topic].get(place) == record for state in since)
+            if stayed and place[1] >= first.get(place[0], 0):
+                if self._records.get(place) != record:
+                    read = self._records.get(place)
+                    raise Broken("tail", f"{topic} {place} is {read}, not {record}")
+                self._play.met["tailed record"] += 1
+        self._read_to, self._looks = max(model.newest, self._read_to), self._looks + 1
+        if self._looks == 5:
+            raise _Enough
 
 
 # ------------------------------------------------------------------ the whole

@@ -154,6 +154,7 @@ class _Clock(ModuleType):
 
     def sleep(self, seconds: float) -> None:
         if process := _running():
+            process.about.get("asleep", lambda: None)()
             process.wait(seconds * 1000)
         elif _world() is None:
             time.sleep(seconds)

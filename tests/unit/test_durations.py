@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.tiers import rest_but
+
 PROJECT = Path(__file__).parents[2]
 TESTS = """
 import pytest
@@ -38,7 +40,7 @@ def outcome(folder: Path, *more: str) -> tuple[int, str, list[str]]:
     return done.returncode, done.stdout, file.read_text().splitlines()
 
 
-@pytest.mark.parametrize("parallel", [(), ("-p", "xdist", "-n", "2")])
+@pytest.mark.parametrize("parallel", rest_but([(), ("-p", "xdist", "-n", "2")], ()))
 def test_a_run_keeps_its_durations_and_names_the_slowest(
     tmp_path: Path, parallel: tuple[str, ...]
 ) -> None:

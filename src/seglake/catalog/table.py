@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog import fate
+from seglake.catalog import fate, rebuild_marks
 from seglake.catalog.delta import delta_rs, file_merges
 from seglake.catalog.delta.actions import Action, AddedFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog, highest_version
@@ -409,8 +409,7 @@ def _open_complete(store: Store) -> CatalogTable:
 
 def _require_rebuilt(store: Store) -> None:
     """Raise CorruptData if a rebuild of the catalog has begun, and not ended."""
-    with contextlib.suppress(MissingObject):
-        store.size(layout.REBUILDING)
+    if rebuild_marks.is_under_way(store):
         what = f"the catalog is only rebuilt in part; {_REMEDY}"
         raise CorruptData(what, file=layout.REBUILDING)
 

@@ -27,6 +27,7 @@ from seglake.maintain.topic_settings import alter
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
+from tests.harness.tiers import rest_but_today
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 
 LINES = 30
@@ -88,7 +89,7 @@ def records(root: str) -> int:
 
 
 @pytest.mark.parametrize("place", ["manifest", "commit"])
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", rest_but_today(VERBS))
 def test_a_command_that_pauses_before_its_commit__leaves_a_lake_that_opens(
     root: str, monkeypatch: pytest.MonkeyPatch, verb: str, place: str
 ) -> None:

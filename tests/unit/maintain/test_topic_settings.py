@@ -19,6 +19,7 @@ from seglake.errors import ConfigError, QuarantineLimit, UnknownTopic, UsageErro
 from seglake.maintain import commit
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.topic_settings import _OF_IDENTITY, topic_of
+from tests.harness.tiers import rest_but_today
 from tests.makers.lakes import Event, LakeMaker, open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, segments_of, write_file
 from tests.makers.segment_lakes import Sketch, sketched_lake
@@ -183,7 +184,7 @@ NASTY = [float("nan"), float("inf"), True, None, "", "x", -(2**63), -1, 0, 1, 2*
          2**63, 2**64, 10**30, 0.5]  # fmt: skip
 
 
-@pytest.mark.parametrize("key", sorted({*DEFAULTS} - _OF_IDENTITY))
+@pytest.mark.parametrize("key", rest_but_today(sorted({*DEFAULTS} - _OF_IDENTITY)))
 def test_what_is_accepted_can_be_read_and_written_with(tmp_path: Path, key: str) -> None:
     """Every setting, with values at the ends of their types and beyond them."""
     path = write_file(tmp_path / "a.jsonl", [Line(T, "a"), Line(T + 1, "b")])

@@ -26,6 +26,7 @@ from seglake.read import origin
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.store import CountingStore, Store, open_store
+from tests.harness.tiers import rest_but_today
 from tests.makers.gaps import Loss, lose
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -140,7 +141,7 @@ def plainly(answer: Any) -> Any:
     return answer.to_pylist() if isinstance(answer, pa.Table) else str(answer)
 
 
-@pytest.mark.parametrize("before", ASKED)
+@pytest.mark.parametrize("before", rest_but_today(ASKED))
 def test_what_was_asked_before_is_answered_as_then_or_expired(tmp_path: Path, before: str) -> None:
     """From the caches; no answer is a mixture."""
     maker = made(tmp_path)

@@ -26,6 +26,7 @@ from seglake.serve.frames import MOST_ITEMS, Malformed, decode, header_of
 from seglake.serve.server import Listener, room_for
 from seglake.serve.settings import load
 from tests.harness.lake_server import Serving, Wire, holds, serving
+from tests.harness.tiers import rest_but
 from tests.makers.fetches import metadata as metadata_of
 from tests.makers.hostile import Shape, frame, paths
 from tests.makers.lakes import Event, LakeMaker
@@ -270,7 +271,7 @@ def test_connections_without_a_handshake_count_and_end(
     assert "no TLS handshake" in caplog.text
 
 
-@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("tls", rest_but([False, True], False))
 def test_answers_in_memory_that_nobody_takes(
     maker: LakeMaker, secure: dict[str, object], tls: bool
 ) -> None:

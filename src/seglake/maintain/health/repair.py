@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake import layout
+from seglake.catalog import rebuild_marks
 from seglake.catalog.manifest import Manifest, mark_committed, unmarked
 from seglake.catalog.retention import committed_attempts
 from seglake.catalog.rows import Row, SegmentRow
@@ -186,12 +187,12 @@ def rebuild_catalog(
     if not dry_run:
         for attempt_id in sorted(unmarked(store).keys() & set(report.attempts)):
             mark_committed(store, attempt_id)  # only the old catalog may know of them
-        store.put(layout.REBUILDING, b"")
         last_version = _last_version(store, history.manifests.values())
+        rebuild_marks.begin(store, last_version)
         lake = history.lake() or _own(store)
         report.backup = _move_aside(store)
         report.version = _made_anew(store, topics, last_version + 1, lake)
-        store.delete([layout.REBUILDING])
+        rebuild_marks.end(store, report.version)
     return report
 
 
@@ -290,8 +291,11 @@ def _made_anew(store: Store, topics: Mapping[str, list[Row]], first_version: int
 
 
 def _last_version(store: Store, manifests: Iterable[Manifest]) -> int:
-    """A version that the catalog never went beyond, by its files and manifests; or -1."""
-    highest = CatalogTable.highest_version(store)
+    """A version that the catalog never went beyond, by its files and manifests; or -1.
+
+    Files of a rebuild that died may have lower numbers than the catalog that was lost before it.
+    """
+    highest = max(CatalogTable.highest_version(store), rebuild_marks.replaced_version(store))
     if highest >= 0:
         return highest
     by_manifests = max((manifest.version for manifest in manifests), default=-1)

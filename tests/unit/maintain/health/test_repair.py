@@ -1,5 +1,6 @@
 """What was lost comes back as it was; what cannot be known is said, not guessed."""
 
+import json
 import random
 import shutil
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import seglake
-from seglake.catalog.delta import commit_log
+from seglake.catalog.delta import commit_log, delta_rs
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.rows import Row
 from seglake.catalog.table import CatalogTable
@@ -25,6 +26,7 @@ from seglake.layout import REBUILDING, manifest_key, new_attempt, success_key
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.health.verify import verify
+from tests.harness.tiers import rest_but_today
 from tests.makers.catalog_rows import run, source
 from tests.makers.lakes import Event, LakeMaker, Shape, create_catalog, open_catalog
 from tests.makers.strategies import examples
@@ -233,7 +235,7 @@ def test_a_damaged_catalog__is_moved_aside(maker: LakeMaker, damage: str) -> Non
     assert report.version == open_catalog(str(maker.root)).snapshot().version
 
 
-@pytest.mark.parametrize("lost", ["log", "catalog", "nothing"])
+@pytest.mark.parametrize("lost", rest_but_today(["log", "catalog", "nothing"]))
 def test_a_number_of_a_version__never_gets_another_meaning(maker: LakeMaker, lost: str) -> None:
     before, last = catalog_rows(maker.root), maker.catalog.snapshot().version
     for number in range(2):
@@ -339,6 +341,62 @@ def test_a_rebuild_that_was_killed__is_done_again(
     assert not (maker.root / REBUILDING).exists()
     assert catalog_rows(maker.root) == before
     assert rebuild_catalog(str(maker.root), dry_run=True).status == "already done"
+
+
+@pytest.mark.parametrize("late", ["begun", "begun long ago", "torn"])
+def test_a_late_mark_of_a_rebuild_that_ended__stops_nobody(maker: LakeMaker, late: str) -> None:
+    """A request to storage may be told as failed, and be carried out much later."""
+    root, mark = str(maker.root), maker.root / REBUILDING
+    marks = list[bytes]()
+    for _ in range(2):
+        version = CatalogTable.open(maker.store).snapshot().version
+        rebuild_catalog(root, dry_run=False, force=True)
+        marks.append(json.dumps({"last_version": version}).encode())
+    before = catalog_rows(maker.root)
+    mark.write_bytes({"begun": marks[1], "begun long ago": marks[0], "torn": b""}[late])
+    if late == "torn":  # which nothing can be known of
+        with pytest.raises(CorruptData, match="rebuilt in part"):
+            open_catalog(root)
+        rebuild_catalog(root, dry_run=False)
+    assert catalog_rows(maker.root) == before
+    assert rebuild_catalog(root, dry_run=True).status == "already done"
+
+
+def test_a_late_mark_of_a_rebuild__does_not_open_what_the_next_one_left(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(maker.root)
+    version = CatalogTable.open(maker.store).snapshot().version
+    rebuild_catalog(root, dry_run=False, force=True)
+
+    def die(*_: Any, **__: Any) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CatalogTable, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild_catalog(root, dry_run=False, force=True)
+    (maker.root / REBUILDING).write_bytes(json.dumps({"last_version": version}).encode())
+    with pytest.raises(CorruptData, match="rebuilt in part"):
+        open_catalog(root)
+
+
+def test_a_rebuild_after_one_that_died__numbers_its_versions_above_the_lost_catalog(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        rebuild_catalog(str(maker.root), dry_run=False, force=True)
+    lost = CatalogTable.open(maker.store).snapshot().version
+    shutil.rmtree(maker.root / "catalog")  # with its backups
+
+    def die(*_: Any, **__: Any) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_rs, "renumber", die)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild_catalog(str(maker.root), dry_run=False)
+    assert rebuild_catalog(str(maker.root), dry_run=False).version > lost
 
 
 def test_a_killed_rebuild_of_a_lake_without_a_run__is_done_again(

@@ -32,6 +32,7 @@ from seglake.maintain.vacuum import vacuum
 from seglake.store import Store, open_store
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.harness.observed import observe
+from tests.harness.tiers import rest_but_today
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, segments_of, write_file
 
@@ -83,7 +84,7 @@ def rebuilt(root: Path) -> Any:
     return observe(str(root))
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", rest_but_today(VERBS))
 def test_segments_that_moved_and_were_replaced__do_not_stop_a_rebuild(
     root: Path, verb: str
 ) -> None:
@@ -94,7 +95,7 @@ def test_segments_that_moved_and_were_replaced__do_not_stop_a_rebuild(
     assert rebuilt(root) == before
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", rest_but_today(VERBS))
 def test_what_was_killed_before_its_mark_and_run_again__stays_done(
     root: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
@@ -111,7 +112,7 @@ def test_what_was_killed_before_its_mark_and_run_again__stays_done(
     assert rebuilt(root) == before
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", rest_but_today(VERBS))
 def test_what_was_killed_before_its_mark__is_marked_by_the_next_one(
     root: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:

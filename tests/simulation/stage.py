@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import pkgutil
 import sys
 import time
@@ -29,6 +30,7 @@ from seglake.catalog.rows import Kind
 from seglake.catalog.version import segment_columns
 from seglake.datasource import batch
 from seglake.engine import LocalEngine, ThreadEngine
+from seglake.meanwhile import WAITS
 from seglake.pace import Pace
 from seglake.read import origin
 from seglake.store import Store
@@ -211,6 +213,7 @@ def install() -> None:
     if _installed:
         return
     _installed = True
+    os.environ.setdefault(WAITS, "wait")  # no compiler beside, whose clock is no seed's
     instead = _instead()
     for module in _modules():
         _replace(module, instead)

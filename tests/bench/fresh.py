@@ -83,7 +83,7 @@ def told(task: Task) -> Told:
         new[length] = [seconds for seconds, _ in found]
         digests[length] = [digest(numbers_in(table["value"])) for _, table in found]
         del found
-        for _ in range(2):  # what a cache keeps at a second read is there at the third
+        for _ in range(3):  # what a cache keeps at a third read is there at the fourth
             again[length] = [_timed(read, s, int(length))[0] for s in starts[WARM_UP:]]
     peak = own_peak()
     return Told(new, again, digests, _together(task, opened), peak)

@@ -5,8 +5,8 @@ has all wanted batches of a piece, the piece is not fetched. If the cache has so
 the piece is fetched, and only the other batches are decompressed.
 
 A batch from an object store is cached when it is first read. A batch from a local disk is cached
-when it is read a second time: most batches are read once, and new memory costs as much as
-decompression.
+when it is read the third time: most batches are read once, and to cache a batch costs about as much
+as to decompress it twice (decision 12).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class BatchCache:
         )  # fmt: skip
 
     def _again(self, chunk: Chunk) -> bool:
-        """Whether most batches of the chunk were read before."""
+        """Whether most batches of the chunk were read twice before."""
         keys = [piece.segment.log_key for piece in chunk.pieces]
         return self.slabs.mostly_seen(keys, chunk.owner_of, chunk.log_positions)
 

@@ -10,6 +10,7 @@ from seglake.jit import njit
 
 BAD_OFFSETS, BAD_BOUNDARY = 1, 2
 _MIXING, _SLOT_SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(48)
+_ONCE, _AGAIN = np.uint64(0), np.uint64(1)
 SEEN_SLOTS = 2**16
 
 # A column for each cached batch of a log: where the batch begins and ends in the log, the address
@@ -84,15 +85,18 @@ def covering(
 
 @njit(cache=True, nogil=True, inline="always")
 def _mark(log: int, position: int) -> np.uint64:
-    """The mark of the batch at a position of a log. The highest bits of a mark are its slot."""
-    return np.uint64(log + position) * _MIXING
+    """The mark of the batch at a position of a log. The highest bits of a mark are its slot.
+
+    The lowest bit is 0 in the mark of a batch that was read once, and 1 if it was read again.
+    """
+    return np.uint64(log + position) * _MIXING & ~_AGAIN
 
 
 @njit(cache=True, nogil=True)
 def was_seen(seen: npt.NDArray[np.uint64], log: int, position: int) -> bool:
-    """Whether the batch at a position of a log is marked."""
+    """Whether the batch at a position of a log was read twice before."""
     mark = _mark(log, position)
-    return bool(seen[mark >> _SLOT_SHIFT] == mark)
+    return bool(seen[mark >> _SLOT_SHIFT] == mark | _AGAIN)
 
 
 @njit(cache=True, nogil=True)
@@ -100,7 +104,7 @@ def was_seen(seen: npt.NDArray[np.uint64], log: int, position: int) -> bool:
 def count_seen(
     seen: npt.NDArray[np.uint64], logs: Int64s, owner_of: Int32s, positions: Int64s
 ) -> int:
-    """How many of the batches are marked; batch b is at positions[b] of logs[owner_of[b]]."""
+    """How many of the batches were read twice; batch b is at positions[b] of logs[owner_of[b]]."""
     count = 0
     for b in range(len(positions)):
         count += was_seen(seen, logs[owner_of[b]], positions[b])
@@ -112,7 +116,8 @@ def count_seen(
 def mark_seen(
     seen: npt.NDArray[np.uint64], logs: Int64s, owner_of: Int32s, positions: Int64s
 ) -> None:
-    """Mark these batches."""
+    """Mark that these batches were read."""
     for b in range(len(positions)):
         mark = _mark(logs[owner_of[b]], positions[b])
-        seen[mark >> _SLOT_SHIFT] = mark
+        slot = mark >> _SLOT_SHIFT
+        seen[slot] = mark | (_AGAIN if seen[slot] & ~_AGAIN == mark else _ONCE)

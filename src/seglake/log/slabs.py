@@ -186,7 +186,7 @@ class SlabCache:
         self.seen = np.zeros(SEEN_SLOTS, np.uint64)  # marks of batches that were read, by kernels
 
     def mostly_seen(self, log_keys: Sequence[str], owner_of: Int32s, positions: Int64s) -> bool:
-        """Whether most of these batches were named in an earlier call.
+        """Whether most of these batches were named in two earlier calls.
 
         Batch b is at positions[b] of the log log_keys[owner_of[b]]. The cache remembers some 65,000
         batches. On rare occasions it takes one batch for another.

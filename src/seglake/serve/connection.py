@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from seglake.serve.api import Api, Refused, shown
 from seglake.serve.codes import Code
@@ -281,10 +281,10 @@ class Connection:
         if self.secure:
             await self._copy_file(span)
             return
-        loop = asyncio.get_running_loop()
+        loop, file = asyncio.get_running_loop(), cast("BinaryIO", span.file)
         try:
             sent = await loop.sendfile(
-                self._writer.transport, span.file, span.start, span.size, fallback=False
+                self._writer.transport, file, span.start, span.size, fallback=False
             )
         except asyncio.SendfileNotAvailableError:  # a file system without it
             await self._copy_file(span)

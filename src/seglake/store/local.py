@@ -80,11 +80,15 @@ def is_local(store: Reader) -> bool:
 class OpenFile:
     """A descriptor that stays open while it is in use, also after its eviction from the cache."""
 
-    __slots__ = ("fd",)
+    __slots__ = ("fd", "name")
 
     def __init__(self, path: str) -> None:
-        self.fd = -1
+        self.name, self.fd = path, -1
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def fileno(self) -> int:
+        """The descriptor, by the name that `sendfile` calls."""
+        return self.fd
 
     def __del__(self) -> None:
         if self.fd >= 0:

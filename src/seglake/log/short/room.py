@@ -91,7 +91,7 @@ class ShareRoom:
         return Done(reason, costs[REQUESTS], costs[SIZE], matching, codec)
 
     def keep(self, context: ShareContext, slabs: SlabCache) -> None:
-        """Cache the batches of the share, if most of them were read before."""
+        """Cache the batches of the share, if most of them were read twice before."""
         count, total = self._costs[[KEPT, ALL]].tolist()
         if not total:
             return

@@ -94,8 +94,8 @@ def plan_stretches(segments, ranges, stretches, seen, most_bytes):
 
     A range has at most `most_bytes`, if it can be cut. Returns how many ranges there are, the bytes
     in logs of the ranges that are not cached, the bytes in memory of those that are, and whether a
-    range that is not cached begins with a batch that was read before. The number of ranges is -1 if
-    there is no room for them, or if a page is not in memory.
+    range that is not cached begins with a batch that was read twice before. The number of ranges is
+    -1 if there is no room for them, or if a page is not in memory.
     """
     count, fresh_bytes, cached_bytes, repeated = 0, np.int64(0), np.int64(0), 0
     for s in range(len(segments)):
@@ -123,7 +123,7 @@ class Stretches(NamedTuple):
     columns: Int64s  # a column of `STRETCHES` for each stretch
     pread: int  # the address of C's function
     seen: npt.NDArray[np.uint64]  # marks of the batches that were read before, see `mark_seen`
-    caches: bool  # whether batches that were read before are for the cache
+    caches: bool  # whether batches that were read twice before are for the cache
 
 
 class BatchRoom(NamedTuple):
@@ -159,8 +159,8 @@ def read_stretches(stretches, room, arena, place, costs, columns):
     if n < 0:
         return ELSEWHERE
     table, owners, places = room.table[:n], room.owner_of[:n], room.positions[:n]
-    # 2. Decide whether the batches are for the cache: most were read before, and some were fetched.
-    # A batch that is read once is not worth the memory.
+    # 2. Decide whether the batches are for the cache: most were read twice before, and some were
+    # fetched. A batch that is read once is not worth the memory.
     fetched, caches = costs[REQUESTS] > 0, stretches.caches
     keeps = caches and fetched and 2 * count_seen(stretches.seen, marks, owners, places) > n
     # 3. Put the wanted batches first, as `fill` takes them. The others stay after them only for the
@@ -181,7 +181,7 @@ def read_stretches(stretches, room, arena, place, costs, columns):
         place,
         columns,
     )
-    # 5. Mark the batches, so that the next read of them caches them. Only a read that succeeded
+    # 5. Mark the batches, so that the third read of them caches them. Only a read that succeeded
     # counts: another one is repeated in the usual way, which marks the batches.
     if reason == DONE and caches:
         mark_seen(stretches.seen, marks, room.window_of[:n] if keeps else owners, places)

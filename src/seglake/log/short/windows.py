@@ -256,7 +256,7 @@ class _Own(threading.local):
     ) -> tuple[list[Done], list[pa.RecordBatch]]:
         """The results of the shares, and the records of each share if all shares are done.
 
-        Batches that were read before are cached in `slabs`.
+        Batches that were read twice before are cached in `slabs`.
         """
         count = len(cuts) - 1
         while len(self._rooms) < count:

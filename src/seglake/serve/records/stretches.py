@@ -34,7 +34,8 @@ from seglake.log.piece import Piece
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.search import ZoneSearch
-from seglake.serve.records.files import FileSpan, LocalFiles
+from seglake.serve.records.files import FileSpan
+from seglake.store import local_file, release
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +120,6 @@ class Stretches:
     def __init__(self, reads: SharedReads, damaged: Callable[[], None] = lambda: None) -> None:
         self._fetch, self._ask, self._damaged = reads.fetch, reads.zone_maps.ask, damaged
         self._store = reads.store
-        self._files = None if reads.store.remote else LocalFiles(reads.store.uri)
         self._data = ByteCache(_CACHE_BYTES)
         self._logs = OrderedDict[str, _LogStretches]()
         self._count = 0
@@ -136,8 +136,7 @@ class Stretches:
     def forget(self) -> None:
         """Let go of all files and bytes: logs may be gone."""
         self._data.clear()
-        if self._files is not None:
-            self._files.forget()
+        release(self._store)
         if self._streams is not None:
             self._streams.forget()
 
@@ -325,12 +324,13 @@ class Stretches:
     async def bytes_of(self, segment: LogSegment, stretch: Stretch, first: int, stop: int) -> Bytes:
         """The bytes of the batches `first` to `stop` (exclusive) of a stretch, to be sent."""
         start, end = int(stretch.positions[first]), int(stretch.positions[stop])
-        if self._files is not None and not segment.is_external:
-            try:
-                return self._files.span(segment.log_key, start, end)
-            except MissingObject as error:
-                await self.run(partial(self._fetch.explain, segment, error))
-                raise
+        try:
+            file = None if segment.is_external else local_file(self._store, segment.log_key)
+        except MissingObject as error:
+            await self.run(partial(self._fetch.explain, segment, error))
+            raise
+        if file is not None:
+            return FileSpan(file, start, end - start)
         data = await self.read(segment, stretch)
         return data[start - stretch.start : end - stretch.start]
 

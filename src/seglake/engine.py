@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -157,19 +157,28 @@ class ThreadEngine:
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in their order. After an error no further task begins."""
-        futures: list[Future[Result]] = []
+        done = list[Item]()
+        with watched("tasks", len(items), lambda: len(done), _log.info):
+            return on_threads(task, items, done.append)
 
-        def done() -> int:
-            return sum(each.done() for each in futures)
 
-        with ThreadPoolExecutor(self.cores) as pool:
-            futures += [pool.submit(task, item) for item in items]
-            try:
-                with watched("tasks", len(items), done, _log.info):
-                    return [each.result() for each in futures]
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+def on_threads(
+    task: Callable[[Item], Result], items: Sequence[Item], done: Callable[[Item], None]
+) -> list[Result]:
+    """`task(item)` of every item, in their order, on a thread for each core.
+
+    This thread calls `done(item)` after each task. After an error no further task begins.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = {pool.submit(task, item): item for item in items}
+        try:
+            for future in as_completed(running):
+                future.result()
+                done(running[future])
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [future.result() for future in running]
 
 
 def engine_of(spark: SparkSession | None, master: str | None, *, local: bool) -> Engine:

@@ -48,8 +48,8 @@ records of every window are compared with the events that a pass over all of the
 up to seconds late.
 Every reader without a JVM reads in a process of its own, {runs} times, in turns: it opens its file,
 reads {warm_up} other windows of each length, then each window once (*new*) and three times more, of
-which the last counts as *again*. All have open what can be kept open: handles, footers, indexes; those
-with *times in memory* hold the time of every event there. Seglake decompresses with two threads
+which the last counts as *again*. All have open what can be kept open: handles, footers, indexes;
+those with *times in memory* hold the time of every event there. Seglake decompresses with two threads
 where a window is long enough; Polars, DuckDB, Vortex and Lance take what threads they like. Parquet
 holds the events sorted by time, in row groups of 8,192 rows, the best layout found for short
 windows, and of 1,024 for pyarrow. *MiB* is the largest resident set of that process.

@@ -7,15 +7,13 @@ release Python's lock, so threads use all cores.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from seglake.engine import SparkEngine, share_out
+from seglake.engine import SparkEngine, on_threads, share_out
 from seglake.pace import Pace
 from seglake.store import Store
 
@@ -85,17 +83,13 @@ class SegmentTasks(NamedTuple):
 
     def _on_threads(self, work: Work[AnyItem], rows: Sequence[AnyItem]) -> list[Any]:
         done, total = 0, sum(row.log_bytes for row in rows)
-        with ThreadPoolExecutor(os.cpu_count()) as workers:
-            running = {workers.submit(work, self.store, row): row for row in rows}
-            try:
-                for future in as_completed(running):
-                    future.result()
-                    done += running[future].log_bytes
-                    self.progress(done, total)
-            except BaseException:
-                workers.shutdown(cancel_futures=True)
-                raise
-        return [future.result() for future in running]
+
+        def tell(row: AnyItem) -> None:
+            nonlocal done
+            done += row.log_bytes
+            self.progress(done, total)
+
+        return on_threads(partial(work, self.store), rows, tell)
 
     def _on_spark(self, work: Work[AnyItem], rows: Sequence[AnyItem]) -> list[Any]:
         engine, task = SparkEngine(self.spark), partial(_results, work, self.store)

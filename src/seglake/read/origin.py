@@ -15,7 +15,7 @@ from seglake.catalog.rows import Kind, MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.credentials import from_environment
-from seglake.errors import MissingObject, SeglakeError, UnknownTopic, VersionExpired
+from seglake.errors import MissingObject, SeglakeError, VersionExpired
 from seglake.locks import Lock
 from seglake.log.reads import CACHE_BYTES, SharedReads
 from seglake.log.segment import LogSegment
@@ -174,9 +174,8 @@ class MissingLogs:
 
 
 def _names(snapshot: Snapshot, segment: LogSegment) -> bool:
-    try:
-        view = snapshot.partition(segment.topic, segment.partition)
-    except UnknownTopic:
+    view = snapshot.find_partition(segment.topic, segment.partition)
+    if view is None:
         return False
     same = np.flatnonzero(view.segments.base_offsets == segment.base_offset).tolist()
     return any(view.segment(index).key("log") == segment.log_key for index in same)

@@ -291,7 +291,7 @@ class Connection:
             return
         self.counts.sent_bytes += sent
         if sent != span.size:
-            raise Refused(f"{span.file.name} is shorter than it was: {sent} bytes of {span.size}")
+            raise Refused(f"{span.key} is shorter than it was: {sent} bytes of {span.size}")
 
     async def _copy_file(self, span: FileSpan) -> None:
         """Read it piece by piece: asyncio's fallback would move the file's shared position."""
@@ -301,7 +301,7 @@ class Connection:
             size = min(_COPY_BYTES, end - at)
             piece = await loop.run_in_executor(None, os.pread, file, size, at)
             if not piece:
-                raise Refused(f"{span.file.name} is shorter than it was: it ends at byte {at}")
+                raise Refused(f"{span.key} is shorter than it was: it ends at byte {at}")
             self._write(piece)
             await self._writer.drain()
             at += len(piece)

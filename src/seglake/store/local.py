@@ -80,10 +80,10 @@ def is_local(store: Reader) -> bool:
 class OpenFile:
     """A descriptor that stays open while it is in use, also after its eviction from the cache."""
 
-    __slots__ = ("fd", "name")
+    __slots__ = ("fd",)
 
     def __init__(self, path: str) -> None:
-        self.name, self.fd = path, -1
+        self.fd = -1
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def fileno(self) -> int:

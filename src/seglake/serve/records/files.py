@@ -8,8 +8,9 @@ from seglake.store import OpenFile
 
 
 class FileSpan(NamedTuple):
-    """Bytes [start, start + size) of an open file."""
+    """Bytes [start, start + size) of an open file, and the key of its object."""
 
+    key: str
     file: OpenFile
     start: int
     size: int

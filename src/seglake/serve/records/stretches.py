@@ -330,7 +330,7 @@ class Stretches:
             await self.run(partial(self._fetch.explain, segment, error))
             raise
         if file is not None:
-            return FileSpan(file, start, end - start)
+            return FileSpan(segment.log_key, file, start, end - start)
         data = await self.read(segment, stretch)
         return data[start - stretch.start : end - stretch.start]
 

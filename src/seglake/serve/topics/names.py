@@ -8,10 +8,10 @@ a version of the catalog. `.x10` is a replay at ten times the speed; one more pa
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from seglake.errors import UsageError
+from seglake.times.instants import to_epoch_ms
 
 _TIME = r"\d{8}T\d{6}(?:\.\d{1,3})?Z"
 _NAME = re.compile(
@@ -50,9 +50,7 @@ def parse(name: str) -> Derived | None:
 
 
 def _milliseconds(name: str, text: str) -> int:
-    whole, _, fraction = text.removesuffix("Z").partition(".")
     try:
-        time = datetime.strptime(whole, "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
-    except ValueError:
+        return to_epoch_ms(text)
+    except UsageError:
         raise UsageError(f"{name}: {text} is no time; write 20260601T120000.000Z") from None
-    return int(time.timestamp()) * 1000 + int(fraction.ljust(3, "0") or 0)

@@ -29,7 +29,7 @@ from seglake.format.batch import (
 from seglake.format.codecs import batch_kernels, codec_kernels, native
 from seglake.format.codecs.compression import Compress
 from seglake.format.codecs.framing import Framing
-from seglake.format.records import Bytes, Flags, Int64s, Records, fixed
+from seglake.format.records import Bytes, Flags, Headers, Int64s, Records, fixed
 
 
 class Bodies(NamedTuple):
@@ -110,19 +110,18 @@ def encode_bodies(records: Records, order: Int64s) -> Bodies:
     if records.headers is None:
         encode_kernels.body_sizes(keys.lengths, values.lengths, order, sizes)
         starts, data = _places(sizes)
-        encode_kernels.fill_bodies(*keys, *values, order, starts, data)
+        encode_kernels.fill_bodies(keys, values, order, starts, data)
         return Bodies(starts, sizes, data)
-    firsts = fixed(records.headers.firsts)
-    names, contents = records.headers.keys.fixed(), records.headers.values.fixed()
+    firsts, names, contents = records.headers
+    headers = Headers(fixed(firsts), names.fixed(), contents.fixed())
     if names.lengths.min(initial=0) < 0:
         raise InputError("a record header has no key, but Kafka's format requires one")
     encode_kernels.body_sizes_with_headers(
-        keys.lengths, values.lengths, firsts, names.lengths, contents.lengths, order, sizes
-    )
+        keys.lengths, values.lengths, headers.firsts, headers.keys.lengths,
+        headers.values.lengths, order, sizes,
+    )  # fmt: skip
     starts, data = _places(sizes)
-    encode_kernels.fill_bodies_with_headers(
-        *keys, *values, firsts, *names, *contents, order, starts, data
-    )
+    encode_kernels.fill_bodies_with_headers(keys, values, headers, order, starts, data)
     return Bodies(starts, sizes, data)
 
 

@@ -100,19 +100,20 @@ def body_sizes(key_lengths, value_lengths, order, sizes):
 
 
 @njit(cache=True, nogil=True)
-def fill_bodies(
-    key_data, key_starts, key_lengths, value_data, value_starts, value_lengths, order, starts, out
-):
-    """Write each body at its position in `starts`, without headers."""
+def fill_bodies(keys, values, order, starts, out):
+    """Write each body at its position in `starts`, without headers. Keys and values are `Spans`."""
     for i in range(len(order)):
-        row = order[i]
-        at = starts[i]
-        key, value = np.int64(key_lengths[row]), np.int64(value_lengths[row])
-        at = put_varint(out, at, key)
-        at = put_bytes(out, at, key_data, key_starts[row], key)
-        at = put_varint(out, at, value)
-        at = put_bytes(out, at, value_data, value_starts[row], value)
+        at = _put_span(out, starts[i], keys, order[i])
+        at = _put_span(out, at, values, order[i])
         out[at] = 0  # number of headers
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _put_span(out, at, spans, i):
+    """Write the length and the bytes of item `i`. Returns the position after them."""
+    length = np.int64(spans.lengths[i])
+    at = put_varint(out, at, length)
+    return put_bytes(out, at, spans.data, spans.starts[i], length)
 
 
 @njit(cache=True, nogil=True)
@@ -140,27 +141,17 @@ def body_sizes_with_headers(
 
 
 @njit(cache=True, nogil=True)
-def fill_bodies_with_headers(
-    key_data, key_starts, key_lengths, value_data, value_starts, value_lengths,
-    header_firsts, name_data, name_starts, name_lengths, content_data, content_starts,
-    content_lengths, order, starts, out,
-):  # fmt: skip
-    """Write each body at its position in `starts`, with its headers."""
+def fill_bodies_with_headers(keys, values, headers, order, starts, out):
+    """As `fill_bodies`, with the `Headers` of each record."""
+    firsts = headers.firsts
     for i in range(len(order)):
         row = order[i]
-        at = starts[i]
-        key, value = np.int64(key_lengths[row]), np.int64(value_lengths[row])
-        at = put_varint(out, at, key)
-        at = put_bytes(out, at, key_data, key_starts[row], key)
-        at = put_varint(out, at, value)
-        at = put_bytes(out, at, value_data, value_starts[row], value)
-        at = put_varint(out, at, header_firsts[row + 1] - header_firsts[row])
-        for h in range(header_firsts[row], header_firsts[row + 1]):
-            name, content = np.int64(name_lengths[h]), np.int64(content_lengths[h])
-            at = put_varint(out, at, name)
-            at = put_bytes(out, at, name_data, name_starts[h], name)
-            at = put_varint(out, at, content)
-            at = put_bytes(out, at, content_data, content_starts[h], content)
+        at = _put_span(out, starts[i], keys, row)
+        at = _put_span(out, at, values, row)
+        at = put_varint(out, at, firsts[row + 1] - firsts[row])
+        for h in range(firsts[row], firsts[row + 1]):
+            at = _put_span(out, at, headers.keys, h)
+            at = _put_span(out, at, headers.values, h)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -203,39 +194,34 @@ def cut_batches(timestamps, offsets, stamped, sizes, max_bytes, firsts, batch_si
 
 
 @njit(cache=True, nogil=True, inline="always")
-def put_records(
-    timestamps, offsets, starts, sizes, bodies, first, end, base_timestamp, base_offset, out, at
-):
-    """Frame the bodies `first` to `end`, exclusive, as records of one batch, from `at` on."""
-    for i in range(first, end):
-        since, behind = timestamps[i] - base_timestamp, offsets[i] - base_offset
-        at = put_varint(out, at, _record_length(since, behind, sizes[i]))
+def put_records(framing, batch, out, at):
+    """Frame the bodies of one batch of a `Framing` as records, from `at` on."""
+    base_timestamp, base_offset = framing.base_timestamps[batch], framing.base_offsets[batch]
+    for i in range(framing.firsts[batch], framing.firsts[batch + 1]):
+        since, behind = framing.timestamps[i] - base_timestamp, framing.offsets[i] - base_offset
+        at = put_varint(out, at, _record_length(since, behind, framing.sizes[i]))
         out[at] = 0  # attributes, unused
         at = put_varint(out, at + 1, since)
         at = put_varint(out, at, behind)
-        at = put_bytes(out, at, bodies, starts[i], sizes[i])
+        at = put_bytes(out, at, framing.data, framing.starts[i], framing.sizes[i])
 
 
 @njit(cache=True, nogil=True)
-def fill_records(
-    timestamps, offsets, starts, sizes, bodies, firsts, base_timestamps, base_offsets, places, out
-):
+def fill_records(framing, places, out):
     """Frame every body as a record. The records of batch b begin at out[places[b]]."""
     for batch in range(len(places)):
-        put_records(
-            timestamps, offsets, starts, sizes, bodies, firsts[batch], firsts[batch + 1],
-            base_timestamps[batch], base_offsets[batch], out, places[batch],
-        )  # fmt: skip
+        put_records(framing, batch, out, places[batch])
 
 
 @njit(cache=True, nogil=True)
-def measure_records(timestamps, offsets, sizes, firsts, base_timestamps, base_offsets, batch_sizes):
+def measure_records(framing, batch_sizes):
     """Fill in the bytes of each batch's framed records."""
     for batch in range(len(batch_sizes)):
         total = np.int64(0)
-        for i in range(firsts[batch], firsts[batch + 1]):
-            since = timestamps[i] - base_timestamps[batch]
-            length = _record_length(since, offsets[i] - base_offsets[batch], sizes[i])
+        base_timestamp, base_offset = framing.base_timestamps[batch], framing.base_offsets[batch]
+        for i in range(framing.firsts[batch], framing.firsts[batch + 1]):
+            since, behind = framing.timestamps[i] - base_timestamp, framing.offsets[i] - base_offset
+            length = _record_length(since, behind, framing.sizes[i])
             total += length + varint_size(length)
         batch_sizes[batch] = total
 

@@ -29,11 +29,8 @@ from seglake.jit import njit
 
 
 @njit(cache=True, nogil=True)
-def put_batches(
-    timestamps, offsets, starts, sizes, bodies, firsts, base_timestamps, base_offsets,
-    attributes, record_bytes, level, addresses, scratch, out, batch_bytes,
-):  # fmt: skip
-    """Write the records of all batches into `out`, each after room for the batch's header.
+def put_batches(framing, attributes, record_bytes, level, addresses, scratch, out, batch_bytes):
+    """Write the records of a `Framing` into `out`, each batch after room for its header.
 
     `record_bytes` has the bytes of each batch's records; `scratch` has room for the largest of
     them. `batch_bytes` receives the bytes of each batch. Returns the bytes of all batches, or a
@@ -43,10 +40,7 @@ def put_batches(
     for batch in range(len(batch_bytes)):
         codec, size = attributes[batch] & CODEC_MASK, record_bytes[batch]
         target, place = (scratch, np.int64(0)) if codec else (out, at + OVERHEAD)
-        put_records(
-            timestamps, offsets, starts, sizes, bodies, firsts[batch], firsts[batch + 1],
-            base_timestamps[batch], base_offsets[batch], target, place,
-        )  # fmt: skip
+        put_records(framing, batch, target, place)
         if codec:
             room = compressed_bound(codec, size)
             size = put_compressed(out, at + OVERHEAD, room, scratch, size, level, addresses)

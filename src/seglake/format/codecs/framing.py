@@ -42,12 +42,9 @@ class Framing(NamedTuple):
 
     def record_bytes(self) -> Int64s:
         """The bytes of each batch's records, uncompressed."""
-        found = np.empty(len(self.base_offsets), np.int64)
-        encode_kernels.measure_records(
-            self.timestamps, self.offsets, self.sizes, self.firsts, self.base_timestamps,
-            self.base_offsets, found,
-        )  # fmt: skip
-        return found
+        sizes = np.empty(len(self.base_offsets), np.int64)
+        encode_kernels.measure_records(self, sizes)
+        return sizes
 
     def framed(
         self, attributes: Any, record_bytes: Int64s, compressors: Mapping[int, Compress | None]
@@ -68,7 +65,7 @@ class Framing(NamedTuple):
         scratch = np.empty(int(record_bytes[packed].max(initial=0)), np.uint8)
         sizes = np.empty(len(record_bytes), np.int64)
         end = batch_kernels.put_batches(
-            *self, attributes, record_bytes, level, native.addresses(), scratch, out, sizes
+            self, attributes, record_bytes, level, native.addresses(), scratch, out, sizes
         )
         if end < 0:
             raise MemoryError("zstd cannot compress a record batch")
@@ -79,7 +76,7 @@ class Framing(NamedTuple):
     ) -> Framed:
         ends = np.cumsum(record_bytes)
         plain = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-        encode_kernels.fill_records(*self, fixed(ends - record_bytes), plain)
+        encode_kernels.fill_records(self, fixed(ends - record_bytes), plain)
         parts: list[Any] = [bytes(OVERHEAD)] * (2 * len(codecs))
         bounds = pairwise([0, *ends.tolist()])
         for number, ((start, end), codec) in enumerate(zip(bounds, codecs, strict=True)):

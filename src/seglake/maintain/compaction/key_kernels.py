@@ -9,7 +9,7 @@ a hash, and an entry. From high bits to low, an entry is: the record's offset mi
 of the round, plus 1 (so 0 is an empty slot); FRESH; EXPIRED.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,19 @@ Words = npt.NDArray[np.uint64]
 EXPIRED = 1  # a tombstone whose delete horizon has passed
 FRESH = 2  # a tombstone that gets its delete horizon now
 FLAG_BITS = 2
+
+
+class KeyedRecords(NamedTuple):
+    """Records of batches; flags[b] has the flags of a tombstone in batch b."""
+
+    data: Bytes  # of the keys
+    starts: Int64s
+    lengths: Int32s
+    value_lengths: Int32s
+    offsets: Int64s
+    batch: Int32s
+    flags: Bytes
+
 
 _AT_ONCE = 1024  # so many keys are hashed, then looked up: the cache misses of the keys overlap
 
@@ -107,32 +120,35 @@ def _put(slots: Words, first: Any, second: Any, entry: Any) -> int:
 
 @njit(cache=True, nogil=True)
 def put_records(
-    data: Bytes, starts: Int64s, lengths: Int32s, value_lengths: Int32s, offsets: Int64s,
-    batch_of: Int32s, flags: Bytes, first_offset: int, log_start: int, seed: Words,
-    row: int, slots: Words, used: int, limit: int,
+    records: KeyedRecords, first_offset: int, log_start: int, seed: Words, row: int, slots: Words,
+    used: int, limit: int,
 ) -> tuple[int, int, int, int]:  # fmt: skip
     """Put the records from `row` on in the table, until the table has `limit` keys.
 
-    flags[b] has the flags of a tombstone in batch b. Records below `log_start` and records with a
-    null key are skipped. Returns the row that was reached, the number of keys in the table, how
-    many records were at or above `log_start`, and how many of these had a null key.
+    Records below `log_start` and records with a null key are skipped. Returns the row that was
+    reached, the number of keys in the table, how many records were at or above `log_start`, and how
+    many of these had a null key.
     """
     seen, nulls = 0, 0
     low, high = seed[0], seed[1]
     block = np.empty((_AT_ONCE, 3), np.uint64)
-    while row < len(offsets) and used < limit:
-        end = min(row + min(_AT_ONCE, limit - used), len(offsets))
+    while row < len(records.offsets) and used < limit:
+        end = min(row + min(_AT_ONCE, limit - used), len(records.offsets))
         count = 0
         while row < end:
-            if offsets[row] >= log_start:
+            if records.offsets[row] >= log_start:
                 seen += 1
-                if lengths[row] < 0:
+                if records.lengths[row] < 0:
                     nulls += 1
                 else:
-                    first, second = hash_of(data, starts[row], lengths[row], low, high)
-                    entry = np.uint64(offsets[row] - first_offset + 1) << np.uint64(FLAG_BITS)
-                    if value_lengths[row] < 0:
-                        entry |= np.uint64(flags[batch_of[row]])
+                    first, second = hash_of(
+                        records.data, records.starts[row], records.lengths[row], low, high
+                    )
+                    entry = np.uint64(records.offsets[row] - first_offset + 1) << np.uint64(
+                        FLAG_BITS
+                    )
+                    if records.value_lengths[row] < 0:
+                        entry |= np.uint64(records.flags[records.batch[row]])
                     block[count, 0], block[count, 1], block[count, 2] = first, second, entry
                     count += 1
             row += 1

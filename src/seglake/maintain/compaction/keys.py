@@ -18,11 +18,11 @@ import pyarrow as pa
 from seglake.catalog.rows import SegmentRow
 from seglake.format.batch import CONTROL, DELETE_HORIZON, BatchTable
 from seglake.format.decode import Decoded
-from seglake.format.records import Bytes, Int32s, Int64s, fixed
+from seglake.format.records import Bytes, Int64s, fixed
 from seglake.log.fetch import LogFetch
 from seglake.log.segment import LogSegment
 from seglake.maintain.compaction import key_kernels
-from seglake.maintain.compaction.key_kernels import EXPIRED, FRESH, Words
+from seglake.maintain.compaction.key_kernels import EXPIRED, FRESH, KeyedRecords, Words
 from seglake.store import Store
 from seglake.write.spool.spool import Blob, SpoolWriter
 
@@ -45,14 +45,14 @@ class KeyTable:
         self.used = 0
 
     def put_records(
-        self, records: _KeyedRecords, log_part: LogPart, seed: Words, row: int
+        self, records: KeyedRecords, log_part: LogPart, seed: Words, row: int
     ) -> tuple[int, int, int]:
         """Put records from `row` on, until the table is full.
 
         Returns the row that was reached, the records that count, and those with a null key.
         """
         row, self.used, seen, nulls = key_kernels.put_records(
-            *records, log_part.first_offset, log_part.log_start_offset, seed,
+            records, log_part.first_offset, log_part.log_start_offset, seed,
             row, self._slots, self.used, self._limit,
         )  # fmt: skip
         return row, seen, nulls
@@ -124,7 +124,7 @@ class FindKeys(NamedTuple):
                 _spill(table, log_part, spool)
         return Keys(spool.rows(), records, null_keys)
 
-    def _parts(self, log_part: LogPart) -> Iterator[tuple[_KeyedRecords, Words]]:
+    def _parts(self, log_part: LogPart) -> Iterator[tuple[KeyedRecords, Words]]:
         """The records of the segments, each part with the seed of its hashes."""
         seed = np.frombuffer(uuid.UUID(self.attempt_id).bytes, "<u8").astype(np.uint64)
         for row in log_part.rows:
@@ -137,7 +137,7 @@ class FindKeys(NamedTuple):
                         yield _keyed(decoded, flags), fixed(seed)
                         continue
                     yield _keyed(decoded.take(np.flatnonzero(~is_marker)), flags), fixed(seed)
-                    markers = _KeyedRecords.markers(decoded.offsets[is_marker])
+                    markers = _markers(decoded.offsets[is_marker])
                     yield markers, fixed(seed[::-1])
 
     def _tombstones(self, table: BatchTable) -> Bytes:
@@ -147,33 +147,21 @@ class FindKeys(NamedTuple):
         return np.where(expired, EXPIRED, np.where(has_horizon, 0, FRESH)).astype(np.uint8)
 
 
-class _KeyedRecords(NamedTuple):
-    """What a table needs of records; `flags` are those of a tombstone, by batch."""
-
-    data: Bytes
-    starts: Int64s
-    lengths: Int32s
-    value_lengths: Int32s
-    offsets: Int64s
-    batch: Int32s
-    flags: Bytes
-
-    @staticmethod
-    def markers(offsets: Int64s) -> _KeyedRecords:
-        """Transaction markers: each has its own offset as key, so that it stays."""
-        count = len(offsets)
-        data = np.ascontiguousarray(offsets).view(np.uint8)
-        starts = np.arange(count, dtype=np.int64) * 8
-        lengths, zeros = np.full(count, 8, np.int32), np.zeros(count, np.int32)
-        return _KeyedRecords(
-            fixed(data), fixed(starts), fixed(lengths), fixed(zeros), fixed(offsets), fixed(zeros),
-            np.zeros(1, np.uint8),
-        )  # fmt: skip
+def _markers(offsets: Int64s) -> KeyedRecords:
+    """Transaction markers: each has its own offset as key, so that it stays."""
+    count = len(offsets)
+    data = np.ascontiguousarray(offsets).view(np.uint8)
+    starts = np.arange(count, dtype=np.int64) * 8
+    lengths, zeros = np.full(count, 8, np.int32), np.zeros(count, np.int32)
+    return KeyedRecords(
+        fixed(data), fixed(starts), fixed(lengths), fixed(zeros), fixed(offsets), fixed(zeros),
+        np.zeros(1, np.uint8),
+    )  # fmt: skip
 
 
-def _keyed(decoded: Decoded, flags: Bytes) -> _KeyedRecords:
+def _keyed(decoded: Decoded, flags: Bytes) -> KeyedRecords:
     keys, values = decoded.records.keys.fixed(), decoded.records.values
-    return _KeyedRecords(
+    return KeyedRecords(
         *keys, fixed(values.lengths), fixed(decoded.offsets), fixed(decoded.batch), flags
     )
 

@@ -49,9 +49,9 @@ up to seconds late.
 Every reader without a JVM reads in a process of its own, {runs} times, in turns: it opens its file,
 reads {warm_up} other windows of each length, then each window once (*new*) and three times more, of
 which the last counts as *again*. All have open what can be kept open: handles, footers, indexes;
-those with *times in memory* hold the time of every event there. Seglake decompresses with two threads
-where a window is long enough; Polars, DuckDB, Vortex and Lance take what threads they like. Parquet
-holds the events sorted by time, in row groups of 8,192 rows, the best layout found for short
+those with *times in memory* hold the time of every event there. Seglake decompresses with two
+threads where a window is long enough; Polars, DuckDB, Vortex and Lance take what threads they like.
+Parquet holds the events sorted by time, in row groups of 8,192 rows, the best layout for short
 windows, and of 1,024 for pyarrow. *MiB* is the largest resident set of that process.
 Kafka's broker serves the files that `order = "arrival"` wrote; its tuned Java consumer asks for the
 offsets of the two times, seeks, and reads to the second offset, and so does Spark's Kafka source.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -25,16 +26,12 @@ from seglake.store import Listed, Store
 _HOUR_MS = 3_600_000
 
 
-def expired_files(
-    table: CatalogTable, retention_hours: float | None = None, *, now_ms: float, before_ms: float
-) -> list[Listed]:
+def expired_files(table: CatalogTable, never_named: NeverNamed, before_ms: float) -> list[Listed]:
     """The data files in the catalog table's folder that no retained version names.
 
-    `now_ms` is the time by the clock of storage. Without `retention_hours` the table's own
-    retention holds; a shorter one expires versions. An object written after `before_ms` is left
-    out: a commit may be about to name it. Raises CorruptData for a damaged commit, and StoreError.
+    An object written after `before_ms` is left out: a commit may be about to name it. Raises
+    StoreError.
     """
-    never_named = NeverNamed.by(table, retention_hours, now_ms=now_ms)
     return [
         item
         for kind in FILE_SCHEMAS
@@ -58,7 +55,12 @@ class NeverNamed(Container[str]):
     def by(
         table: CatalogTable, retention_hours: float | None = None, *, now_ms: float
     ) -> NeverNamed:
-        """Goes by the versions that there are now. Raises CorruptData and StoreError."""
+        """Goes by the versions that there are now.
+
+        `now_ms` is the time by the clock of storage. Without `retention_hours` the table's own
+        retention holds; a shorter one expires versions. Raises CorruptData for a damaged commit,
+        and StoreError.
+        """
         own_ms = table.handle.retention_ms()
         kept_ms = own_ms if retention_hours is None else retention_hours * _HOUR_MS
         live = {file.path for file in table.newest_files()}
@@ -88,20 +90,30 @@ def committed_attempts(store: Store) -> set[str]:
     return attempt_ids
 
 
-def retained_rows(
-    table: CatalogTable, kind: Kind, expired: Container[str]
-) -> Iterator[tuple[str, pa.Table]]:
-    """The rows that any retained version may have, as (topic, rows) of each data file.
+class RetainedRows(NamedTuple):
+    """The rows of a data file; whether a commit named the file, so that they are committed."""
 
-    Files with a key in `expired` are not read, unless the newest version names them by now.
-    Raises MissingObject, at the end, if a data file of that version does not exist.
+    topic: str
+    rows: pa.Table
+    committed: bool
+
+
+def retained_rows(
+    table: CatalogTable, kind: Kind, expired: Container[str], never_named: Container[str] = ()
+) -> Iterator[RetainedRows]:
+    """The rows that any retained version may have, by data file.
+
+    Files with a key in `expired` are not read, and those with a key in `never_named` are not
+    committed, unless the newest version names them by now. Raises MissingObject, at the end, if a
+    data file of that version does not exist.
     """
     needed = {f"{LOG_TABLE}/{file.path}" for file in table.newest_files() if file.kind == kind}
     for item in table.store.list(f"{LOG_TABLE}/kind={kind}"):
-        retained = item.key not in expired or item.key in needed
-        if item.key.endswith(".parquet") and retained:
+        is_needed = item.key in needed
+        if item.key.endswith(".parquet") and (is_needed or item.key not in expired):
             topic = item.key.split("/")[3].removeprefix("topic=")
-            yield topic, read_rows(table.store, item.key, kind)
+            committed = is_needed or item.key not in never_named
+            yield RetainedRows(topic, read_rows(table.store, item.key, kind), committed)
             needed.discard(item.key)
     for key in needed:
         raise MissingObject(f"{table.store.uri}/{key}: no such object")

@@ -32,7 +32,7 @@ from seglake.catalog.deletions import announced
 from seglake.catalog.quarantine.files import attempt_of
 from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.retention import expired_files, retained_rows
+from seglake.catalog.retention import NeverNamed, expired_files, retained_rows
 from seglake.catalog.rows import Kind, MaintenanceRow, RunState, rows_of
 from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.version import snapshot_files
@@ -221,9 +221,11 @@ def _find(
     Of the catalog's data files only those `among` some keys are to be deleted, if these are given.
     """
     now_ms, oldest_ms = times.now_ms, times.oldest_ms
-    expired = expired_files(table, times.retention_hours, now_ms=now_ms, before_ms=oldest_ms)
+    never_named = NeverNamed.by(table, times.retention_hours, now_ms=now_ms)
+    expired = expired_files(table, never_named, oldest_ms)
     expired = [item for item in expired if among is None or item.key in among]
-    unnamed, committed = find_unnamed(table, {item.key for item in expired}, report.marked)
+    keys = {item.key for item in expired}
+    unnamed, committed = find_unnamed(table, keys, report.marked, never_named)
     named = {f"{layout.LOG_TABLE}/{file.path}" for file in table.newest_files()}
     expired = [item for item in expired if item.key not in named]  # a commit came meanwhile
     report.catalog_files = sorted(item.key for item in expired)
@@ -257,23 +259,24 @@ def is_at_stake(item: Listed) -> bool:
 
 
 def find_unnamed(
-    table: CatalogTable, expired: Container[str], marked: Iterable[str]
+    table: CatalogTable, expired: Container[str], marked: Iterable[str], never_named: NeverNamed
 ) -> tuple[Unnamed, set[str]]:
     """The objects of the lake that no retained version names, by attempt; the committed attempts.
 
     An object that Seglake does not write is under None. What a crash leaves of a write to the
     catalog has no attempt, and is under its own key. The data files of the catalog with a key in
-    `expired` name nothing. The names are read before everything is listed and, if an object has
-    none, again after it: another process may have committed the object meanwhile. `marked` attempts
-    are committed, and so are those with a mark.
+    `expired` name nothing; the others that are `never_named` name segments of attempts that may
+    commit yet. The names are read before everything is listed and, if an object has none, again
+    after it: another process may have committed the object meanwhile. `marked` attempts are
+    committed, and so are those with a mark.
     """
     places = (layout.TOPICS, layout.ATTEMPTS, layout.CATALOG)
     listed = chain.from_iterable(map(table.store.list, places))
     others = (item for item in listed if item.key not in expired)
-    named = _named(table, expired, marked)
+    named = _named(table, expired, marked, never_named)
     left = [item for _, item in _unneeded(others, named)]
     more = {item.key.split("/")[1] for item in left if item.key.endswith("/success")}
-    named = _named(table, expired, {*marked, *more}) if left else named
+    named = _named(table, expired, {*marked, *more}, never_named) if left else named
     unnamed: Unnamed = defaultdict(list)
     for owner, item in _unneeded(left, named):
         unnamed[owner].append(item)
@@ -282,8 +285,9 @@ def find_unnamed(
 
 def orphans(table: CatalogTable) -> Iterator[str]:
     """The keys of all objects that no retained version names, whatever their age."""
-    expired = {item.key for item in expired_files(table, now_ms=now_ms(), before_ms=math.inf)}
-    unnamed, _ = find_unnamed(table, expired, table.unmarked(table.newest_files()))
+    never_named = NeverNamed.by(table, now_ms=now_ms())
+    expired = {item.key for item in expired_files(table, never_named, math.inf)}
+    unnamed, _ = find_unnamed(table, expired, table.unmarked(table.newest_files()), never_named)
     yield from (item.key for objects in unnamed.values() for item in objects if not is_fate(item))
 
 
@@ -300,22 +304,27 @@ class _Named(NamedTuple):
         return hash(name) in self.files  # a collision only spares an object
 
 
-def _named(table: CatalogTable, expired: Container[str], marked: Iterable[str]) -> _Named:
-    """The names in the commits and segments of all retained versions, and `marked` attempts."""
+def _named(
+    table: CatalogTable, expired: Container[str], marked: Iterable[str], never_named: NeverNamed
+) -> _Named:
+    """The names in the commits and segments of all retained versions, and `marked` attempts.
+
+    An attempt that paused while it wrote its rows has data files of any age, and is not committed.
+    """
     attempts, files, without_rejects = set(marked), set[int](), _undone(table)
     kinds: tuple[Kind, ...] = ("run", "maintenance")
     for kind in kinds:
-        for topic, rows in retained_rows(table, kind, expired):
+        for topic, rows, _ in retained_rows(table, kind, never_named):
             commits: list[Any] = rows["attempt_id"].to_pylist()
             attempts.update(commits)
             if kind == "maintenance":
                 without_rejects |= expired_attempts(rows_of(MaintenanceRow, topic, rows))
-    for topic, rows in retained_rows(table, "segment", expired):
+    for topic, rows, committed in retained_rows(table, "segment", expired, never_named):
         for column, is_log in ((rows["attempt_id"], True), (rows["index_attempt_id"], False)):
             columns = (rows["partition"], rows["base_offset"], column)
             values = (id_column.to_pylist() for id_column in columns)
             files.update(map(hash, zip(repeat(topic), *values, repeat(is_log))))
-            ids: list[Any] = pc.unique(column).to_pylist()
+            ids: list[Any] = pc.unique(column).to_pylist() if committed else []
             attempts.update(ids)
     return _Named(attempts, files, without_rejects)
 

@@ -21,7 +21,7 @@ from seglake.catalog.delta import commit_log, delta_rs, file_merges
 from seglake.catalog.delta.actions import WrittenFile, add
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.manifest import Manifest, read_manifest
-from seglake.catalog.retention import expired_files, retained_rows
+from seglake.catalog.retention import NeverNamed, expired_files, retained_rows
 from seglake.catalog.rows import (
     PARTITION_COLUMNS,
     TABLE_SCHEMA,
@@ -43,7 +43,7 @@ from seglake.errors import (
     VersionExpired,
 )
 from seglake.layout import success_key
-from seglake.store import open_store
+from seglake.store import Listed, open_store
 from tests.harness.processes import race_of
 from tests.makers.catalog_rows import new_attempt, run, segment, source, topic
 from tests.makers.lakes import create_catalog, open_catalog
@@ -77,9 +77,15 @@ def _merge(catalog: CatalogTable, fan_in: int = 2) -> int:
     return sum(map(len, groups))
 
 
+def _expired(
+    catalog: CatalogTable, hours: int | None = None, before_ms: float = math.inf
+) -> list[Listed]:
+    return expired_files(catalog, NeverNamed.by(catalog, hours, now_ms=_now_ms()), before_ms)
+
+
 def _vacuum(catalog: CatalogTable) -> int:
     """Expire every version but the newest; returns how many data files went."""
-    keys = [found.key for found in expired_files(catalog, 0, now_ms=_now_ms(), before_ms=math.inf)]
+    keys = [found.key for found in _expired(catalog, 0)]
     catalog.store.delete(keys)
     return len(keys)
 
@@ -499,11 +505,8 @@ def test_rebuilt__whatever_reaches_the_old_table_late(
 
 def test_retained__has_the_rows_of_every_version_that_can_be_read(catalog: CatalogTable) -> None:
     def bases(hours: int | None = None) -> list[int]:
-        expired = {
-            found.key
-            for found in expired_files(catalog, hours, now_ms=_now_ms(), before_ms=math.inf)
-        }
-        tables = [table for _, table in retained_rows(catalog, "segment", expired)]
+        expired = {item.key for item in _expired(catalog, hours)}
+        tables = [each.rows for each in retained_rows(catalog, "segment", expired)]
         found: list[Any] = [base for table in tables for base in table["base_offset"].to_pylist()]
         return sorted(set(found))
 
@@ -527,10 +530,10 @@ def test_expired__leaves_out_what_a_commit_may_be_about_to_name(catalog: Catalog
     for path, time_s in ((old, 1000), (new, 2000)):
         Path(path).write_bytes(b"x")
         os.utime(path, (time_s, time_s))
-    found = expired_files(catalog, 0, now_ms=_now_ms(), before_ms=1_999_999)
+    found = _expired(catalog, 0, 1_999_999)
     assert [Path(catalog.store.uri, each.key) for each in found] == [Path(old)]
     assert {file.path for file in catalog.snapshot().files} == named
-    assert expired_files(catalog, now_ms=_now_ms(), before_ms=0) == []
+    assert _expired(catalog, before_ms=0) == []
 
 
 def test_table_without_a_newer_column__is_read_and_written(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,7 +14,7 @@ import pytest
 
 from seglake.catalog import manifest
 from seglake.catalog import table as catalog_table
-from seglake.catalog.delta import file_merges
+from seglake.catalog.delta import data_files, file_merges
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -106,6 +109,29 @@ def test_a_command_that_pauses_before_its_commit__leaves_a_lake_that_opens(
             VERBS[verb](root)
     assert verify(root, deep=True).findings == []
     sweep(root)
+    assert verify(root, deep=True).findings == []
+
+
+@pytest.mark.parametrize("verb", ["erase", "merge", "reindex"])
+def test_a_command_that_pauses_between_its_rows__leaves_a_lake_that_opens(
+    root: str, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Its first data file is older than all that is spared, the manifest and the last are young."""
+    real, written = data_files.write_file, list[Any]()
+
+    def write(*given: Any) -> Any:
+        written.append(real(*given))
+        if len(written) == 1:
+            for path in Path(root).rglob("*.*"):
+                os.utime(path, (time.time() - 2 * 86_400,) * 2)
+        return written[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog_table, "write_file", write)
+        paused(patch, "catalog/log", 0, lambda: vacuum(root, dry_run=False))
+        with contextlib.suppress(AttemptAbandoned):
+            VERBS[verb](root)
+    VERBS[verb](root)
     assert verify(root, deep=True).findings == []
 
 

@@ -183,7 +183,9 @@ def renumber(log: DeltaLog, made: int, version: int) -> None:
     """Give the version `made` of a table that nobody has open the number `version`, if it is lower.
 
     The numbers before it are as if they had expired, and so is a commit to an older table that
-    storage carried out late. Raises StoreError.
+    storage carried out late. Nothing is put over another object, so that a put that storage
+    carries out late, of a rebuild that failed, does not replace what a later one made. Raises
+    StoreError.
     """
     if made >= version:
         return
@@ -192,7 +194,8 @@ def renumber(log: DeltaLog, made: int, version: int) -> None:
     store, folder = log.store, f"{log.folder}/_delta_log"
     for suffix in ("checkpoint.parquet", "json"):
         content = store.read_all(f"{folder}/{made:020}.{suffix}")
-        store.put(f"{folder}/{version:020}.{suffix}", content)
+        if not store.put_if_absent(f"{folder}/{version:020}.{suffix}", content):
+            raise StoreError(f"{log.table_uri}: a late write has made version {version}")
     last = json.loads(bytes(store.read_all(f"{folder}/_last_checkpoint")))
     store.put(f"{folder}/_last_checkpoint", json.dumps({**last, "version": version}).encode())
     logged = ((item.key, LOGGED.fullmatch(item.key)) for item in store.list(folder))

@@ -98,7 +98,7 @@ def _unnamed(table: CatalogTable, clock_ms: int) -> tuple[Unnamed, set[str]]:
         never_named = NeverNamed.by(table, now_ms=clock_ms)
         marked = table.unmarked(table.newest_files())
         try:
-            return find_unnamed(table, never_named, marked)
+            return find_unnamed(table, never_named, marked, never_named)
         except MissingObject:  # a commit just named one of them
             if not tries_left:
                 raise

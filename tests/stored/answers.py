@@ -61,10 +61,9 @@ def plain(value: Any) -> Any:
     return [plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def rows_of(table: pa.Table | pa.RecordBatchReader) -> list[list[Any]]:
+def rows_of(table: pa.Table | pa.RecordBatchReader | seglake.WindowReader) -> list[list[Any]]:
     """The records of a table, each as a list of plain values, times in ms."""
-    if isinstance(table, pa.RecordBatchReader):
-        table = table.read_all()
+    table = pa.table(table)
     columns = [
         (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
         for column in table.columns
@@ -72,7 +71,7 @@ def rows_of(table: pa.Table | pa.RecordBatchReader) -> list[list[Any]]:
     return [plain(row) for row in zip(*columns, strict=True)]
 
 
-def summed(table: pa.Table | pa.RecordBatchReader) -> list[Any]:
+def summed(table: pa.Table | pa.RecordBatchReader | seglake.WindowReader) -> list[Any]:
     """How many records a table has, and their digest."""
     rows = rows_of(table)
     return [len(rows), digest(rows)]

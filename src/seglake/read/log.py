@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,15 @@ from seglake.read.record import Record
 from seglake.read.window.around import Around, with_plain_types
 from seglake.read.window.from_offset import records_from
 from seglake.read.window.plan import Plan, pieces_of
+from seglake.read.window.reader import WindowReader, window_table
 from seglake.read.window.time_order import merged
 from seglake.shown import ShowsTable, Table
 from seglake.store import Store
 from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array
 from seglake.times.intervals import covers, united
+
+_Readers = tuple[PartitionReader, ...]
+_Read = Callable[[_Readers, Window, pa.Schema, int, ReadStats], Iterator[pa.RecordBatch]]
 
 _SHOWN = 20  # log partitions in a table
 MAX_RECORDS = 500  # of one fetch: Kafka's max.poll.records
@@ -195,7 +200,7 @@ class Log(ShowsTable):
         *,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
-    ) -> pa.RecordBatchReader:
+    ) -> WindowReader:
         """The last `count` records of each partition, partition after partition, by offset."""
         ends = self.end_offsets(partitions)
         starts = {p: consumers.offset_of_last(self.reader(p), count) for p in ends}
@@ -272,14 +277,14 @@ class Log(ShowsTable):
         order: str = "offset",
         memory_bytes: int = MEMORY_BYTES,
         stats: ReadStats | None = None,
-    ) -> pa.RecordBatchReader:
+    ) -> WindowReader:
         """Every record with start <= timestamp < end, and no other, in this version or another.
 
         A record without a timestamp (-1) is in no window, however long the window is. `order`
         "offset" gives partition after partition, each in offset order. `order` "time" gives one
         stream by (timestamp, partition, offset). About `memory_bytes` are in use, whatever the
-        window's size. `columns` chooses and orders columns. `stats` counts requests and bytes. The
-        reader raises CorruptData and StoreError at the batch where they occur.
+        window's size. `columns` chooses and orders columns. `stats` counts requests and bytes, of
+        all reads of the window together.
         """
         if order not in ("offset", "time"):
             raise UsageError(f"order is 'offset' or 'time', not {order!r}")
@@ -289,14 +294,24 @@ class Log(ShowsTable):
                 memory_bytes=memory_bytes, stats=stats,
             )  # fmt: skip
         readers = tuple(self.reader(p) for p in _chosen(self, partitions))
-        schema, window, stats = schema_of(columns), _window(start, end), stats or ReadStats()
+        schema, window = schema_of(columns), _window(start, end)
         read = merged if order == "time" else self._in_offset_order
-        batches = read(readers, window, schema, memory_bytes, stats)
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        return WindowReader(
+            schema,
+            partial(self._batches, read, readers, window, schema, memory_bytes, stats),
+            partial(window_table, self.topic, self.version, readers, window),
+        )
+
+    def _batches(
+        self, read: _Read, readers: _Readers, window: Window, schema: pa.Schema, memory_bytes: int,
+        stats: ReadStats | None,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        self._origin.deletions.look_if_due()  # long may have passed since the readers were taken
+        return read(readers, window, schema, memory_bytes, stats or ReadStats())
 
     def _in_offset_order(
         self,
-        readers: tuple[PartitionReader, ...],
+        readers: _Readers,
         window: Window,
         schema: pa.Schema,
         memory_bytes: int,

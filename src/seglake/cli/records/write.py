@@ -23,6 +23,7 @@ from seglake.log.piece import Piece, Window
 from seglake.read.consumers import offset_of_last
 from seglake.read.log import Log
 from seglake.read.window.plan import Plan, pieces_of
+from seglake.read.window.reader import WindowReader
 from seglake.times.instants import Time, format_ms, to_epoch_ms
 
 _TABLE_ROWS = 100  # without --max-records
@@ -141,7 +142,7 @@ def tell_newest(log: Log, partition: int | None, start: str | None, last: str | 
 
 def _reader(
     log: Log, planned: Plan, request: ReadRequest, stats: ReadStats
-) -> pa.RecordBatchReader:
+) -> WindowReader | pa.RecordBatchReader:
     if request.order == "offset":
         return planned.execute(stats=stats)
     if request.offset is not None:

@@ -19,6 +19,7 @@ from seglake.log.segment import LogSegment
 from seglake.log.threads import ahead
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch
+from seglake.read.window.reader import WindowReader
 from seglake.shown import ShowsTable, Table
 
 _SHOWN = 20  # segments in a table
@@ -86,9 +87,11 @@ class Plan(ShowsTable):
              piece.segment.log_bytes, piece.records_at_most)
             for piece, starts, ends in spans
         ]  # fmt: skip
+        topics = sorted({piece.segment.topic for piece in self.pieces})
         title = (
-            f"A read of version {self.version}: {self.size_bytes:,} bytes in {self.ranges:,} ranges"
-            f" of {len(self.pieces):,} segments, at most {self.records_at_most:,} records"
+            f"A read of {', '.join(topics) or 'nothing'} in version {self.version}: "
+            f"{self.size_bytes:,} bytes in {self.ranges:,} ranges of "
+            f"{len(self.pieces):,} segments, at most {self.records_at_most:,} records"
         )
         headings = ["segment", "ranges", "bytes", "of", "records at most"]
         return Table(title, headings, rows, len(self.pieces))
@@ -115,12 +118,9 @@ class Plan(ShowsTable):
 
     def execute(
         self, *, memory_bytes: int = MEMORY_BYTES, stats: ReadStats | None = None
-    ) -> pa.RecordBatchReader:
-        """The records, partition by partition, in offset order. `stats` counts requests and bytes.
-
-        The reader raises CorruptData and StoreError at the batch where they occur.
-        """
-        batches = execute(
-            self.fetch, self.pieces, self.schema, memory_bytes=memory_bytes, stats=stats
+    ) -> WindowReader:
+        """The records, partition by partition, in offset order; `stats` counts what is read."""
+        batches = partial(
+            execute, self.fetch, self.pieces, self.schema, memory_bytes=memory_bytes, stats=stats
         )
-        return pa.RecordBatchReader.from_batches(self.schema, batches)
+        return WindowReader(self.schema, batches, self._table)

@@ -24,7 +24,7 @@ from seglake.log.short.windows import ShortWindows
 from seglake.read import consumers
 from seglake.read.bulk import offsets_for_times, records_at
 from seglake.read.consumers import Lag
-from seglake.read.listings import SegmentList, summed
+from seglake.read.listings import SUMS, SegmentList, summed
 from seglake.read.origin import Origin
 from seglake.read.record import Record
 from seglake.read.window.around import Around, with_plain_types
@@ -32,7 +32,7 @@ from seglake.read.window.from_offset import records_from
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.reader import WindowReader, window_table
 from seglake.read.window.time_order import merged
-from seglake.shown import ShowsTable, Table
+from seglake.shown import ShowsTable, Table, number
 from seglake.store import Store
 from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array
 from seglake.times.intervals import covers, united
@@ -64,13 +64,13 @@ class Log(ShowsTable):
     def _table(self) -> Table:
         title = f"<{self.topic} in version {self.version} of {self._origin.store.uri!r}>"
         views = self._snapshot.partitions(self.topic)
-        headings = ["partition", "log start", "end offset", "records", "segments", "log bytes",
-                    "oldest", "newest"]  # fmt: skip
+        columns = [number("partition", "partition"), number("start", "log start", rank=2),
+                   number("end", "end offset"), *SUMS]  # fmt: skip
         rows = [
             (view.partition, view.log_start_offset, view.end_offset, *summed([view]))
             for view in views[:_SHOWN]
         ]
-        return Table(title, headings, rows, len(views))
+        return Table(title, columns, rows, len(views))
 
     def __reduce__(self) -> tuple[Any, ...]:
         views = [view.changed() for view in self._snapshot.partitions(self.topic)]  # uncached

@@ -20,8 +20,9 @@ from seglake.cli import main
 from seglake.cli.app import app
 from seglake.cli.demo.events import generate
 from seglake.cli.demo.run import demo
-from seglake.cli.terminal.tables import Column, Listing, show
+from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import CorruptData, StoreError, UsageError
+from seglake.shown import Column
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000

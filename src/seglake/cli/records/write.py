@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from seglake.cli.terminal.json_lines import json_lines
 from seglake.cli.terminal.output import complete_file
-from seglake.cli.terminal.tables import Column, Listing, moment, number, show
+from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
@@ -24,6 +24,7 @@ from seglake.read.consumers import offset_of_last
 from seglake.read.log import Log
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.reader import WindowReader
+from seglake.shown import Column, moment, number, size
 from seglake.times.instants import Time, format_ms, to_epoch_ms
 
 _TABLE_ROWS = 100  # without --max-records
@@ -72,9 +73,9 @@ def plan_rows(planned: Plan) -> Listing:
     """A row for each segment of a plan, and a row with their sums."""
     columns = [
         Column("segment", "segment"),
-        number("ranges", "ranges"),
-        number("bytes", "bytes"),
-        number("of_bytes", "of"),
+        number("ranges", "ranges", rank=2),
+        size("bytes", "bytes"),
+        size("of_bytes", "of", rank=1),
         number("records_at_most", "records at most"),
     ]
     total = {
@@ -195,7 +196,7 @@ _COLUMNS = [
     moment("timestamp", "timestamp"),
     Column("key", "key"),
     Column("value", "value"),
-    Column("headers", "headers"),
+    Column("headers", "headers", rank=1),
 ]
 
 

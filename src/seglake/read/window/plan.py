@@ -20,9 +20,16 @@ from seglake.log.threads import ahead
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch
 from seglake.read.window.reader import WindowReader
-from seglake.shown import ShowsTable, Table
+from seglake.shown import Column, ShowsTable, Table, number, short_bytes, size
 
 _SHOWN = 20  # segments in a table
+_COLUMNS = [
+    Column("segment", "segment"),
+    number("ranges", "ranges", rank=2),
+    size("bytes", "bytes"),
+    size("of_bytes", "of", rank=1),
+    number("records_at_most", "records at most"),
+]
 
 
 def pieces_of(
@@ -54,10 +61,10 @@ def _calls(
         bases, ends, lows, highs = view.extents
         numbers, whole = bounds.meet(lows, highs, bases, ends)
         counts = view.segments.details["record_count"][numbers]
-        for number, all_wanted, records in zip(
+        for index, all_wanted, records in zip(
             numbers.tolist(), whole.tolist(), counts.tolist(), strict=True
         ):
-            segment = partition.segment(number)
+            segment = partition.segment(index)
             if all_wanted and records:
                 yield partial(Piece, segment, window, segment.log, records)
             elif records:  # a segment without records only covers a gap
@@ -90,11 +97,10 @@ class Plan(ShowsTable):
         topics = sorted({piece.segment.topic for piece in self.pieces})
         title = (
             f"A read of {', '.join(topics) or 'nothing'} in version {self.version}: "
-            f"{self.size_bytes:,} bytes in {self.ranges:,} ranges of "
+            f"{short_bytes(self.size_bytes)} in {self.ranges:,} ranges of "
             f"{len(self.pieces):,} segments, at most {self.records_at_most:,} records"
         )
-        headings = ["segment", "ranges", "bytes", "of", "records at most"]
-        return Table(title, headings, rows, len(self.pieces))
+        return Table(title, _COLUMNS, rows, len(self.pieces))
 
     @property
     def spans(self) -> list[tuple[Int64s, Int64s]]:

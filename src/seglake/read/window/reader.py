@@ -15,8 +15,7 @@ from seglake.errors import MissingExtra
 from seglake.log.partition import PartitionReader
 from seglake.log.piece import Window
 from seglake.log.zones.bounds import Bounds
-from seglake.shown import ShowsTable, Table
-from seglake.times.instants import format_ms
+from seglake.shown import ShowsTable, Table, number, short_bytes, short_time, size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,14 +117,16 @@ def window_table(
         row, whole = _row(reader, window)
         rows.append(row)
         exact &= whole
-    records, size = (sum(row[at] for row in rows) for at in (2, 3))
+    records, log_bytes = (sum(row[at] for row in rows) for at in (2, 3))
     count = f"{records:,} records" if exact else f"at most {records:,} records"
     title = (
-        f"A window of {topic} in version {version}, {_bounds(window)}: {count} in {size:,} bytes "
-        f"of {len(rows):,} log partitions"
+        f"A window of {topic} in version {version}, {_bounds(window)}: {count} in "
+        f"{short_bytes(log_bytes)} of {len(rows):,} log partitions"
     )
-    headings = ["partition", "segments", "records" if exact else "records at most", "log bytes"]
-    return Table(title, headings, rows[:_SHOWN], len(rows))
+    columns = [number("partition", "partition"), number("segments", "segments"),
+               number("records", "records" if exact else "records at most"),
+               size("log_bytes", "log bytes")]  # fmt: skip
+    return Table(title, columns, rows[:_SHOWN], len(rows))
 
 
 def _row(reader: PartitionReader, window: Window) -> tuple[tuple[int, ...], bool]:
@@ -141,7 +142,5 @@ def _row(reader: PartitionReader, window: Window) -> tuple[tuple[int, ...], bool
 
 
 def _bounds(window: Window) -> str:
-    start = format_ms(window.start_ms)
-    return (
-        f"from {start} on" if window.end_ms >= 2**62 else f"{start} to {format_ms(window.end_ms)}"
-    )
+    start, end = short_time(window.start_ms), window.end_ms
+    return f"from {start} on" if end >= 2**62 else f"{start} to {short_time(end)}"

@@ -26,7 +26,7 @@ EXAMPLES = {
     "read": (
         "seglake read ./lake web --last 1h --format table",
         "seglake read ./lake web --start 2026-11-20T10:00Z --end 2026-11-20T11:00Z",
-        "seglake read ./lake web --partition 0 --offset 10 --max-records 5",
+        "seglake read ./lake web --partition 0 --offset 10 --format csv",
     ),
     "dump": ("seglake dump topics/web-0/00000000000000000000.log --deep",),
     "history": ("seglake history ./lake --topic web", "seglake history ./lake --failed"),

@@ -530,7 +530,8 @@ def _read_form(it: Place) -> None:
     assert pa.ipc.open_stream(file.read_bytes()).read_all().num_rows == 303
     assert "offset" in it.tell(*read, "--format", "table").splitlines()[1]
     assert it.tell(*read, "--json") == it.tell(*read) == it.tell(*read, "--format", "jsonl")
-    for form in ("table", "arrow", "parquet"):
+    assert len(it.tell(*read, "--format", "csv").splitlines()) == 304
+    for form in ("csv", "table", "arrow", "parquet"):
         it.refused(f"contradicts --format {form}", *read, "--json", "--format", form)
     it.refused("a table is printed", *read, "--format", "table", "--output", file)
 

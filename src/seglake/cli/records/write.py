@@ -1,4 +1,4 @@
-"""Records from an offset, in a window or all, in one of four forms: the work of `seglake read`."""
+"""Records from an offset, in a window or all, in one of five forms: the work of `seglake read`."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
@@ -12,6 +12,8 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
+from seglake.cli.terminal.csv_rows import SCHEMA as CSV_SCHEMA
+from seglake.cli.terminal.csv_rows import csv_rows
 from seglake.cli.terminal.json_lines import json_lines
 from seglake.cli.terminal.output import complete_file
 from seglake.cli.terminal.tables import Listing, show
@@ -104,7 +106,7 @@ def _piece_row(piece: Piece, spans: tuple[Int64s, Int64s]) -> dict[str, Any]:
 def write(
     log: Log, request: ReadRequest, form: str, max_records: int | None, output: Path | None
 ) -> None:
-    """Read records and write them, in constant memory, as jsonl, table, arrow or parquet."""
+    """Read records and write them, in constant memory, as jsonl, csv, table, arrow or parquet."""
     if form == "table" and max_records is None:
         max_records = _TABLE_ROWS
     planned, stats = plan(log, request), ReadStats()
@@ -113,7 +115,10 @@ def write(
     if form == "table":
         show(f"records of {log.topic}", Listing(_COLUMNS, _rows(batches)), as_json=False)
         return
-    with _sink(output, binary=form != "jsonl") as sink, _progress(planned, stats) as advance:
+    with (
+        _sink(output, binary=form in {"arrow", "parquet"}) as sink,
+        _progress(planned, stats) as advance,
+    ):
         _WRITERS[form](advance(batches), reader.schema, sink)
 
 
@@ -188,7 +193,20 @@ def _write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: A
             writer.write_batch(batch)
 
 
-_WRITERS = {"jsonl": _write_lines, "arrow": _write_arrow, "parquet": _write_parquet}
+def _write_csv(batches: Iterable[pa.RecordBatch], _schema: pa.Schema, sink: Any) -> None:
+    from pyarrow import csv
+
+    with csv.CSVWriter(sink, CSV_SCHEMA) as writer:
+        for batch in batches:
+            writer.write_batch(csv_rows(batch))
+
+
+_WRITERS = {
+    "jsonl": _write_lines,
+    "csv": _write_csv,
+    "arrow": _write_arrow,
+    "parquet": _write_parquet,
+}
 
 _COLUMNS = [
     number("partition", "partition"),

@@ -131,7 +131,8 @@ class ShowsTable:
 
 def terminal_width() -> int | None:
     """The characters in a line of the terminal; None where standard output is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    isatty = getattr(sys.stdout, "isatty", bool)  # what stands in for it may lack the method
+    return shutil.get_terminal_size().columns if isatty() else None
 
 
 def draw(

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 _SHOWN = 20  # log partitions in a table
 
 
-# polars.from_arrow makes a DataFrame only of pyarrow's kin, and of other streams a Series
-_PyArrowKin: Any = pa.lib._Weakrefable  # noqa: SLF001  # the base class of its readers, and empty
+# polars.from_arrow makes a DataFrame only of pyarrow's kin, and of other streams a Series. The base
+# class of pyarrow's readers is private and empty; without it nothing else would change.
+_PyArrowKin: Any = getattr(pa.lib, "_Weakrefable", object)
 
 
 class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from seglake.read.log import Log
     from seglake.read.record import Record
     from seglake.read.window.plan import Plan
+    from seglake.read.window.reader import WindowReader
     from seglake.replay.report import ReplayReport
     from seglake.replay.run import replay_window
     from seglake.replay.target import Target
@@ -93,6 +94,7 @@ __all__ = [
     "Undone",
     "Vacuumed",
     "Verification",
+    "WindowReader",
     "alter",
     "archive",
     "attach_logs",
@@ -149,6 +151,7 @@ _PUBLIC = {
     "seglake.read.record": ("Record",),
     "seglake.log.execute": ("ReadStats",),
     "seglake.read.window.plan": ("Plan",),
+    "seglake.read.window.reader": ("WindowReader",),
     "seglake.replay.report": ("ReplayReport",),
     "seglake.replay.run": ("replay_window",),
     "seglake.replay.target": ("Target",),

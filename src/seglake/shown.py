@@ -1,28 +1,109 @@
-"""Tables of text, and objects that show themselves as one: in a notebook as HTML."""
+"""Tables of text, for commands and for objects that show themselves: in a notebook as HTML.
+
+A table has a width. A number or a time stands in one piece; a text is cut, and prose goes on in the
+next line. Where even that has no room, columns leave, and a line under the table names them.
+"""
 
 # ruff: noqa: PLC0415  # a table is rarely needed, and its libraries take time to import
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import StringIO
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from textwrap import fill
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
+
+from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
-    from rich.console import Console, OverflowMethod
+    from rich.table import Table as RichTable
 
-_ROWS, _WIDTH, _CELL = 20, 160, 60
+_ROWS, _WIDTH, _ITEMS, _GAP = 20, 160, 20, 2
+_LEAST = {"cut": 20, "wrap": 24}  # characters of a column, if it has more
+_NONE = "-"
+
+Fit = Literal["whole", "cut", "wrap"]
+
+
+class Column(NamedTuple):
+    """A column of a table: a field of the rows, its heading, and the text of a value.
+
+    None is shown as "-". Where there is no room, the columns without a value leave first, then
+    those of the largest `rank`, from the right. `fit` says whether a text always stays whole.
+    """
+
+    field: str
+    heading: str
+    look: Callable[[Any], str] = str
+    right: bool = False
+    rank: int = 0
+    fit: Fit = "cut"
+
+    def text(self, value: object) -> str:
+        """A value as it is shown."""
+        text = _NONE if value is None else self.look(value)
+        return (
+            "\n".join(map(_printable, text.split("\n"))) if self.fit == "wrap" else _printable(text)
+        )
+
+
+def _printable(text: str) -> str:
+    """A text in one line, and without what a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def number(field: str, heading: str, rank: int = 0) -> Column:
+    """A column of numbers, with separators."""
+    return Column(field, heading, "{:,}".format, right=True, rank=rank, fit="whole")
+
+
+def size(field: str, heading: str, rank: int = 0) -> Column:
+    """A column of bytes, shown as KiB, MiB and so on."""
+    return Column(field, heading, short_bytes, right=True, rank=rank, fit="whole")
+
+
+def moment(field: str, heading: str, rank: int = 0) -> Column:
+    """A column of times in ms; a negative one, which stands for none, is shown as "-"."""
+    return Column(field, heading, short_time, rank=rank, fit="whole")
+
+
+def second(field: str, heading: str, rank: int = 0) -> Column:
+    """A column of times in ms that is shown in whole seconds."""
+    return Column(field, heading, lambda ms: short_time(ms // 1000 * 1000), rank=rank, fit="whole")
+
+
+def prose(field: str, heading: str, rank: int = 0) -> Column:
+    """A column of sentences."""
+    return Column(field, heading, rank=rank, fit="wrap")
+
+
+def short_bytes(count: float) -> str:
+    """A size in the largest unit that leaves at least one, as in "1.5 MiB"."""
+    units = ["TiB", "GiB", "MiB", "KiB", "B"]
+    while count >= 1024 and len(units) > 1:
+        count /= 1024
+        units.pop()
+    return f"{count:,.1f}".removesuffix(".0") + f" {units[-1]}"
+
+
+def short_time(ms: int) -> str:
+    """A time as ISO 8601 in UTC, without milliseconds if it has none; "-" for a negative one."""
+    return format_ms(ms).replace(".000Z", "Z") if ms >= 0 else _NONE
 
 
 class Table(NamedTuple):
-    """What an object shows: one line, headings, rows of values, and how many rows there are.
+    """What an object shows: a sentence, columns, rows of values, and how many rows there are.
 
-    Whole numbers get separators, None is shown as "-". `rows` may be only the first of `total`.
+    `rows` may be only the first of `total`.
     """
 
     title: str
-    headings: Sequence[str]
+    columns: Sequence[Column]
     rows: Sequence[Sequence[object]]
     total: int
 
@@ -48,40 +129,126 @@ class ShowsTable:
         return _html(self._table())
 
 
-def draw(
-    console: Console,
-    columns: Iterable[tuple[str, bool]],
-    rows: Iterable[Iterable[str]],
-    overflow: OverflowMethod = "ellipsis",
-    **look: Any,
-) -> None:
-    """Print rows of texts; a column has a heading, and whether it stands at the right.
+def terminal_width() -> int | None:
+    """The characters in a line of the terminal; None where standard output is none."""
+    isatty = getattr(sys.stdout, "isatty", bool)  # what stands in for it may lack the method
+    return shutil.get_terminal_size().columns if isatty() else None
 
-    No text is markup, whatever brackets and colons it has. `look` is what Rich's tables take.
+
+def draw(
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[object]],
+    file: IO[str],
+    width: int | None,
+    *,
+    title: str = "",
+    rest: str = "",
+) -> None:
+    """Write a table that is at most `width` wide; None is any width.
+
+    `rest` says where all of it is, if columns left or texts were cut. No text is markup, whatever
+    brackets and colons it has.
     """
+    from rich.console import Console
+    from rich.text import Text
+
+    cells = [list(map(Column.text, columns, row)) for row in rows]
+    widths = _fit(columns, cells, width)
+    total = max(1, sum(widths.values()) + _GAP * (len(widths) - 1))
+    console = Console(file=file, width=total, highlight=False, soft_wrap=True)
+    if title:
+        console.print(Text(title, "table.title"))
+    console.print(_rich(columns, cells, widths))
+    remark = _remark(columns, cells, widths, rest)
+    if remark:
+        console.print(Text(fill(remark, width or len(remark), break_on_hyphens=False)))
+
+
+def _rich(
+    columns: Sequence[Column], cells: Iterable[Sequence[str]], widths: Mapping[int, int]
+) -> RichTable:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(**look)
-    for heading, right in columns:
-        drawn.add_column(Text(heading), justify="right" if right else "left", overflow=overflow)
-    for row in rows:
-        drawn.add_row(*map(Text, row))
-    console.print(drawn)
+    heads = any(column.heading for column in columns)
+    drawn = RichTable(
+        box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), show_header=heads
+    )
+    for at, width in widths.items():
+        heading, wraps = Text(columns[at].heading), columns[at].fit == "wrap"
+        justify: Literal["left", "right"] = "right" if columns[at].right else "left"
+        drawn.add_column(
+            heading, justify=justify, width=width, no_wrap=not wraps, overflow="fold"
+        )  # fmt: skip
+    for row in cells:
+        drawn.add_row(*(Text(_cut(row[at], columns[at], widths[at])) for at in widths))
+    return drawn
+
+
+def _fit(
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int | None
+) -> dict[int, int]:
+    """The numbers of the columns that are shown, and how wide each is."""
+    from rich.cells import cell_len
+
+    heads = [cell_len(column.heading) for column in columns]
+    wanted = [
+        max(head, *(cell_len(line) for row in cells for line in row[at].split("\n")), 0)
+        for at, head in enumerate(heads)
+    ]
+    if width is None:
+        return dict(enumerate(wanted))
+    least = [
+        max(head, min(want, _LEAST.get(column.fit, want)))
+        for column, head, want in zip(columns, heads, wanted, strict=True)
+    ]
+    kept = _kept(columns, cells, least, width)
+    spare = width - sum(least[at] for at in kept) - _GAP * (len(kept) - 1)
+    widths = {at: least[at] for at in kept}
+    for number, at in enumerate(sorted(kept, key=lambda at: wanted[at] - least[at])):
+        more = max(0, min(wanted[at] - least[at], spare // (len(kept) - number)))
+        widths[at] += more
+        spare -= more
+    return widths if len(kept) > 1 else {at: min(width, widths[at]) for at in kept}
+
+
+def _kept(
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], least: Sequence[int], width: int
+) -> list[int]:
+    kept = list(range(len(columns)))
+    empty = [all(row[at] == _NONE for row in cells) for at in kept]
+    while len(kept) > 1 and sum(least[at] + _GAP for at in kept) - _GAP > width:
+        kept.remove(max(kept, key=lambda at: (empty[at], columns[at].rank, at)))
+    return kept
+
+
+def _cut(text: str, column: Column, width: int) -> str:
+    """A text with "…" in the place of its middle, if it is too long for its column."""
+    from rich.cells import cell_len, set_cell_size
+
+    if column.fit == "wrap" or cell_len(text) <= width:
+        return text
+    end = (width - 1) // 3
+    return f"{set_cell_size(text, width - 1 - end)}…{set_cell_size(text[::-1], end)[::-1]}"
+
+
+def _remark(
+    columns: Sequence[Column], cells: Iterable[Sequence[str]], widths: Mapping[int, int], rest: str
+) -> str:
+    """A sentence about what there was no room for; empty if there was."""
+    left = [column.heading for at, column in enumerate(columns) if at not in widths]
+    if left:
+        return f"no room for: {', '.join(left)}" + (rest and f"; {rest}")
+    cut = rest and any(_cut(row[at], columns[at], widths[at]) != row[at]
+                       for row in cells for at in widths)  # fmt: skip
+    return f"… is where a text is cut; {rest}" if cut else ""
 
 
 def _text(table: Table) -> str:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-
-    def right(number: int) -> bool:
-        return bool(table.rows) and all(isinstance(row[number], int) for row in table.rows)
-
     page = StringIO()
-    console = Console(file=page, width=_WIDTH, color_system=None)
-    columns = [(heading, right(number)) for number, heading in enumerate(table.headings)]
-    rows = (map(_value, row) for row in islice(table.rows, _ROWS))
-    draw(console, columns, rows, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    width = terminal_width() or _WIDTH
+    draw(table.columns, table.rows[:_ROWS], page, width)
     lines = [table.title, *(line.rstrip() for line in page.getvalue().splitlines())]
     return "\n".join(filter(None, [*lines, table.left_out]))
 
@@ -89,9 +256,9 @@ def _text(table: Table) -> str:
 def _html(table: Table) -> str:
     import html
 
-    heads = "".join(f"<th>{html.escape(each)}</th>" for each in table.headings)
+    heads = "".join(f"<th>{html.escape(each.heading)}</th>" for each in table.columns)
     rows = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(_value(value))}</td>' for value in row)}</tr>"
+        f"<tr>{''.join(map(_html_cell, table.columns, row))}</tr>"
         for row in islice(table.rows, _ROWS)
     )
     return (
@@ -100,17 +267,18 @@ def _html(table: Table) -> str:
     )
 
 
-def _value(value: object) -> str:
-    if value is None:
-        return "-"
-    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
+def _html_cell(column: Column, value: object) -> str:
+    import html
+
+    return f"<td>{html.escape(column.text(value))}</td>"
 
 
-def of_report(title: str, report: dict[str, object]) -> Table:
+def of_report(title: str, report: Mapping[str, Any]) -> Table:
     """The table of a report: a row for each value that is not empty."""
-    rows = [(name.replace("_", " "), _summed(value)) for name, value in filled(report).items()]
-    return Table(title, ["", ""], rows, len(rows))
+    rows = [(name.removesuffix("_ms").replace("_", " "), _reported(name, value))
+            for name, value in filled(report).items()]  # fmt: skip
+    columns = [Column("name", "", fit="whole"), prose("value", "")]
+    return Table(title, columns, rows, len(rows))
 
 
 def filled(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,10 +287,22 @@ def filled(report: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in report.items() if value not in empty}
 
 
-def _summed(value: object) -> object:
+def _reported(name: str, value: Any) -> str:
+    """A value of a report, by its name; an item of a list or of a dictionary has a line."""
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {_value(each)}" for key, each in value.items())
-    if isinstance(value, list):
-        plain = all(isinstance(each, str) for each in value) and len(value) <= 3
-        return ", ".join(value) if plain else f"{len(value):,} items"
-    return value
+        return _lines([f"{key}: {_reported('', item)}" for key, item in value.items()])
+    if isinstance(value, list | tuple):
+        many = name.endswith("_files")
+        return f"{len(value):,} files" if many else _lines([_reported("", v) for v in value])
+    if not isinstance(value, int) or isinstance(value, bool):
+        return str(value)
+    if name.endswith(("timestamp", "_at_ms")):
+        return short_time(value)
+    if name.endswith("_ms"):
+        return f"{value:,} ms"
+    return short_bytes(value) if "bytes" in name.split("_") else f"{value:,}"
+
+
+def _lines(items: Sequence[str]) -> str:
+    more = len(items) - _ITEMS
+    return "\n".join([*items[:_ITEMS], *([f"… and {more:,} more"] if more > 0 else [])])

@@ -24,9 +24,10 @@ KINDS = ("segment", "run", "source", "topic", "partition")
 FOREVER = 2**62
 NOON = str(START + 5000)
 COMMANDS = (
-    ("segments", "csv", "--json"), ("segments", "web"), ("offsets", "web", "--time", "latest"),
-    ("offsets", "web", "--time", NOON), ("offsets", "rows", "--time", "max-timestamp", "--json"),
-    ("read", "web", "--start", NOON, "--explain", "--json"), ("read", "web", "--format", "table"),
+    ("segments", "csv", "--json"), ("segments", "web", "--json"),
+    ("offsets", "web", "--time", "latest", "--json"), ("offsets", "web", "--time", NOON, "--json"),
+    ("offsets", "rows", "--time", "max-timestamp", "--json"),
+    ("read", "web", "--start", NOON, "--explain", "--json"), ("read", "web", "--format", "jsonl"),
     ("read", "arrived", "--start", NOON, "--order", "time", "--max-records", "9"),
     ("read", "placed", "--partition", "1", "--offset", "5", "--max-records", "9"),
 )  # fmt: skip
@@ -61,10 +62,9 @@ def plain(value: Any) -> Any:
     return [plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def rows_of(table: pa.Table | pa.RecordBatchReader) -> list[list[Any]]:
+def rows_of(table: pa.Table | pa.RecordBatchReader | seglake.WindowReader) -> list[list[Any]]:
     """The records of a table, each as a list of plain values, times in ms."""
-    if isinstance(table, pa.RecordBatchReader):
-        table = table.read_all()
+    table = pa.table(table)
     columns = [
         (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
         for column in table.columns
@@ -72,7 +72,7 @@ def rows_of(table: pa.Table | pa.RecordBatchReader) -> list[list[Any]]:
     return [plain(row) for row in zip(*columns, strict=True)]
 
 
-def summed(table: pa.Table | pa.RecordBatchReader) -> list[Any]:
+def summed(table: pa.Table | pa.RecordBatchReader | seglake.WindowReader) -> list[Any]:
     """How many records a table has, and their digest."""
     rows = rows_of(table)
     return [len(rows), digest(rows)]
@@ -126,7 +126,7 @@ def of_lake(root: Path) -> dict[str, Any]:
     return {
         "version": lake.version,
         "topics": told("topics", root),
-        "history": digest([_first(run) for run in told("history", root)]),
+        "history": digest([_first(run) for run in reversed(told("history", root))]),
         "versions": {v: ends_at(root, v) for v in range(1, lake.version + 1, 5)},
         "catalog": {**catalog_rows(root), "quarantine": quarantine_rows(root)},
         "logs": {name: of_log(root, lake.topic(name)) for name in lake.topics()},

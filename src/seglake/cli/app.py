@@ -10,6 +10,7 @@ import typer
 
 from seglake.cli.check import check
 from seglake.cli.demo.run import demo
+from seglake.cli.examples import epilog
 from seglake.cli.history import history
 from seglake.cli.ingest import ingest
 from seglake.cli.init import init
@@ -65,7 +66,7 @@ app = typer.Typer(
 for group, commands in GROUPS.items():
     for command in commands:
         name = command.__name__.strip("_").replace("_", "-")
-        app.command(name, rich_help_panel=group)(command)
+        app.command(name, rich_help_panel=group, epilog=epilog(name))(command)
 
 
 @app.callback()

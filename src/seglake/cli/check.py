@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seglake.cli.arguments.options import Conf, Json, Source
-from seglake.cli.terminal.tables import Column, Listing, number, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import Column, number, prose
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
@@ -23,13 +24,13 @@ _WIDE = 60  # characters of a value in a table
 
 _RECORDS = [
     Column("place", "file:line"),
-    Column("time", "time"),
-    number("partition", "partition"),
-    Column("key", "key"),
-    Column("headers", "headers"),
+    Column("time", "time", fit="whole"),
+    number("partition", "partition", rank=2),
+    Column("key", "key", rank=1),
+    Column("headers", "headers", rank=3),
     Column("value", "value"),
 ]
-_REJECTS = [Column("place", "file:line"), Column("reason", "reason"), Column("value", "raw")]
+_REJECTS = [Column("place", "file:line"), prose("reason", "reason"), Column("value", "raw")]
 
 
 def check(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seglake.cli.arguments.options import Json, Root
-from seglake.cli.terminal.tables import Column, Listing, moment, number, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import Column, number, prose, second
 
 if TYPE_CHECKING:
     from seglake.catalog.rows import MaintenanceRow, RunRow
@@ -26,7 +27,7 @@ def history(
     ] = False,
     json: Json = False,
 ) -> None:
-    """List the runs that were committed, and what maintenance committed, oldest first."""
+    """List the runs that were committed, and what maintenance committed, newest first."""
     import seglake
     from seglake.cli.runs.of_topic import failed_rows
 
@@ -39,28 +40,29 @@ def history(
 
 
 def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -> Listing:
-    """A row for each commit of an ingest or of maintenance, in the order of their ends.
+    """A row for each commit of an ingest or of maintenance, the newest first.
 
     JSON has all columns of the catalog; a table has some, and interval, duration and reasons.
     """
     columns = [
-        moment("finished_at_ms", "finished"),
+        second("finished_at_ms", "finished"),
         Column("topic", "topic"),
-        Column("operation", "operation"),
-        Column("pipeline", "pipeline"),
+        Column("operation", "operation", rank=1),
+        Column("pipeline", "pipeline", rank=5),
         Column("run_id", "run"),
-        Column("state", "state"),
-        number("input_files", "files"),
-        number("input_rows", "rows"),
+        Column("state", "state", rank=2),
+        number("input_files", "files", rank=6),
+        number("input_rows", "rows", rank=6),
         number("records", "records"),
-        number("quarantined", "quarantined"),
+        number("quarantined", "rejected", rank=1),
     ]
     empty = dict.fromkeys(column.field for column in columns) | {"operation": "ingest"}
-    ordered = sorted(commits, key=lambda commit: commit.finished_at_ms)
+    ordered = sorted(commits, key=lambda commit: commit.finished_at_ms)[::-1]
     if as_json:
         return Listing(columns, ({**empty, **asdict(commit)} for commit in ordered))
-    details = [Column(name, name) for name in ("interval", "took")]
-    columns = [*columns[:6], *details, *columns[6:], Column("reasons", "reasons")]
+    interval = Column("interval", "interval", rank=4, fit="whole")
+    took = Column("took", "took", right=True, rank=4, fit="whole")
+    columns = [*columns[:6], interval, took, *columns[6:], prose("reasons", "reasons", rank=7)]
     return Listing(columns, ({**empty, **asdict(commit), **_details(commit)} for commit in ordered))
 
 

@@ -10,7 +10,8 @@ import typer
 
 from seglake.cli.arguments.options import Json, Partition, Root, Topic, Version, Zone
 from seglake.cli.arguments.times import absolute
-from seglake.cli.terminal.tables import Listing, moment, number, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import moment, number
 
 if TYPE_CHECKING:
     from seglake.read.log import Log

@@ -9,14 +9,15 @@ import typer
 
 from seglake.cli.arguments.options import Json, Root
 from seglake.cli.terminal.output import complete_file
-from seglake.cli.terminal.tables import Column, Listing, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import Column, prose
 
 _COLUMNS = [
-    Column("topic", "topic"),
-    Column("severity", "severity"),
-    Column("kind", "alert"),
-    Column("text", "what"),
-    Column("help", "what helps"),
+    Column("topic", "topic", rank=1),
+    Column("severity", "severity", rank=2),
+    Column("kind", "alert", rank=3),
+    prose("text", "what"),
+    prose("help", "what helps"),
 ]
 
 

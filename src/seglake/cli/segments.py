@@ -9,7 +9,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from seglake.cli.arguments.options import Json, Partition, Root, Topic, Version
-from seglake.cli.terminal.tables import Column, Listing, moment, number, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import Column, number, second, size
 
 if TYPE_CHECKING:
     from seglake.read.log import Log
@@ -34,13 +35,13 @@ def segment_rows(log: Log, partition: int | None) -> Listing:
     columns = [
         number("partition", "partition"),
         number("base_offset", "base offset"),
-        number("end_offset", "end offset"),
+        number("end_offset", "end offset", rank=2),
         number("record_count", "records"),
-        moment("min_timestamp", "oldest"),
-        moment("max_timestamp", "newest"),
-        number("log_bytes", "log bytes"),
-        number("index_bytes", "index bytes"),
-        Column("codec", "codec"),
+        second("min_timestamp", "oldest"),
+        second("max_timestamp", "newest"),
+        size("log_bytes", "log bytes", rank=1),
+        size("index_bytes", "index bytes", rank=4),
+        Column("codec", "codec", rank=3),
     ]
     chosen = log.partitions() if partition is None else [partition]
     return Listing(columns, (row for number in chosen for row in _segments_of(log, number)))

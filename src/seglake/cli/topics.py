@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from seglake.cli.arguments.options import Json, Root, Version
-from seglake.cli.terminal.tables import Column, Listing, moment, number, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import Column, number, second, size
 
 if TYPE_CHECKING:
     from seglake.read.lake import Lake
@@ -25,13 +26,13 @@ def topic_rows(lake: Lake) -> Listing:
     """A row for each topic of a lake: its settings and sizes."""
     columns = [
         Column("topic", "topic"),
-        number("partitions", "partitions"),
-        Column("timestamp_type", "clock"),
-        number("segments", "segments"),
+        number("partitions", "partitions", rank=3),
+        Column("timestamp_type", "clock", rank=4),
+        number("segments", "segments", rank=2),
         number("records", "records"),
-        number("log_bytes", "bytes"),
-        moment("min_timestamp", "oldest"),
-        moment("max_timestamp", "newest"),
+        size("log_bytes", "bytes"),
+        second("min_timestamp", "oldest", rank=1),
+        second("max_timestamp", "newest"),
     ]
     return Listing(columns, (_topic_row(lake.topic(name)) for name in lake.topics()))
 

@@ -12,13 +12,14 @@ import typer
 from seglake.cli.arguments.options import Json, Root
 from seglake.cli.submit import Job
 from seglake.cli.terminal.progress import bar
-from seglake.cli.terminal.tables import Column, Listing, number, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import Column, number, prose
 
 _COLUMNS = [
-    Column("kind", "kind"),
+    Column("kind", "kind", rank=2),
     Column("file", "file"),
-    number("position", "byte"),
-    Column("problem", "problem"),
+    number("position", "byte", rank=1),
+    prose("problem", "problem"),
 ]
 
 

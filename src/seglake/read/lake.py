@@ -9,10 +9,10 @@ from typing import Any
 from seglake.catalog.rows import MaintenanceRow, RunRow
 from seglake.locks import Lock
 from seglake.log.reads import CACHE_BYTES, SharedReads
-from seglake.read.listings import Commits, summed
+from seglake.read.listings import SUMS, Commits, summed
 from seglake.read.log import Log
 from seglake.read.origin import Origin
-from seglake.shown import ShowsTable, Table
+from seglake.shown import Column, ShowsTable, Table, number
 from seglake.store import Store, open_store
 
 _SHOWN = 20  # topics in a table
@@ -58,8 +58,8 @@ class Lake(ShowsTable):
         views = {name: self._snapshot.partitions(name) for name in names[:_SHOWN]}
         rows = [(name, len(some), *summed(some)) for name, some in views.items()]
         title = f"seglake.open({self._store.uri!r}, version={self.version})"
-        headings = ["topic", "partitions", "records", "segments", "log bytes", "oldest", "newest"]
-        return Table(title, headings, rows, len(names))
+        columns = [Column("topic", "topic"), number("partitions", "partitions", rank=2), *SUMS]
+        return Table(title, columns, rows, len(names))
 
     def __reduce__(self) -> tuple[Any, ...]:
         public: Any = self._store.__reduce__()  # leaves credentials out

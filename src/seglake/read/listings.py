@@ -10,11 +10,45 @@ import pyarrow as pa
 
 from seglake.catalog.rows import FILE_SCHEMAS, MaintenanceRow, RunRow
 from seglake.catalog.version.snapshot import PartitionView
-from seglake.shown import ShowsTable, Table
-from seglake.times.instants import format_ms
+from seglake.shown import Column, ShowsTable, Table, number, second, short_time, size
 
 Commit = TypeVar("Commit", bound=RunRow | MaintenanceRow)
 _SHOWN = 20
+
+SUMS = [  # what `summed` returns
+    number("records", "records"),
+    number("segments", "segments", rank=2),
+    size("log_bytes", "log bytes"),
+    second("oldest", "oldest", rank=1),
+    second("newest", "newest"),
+]
+_TOOK = Column("took", "took", right=True, rank=1, fit="whole")
+_RUNS = [
+    second("finished", "finished"),
+    Column("topic", "topic"),
+    Column("run", "run"),
+    Column("interval", "interval", rank=3, fit="whole"),
+    _TOOK,
+    number("records", "records"),
+    number("rejected", "rejected"),
+    Column("state", "state", rank=2),
+]
+_OPERATIONS = [
+    second("finished", "finished"),
+    Column("topic", "topic"),
+    Column("operation", "operation"),
+    _TOOK,
+]
+_SEGMENTS = [
+    number("partition", "partition"),
+    number("base_offset", "base offset"),
+    number("end_offset", "end offset", rank=2),
+    number("record_count", "records"),
+    second("min_timestamp", "oldest"),
+    second("max_timestamp", "newest"),
+    size("log_bytes", "log bytes", rank=1),
+    Column("codec", "codec", rank=3),
+]
 
 
 class Commits(ShowsTable, list[Commit]):
@@ -37,19 +71,17 @@ class Commits(ShowsTable, list[Commit]):
         newest: Sequence[RunRow | MaintenanceRow] = self[: -_SHOWN - 1 : -1]
         runs = [_run(row) for row in newest if isinstance(row, RunRow)]
         others = [_upkeep(row) for row in newest if isinstance(row, MaintenanceRow)]
-        heads = ["finished", "topic", "run", "interval", "took", "records", "rejected", "state"]
-        if self._row_type is MaintenanceRow:
-            heads = ["finished", "topic", "operation", "took"]
-        return Table(f"{len(self):,} commits, newest first", heads, runs or others, len(self))
+        columns = _OPERATIONS if self._row_type is MaintenanceRow else _RUNS
+        return Table(f"{len(self):,} commits, newest first", columns, runs or others, len(self))
 
 
 def _upkeep(row: MaintenanceRow) -> tuple[Any, ...]:
-    return format_ms(row.finished_at_ms), row.topic, row.operation, took(row)
+    return row.finished_at_ms, row.topic, row.operation, took(row)
 
 
 def _run(row: RunRow) -> tuple[Any, ...]:
     return (
-        format_ms(row.finished_at_ms), row.topic, row.run_id, interval(row), took(row),
+        row.finished_at_ms, row.topic, row.run_id, interval(row), took(row),
         row.records, row.quarantined, row.state,
     )  # fmt: skip
 
@@ -59,7 +91,7 @@ def interval(run: RunRow) -> str | None:
     if run.interval_start_ms is None or run.interval_end_ms is None:
         return None
     bounds = (run.interval_start_ms, run.interval_end_ms)
-    return "/".join(format_ms(ms).replace(".000Z", "Z") for ms in bounds)
+    return "/".join(map(short_time, bounds))
 
 
 def took(row: RunRow | MaintenanceRow) -> str:
@@ -68,7 +100,7 @@ def took(row: RunRow | MaintenanceRow) -> str:
 
 
 def summed(views: Sequence[PartitionView]) -> tuple[Any, ...]:
-    """Records, segments, bytes of logs, oldest and newest timestamp of some log partitions."""
+    """`SUMS` of some log partitions; a time is -1 if there is none."""
     segments = [view.segments for view in views if len(view)]
     lows = [int(dated.min()) for columns in segments
             if len(dated := columns.min_timestamps[columns.min_timestamps >= 0])]  # fmt: skip
@@ -77,8 +109,8 @@ def summed(views: Sequence[PartitionView]) -> tuple[Any, ...]:
         sum(int(columns.details["record_count"].sum()) for columns in segments),
         sum(columns.size for columns in segments),
         sum(int(columns.details["sizes"][:, 0].sum(dtype="i8")) for columns in segments),
-        _instant("timestamp", min(lows, default=-1)),
-        _instant("timestamp", max(highs, default=-1)),
+        min(lows, default=-1),
+        max(highs, default=-1),
     )
 
 
@@ -101,17 +133,6 @@ class SegmentList(ShowsTable):
         return self._rows
 
     def _table(self) -> Table:
-        names = ("partition", "base_offset", "end_offset", "record_count", "min_timestamp",
-                 "max_timestamp", "log_bytes", "codec")  # fmt: skip
-        rows = [
-            tuple(_instant(name, row[name]) for name in names)
-            for row in self._rows.select(names).slice(0, _SHOWN).to_pylist()
-        ]
-        title = f"{len(self):,} segments of {self._topic}"
-        return Table(title, [name.replace("_", " ") for name in names], rows, len(self))
-
-
-def _instant(name: str, value: Any) -> Any:
-    if name.endswith("timestamp"):
-        return format_ms(value) if value >= 0 else None
-    return value
+        shown = self._rows.select([column.field for column in _SEGMENTS]).slice(0, _SHOWN)
+        rows = [tuple(row.values()) for row in shown.to_pylist()]
+        return Table(f"{len(self):,} segments of {self._topic}", _SEGMENTS, rows, len(self))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,17 +24,21 @@ from seglake.log.short.windows import ShortWindows
 from seglake.read import consumers
 from seglake.read.bulk import offsets_for_times, records_at
 from seglake.read.consumers import Lag
-from seglake.read.listings import SegmentList, summed
+from seglake.read.listings import SUMS, SegmentList, summed
 from seglake.read.origin import Origin
 from seglake.read.record import Record
 from seglake.read.window.around import Around, with_plain_types
 from seglake.read.window.from_offset import records_from
 from seglake.read.window.plan import Plan, pieces_of
+from seglake.read.window.reader import WindowReader, window_table
 from seglake.read.window.time_order import merged
-from seglake.shown import ShowsTable, Table
+from seglake.shown import ShowsTable, Table, number
 from seglake.store import Store
 from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array
 from seglake.times.intervals import covers, united
+
+_Readers = tuple[PartitionReader, ...]
+_Read = Callable[[_Readers, Window, pa.Schema, int, ReadStats], Iterator[pa.RecordBatch]]
 
 _SHOWN = 20  # log partitions in a table
 MAX_RECORDS = 500  # of one fetch: Kafka's max.poll.records
@@ -59,13 +64,13 @@ class Log(ShowsTable):
     def _table(self) -> Table:
         title = f"<{self.topic} in version {self.version} of {self._origin.store.uri!r}>"
         views = self._snapshot.partitions(self.topic)
-        headings = ["partition", "log start", "end offset", "records", "segments", "log bytes",
-                    "oldest", "newest"]  # fmt: skip
+        columns = [number("partition", "partition"), number("start", "log start", rank=2),
+                   number("end", "end offset"), *SUMS]  # fmt: skip
         rows = [
             (view.partition, view.log_start_offset, view.end_offset, *summed([view]))
             for view in views[:_SHOWN]
         ]
-        return Table(title, headings, rows, len(views))
+        return Table(title, columns, rows, len(views))
 
     def __reduce__(self) -> tuple[Any, ...]:
         views = [view.changed() for view in self._snapshot.partitions(self.topic)]  # uncached
@@ -195,7 +200,7 @@ class Log(ShowsTable):
         *,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
-    ) -> pa.RecordBatchReader:
+    ) -> WindowReader:
         """The last `count` records of each partition, partition after partition, by offset."""
         ends = self.end_offsets(partitions)
         starts = {p: consumers.offset_of_last(self.reader(p), count) for p in ends}
@@ -272,14 +277,14 @@ class Log(ShowsTable):
         order: str = "offset",
         memory_bytes: int = MEMORY_BYTES,
         stats: ReadStats | None = None,
-    ) -> pa.RecordBatchReader:
+    ) -> WindowReader:
         """Every record with start <= timestamp < end, and no other, in this version or another.
 
         A record without a timestamp (-1) is in no window, however long the window is. `order`
         "offset" gives partition after partition, each in offset order. `order` "time" gives one
         stream by (timestamp, partition, offset). About `memory_bytes` are in use, whatever the
-        window's size. `columns` chooses and orders columns. `stats` counts requests and bytes. The
-        reader raises CorruptData and StoreError at the batch where they occur.
+        window's size. `columns` chooses and orders columns. `stats` counts requests and bytes, of
+        all reads of the window together.
         """
         if order not in ("offset", "time"):
             raise UsageError(f"order is 'offset' or 'time', not {order!r}")
@@ -289,14 +294,24 @@ class Log(ShowsTable):
                 memory_bytes=memory_bytes, stats=stats,
             )  # fmt: skip
         readers = tuple(self.reader(p) for p in _chosen(self, partitions))
-        schema, window, stats = schema_of(columns), _window(start, end), stats or ReadStats()
+        schema, window = schema_of(columns), _window(start, end)
         read = merged if order == "time" else self._in_offset_order
-        batches = read(readers, window, schema, memory_bytes, stats)
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        return WindowReader(
+            schema,
+            partial(self._batches, read, readers, window, schema, memory_bytes, stats),
+            partial(window_table, self.topic, self.version, readers, window),
+        )
+
+    def _batches(
+        self, read: _Read, readers: _Readers, window: Window, schema: pa.Schema, memory_bytes: int,
+        stats: ReadStats | None,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        self._origin.deletions.look_if_due()  # long may have passed since the readers were taken
+        return read(readers, window, schema, memory_bytes, stats or ReadStats())
 
     def _in_offset_order(
         self,
-        readers: tuple[PartitionReader, ...],
+        readers: _Readers,
         window: Window,
         schema: pa.Schema,
         memory_bytes: int,

@@ -16,15 +16,6 @@ def duration(ms: int) -> str:
     return " ".join(f"{count} {name}" for count, name in parts[first : first + 2] if count)
 
 
-def short_bytes(size: float) -> str:
-    """A size in the largest unit that leaves at least one, as in "1.5 MiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:,.1f}".removesuffix(".0") + f" {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"
-
-
 def minute(ms: int) -> str:
     """A time to the minute, in UTC; "-" for a negative one, which stands for none."""
     return "-" if ms < 0 else format_ms(ms)[:16].replace("T", " ") + " UTC"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import csv
+import io
 import json
 import os
 import subprocess
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -20,8 +23,9 @@ from seglake.cli import main
 from seglake.cli.app import app
 from seglake.cli.demo.events import generate
 from seglake.cli.demo.run import demo
-from seglake.cli.terminal.tables import Column, Listing, show
+from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import CorruptData, StoreError, UsageError
+from seglake.shown import Column
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
@@ -123,7 +127,40 @@ def test_arrow_and_parquet_files_hold_the_records(maker: LakeMaker, tmp_path: Pa
     assert pq.read_table(tmp_path / "parquet").equals(table)
 
 
-@pytest.mark.parametrize("form", ["jsonl", "arrow", "parquet"])
+def test_csv_has_the_fields_of_the_lines(tmp_path: Path) -> None:
+    events = [
+        Event(T, b"k", b'a "quoted", one'), Event(-1, None, None), Event(T + 1, b"", b"x\r\ny"),
+        Event(T + 2, b"\xff\x00", "ä".encode(), (("h", b"1"), ("h", None))),
+    ]  # fmt: skip
+    maker = LakeMaker(tmp_path / "lake", partitions=2)
+    maker.run({0: events, 1: events[::-1]})
+    seglake("read", maker.root, "events", "--format", "csv", "--output", tmp_path / "file")
+    text = (tmp_path / "file").read_bytes().decode()
+    lines = [json.loads(line) for line in seglake("read", maker.root, "events").splitlines()]
+    rows = [*csv.DictReader(io.StringIO(text, newline=""))]
+    assert [*rows[0]] == [*lines[0]]
+    assert rows == [{name: _field(value) for name, value in line.items()} for line in lines]
+    quoted = [line for line in text.splitlines() if line.startswith('"events",0,1,')]
+    assert quoted == ['"events",0,1,-1,"CreateTime",,,"[]"']  # a null has no quotes
+    found = pa_csv.read_csv(io.BytesIO(text.encode()), parse_options=_BREAKS)
+    assert found["offset"].to_pylist() == [0, 1, 2, 3] * 2
+    assert seglake("read", maker.root, "events", "--format", "csv") == text.replace("\r\n", "\n")
+    assert seglake("read", maker.root, "events", "--format", "csv", "--start", T + 9) == (
+        ",".join(f'"{name}"' for name in lines[0]) + "\n"
+    )
+
+
+_BREAKS = pa_csv.ParseOptions(newlines_in_values=True)
+
+
+def _field(value: Any) -> str:
+    if value is None:
+        return ""
+    is_json = isinstance(value, dict | list)
+    return json.dumps(value, separators=(",", ":")) if is_json else str(value)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "arrow", "parquet"])
 @pytest.mark.parametrize("there", ["nothing", "a file", "a link"])
 def test_a_read_that_fails_leaves_the_file_as_it_was(tmp_path: Path, form: str, there: str) -> None:
     made, output = LakeMaker(tmp_path / "lake"), tmp_path / "out" / "records"

@@ -9,7 +9,7 @@ import typer
 
 from seglake.cli.arguments.options import Json, Master, Root, RunId
 from seglake.cli.terminal.progress import on_spark
-from seglake.cli.terminal.tables import Column, Listing, show
+from seglake.cli.terminal.tables import Listing, show
 
 
 def archive(
@@ -54,7 +54,5 @@ def archive(
     if json:
         print(report.as_json())
     else:
-        names = {"kafka_topic": "kafka topic", "topic": "topic", "summary": "result"}
-        columns = [Column(name, title) for name, title in names.items()]
-        show("archive", Listing(columns, report.as_dict()["topics"]), as_json=False)
+        show("archive", Listing(work.ARCHIVED, report.as_dict()["topics"]))
     raise typer.Exit(report.exit_code)

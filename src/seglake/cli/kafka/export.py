@@ -9,14 +9,15 @@ import typer
 from seglake.cli.arguments.options import Json, Root, Topic, Version, Zone
 from seglake.cli.arguments.times import absolute
 from seglake.cli.terminal.progress import bar
-from seglake.cli.terminal.tables import Column, Listing, number, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import Column, number, size
 
 _COLUMNS = [
     Column("folder", "folder"),
     number("log_start_offset", "begins at"),
     number("end_offset", "ends at"),
-    number("segments", "segments"),
-    number("log_bytes", "bytes"),
+    number("segments", "segments", rank=1),
+    size("log_bytes", "bytes"),
 ]
 
 

@@ -12,7 +12,8 @@ import typer
 
 from seglake.cli.arguments.options import DryRun, Json
 from seglake.cli.terminal.progress import bar
-from seglake.cli.terminal.tables import Column, Listing, number, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import Column, number, size
 
 if TYPE_CHECKING:
     from seglake.kafka.importing import Imported
@@ -22,9 +23,9 @@ _IMPORTED = [
     number("partition", "partition"),
     number("start_offset", "from"),
     number("end_offset", "up to"),
-    number("segments", "segments"),
-    number("log_bytes", "bytes"),
-    number("aborted_transactions", "aborted"),
+    number("segments", "segments", rank=2),
+    size("log_bytes", "bytes"),
+    number("aborted_transactions", "aborted", rank=1),
 ]
 
 Into = Annotated[str, typer.Option(help="The lake: a path or a URI; a new one is made.")]

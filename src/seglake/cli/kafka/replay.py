@@ -14,10 +14,11 @@ import typer
 from seglake.cli.arguments.options import End, Json, Last, Root, Start, Topic, Version, Zone
 from seglake.cli.arguments.times import window
 from seglake.cli.terminal.output import log_lines
-from seglake.cli.terminal.tables import Listing, number, show
+from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import UsageError
 from seglake.extras import extra
 from seglake.pace import told_every
+from seglake.shown import number
 
 if TYPE_CHECKING:
     from seglake.replay.report import ReplayReport

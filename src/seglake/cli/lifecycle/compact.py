@@ -10,7 +10,8 @@ import typer
 
 from seglake.cli.arguments.options import DryRun, Json, Root, Topic
 from seglake.cli.terminal.progress import bar
-from seglake.cli.terminal.tables import Column, Listing, number, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import Column, number, size
 
 if TYPE_CHECKING:
     from seglake.maintain.compaction.compact import Compacted
@@ -18,18 +19,18 @@ if TYPE_CHECKING:
 _PLAN = [
     number("partition", "partition"),
     number("segments", "segments"),
-    number("clean_bytes", "clean bytes"),
-    number("dirty_bytes", "dirty bytes"),
-    Column("dirty_ratio", "dirty ratio", "{:.2f}".format, right=True),
+    size("clean_bytes", "clean bytes", rank=2),
+    size("dirty_bytes", "dirty bytes", rank=2),
+    Column("dirty_ratio", "dirty ratio", "{:.2f}".format, right=True, rank=1, fit="whole"),
     Column("due", "due", lambda due: "yes" if due else "no"),
 ]
 _OUTCOME = [
-    number("segments_after", "segments after"),
-    number("bytes_after", "bytes after"),
+    number("segments_after", "segments after", rank=1),
+    size("bytes_after", "bytes after", rank=1),
     number("records", "records"),
     number("superseded", "superseded"),
-    number("expired_tombstones", "expired tombstones"),
-    number("null_keys", "null keys"),
+    number("expired_tombstones", "expired tombstones", rank=3),
+    number("null_keys", "null keys", rank=3),
 ]
 
 

@@ -5,14 +5,15 @@
 import dataclasses
 
 from seglake.cli.arguments.options import Json, Root, Topic
-from seglake.cli.terminal.tables import Column, Listing, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import Column, prose
 
 _COLUMNS = [
-    Column("key", "setting"),
-    Column("value", "value", right=True),
-    Column("is_set", "", lambda is_set: "set" if is_set else "default"),
-    Column("default", "default", right=True),
-    Column("meaning", "meaning"),
+    Column("key", "setting", fit="whole"),
+    Column("value", "value"),
+    Column("is_set", "is", lambda is_set: "set" if is_set else "default", rank=2),
+    Column("default", "default", rank=1),
+    prose("meaning", "meaning"),
 ]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from seglake.cli.terminal.tables import Column, Listing, number, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import Column, number, size
 
 if TYPE_CHECKING:
     from seglake.maintain.expiry.log_start import Moved
@@ -15,8 +16,8 @@ _COLUMNS = [
     number("partition", "partition"),
     number("before", "began at"),
     number("after", "begins at"),
-    number("segments", "segments"),
-    number("log_bytes", "bytes"),
+    number("segments", "segments", rank=1),
+    size("log_bytes", "bytes"),
 ]
 
 

@@ -13,7 +13,8 @@ import typer
 from seglake.cli.arguments.options import DryRun, GraceHours, Json, OneOrAll, Root
 from seglake.cli.submit import Job
 from seglake.cli.terminal.output import log_lines
-from seglake.cli.terminal.tables import Column, Listing, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import Column, prose
 
 if TYPE_CHECKING:
     from seglake.maintain.schedule import Maintained
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 _COLUMNS = [
     Column("operation", "operation"),
     Column("topic", "topic"),
-    Column("result", "result"),
-    Column("seconds", "seconds", right=True),
+    prose("result", "result"),
+    Column("seconds", "seconds", right=True, rank=1, fit="whole"),
 ]
 _COUNTS = ("segments", "records", "rejects", "log_bytes", "deleted_bytes")
 

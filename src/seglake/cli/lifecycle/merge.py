@@ -10,7 +10,8 @@ import typer
 
 from seglake.cli.arguments.options import DryRun, Json, Partition, Root, Topic
 from seglake.cli.terminal.progress import bar
-from seglake.cli.terminal.tables import Column, Listing, number, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import Column, number, prose, size
 
 if TYPE_CHECKING:
     from seglake.maintain.merge import Merged
@@ -20,9 +21,9 @@ _PLAN = [
     number("base_offset", "from"),
     number("end_offset", "up to"),
     number("segments", "segments"),
-    number("log_bytes", "bytes of log"),
+    size("log_bytes", "log bytes"),
 ]
-_DAMAGED = [Column("file", "file"), number("position", "byte"), Column("problem", "problem")]
+_DAMAGED = [Column("file", "file"), number("position", "byte", rank=1), prose("problem", "problem")]
 
 
 def merge(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seglake.cli.arguments.options import DryRun, Json, Root, Topic
-from seglake.cli.terminal.tables import Listing, number, show
+from seglake.cli.terminal.tables import Listing, show
+from seglake.shown import number
 
 if TYPE_CHECKING:
     from seglake.maintain.undo import Undone

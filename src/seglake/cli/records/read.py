@@ -29,6 +29,7 @@ class OutputFormat(StrEnum):
     """How `read` writes records."""
 
     JSONL = "jsonl"
+    CSV = "csv"
     TABLE = "table"
     ARROW = "arrow"
     PARQUET = "parquet"
@@ -104,7 +105,7 @@ def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) ->
     if as_json and form not in (None, "jsonl"):
         raise UsageError(f"--json is --format jsonl, which contradicts --format {form}: keep one")
     if form == "table" and how["--output"] is not None:
-        raise UsageError("--output is for jsonl, arrow and parquet: a table is printed")
+        raise UsageError("--output is for jsonl, csv, arrow and parquet: a table is printed")
 
 
 def check_following(how: Mapping[str, object]) -> None:

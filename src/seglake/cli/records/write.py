@@ -1,4 +1,4 @@
-"""Records from an offset, in a window or all, in one of four forms: the work of `seglake read`."""
+"""Records from an offset, in a window or all, in one of five forms: the work of `seglake read`."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
@@ -12,9 +12,11 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
+from seglake.cli.terminal.csv_rows import SCHEMA as CSV_SCHEMA
+from seglake.cli.terminal.csv_rows import csv_rows
 from seglake.cli.terminal.json_lines import json_lines
 from seglake.cli.terminal.output import complete_file
-from seglake.cli.terminal.tables import Column, Listing, moment, number, show
+from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
@@ -23,6 +25,8 @@ from seglake.log.piece import Piece, Window
 from seglake.read.consumers import offset_of_last
 from seglake.read.log import Log
 from seglake.read.window.plan import Plan, pieces_of
+from seglake.read.window.reader import WindowReader
+from seglake.shown import Column, moment, number, size
 from seglake.times.instants import Time, format_ms, to_epoch_ms
 
 _TABLE_ROWS = 100  # without --max-records
@@ -71,9 +75,9 @@ def plan_rows(planned: Plan) -> Listing:
     """A row for each segment of a plan, and a row with their sums."""
     columns = [
         Column("segment", "segment"),
-        number("ranges", "ranges"),
-        number("bytes", "bytes"),
-        number("of_bytes", "of"),
+        number("ranges", "ranges", rank=2),
+        size("bytes", "bytes"),
+        size("of_bytes", "of", rank=1),
         number("records_at_most", "records at most"),
     ]
     total = {
@@ -102,7 +106,7 @@ def _piece_row(piece: Piece, spans: tuple[Int64s, Int64s]) -> dict[str, Any]:
 def write(
     log: Log, request: ReadRequest, form: str, max_records: int | None, output: Path | None
 ) -> None:
-    """Read records and write them, in constant memory, as jsonl, table, arrow or parquet."""
+    """Read records and write them, in constant memory, as jsonl, csv, table, arrow or parquet."""
     if form == "table" and max_records is None:
         max_records = _TABLE_ROWS
     planned, stats = plan(log, request), ReadStats()
@@ -111,7 +115,10 @@ def write(
     if form == "table":
         show(f"records of {log.topic}", Listing(_COLUMNS, _rows(batches)), as_json=False)
         return
-    with _sink(output, binary=form != "jsonl") as sink, _progress(planned, stats) as advance:
+    with (
+        _sink(output, binary=form in {"arrow", "parquet"}) as sink,
+        _progress(planned, stats) as advance,
+    ):
         _WRITERS[form](advance(batches), reader.schema, sink)
 
 
@@ -141,7 +148,7 @@ def tell_newest(log: Log, partition: int | None, start: str | None, last: str | 
 
 def _reader(
     log: Log, planned: Plan, request: ReadRequest, stats: ReadStats
-) -> pa.RecordBatchReader:
+) -> WindowReader | pa.RecordBatchReader:
     if request.order == "offset":
         return planned.execute(stats=stats)
     if request.offset is not None:
@@ -186,7 +193,20 @@ def _write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: A
             writer.write_batch(batch)
 
 
-_WRITERS = {"jsonl": _write_lines, "arrow": _write_arrow, "parquet": _write_parquet}
+def _write_csv(batches: Iterable[pa.RecordBatch], _schema: pa.Schema, sink: Any) -> None:
+    from pyarrow import csv
+
+    with csv.CSVWriter(sink, CSV_SCHEMA) as writer:
+        for batch in batches:
+            writer.write_batch(csv_rows(batch))
+
+
+_WRITERS = {
+    "jsonl": _write_lines,
+    "csv": _write_csv,
+    "arrow": _write_arrow,
+    "parquet": _write_parquet,
+}
 
 _COLUMNS = [
     number("partition", "partition"),
@@ -194,7 +214,7 @@ _COLUMNS = [
     moment("timestamp", "timestamp"),
     Column("key", "key"),
     Column("value", "value"),
-    Column("headers", "headers"),
+    Column("headers", "headers", rank=1),
 ]
 
 

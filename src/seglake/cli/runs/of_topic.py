@@ -9,8 +9,9 @@ from seglake.catalog.quarantine.redrives import chain_of, open_attempts
 from seglake.catalog.rows import RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.cli.runs.rejects import Rejects
-from seglake.cli.terminal.tables import Column, Listing
+from seglake.cli.terminal.tables import Listing
 from seglake.errors import QuarantineLimit, UsageError
+from seglake.shown import Column, number, prose
 from seglake.store import open_store
 from seglake.times.instants import format_ms
 
@@ -118,18 +119,18 @@ def exit_code_of(status: dict[str, Any]) -> int:
 
 
 def failed_rows(root: str, topic: str | None) -> Listing:
-    """A row for each attempt that failed, of one topic or of all, in the order of their ends."""
+    """A row for each attempt that failed, of one topic or of all, the newest first."""
     columns = [
-        Column("failed", "failed"),
-        Column("topic", "topic"),
-        Column("pipeline", "pipeline"),
+        Column("failed", "failed", lambda text: f"{text[:19]}Z", fit="whole"),
+        Column("topic", "topic", rank=1),
+        Column("pipeline", "pipeline", rank=3),
         Column("run_id", "run"),
-        Column("exit_code", "exit code", str, right=True),
-        Column("error", "error"),
+        number("exit_code", "exit code", rank=2),
+        prose("error", "error"),
     ]
     store = open_store(root)
     CatalogTable.open(store)  # a root without a lake has no failed runs either, but is an error
-    runs = sorted(all_failed_runs(store, topic), key=lambda run: run.failed_at_ms)
+    runs = sorted(all_failed_runs(store, topic), key=lambda run: run.failed_at_ms, reverse=True)
     return Listing(columns, map(_failed_row, runs))
 
 

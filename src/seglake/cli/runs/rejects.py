@@ -10,7 +10,8 @@ import pyarrow as pa
 from seglake.catalog.failed_run import FailedRun
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow
-from seglake.cli.terminal.tables import Column, Listing, number, show, stream_json
+from seglake.cli.terminal.tables import Listing, show, stream_json
+from seglake.shown import Column, number
 from seglake.store import Store
 from seglake.text.json import text_or_base64
 

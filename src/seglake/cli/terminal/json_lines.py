@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.format.batch import TIMESTAMP_TYPES
@@ -38,7 +39,7 @@ def _fields(batch: pa.RecordBatch) -> dict[str, Spans]:
         "timestamp_type": _types(batch["timestamp_type"].to_numpy()),
         "key": _text(batch["key"]),
         "value": _text(batch["value"]),
-        "headers": _headers(batch["headers"]),
+        "headers": json_headers(batch["headers"]),
     }
 
 
@@ -49,11 +50,15 @@ def _text(array: Any) -> Spans:
     texts = quoted(where_null(spans, invalid))
     if not invalid.any():
         return nulls_as(texts, b"null")
-    count = len(spans)
-    encoded = base64(where_null(spans, ~invalid))
-    wrapped = join_rows([constant(b'{"base64":"', count), encoded, constant(b'"}', count)])
-    texts = join_rows([nulls_as(texts, b""), where_null(wrapped, ~invalid)])
+    texts = join_rows([nulls_as(texts, b""), in_base64(spans, invalid)])
     return nulls_as(where_null(texts, spans.lengths < 0), b"null")
+
+
+def in_base64(spans: Spans, chosen: npt.NDArray[np.bool_]) -> Spans:
+    """The JSON {"base64": …} of each chosen item; null for the others."""
+    count, encoded = len(spans), base64(where_null(spans, ~chosen))
+    wrapped = join_rows([constant(b'{"base64":"', count), encoded, constant(b'"}', count)])
+    return where_null(wrapped, ~chosen)
 
 
 def _types(types: Int32s) -> Spans:
@@ -63,7 +68,7 @@ def _types(types: Int32s) -> Spans:
     return Spans(both.data, np.array([0, sizes[0]])[types], sizes[types])
 
 
-def _headers(lists: Any) -> Spans:
+def json_headers(lists: Any) -> Spans:
     """The headers of each record as a JSON list of objects."""
     firsts = lists.offsets.to_numpy().astype(np.int64)
     items = lists.values.slice(firsts[0], firsts[-1] - firsts[0])

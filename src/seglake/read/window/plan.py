@@ -19,9 +19,17 @@ from seglake.log.segment import LogSegment
 from seglake.log.threads import ahead
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch
-from seglake.shown import ShowsTable, Table
+from seglake.read.window.reader import WindowReader
+from seglake.shown import Column, ShowsTable, Table, number, short_bytes, size
 
 _SHOWN = 20  # segments in a table
+_COLUMNS = [
+    Column("segment", "segment"),
+    number("ranges", "ranges", rank=2),
+    size("bytes", "bytes"),
+    size("of_bytes", "of", rank=1),
+    number("records_at_most", "records at most"),
+]
 
 
 def pieces_of(
@@ -53,10 +61,10 @@ def _calls(
         bases, ends, lows, highs = view.extents
         numbers, whole = bounds.meet(lows, highs, bases, ends)
         counts = view.segments.details["record_count"][numbers]
-        for number, all_wanted, records in zip(
+        for index, all_wanted, records in zip(
             numbers.tolist(), whole.tolist(), counts.tolist(), strict=True
         ):
-            segment = partition.segment(number)
+            segment = partition.segment(index)
             if all_wanted and records:
                 yield partial(Piece, segment, window, segment.log, records)
             elif records:  # a segment without records only covers a gap
@@ -86,12 +94,13 @@ class Plan(ShowsTable):
              piece.segment.log_bytes, piece.records_at_most)
             for piece, starts, ends in spans
         ]  # fmt: skip
+        topics = sorted({piece.segment.topic for piece in self.pieces})
         title = (
-            f"A read of version {self.version}: {self.size_bytes:,} bytes in {self.ranges:,} ranges"
-            f" of {len(self.pieces):,} segments, at most {self.records_at_most:,} records"
+            f"A read of {', '.join(topics) or 'nothing'} in version {self.version}: "
+            f"{short_bytes(self.size_bytes)} in {self.ranges:,} ranges of "
+            f"{len(self.pieces):,} segments, at most {self.records_at_most:,} records"
         )
-        headings = ["segment", "ranges", "bytes", "of", "records at most"]
-        return Table(title, headings, rows, len(self.pieces))
+        return Table(title, _COLUMNS, rows, len(self.pieces))
 
     @property
     def spans(self) -> list[tuple[Int64s, Int64s]]:
@@ -115,12 +124,9 @@ class Plan(ShowsTable):
 
     def execute(
         self, *, memory_bytes: int = MEMORY_BYTES, stats: ReadStats | None = None
-    ) -> pa.RecordBatchReader:
-        """The records, partition by partition, in offset order. `stats` counts requests and bytes.
-
-        The reader raises CorruptData and StoreError at the batch where they occur.
-        """
-        batches = execute(
-            self.fetch, self.pieces, self.schema, memory_bytes=memory_bytes, stats=stats
+    ) -> WindowReader:
+        """The records, partition by partition, in offset order; `stats` counts what is read."""
+        batches = partial(
+            execute, self.fetch, self.pieces, self.schema, memory_bytes=memory_bytes, stats=stats
         )
-        return pa.RecordBatchReader.from_batches(self.schema, batches)
+        return WindowReader(self.schema, batches, self._table)

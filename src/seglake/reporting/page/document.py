@@ -12,7 +12,8 @@ from seglake.reporting.alerts import alerts
 from seglake.reporting.figures import TopicFigures
 from seglake.reporting.page.tables import TABLES, ChartTable, lone_tables, overview, versions
 from seglake.reporting.storage import StorageFigures
-from seglake.reporting.wording import duration, minute, short_bytes
+from seglake.reporting.wording import duration, minute
+from seglake.shown import short_bytes
 
 if TYPE_CHECKING:
     from seglake.reporting.page.charts import Chart

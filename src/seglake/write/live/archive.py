@@ -21,7 +21,7 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.errors import InputError, QuarantineLimit, SeglakeError, UsageError
 from seglake.format.batch import MAX_BATCH_BYTES
-from seglake.shown import ShowsTable, Table
+from seglake.shown import Column, ShowsTable, Table, prose
 from seglake.store import open_store
 from seglake.write.api import declared
 from seglake.write.driver.attempt import DeclaredRun, end_offsets
@@ -83,6 +83,13 @@ class TopicArchive:
         return text
 
 
+ARCHIVED = [
+    Column("kafka_topic", "kafka topic"),
+    Column("topic", "topic"),
+    prose("summary", "result"),
+]
+
+
 @dataclass(repr=False)
 class Archive(ShowsTable):
     """The archives of all topics, in the order in which they were given."""
@@ -106,7 +113,7 @@ class Archive(ShowsTable):
 
     def _table(self) -> Table:
         rows = [(each.kafka_topic, each.topic, each.summary) for each in self.topics]
-        return Table("archive", ("kafka topic", "topic", "result"), rows, len(rows))
+        return Table("archive", ARCHIVED, rows, len(rows))
 
 
 def archive(

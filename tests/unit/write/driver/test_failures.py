@@ -294,7 +294,7 @@ def test_failed_attempts_are_listed_with_their_run_ids(tmp_path: Path, lake: Pat
     code, rows = seglake("history", lake, "--failed")
     assert (code, [(row["run_id"], row["exit_code"]) for row in rows]) == (
         0,
-        [("one", 2), ("two", 2)],
+        [("two", 2), ("one", 2)],  # the newest first
     )
     assert "none.jsonl: does not exist" in rows[0]["error"]
     text = shown("history", lake, "--failed", "--topic", "events")

@@ -1,0 +1,147 @@
+"""The records of a window as an object: shown without a read, read as often as it is asked for."""
+
+# ruff: noqa: PLC0415  # pandas is imported where it is wanted
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from seglake.errors import MissingExtra
+from seglake.log.partition import PartitionReader
+from seglake.log.piece import Window
+from seglake.log.zones.bounds import Bounds
+from seglake.shown import ShowsTable, Table, number, short_bytes, short_time, size
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHOWN = 20  # log partitions in a table
+
+
+# polars.from_arrow makes a DataFrame only of pyarrow's kin, and of other streams a Series. The base
+# class of pyarrow's readers is private and empty; without it nothing else would change.
+_PyArrowKin: Any = getattr(pa.lib, "_Weakrefable", object)
+
+
+class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
+    """The records of a window or of a plan, in Arrow batches; obtained from `Log` and `Plan`.
+
+    Each iteration, each `read_all` and each library that takes the object reads the window anew,
+    and gives the same records. Only `read_next_batch` remembers its place, until `close`. Whoever
+    takes Arrow streams takes the object itself, as `polars.DataFrame(events)` and
+    `duckdb.sql("FROM events")` do. Reading raises CorruptData and StoreError at the batch where
+    they occur. To show the object reads no record: the catalog says what it shows. Use an object in
+    one thread at a time.
+    """
+
+    __slots__ = ("_batches", "_count", "_describe", "_place", "schema")
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        batches: Callable[[], Iterator[pa.RecordBatch]],
+        describe: Callable[[], Table],
+    ) -> None:
+        self.schema, self._batches, self._describe = schema, batches, describe
+        self._place: Iterator[pa.RecordBatch] | None = None
+        self._count: int | None = None  # of the records of the last read that came to its end
+
+    def _table(self) -> Table:
+        table = self._describe()
+        if self._count is None:
+            return table
+        return table._replace(title=f"{table.title}; a read gave {self._count:,}")
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """The batches from the first one on, a few MiB at a time, none of them empty."""
+        count = 0
+        for batch in self._batches():
+            count += len(batch)
+            yield batch
+        self._count = count
+
+    def read_all(self) -> pa.Table:
+        """All records in memory."""
+        return pa.Table.from_batches(list(self), self.schema)
+
+    def read_next_batch(self) -> pa.RecordBatch:
+        """The next batch of a read that begins with the first call; StopIteration at its end."""
+        if self._place is None:
+            self._place = iter(self)
+        return next(self._place)
+
+    def close(self) -> None:
+        """End the read of `read_next_batch`; its next call begins another."""
+        self._place = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        stream: Any = pa.RecordBatchReader.from_batches(self.schema, iter(self))
+        return stream.__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """All records as a DataFrame; `options` are those of pyarrow's `Table.to_pandas`.
+
+        pandas takes no Arrow stream before its version 3. Raises MissingExtra without pandas.
+        """
+        try:
+            import pandas as pd  # noqa: F401  # pyarrow's message would name no remedy
+        except ModuleNotFoundError:
+            raise MissingExtra("to_pandas needs the package 'pandas': pip install pandas") from None
+        frame: pd.DataFrame = self.read_all().to_pandas(**options)
+        return frame
+
+    read_pandas = to_pandas  # as a pyarrow reader calls it
+
+
+def window_table(
+    topic: str, version: int, readers: Sequence[PartitionReader], window: Window
+) -> Table:
+    """What the catalog says of a window: a row for each partition. Nothing is read."""
+    rows, exact = list[tuple[int, ...]](), True
+    for reader in readers:
+        row, whole = _row(reader, window)
+        rows.append(row)
+        exact &= whole
+    records, log_bytes = (sum(row[at] for row in rows) for at in (2, 3))
+    count = f"{records:,} records" if exact else f"at most {records:,} records"
+    title = (
+        f"A window of {topic} in version {version}, {_bounds(window)}: {count} in "
+        f"{short_bytes(log_bytes)} of {len(rows):,} log partitions"
+    )
+    columns = [number("partition", "partition"), number("segments", "segments"),
+               number("records", "records" if exact else "records at most"),
+               size("log_bytes", "log bytes")]  # fmt: skip
+    return Table(title, columns, rows[:_SHOWN], len(rows))
+
+
+def _row(reader: PartitionReader, window: Window) -> tuple[tuple[int, ...], bool]:
+    """Partition, segments, records at most, bytes of logs; and whether all records are wanted."""
+    view = reader.view
+    bases, ends, lows, highs = view.extents
+    numbers, whole = Bounds.of(window.above(view.log_start_offset)).meet(lows, highs, bases, ends)
+    details = view.segments.details[numbers]
+    counts, sizes = details["record_count"], details["sizes"][:, 0]
+    some = counts > 0  # a segment without records only covers a gap
+    row = (int(np.count_nonzero(some)), int(counts.sum()), int(sizes[some].sum(dtype="i8")))
+    return (view.partition, *row), bool(whole[some].all())
+
+
+def _bounds(window: Window) -> str:
+    start, end = short_time(window.start_ms), window.end_ms
+    return f"from {start} on" if end >= 2**62 else f"{start} to {short_time(end)}"

@@ -1,0 +1,151 @@
+"""Tables of commands at 80 columns: what stays, what leaves, and that nothing is folded."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import seglake
+from seglake.cli.app import app
+from seglake.shown import Column, draw, moment, number, prose, second, short_bytes, short_time, size
+from tests.harness.narrow import assert_whole, narrow_terminal
+from tests.makers.lakes import Event, LakeMaker, Shape
+
+T = 1_795_168_800_000
+HOUR = 3_600_000
+NAME = "orders.of.the.northern.shops"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tables")
+    maker = LakeMaker(folder / "lake", NAME, partitions=2)
+    for hour in range(3):
+        first = T + hour * HOUR
+        value = b'{"text": "a value that is longer than what a line has room for", "n": 7}'
+        events = [Event(first + 37 * n, b"customer-%d" % n, value) for n in range(60)]
+        shape = Shape("zstd", batch_bytes=400, segment_bytes=2000)
+        maker.run({0: events, 1: events[:9]}, shape, (first, first + HOUR))
+    return maker.root
+
+
+def printed(*arguments: object) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.stdout
+
+
+def commands(root: Path) -> list[tuple[object, ...]]:
+    folders = root.parent / "folders"
+    return [
+        ("topics", root), ("segments", root, NAME), ("offsets", root, NAME, "--time", T + 5),
+        ("history", root), ("history", root, "--failed"), ("describe", root, NAME),
+        ("read", root, NAME, "--format", "table", "--max-records", 5),
+        ("read", root, NAME, "--start", T, "--end", T + 900, "--explain"), ("report", root),
+        ("run-status", root, NAME, "--run-id", "run 1"), ("quarantine", root, NAME), ("jobs",),
+        ("merge", root, NAME, "--all", "--dry-run"), ("maintain", root, "--dry-run"),
+        ("undo", root, NAME, "--run-id", "run 1", "--dry-run"), ("reindex", root, NAME),
+        ("delete-records", root, NAME, "--before-time", T + 100, "--dry-run"),
+        ("export", root, NAME, folders), ("import", folders, "--root", root.parent / "new"),
+    ]  # fmt: skip
+
+
+def test_no_command_folds_a_number_or_a_time(root: Path) -> None:
+    """Nor with numbers of thirteen digits; the commands of Kafka and the rest: test_flags."""
+    for command in commands(root):
+        with narrow_terminal() as drawn:
+            printed(*command)
+        assert drawn, command
+
+
+def test_history_keeps_what_matters(root: Path) -> None:
+    with narrow_terminal():
+        title, heads, _, *rows, hint, more = printed("history", root).splitlines()
+    assert title.strip() == "commits"
+    assert heads.split() == ["finished", "topic", "operation", "run", "records", "rejected"]
+    assert sum("ingest" in row and " run " in row for row in rows) == 3
+    left = "pipeline, state, interval, took, files, rows, reasons; --json has all"
+    assert f"{hint} {more}" == f"no room for: {left}"
+
+
+def test_topics_show_large_numbers_whole() -> None:
+    columns = [Column("topic", "topic"), number("n", "records"), size("b", "bytes"),
+               second("t", "newest")]  # fmt: skip
+    page = StringIO()
+    draw(columns, [(NAME * 3, 1_000_000_000, 5 * 2**30, T)], page, 70)
+    heads, _, row = page.getvalue().splitlines()
+    assert heads.split() == ["topic", "records", "bytes", "newest"]
+    assert row.split()[1:] == ["1,000,000,000", "5", "GiB", "2026-11-20T10:00:00Z"]
+    assert "…" in row.split()[0]
+
+
+def test_runs_and_failures_come_newest_first(root: Path) -> None:
+    newest = [run.run_id for run in reversed(seglake.open(str(root)).history())]
+    rows = [line for line in printed("history", root).splitlines() if " run " in line]
+    assert [row.partition(" run ")[2][0] for row in rows[1:]] == [run[-1] for run in newest]
+
+
+def test_a_pipe_gets_all_columns(root: Path) -> None:
+    heads = printed("history", root).splitlines()[1].split()
+    assert heads == ["finished", "topic", "operation", "pipeline", "run", "state", "interval",
+                     "took", "files", "rows", "records", "rejected", "reasons"]  # fmt: skip
+
+
+def test_a_terminal_of_80_columns(root: Path) -> None:
+    """A real one: the program asks the terminal how wide it is."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "80"}
+    command = [sys.executable, "-m", "seglake", "segments", str(root), NAME]
+    subprocess.run(command, stdout=theirs, env=environment, check=True)
+    os.close(theirs)
+    text = os.read(ours, 2**16).decode()
+    os.close(ours)
+    assert "no room for: " in text
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert max(map(len, plain.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1023, "1,023 B"), (1536, "1.5 KiB"), (2**40, "1 TiB")]
+)
+def test_bytes_are_for_people(count: int, text: str) -> None:
+    assert short_bytes(count) == text
+
+
+def test_times_have_milliseconds_where_there_are_some() -> None:
+    assert short_time(T) == "2026-11-20T10:00:00Z"
+    assert short_time(T + 37) == "2026-11-20T10:00:00.037Z"
+    assert short_time(-1) == "-"
+    assert second("at", "at").text(T + 999) == "2026-11-20T10:00:00Z"
+    assert second("at", "at").text(-1) == "-"
+
+
+def test_lines_in_a_text_are_one_line() -> None:
+    assert Column("a", "a").text("x\ny\t") == r"x\ny\t"
+    assert Column("a", "a").text("\x1b[2J") == r"\x1b[2J"
+    assert prose("a", "a").text("x\ny") == "x\ny"
+
+
+KINDS: dict[str, Any] = {"n": number, "b": size, "t": moment, "p": prose, "c": Column}
+VALUES = st.fixed_dictionaries({
+    "n": st.integers(0, 2**62), "b": st.integers(0, 2**50), "t": st.integers(-1, T),
+    "p": st.text(st.sampled_from("ab äx"), max_size=90), "c": st.text(max_size=60),
+})  # fmt: skip
+
+
+@given(st.lists(st.sampled_from("nbtpc"), min_size=1, max_size=9), st.lists(VALUES, max_size=4))
+def test_any_table_fits(kinds: Sequence[str], rows: Sequence[dict[str, object]]) -> None:
+    columns = [KINDS[kind](kind, f"{kind} {at}", rank=at % 3) for at, kind in enumerate(kinds)]
+    assert_whole(columns, [[row[kind] for kind in kinds] for row in rows], 80)

@@ -1,0 +1,210 @@
+"""A window is an object: it shows itself unread, is read again, and libraries take it as it is."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import seglake
+from seglake import ReadStats, WindowReader
+from seglake.errors import CorruptData, MissingExtra, UnknownTopic, UsageError
+from seglake.log.short.windows import ShortWindows
+from seglake.read.log import Log
+from seglake.shown import short_bytes
+from tests.makers.lakes import Event, LakeMaker, Shape
+
+T = 1_780_272_000_000
+KINDS = {
+    "window": lambda log: log.read_range(T + 10, T + 50),
+    "by time": lambda log: log.read_range(T + 10, T + 50, order="time"),
+    "long window": lambda log: log.read_range(T + 10, T + 50, memory_bytes=2**16),
+    "plan": lambda log: log.plan_range(T + 10, T + 50).execute(),
+    "tail": lambda log: log.tail(20),
+}
+windows = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    maker = LakeMaker(tmp_path_factory.mktemp("window"), partitions=2)
+    for run in range(2):
+        events = [Event(T + 100 * run + n, b"k%d" % n, b"v" * 40) for n in range(60)]
+        maker.run({0: events, 1: events[:30]}, Shape("zstd", batch_bytes=400, segment_bytes=2000))
+    return seglake.open(str(maker.root)).topic("events")
+
+
+@windows
+def test_each_read_gives_the_same_records(log: Log, kind: str) -> None:
+    window = KINDS[kind](log)
+    assert isinstance(window, WindowReader)
+    table = window.read_all()
+    assert table.num_rows in {60, 40}
+    assert table.schema == window.schema
+    for _ in range(2):
+        assert pa.Table.from_batches(window, window.schema).equals(table)
+        assert window.read_all().equals(table)
+    first = next(iter(window))
+    assert next(iter(window)).equals(first)
+
+
+@windows
+def test_libraries_take_the_object_itself(log: Log, kind: str) -> None:
+    window = KINDS[kind](log)
+    table = window.read_all()
+    for _ in range(2):
+        assert pl.DataFrame(window).schema == pl.DataFrame(log.read_range(T, T)).schema
+        frame: Any = pl.from_arrow(window)
+        assert isinstance(frame, pl.DataFrame)
+        assert frame.equals(pl.DataFrame(window))
+        assert frame["offset"].to_list() == table["offset"].to_pylist()
+        assert pa.table(window).equals(table)
+        assert pa.RecordBatchReader.from_stream(window).read_all().equals(table)
+        found: Any = duckdb.sql('FROM "window" SELECT count(*)')
+        assert found.fetchall() == [(table.num_rows,)]
+        assert duckdb.from_arrow(window).count("*").fetchall() == [(table.num_rows,)]
+        assert window.to_pandas()["offset"].tolist() == table["offset"].to_pylist()
+
+
+def test_a_library_may_ask_for_other_types(log: Log) -> None:
+    window = log.read_range(T, T + 5, columns=["offset", "key"])
+    wanted = pa.schema([window.schema.field("offset"), pa.field("key", pa.large_binary())])
+    assert pa.RecordBatchReader.from_stream(window, wanted).read_all().schema == wanted
+
+
+def test_batches_can_be_taken_one_after_another(log: Log) -> None:
+    with log.tail(20) as window:
+        batches = []
+        while True:
+            try:
+                batches.append(window.read_next_batch())
+            except StopIteration:
+                break
+        first = window.read_all().slice(0, len(batches[0]))
+        with pytest.raises(StopIteration):
+            window.read_next_batch()
+    assert pa.Table.from_batches(batches).equals(window.read_all())
+    assert pa.Table.from_batches([window.read_next_batch()]).equals(first)
+    window.read_all()
+    if len(batches) > 1:
+        assert window.read_next_batch().equals(batches[1])
+
+
+def test_nothing_is_read_until_it_is_asked_for(log: Log) -> None:
+    stats = ReadStats()
+    window = log.read_range(T, T + 50, stats=stats)
+    assert "at most" in repr(window) + window._repr_html_()
+    assert stats == ReadStats()
+    window.read_all()
+    window.read_all()
+    assert stats.records == 160
+
+
+def test_mistakes_are_errors_at_the_call(log: Log) -> None:
+    with pytest.raises(UnknownTopic):
+        log.read_range(T, T + 1, partitions=[7])
+    with pytest.raises(UsageError, match="order is"):
+        log.read_range(T, T + 1, order="key")
+
+
+def test_it_shows_what_the_catalog_says(log: Log) -> None:
+    head, columns, _, *rows = repr(log.read_range(T + 10, T + 150)).splitlines()
+    assert head.startswith("A window of events in version 2, 2026-06-01T00:00:00.010Z to ")
+    assert "at most 180 records in " in head
+    assert head.endswith("of 2 log partitions")
+    assert columns.split() == ["partition", "segments", "records", "at", "most", "log", "bytes"]
+    assert [(row.split()[0], row.split()[2]) for row in rows] == [("0", "120"), ("1", "60")]
+
+
+def test_it_shows_exact_counts_where_they_are_known(log: Log) -> None:
+    segments = log.segments()
+    everything = log.read_range(0, 2**63 - 1)
+    assert "from 1970-01-01T00:00:00Z on: 180 records in " in repr(everything)
+    sizes: Any = segments.to_arrow()["log_bytes"]
+    assert f"in {short_bytes(sum(sizes.to_pylist()))} of" in repr(everything)
+    some = log.read_range(T + 10, T + 50, partitions=[1])
+    assert "a read gave" not in repr(some)
+    for _ in some:
+        break
+    assert "a read gave" not in repr(some)
+    some.read_all()
+    assert "a read gave 20" in repr(some)
+    assert "a read gave 20" in some._repr_html_()
+    assert ": 0 records in 0 B of 2 log" in repr(log.read_range(T + 70, T + 80))
+
+
+def test_plans_and_tails_say_whose_they_are(log: Log) -> None:
+    assert repr(log.tail(3)).startswith("A read of events in version 2: ")
+    assert repr(log.plan_range(0, 1).execute()).startswith("A read of nothing in version 2: ")
+
+
+def test_records_below_the_log_start_do_not_count(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path, partitions=1)
+    maker.run({0: [Event(T + n) for n in range(90)]}, Shape(batch_bytes=100, segment_bytes=300))
+    log = seglake.open(str(tmp_path)).topic("events")
+    middle = log.segments().to_arrow()["base_offset"][2].as_py()
+    for start, said in ((middle, "records"), (middle + 1, "at most")):
+        seglake.delete_records(str(tmp_path), "events", {0: start})
+        window = seglake.open(str(tmp_path)).topic("events").read_range(0, 2**62)
+        assert window.read_all().num_rows == 90 - start
+        assert (f": {90 - middle} records in" in repr(window)) == (said == "records")
+        assert (f"at most {90 - middle} records in" in repr(window)) == (said == "at most")
+
+
+def test_damage_is_an_error_of_its_own(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path, partitions=1)
+    maker.run({0: [Event(T + n) for n in range(9)]})
+    (file,) = tmp_path.glob("topics/events-0/*/*.log")
+    content = bytearray(file.read_bytes())
+    content[70] ^= 1
+    file.write_bytes(content)
+    window = seglake.open(str(tmp_path)).topic("events").read_range(T, T + 9)
+    assert "9 records" in repr(window)
+    for read in (window.read_all, lambda: list(window), window.read_next_batch):
+        with pytest.raises(CorruptData, match=file.name):
+            read()
+
+
+def test_pandas_may_be_missing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+        return usual(name, *rest)
+
+    monkeypatch.delitem(sys.modules, "pandas", raising=False)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtra, match="pip install pandas"):
+        log.tail(1).to_pandas()
+
+
+def test_deletions_are_looked_for_at_each_read(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    window, looks = log.read_range(T, T + 5), list[int]()
+    monkeypatch.setattr(log._origin.deletions, "look_if_due", lambda: looks.append(1))
+    window.read_all()
+    window.read_all()
+    assert len(looks) >= 2
+
+
+def test_short_windows_stay_short(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object costs what a reader did: the kernels of short windows are asked once a read."""
+    asked = list[Any]()
+    usual = ShortWindows.read
+
+    def counted(*given: Any) -> Any:
+        asked.append(given[2])
+        return usual(*given)
+
+    monkeypatch.setattr(ShortWindows, "read", counted)
+    window = log.read_range(T, T + 5)
+    assert not asked
+    assert np.array_equal(window.read_all()["offset"], window.read_all()["offset"])
+    assert len(asked) == 2

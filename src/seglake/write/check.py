@@ -20,6 +20,7 @@ from seglake.format.partitioner import partition_of
 from seglake.format.records import Records, Spans
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore
+from seglake.write.input.encodings import is_single_byte
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
 from seglake.write.map.absent import NO_ROWS, absent_in
@@ -113,7 +114,7 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
             "seglake.ingest takes its rows"
         )
     limits = RowLimits(pipeline.topic.event_times(now_ms()))
-    store = InputStore(pipeline.storage, pipeline.input.compression)
+    store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
     inputs = find_inputs(pipeline.input, store)
     splits = plan_splits(inputs.files, store, pipeline)
     rows, said, early = _sample(splits, store, pipeline, limits, sample, text_bytes)
@@ -124,13 +125,25 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
         first_files=[_note(file, store, pipeline) for file in inputs.files[:_FILES]],
         left_out=inputs.left_out,
         rows=rows,
-        problems=[*map(_is_missing, inputs.missing), *said, *([early] if early else [])],
+        problems=[
+            *map(_is_missing, inputs.missing),
+            *_uncut(inputs.files, pipeline),
+            *said,
+            *([early] if early else []),
+        ],
         stops=early is not None,
     )
 
 
 def _is_missing(path: str) -> str:
     return f"{path} does not exist: a run reads nothing there"
+
+
+def _uncut(files: Sequence[SourceFile], pipeline: Pipeline) -> Iterator[str]:
+    """What is said of large files whose encoding does not let them be split."""
+    encoding, size = pipeline.input.encoding, max((file.size for file in files), default=0)
+    if pipeline.input.recoded and not is_single_byte(encoding) and size > pipeline.task.split_bytes:
+        yield f"a file in {encoding} is one split: one task reads all {size:,} bytes of the largest"
 
 
 def _note(file: SourceFile, store: InputStore, pipeline: Pipeline) -> FileNote:

@@ -342,6 +342,15 @@ def test_objects_that_vanished_are_told(tmp_path: Path) -> None:
     assert "holds no topic events" in str(report.refused)
 
 
+def test_a_lost_object_in_the_middle_is_told_with_the_refusal(tmp_path: Path) -> None:
+    root, bucket, _ = attached(tmp_path)
+    _, second, _ = sorted(bucket.rglob("*.log"))
+    second.unlink()
+    report = take(root, bucket)
+    assert report.gone == [str(second)]
+    assert "are in no segment" in str(report.refused)
+
+
 def test_a_folder_of_a_broker_is_refused(tmp_path: Path) -> None:
     folder = BrokerLog(STEPS).write(tmp_path / "events-0")
     with pytest.raises(UsageError, match="is not in a bucket of tiered storage"):

@@ -36,6 +36,9 @@ PATTERNS = (
     "%d/%m/%Y",
     "%m/%d/%Y",
 )
+NOT_UTF_8 = (
+    "rows are not UTF-8: set input.encoding to what the files are in, such as 'cp1252' or 'latin-1'"
+)
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _OF_TIMES = [Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE]
 PLAUSIBLE = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099, in ms
@@ -74,10 +77,7 @@ def _of_encoding(
     if (first or b"")[:2] in UTF_16_MARKS:
         yield f"{path}: it begins as UTF-16 does: set input.encoding = 'utf-16'"
     elif (reasons == Reason.INVALID_UTF8).any():
-        yield (
-            "rows are not UTF-8: set input.encoding to what the files are in, such as 'cp1252' or "
-            "'latin-1'"
-        )
+        yield NOT_UTF_8
 
 
 def looks_like(value: Spans, form: TimeFormat) -> str | None:

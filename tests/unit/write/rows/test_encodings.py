@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import codecs
+import gzip
 import importlib
 import json
+from collections.abc import Callable
 from encodings.aliases import aliases
 from pathlib import Path
 from typing import Any
@@ -196,6 +199,14 @@ def test_what_is_not_in_the_encoding_is_a_reject_with_its_bytes(form: str, encod
     assert [reject[1:] for reject in rejects] == [("not in encoding: see input.encoding", bad)]
 
 
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
+@pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])
+def test_compressed_files(pack: Callable[[bytes], bytes], encoding: str) -> None:
+    data = pack("k;v\nä;ö\n".encode(encoding))
+    (row,) = read_bytes(data, "csv", input={"encoding": encoding, "delimiter": ";"}).rows
+    assert row.value == "ä;ö".encode()
+
+
 def test_utf_16_without_a_mark_is_refused() -> None:
     for encoding in ("utf-16", "utf-32"):
         with pytest.raises(InputError, match=f"file: cannot .* {encoding}-le or {encoding}-be"):
@@ -288,6 +299,10 @@ def test_check_tells_what_is_not_utf_8(tmp_path: Path) -> None:
     file.write_bytes('{"a": "Käse"}\n{"a": 1}\n'.encode("latin-1"))
     (problem,) = check(pipeline(file), 20).problems
     assert "set input.encoding to what the files are in" in problem
+    file.write_bytes("Käse\n".encode("latin-1"))
+    checked = check(pipeline(file, "text"), 20)
+    assert checked.reasons == {}, "the value is the line, whatever its bytes"
+    assert "set input.encoding to what the files are in" in checked.problems[0]
     file.write_bytes("Käse\n".encode("utf-16"))
     (problem,) = check(pipeline(file, "text"), 20).problems
     assert f"{file}: it begins as UTF-16 does: set input.encoding = 'utf-16'" in problem

@@ -7,10 +7,12 @@ But instead of a copy the lake gets a link. Nothing here, or anywhere else, writ
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import filterfalse
 from typing import Any, NamedTuple
 
 from seglake.catalog.rows import SegmentRow
+from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
 from seglake.kafka.folder import PartitionFolder, is_internal
 from seglake.kafka.importing import Imported, TargetLake, TopicIntake, Way, require_one
@@ -45,66 +47,63 @@ def attach_logs(
     A topic that is refused keeps no other one out: its report has the reason, as `refused`. If all
     are refused, the reason is raised, as UsageError if there are several; so are other sources.
     """
-    wanted = None if topic is None else {topic} if isinstance(topic, str) else {*topic}
-    found = _found([find_bucket(source, storage_options) for source in sources], wanted)
-    require_one({*found.topics, *found.refused}, name)
-    named = None if wanted is None else {name} if name else wanted
+    topics = None if topic is None else {topic} if isinstance(topic, str) else {*topic}
     with store_for(root, storage_options, dry_run=dry_run) as store:
         lake = TargetLake(store, progress)
-        reports, refused = _attached(lake, found, name, dry_run=dry_run)
-        gone = _gone(lake, found.buckets, named)
-    if refused and not reports and not gone:
-        raise _reason(refused)
-    told = {report.topic: report for report in reports}
-    for kafkas, error in refused.items():
-        mine = name or kafkas
-        told[mine] = Imported(mine, dry_run=dry_run, refused=str(error))
-    for mine, uris in gone.items():
-        told.setdefault(mine, Imported(mine, dry_run=dry_run)).gone = uris
-    return [told[mine] for mine in sorted(told)]
+        before = lake.newest()  # its objects were there before the buckets are listed
+        offer = _offer([find_bucket(source, storage_options) for source in sources], topics)
+        require_one({*offer.topics, *offer.refused}, name)
+        reports = {each.topic: each for each in _attached(lake, offer, name, dry_run=dry_run)}
+        gone = _gone(lake, before, offer.buckets, {name} if topics and name else topics)
+    for own, uris in gone.items():
+        reports.setdefault(own, Imported(own, dry_run=dry_run)).gone = uris
+    if all(report.refused and not report.gone for report in reports.values()):
+        raise _reason(offer.refused)
+    return [reports[own] for own in sorted(reports)]
 
 
-class _Found(NamedTuple):
-    """The partitions of each topic, and the topics that are refused."""
+class _Offer(NamedTuple):
+    """What buckets have: the partitions of each topic, and why others are refused."""
 
     buckets: Sequence[Bucket]
     topics: dict[str, list[PartitionFolder]]
     refused: dict[str, SeglakeError]
 
 
-def _found(buckets: Sequence[Bucket], wanted: Collection[str] | None) -> _Found:
-    """What the buckets have of the wanted topics; without any, of all but the broker's own.
+def _offer(buckets: Sequence[Bucket], names: Collection[str] | None) -> _Offer:
+    """What the buckets have of some topics; without names, of all but the broker's own.
 
     Raises InputError if there is no topic.
     """
     topics, refused = defaultdict[str, list[PartitionFolder]](list), dict[str, SeglakeError]()
     for bucket in buckets:
-        for part in tiered_partitions(bucket.store, bucket.sizes, wanted, refused.setdefault):
-            if wanted is not None or not is_internal(part.topic):
-                topics[part.topic].append(part)
+        for part in tiered_partitions(bucket.store, bucket.sizes, names, refused.setdefault):
+            topics[part.topic].append(part)
     where = ", ".join(bucket.store.uri for bucket in buckets)
-    for topic in {*(wanted or ())} - {*topics, *refused}:
+    for topic in {*(names or ())} - {*topics, *refused}:
         refused[topic] = InputError(f"{where} holds no topic {topic}: name one that is there")
-    if not topics and not refused:
+    every = {*topics, *refused} if names else {*filterfalse(is_internal, {*topics, *refused})}
+    if not every:
         raise InputError(
             f"{where} holds only the broker's own topics: name one that is there by --topic"
         )
-    return _Found(buckets, {t: topics[t] for t in topics if t not in refused}, refused)
+    reasons = {topic: error for topic, error in refused.items() if topic in every}
+    return _Offer(buckets, {topic: topics[topic] for topic in every - {*refused}}, reasons)
 
 
 def _attached(
-    lake: TargetLake, found: _Found, name: str | None, *, dry_run: bool
-) -> tuple[list[Imported], dict[str, SeglakeError]]:
-    """The reports of the topics that came in, and why others did not."""
-    refused, reports = dict(found.refused), list[Imported]()
-    for topic, folders in sorted(found.topics.items()):
+    lake: TargetLake, offer: _Offer, name: str | None, *, dry_run: bool
+) -> Iterator[Imported]:
+    """The report of each topic that came in, or that is refused; the offer gets the reasons."""
+    for topic, folders in sorted(offer.topics.items()):
         try:
             run = TopicIntake(lake, _ATTACH, name or topic, folders, [])
             run.survey(lake.newest())
-            reports.append(run.tell() if dry_run else run.run())
+            yield run.tell() if dry_run else run.run()
         except SeglakeError as error:
-            refused[topic] = error
-    return reports, refused
+            offer.refused[topic] = error
+    for topic, reason in offer.refused.items():
+        yield Imported(name or topic, dry_run=dry_run, refused=str(reason))
 
 
 def _reason(refused: Mapping[str, SeglakeError]) -> SeglakeError:
@@ -116,10 +115,10 @@ def _reason(refused: Mapping[str, SeglakeError]) -> SeglakeError:
 
 
 def _gone(
-    lake: TargetLake, buckets: Sequence[Bucket], topics: Collection[str] | None
+    lake: TargetLake, base: Snapshot, buckets: Sequence[Bucket], topics: Collection[str] | None
 ) -> dict[str, list[str]]:
-    """The URIs that the lake reads in the buckets, and where no object is any more, by topic."""
-    gone, base = dict[str, list[str]](), lake.newest()
+    """The URIs that a version reads in the buckets, and where no object is any more, by topic."""
+    gone = dict[str, list[str]]()
     for row in base.topics():
         views = base.partitions(row.topic)
         external = any(view.segments.details["external"].any() for view in views)

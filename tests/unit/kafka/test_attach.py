@@ -324,6 +324,20 @@ def test_a_refused_topic_keeps_no_other_out(tmp_path: Path) -> None:
         attach_logs(root, [str(bucket)], topic=["bad", "good"], name="other")
 
 
+def test_topics_of_the_broker_stay_out(tmp_path: Path) -> None:
+    """Also damaged ones, unless they are named."""
+    folder, bucket = BrokerLog(STEPS).write(tmp_path / "events-0"), tmp_path / "bucket"
+    *_, manifest = tier(folder, bucket, topic="__own")
+    with pytest.raises(InputError, match="only the broker's own topics"):
+        attach_logs(str(tmp_path / "lake"), [str(bucket)])
+    tier(folder, bucket)
+    manifest.write_text("{")
+    (report,) = attach_logs(str(tmp_path / "lake"), [str(bucket)])
+    assert (report.topic, report.refused) == ("events", None)
+    with pytest.raises(CorruptData):
+        attach_logs(str(tmp_path / "lake"), [str(bucket)], topic="__own")
+
+
 def test_objects_that_vanished_are_told(tmp_path: Path) -> None:
     root, bucket, _ = attached(tmp_path)
     tier(tmp_path / "events-0", bucket, TIERINGS[0], topic="others", topic_id="B" * 22)

@@ -19,7 +19,7 @@ UNLIMITED = RowLimits()
 
 
 def store_of(settings: Pipeline) -> InputStore:
-    return InputStore(settings.storage, settings.input.compression)
+    return InputStore(settings.storage, settings.input.compression, settings.input.encoding)
 
 
 def listed(settings: Pipeline) -> list[SourceFile]:

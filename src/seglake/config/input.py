@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from seglake.config.rules import FieldName, Globs, Locations, OneByte
+from seglake.config.rules import Encoding, FieldName, Globs, Locations, OneByte
 from seglake.config.sections import Section
 
 FormatName = Literal["jsonl", "csv", "parquet", "text", "dataframe"]
@@ -52,6 +52,12 @@ class Input(Section):
     compression: Literal["auto", "none", "gzip", "bz2", "zstd"] = Field(
         default="auto",
         description="`auto`: by the first bytes of a file; tar archives are unpacked unless `none`",
+    )
+    encoding: Encoding = Field(
+        default="utf-8",
+        description="jsonl, csv, text: the encoding of the files, by a name that Python knows "
+        "(`latin-1`, `cp1252`, `utf-16`, …); records have UTF-8. Files are split if each byte is a "
+        "character; in other encodings, such as `utf-16`, a file is one split",
     )
     on_empty: Literal["ok", "error"] = Field(
         default="error",
@@ -103,6 +109,11 @@ class Input(Section):
         """Whether rows come as typed columns instead of as lines."""
         return self.kind.columnar
 
+    @property
+    def recoded(self) -> bool:
+        """Whether the files are in another encoding than UTF-8."""
+        return self.encoding != "utf-8"
+
     def groups(self) -> tuple[str, ...]:
         """The named groups of `pattern`; () without a pattern."""
         if self.pattern is None:
@@ -122,6 +133,8 @@ class Input(Section):
             yield "input.paths is missing; name the files to read"
         if self.columnar and self.compression not in {"auto", "none"}:
             yield f"input.compression contradicts input.format = {self.format!r}; remove it"
+        if self.columnar and self._given("encoding"):
+            yield f"input.encoding contradicts input.format = {self.format!r}; remove it"
         if self.delimiter == self.quote:
             yield "input.delimiter and input.quote are the same character; change one"
         yield from self._pattern_problems()

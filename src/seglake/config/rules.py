@@ -1,7 +1,10 @@
 """The types of single settings: each checks its value, and its errors name the remedy."""
 
+import codecs
 import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from encodings.aliases import aliases
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -50,6 +53,30 @@ def _zone(name: str) -> str:
     except (KeyError, ValueError, OSError):
         raise ValueError(f"{name!r} is no IANA zone; use a name such as Europe/Paris") from None
     return name
+
+
+_NO_ENCODINGS = {"idna", "mbcs", "oem", "punycode", "raw_unicode_escape", "undefined",
+                 "unicode_escape"}  # fmt: skip
+
+
+def _encoding(name: str) -> str:
+    """The name that Python has for an encoding of text."""
+    try:
+        codec = codecs.lookup(name)
+        "".encode(name)  # fails for codecs that are no encodings of text
+    except (LookupError, ValueError):
+        codec = None
+    named = "" if codec is None else codec.name.replace("-", "_")
+    if codec is None or codec.incrementaldecoder is None or named in _NO_ENCODINGS:
+        known = {*aliases, *aliases.values()} - _NO_ENCODINGS
+        near = get_close_matches(re.sub(r"[^a-z0-9]+", "_", name.lower()), sorted(known), 1)
+        remedy = (
+            f"did you mean {near[0].replace('_', '-')!r}?"
+            if near
+            else ("use a name that Python knows, such as utf-8, latin-1, cp1252 or utf-16")
+        )
+        raise ValueError(f"{name!r} is no encoding; {remedy}")
+    return "utf-8" if named == "utf_8_sig" else codec.name
 
 
 def _location(value: str) -> str:
@@ -106,6 +133,7 @@ def _cleanup_policy(policies: str) -> str:
 Ms = Annotated[int, BeforeValidator(_milliseconds)]
 CleanupPolicy = Annotated[str, AfterValidator(_cleanup_policy)]
 Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
+Encoding = Annotated[str, AfterValidator(_encoding)]
 FieldName = Annotated[str, Field(min_length=1)]
 FieldNames = Annotated[tuple[FieldName, ...], BeforeValidator(_names)]
 OneByte = Annotated[str, Field(pattern=r"^[\x01-\x7f]$")]

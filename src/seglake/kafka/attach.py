@@ -6,18 +6,24 @@ But instead of a copy the lake gets a link. Nothing here, or anywhere else, writ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import filterfalse
+from typing import Any, NamedTuple
 
 from seglake.catalog.rows import SegmentRow
-from seglake.errors import CorruptData, UsageError
-from seglake.kafka.importing import Imported, Intake, Way, take_in
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
+from seglake.kafka.folder import PartitionFolder, is_internal
+from seglake.kafka.importing import Imported, TargetLake, TopicIntake, Way, require_one
 from seglake.kafka.parts import PartTask, batches_of, located
+from seglake.kafka.sources import Bucket, find_bucket
 from seglake.kafka.survey import Extent
-from seglake.kafka.tiered import TieredPartition
+from seglake.kafka.tiered import TieredPartition, tiered_partitions
 from seglake.log.links import Link
 from seglake.log.tasks import Progress, logged
 from seglake.log.writer import LogWriter, sealed_row
+from seglake.maintain.commit import store_for
 from seglake.store import Store
 
 
@@ -25,7 +31,7 @@ def attach_logs(
     root: str,
     sources: Sequence[str],
     *,
-    topic: str | None = None,
+    topic: str | Collection[str] | None = None,
     name: str | None = None,
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
@@ -33,23 +39,105 @@ def attach_logs(
 ) -> list[Imported]:
     """Attach the topics in buckets of Kafka's tiered storage, each in one commit.
 
-    A source is a folder that holds the objects of Aiven's plugin, on object storage or local. The
-    rest is as `import_logs`, but logs stay where they are, and their batches as they are. Raises
-    UsageError for other sources and for logs with transactions, which an import resolves, and else
-    as `import_logs`.
+    A source is a folder that holds the objects of Aiven's plugin, on object storage or local, or a
+    key prefix of theirs. `topic` names one or several. The rest is as `import_logs`, but logs stay
+    where they are, and their batches as they are; logs with transactions, which an import resolves,
+    are refused.
+
+    A topic that is refused keeps no other one out: its report has the reason, as `refused`. If all
+    are refused, the reason is raised, as UsageError if there are several; so are other sources.
     """
-    intake = Intake(root, sources, topic, name, dry_run, storage_options)
-    return take_in(intake, _ATTACH, progress)
+    topics = None if topic is None else {topic} if isinstance(topic, str) else {*topic}
+    with store_for(root, storage_options, dry_run=dry_run) as store:
+        lake = TargetLake(store, progress)
+        before = lake.newest()  # its objects were there before the buckets are listed
+        offer = _offer([find_bucket(source, storage_options) for source in sources], topics)
+        require_one({*offer.topics, *offer.refused}, name)
+        reports = {each.topic: each for each in _attached(lake, offer, name, dry_run=dry_run)}
+        gone = _gone(lake, before, offer.buckets, {name} if topics and name else topics)
+    for own, uris in gone.items():
+        reports.setdefault(own, Imported(own, dry_run=dry_run)).gone = uris
+    if all(report.refused and not report.gone for report in reports.values()):
+        raise _reason(offer.refused)
+    return [reports[own] for own in sorted(reports)]
+
+
+class _Offer(NamedTuple):
+    """What buckets have: the partitions of each topic, and why others are refused."""
+
+    buckets: Sequence[Bucket]
+    topics: dict[str, list[PartitionFolder]]
+    refused: dict[str, SeglakeError]
+
+
+def _offer(buckets: Sequence[Bucket], names: Collection[str] | None) -> _Offer:
+    """What the buckets have of some topics; without names, of all but the broker's own.
+
+    Raises InputError if there is no topic.
+    """
+    topics, refused = defaultdict[str, list[PartitionFolder]](list), dict[str, SeglakeError]()
+    for bucket in buckets:
+        for part in tiered_partitions(bucket.store, bucket.sizes, names, refused.setdefault):
+            topics[part.topic].append(part)
+    where = ", ".join(bucket.store.uri for bucket in buckets)
+    for topic in {*(names or ())} - {*topics, *refused}:
+        refused[topic] = InputError(f"{where} holds no topic {topic}: name one that is there")
+    every = {*topics, *refused} if names else {*filterfalse(is_internal, {*topics, *refused})}
+    if not every:
+        raise InputError(
+            f"{where} holds only the broker's own topics: name one that is there by --topic"
+        )
+    reasons = {topic: error for topic, error in refused.items() if topic in every}
+    return _Offer(buckets, {topic: topics[topic] for topic in every - {*refused}}, reasons)
+
+
+def _attached(
+    lake: TargetLake, offer: _Offer, name: str | None, *, dry_run: bool
+) -> Iterator[Imported]:
+    """The report of each topic that came in, or that is refused; the offer gets the reasons."""
+    for topic, folders in sorted(offer.topics.items()):
+        try:
+            run = TopicIntake(lake, _ATTACH, name or topic, folders, [])
+            run.survey(lake.newest())
+            yield run.tell() if dry_run else run.run()
+        except SeglakeError as error:
+            offer.refused[topic] = error
+    for topic, reason in offer.refused.items():
+        yield Imported(name or topic, dry_run=dry_run, refused=str(reason))
+
+
+def _reason(refused: Mapping[str, SeglakeError]) -> SeglakeError:
+    """The error to raise where nothing but refusals came of the topics."""
+    if len(refused) == 1:
+        return next(iter(refused.values()))
+    why = "; ".join(f"{topic}: {error}" for topic, error in sorted(refused.items()))
+    return UsageError(f"no topic can be attached: {why}")
+
+
+def _gone(
+    lake: TargetLake, base: Snapshot, buckets: Sequence[Bucket], topics: Collection[str] | None
+) -> dict[str, list[str]]:
+    """The URIs that a version reads in the buckets, and where no object is any more, by topic."""
+    gone = dict[str, list[str]]()
+    for row in base.topics():
+        views = base.partitions(row.topic)
+        external = any(view.segments.details["external"].any() for view in views)
+        if external and (topics is None or row.topic in topics):
+            uris = [each.external or "" for each in lake.table().segments(base, row.topic)]
+            gone[row.topic] = [uri for uri in uris if any(_is_gone(uri, each) for each in buckets)]
+    return {topic: uris for topic, uris in gone.items() if uris}
+
+
+def _is_gone(uri: str, bucket: Bucket) -> bool:
+    """Whether this was an object of the bucket, and is not there any more."""
+    begin = f"{bucket.store.uri}/"
+    mine = uri.startswith(f"{begin}{bucket.prefix}")
+    return mine and uri.removeprefix(begin) not in bucket.sizes
 
 
 def _require_plain(extent: Extent) -> None:
     """Raise UsageError for what can only be copied."""
     path = extent.folder.path
-    if not isinstance(extent.folder, TieredPartition):
-        raise UsageError(
-            f"{path} is not in a bucket of tiered storage, and a broker changes its folders: "
-            "import it"
-        )
     if extent.unsettled is not None:
         raise UsageError(
             f"{path}: the record batch at offset {extent.unsettled} is of a transaction, or ends "
@@ -83,7 +171,7 @@ def _checked(task: PartTask) -> LogWriter:
 
 def _link(task: PartTask) -> Link:
     folder, part = task.folder, task.part
-    assert isinstance(folder, TieredPartition)  # noqa: S101  # others were refused
+    assert isinstance(folder, TieredPartition)  # noqa: S101  # only buckets are looked at
     chunks = folder.chunks[part.log.key]
     return Link(folder.store.uri, part.log.key, part.begin, part.log_bytes, chunks)
 

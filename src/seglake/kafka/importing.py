@@ -72,10 +72,11 @@ class Imported(TopicReport):
     """The result of an import into a topic. `version` is that of its commit, -1 if there was none.
 
     `log_bytes` of the broker's logs were read, `new_log_bytes` written; `records` came in. `notes`
-    say what was left out.
+    say what was left out. Only an attach has `refused`, the reason why nothing of the topic came
+    in, and `gone`, the URIs of objects that the lake reads and that are not in the bucket any more.
     """
 
-    SAMPLED = ("notes",)
+    SAMPLED = ("notes", "gone")
     dry_run: bool = False
     segments: int = 0
     records: int = 0
@@ -83,6 +84,8 @@ class Imported(TopicReport):
     new_log_bytes: int = 0
     partitions: list[ImportedPartition] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    refused: str | None = None
+    gone: list[str] = field(default_factory=list)
 
 
 def import_logs(
@@ -136,10 +139,15 @@ class Intake(NamedTuple):
             raise InputError(
                 f"{', '.join(self.sources)} holds {what}: name one that is there by --topic"
             )
-        if self.name is not None and len(topics) > 1:
-            raise UsageError(f"one name for {', '.join(sorted(topics))}: choose one with --topic")
+        require_one(topics, self.name)
         notes = [f"{path} is set aside, or no partition of a topic: left out" for path in skipped]
         return topics, notes
+
+
+def require_one(topics: Iterable[str], name: str | None) -> None:
+    """Raise UsageError for one name of several topics."""
+    if name is not None and len([*topics]) > 1:
+        raise UsageError(f"one name for {', '.join(sorted(topics))}: choose one with --topic")
 
 
 class Way(NamedTuple):
@@ -156,16 +164,17 @@ _IMPORT = Way("import", write_part)
 def take_in(intake: Intake, way: Way, progress: Progress) -> list[Imported]:
     """Take in logs in a way of its own. Raises as `import_logs` and as the way."""
     topics, notes = intake.topics()
-    begun = list[_Import]()
+    begun = list[TopicIntake]()
     with store_for(intake.root, intake.storage_options, dry_run=intake.dry_run) as store:
-        lake = _TargetLake(store, progress)
+        lake = TargetLake(store, progress)
         for topic, folders in sorted(topics.items()):
-            begun.append(_Import(lake, way, intake.name or topic, folders, [] if begun else notes))
+            name = intake.name or topic
+            begun.append(TopicIntake(lake, way, name, folders, [] if begun else notes))
             begun[-1].survey(lake.newest())
         return [run.tell() if intake.dry_run else run.run() for run in begun]
 
 
-class _TargetLake:
+class TargetLake:
     """The lake that topics come into; it is created at the first need."""
 
     def __init__(self, store: Store, progress: Progress) -> None:
@@ -187,12 +196,12 @@ class _TargetLake:
         return self._table
 
 
-class _Import:
-    """The import of a topic, tried until its commit continues the version that it looked at."""
+class TopicIntake:
+    """What comes into a topic, tried until its commit continues the version that it looked at."""
 
     def __init__(
         self,
-        lake: _TargetLake,
+        lake: TargetLake,
         way: Way,
         name: str,
         folders: Sequence[PartitionFolder],

@@ -17,7 +17,7 @@ import binascii
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import zstandard
 
-from seglake.errors import CorruptData, InputError
+from seglake.errors import CorruptData, InputError, SeglakeError
 from seglake.kafka.folder import LogFile, PartitionFolder
 from seglake.layout import is_topic_id, is_topic_name
 from seglake.limits import INT32_MAX
@@ -34,6 +34,7 @@ from seglake.store import Store
 
 _MANIFEST = re.compile(r"(?:.*/)?[0-9]{20}-[A-Za-z0-9_-]{22}\.rsm-manifest")
 _VERSION = "1"
+_ID_LENGTH = 23  # "-" and a topic id, at the end of a topic's folder
 _REQUESTS = 16  # at once
 _MAX_INDEX_BYTES = 1 << 20  # a chunk takes up to four bytes of it
 
@@ -74,36 +75,72 @@ def is_manifest(key: str) -> bool:
     return _MANIFEST.fullmatch(key) is not None
 
 
+Refuse = Callable[[str, SeglakeError], object]
+"""What is done about an error of a topic."""
+
+
+def _raise(_topic: str, error: SeglakeError) -> None:
+    raise error
+
+
 def tiered_partitions(
-    store: Store, sizes: Mapping[str, int], topic: str | None
+    store: Store, sizes: Mapping[str, int], topics: Collection[str] | None, refuse: Refuse = _raise
 ) -> list[TieredPartition]:
-    """The partitions of a topic, or of all, among objects of these sizes by key.
+    """The partitions of some topics, or of all, among objects of these sizes by key.
 
     Segments without a manifest or without a log are left out: their copy, or their deletion, did
-    not end. Raises InputError for what cannot be read, CorruptData for a damaged manifest, and
-    StoreError.
+    not end. Raises StoreError. InputError for what cannot be read, and CorruptData for a damaged
+    manifest, go to `refuse`; if it does not raise them, partitions of the topic may be missing.
     """
     keys = [key for key in sizes if is_manifest(key) and _log_key(key) in sizes]
-    chosen = [key for key in keys if topic is None or _may_be_of(key, topic)]
-    with ThreadPoolExecutor(_REQUESTS) as workers:
-        read = list(workers.map(lambda key: bytes(store.read_all(key)), chosen))
+    chosen = [key for key in keys if topics is None or _may_be_of(key, topics)]
     places = defaultdict[tuple[str, str, int], list[RemoteLog]](list)
-    for key, data in zip(chosen, read, strict=True):
-        log = remote_log(data, key, f"{store.uri}/{key}")
-        if topic is None or log.place[0] == topic:
-            places[log.place].append(log)
-    unfinished = sorted({*filter(is_manifest, sizes)} - {*keys})
-    return [_partition(store, logs, unfinished) for _, logs in sorted(places.items())]
+    for log in _remote_logs(store, chosen, topics, refuse):
+        places[log.place].append(log)
+    unfinished, partitions = sorted({*filter(is_manifest, sizes)} - {*keys}), []
+    for (topic, *_), logs in sorted(places.items()):
+        try:
+            partitions.append(_partition(store, logs, unfinished))
+        except InputError as error:
+            refuse(topic, error)
+    return partitions
+
+
+def _remote_logs(
+    store: Store, keys: Sequence[str], topics: Collection[str] | None, refuse: Refuse
+) -> Iterator[RemoteLog]:
+    """What the manifests tell that can be read, of these topics."""
+    with ThreadPoolExecutor(_REQUESTS) as workers:
+        read = list(workers.map(lambda key: bytes(store.read_all(key)), keys))
+    names, damaged = dict[str, str](), list[tuple[str, SeglakeError]]()
+    for key, data in zip(keys, read, strict=True):
+        try:
+            log = remote_log(data, key, f"{store.uri}/{key}")
+        except (CorruptData, InputError) as error:
+            damaged.append((key, error))
+            continue
+        names[_topic_folder(key)] = log.place[0]
+        if topics is None or log.place[0] in topics:
+            yield log
+    for key, problem in damaged:
+        topic = names.get(_topic_folder(key), _topic_folder(key)[:-_ID_LENGTH])
+        if topics is None or topic in topics or _topic_folder(key) not in names:
+            refuse(topic, problem)
+
+
+def _topic_folder(key: str) -> str:
+    """The name of a topic's folder: a prefix perhaps, the topic, its id; "" if there is none."""
+    return key.split("/")[-3] if key.count("/") > 1 else ""
 
 
 def _log_key(manifest: str) -> str:
     return f"{manifest.removesuffix('.rsm-manifest')}.log"
 
 
-def _may_be_of(key: str, topic: str) -> bool:
-    """Whether the names in a key allow this topic; a prefix may stand before it."""
-    parts = key.split("/")
-    return len(parts) < 3 or parts[-3][:-23].endswith(topic)
+def _may_be_of(key: str, topics: Collection[str]) -> bool:
+    """Whether the names in a key allow one of these topics; a prefix may stand before it."""
+    folder = _topic_folder(key)
+    return not folder or folder[:-_ID_LENGTH].endswith((*topics,))
 
 
 def remote_log(data: bytes, key: str, file: str) -> RemoteLog:

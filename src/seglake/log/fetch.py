@@ -65,7 +65,7 @@ class LogFetch:
             if size < least:
                 continue
             same = fetched[0].request.piece is piece
-            chunk, rest = _chunk_of(fetched, last_offset if same else -1, cost)
+            chunk, rest = self._chunk_of(fetched, last_offset if same else -1, cost)
             if len(chunk.table):
                 piece = chunk.pieces[chunk.owner_of[-1]]
                 last_offset, cost = int(chunk.table[-1]["last_offset"]), Cost()
@@ -79,7 +79,7 @@ class LogFetch:
                     begun.append(rest.begun.request)
         if fetched:
             same = fetched[0].request.piece is piece
-            yield _chunk_of(fetched, last_offset if same else -1, cost)[0]
+            yield self._chunk_of(fetched, last_offset if same else -1, cost)[0]
 
     def chunks_of(
         self, segment: LogSegment, ranges: LogRanges, *, fetch_bytes: int = FETCH_BYTES
@@ -93,7 +93,16 @@ class LogFetch:
         cost = Cost(len(starts), sum(ends) - sum(starts))
         piece = Piece.of(segment, ranges)
         whole = _Request(piece, range(len(starts)), starts, ends, ends[-1], cost)
-        return _chunk_of([self._fetch(whole)], -1, cost)[0]
+        return self._chunk_of([self._fetch(whole)], -1, cost)[0]
+
+    def _chunk_of(
+        self, fetched: Sequence[_Fetched], last_offset: int, cost: Cost
+    ) -> tuple[Chunk, _Rest | None]:
+        """As the function. Damage of a log outside the lake is located there, too."""
+        try:
+            return _chunk_of(fetched, last_offset, cost)
+        except CorruptData as damage:
+            raise self._store.located(damage) from damage
 
     def _in_order(
         self, requests: Iterable[_Request], ahead_bytes: int, begun: list[_Request]

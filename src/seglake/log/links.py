@@ -80,6 +80,12 @@ class _LinkedLog:
         self._log.size()
         return self._link.log_bytes
 
+    def place(self, position: int) -> str:
+        """Where a byte of the segment lies outside the lake."""
+        link = self._link
+        inside = " of the log in it" if link.chunks.sizes else ""
+        return f"byte {link.start + position}{inside}, {link.uri}"
+
     def read_ranges(self, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
         base, size = self._link.start, self._link.log_bytes
         if max(ends, default=0) > size:
@@ -129,6 +135,14 @@ class LakeLogs:
         self._targets.cache_clear()
         self._stores.cache_clear()
         chunked_log.forget()
+
+    def located(self, damage: CorruptData) -> CorruptData:
+        """The same damage. If it is of a link's log, the text names the object outside as well."""
+        if not damage.file.endswith(_SUFFIX):
+            return damage
+        place = self._targets(damage.file).place(damage.position)
+        what = f"{damage.what}; outside the lake this is {place}"
+        return CorruptData(what, file=damage.file, position=damage.position)
 
     def _target(self, key: str) -> _LinkedLog:
         link = Link.load(self._store.read_all(key), key)

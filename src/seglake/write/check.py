@@ -18,12 +18,15 @@ from seglake.config import Pipeline
 from seglake.errors import ConfigError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Records, Spans
+from seglake.text.utf8 import invalid_utf8
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore
+from seglake.write.input.encodings import is_single_byte
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
 from seglake.write.map.absent import NO_ROWS, absent_in
 from seglake.write.map.january import LatestTime, january_problem
+from seglake.write.rows.hints import NOT_UTF_8
 from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
 from seglake.write.rows.rows import REASON_TEXTS, Reason
 
@@ -113,7 +116,7 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
             "seglake.ingest takes its rows"
         )
     limits = RowLimits(pipeline.topic.event_times(now_ms()))
-    store = InputStore(pipeline.storage, pipeline.input.compression)
+    store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
     inputs = find_inputs(pipeline.input, store)
     splits = plan_splits(inputs.files, store, pipeline)
     rows, said, early = _sample(splits, store, pipeline, limits, sample, text_bytes)
@@ -124,13 +127,25 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
         first_files=[_note(file, store, pipeline) for file in inputs.files[:_FILES]],
         left_out=inputs.left_out,
         rows=rows,
-        problems=[*map(_is_missing, inputs.missing), *said, *([early] if early else [])],
+        problems=[
+            *map(_is_missing, inputs.missing),
+            *_uncut(inputs.files, pipeline),
+            *said,
+            *([early] if early else []),
+        ],
         stops=early is not None,
     )
 
 
 def _is_missing(path: str) -> str:
     return f"{path} does not exist: a run reads nothing there"
+
+
+def _uncut(files: Sequence[SourceFile], pipeline: Pipeline) -> Iterator[str]:
+    """What is said of large files whose encoding does not let them be split."""
+    encoding, size = pipeline.input.encoding, max((file.size for file in files), default=0)
+    if pipeline.input.recoded and not is_single_byte(encoding) and size > pipeline.task.split_bytes:
+        yield f"a file in {encoding} is one split: one task reads all {size:,} bytes of the largest"
 
 
 def _note(file: SourceFile, store: InputStore, pipeline: Pipeline) -> FileNote:
@@ -153,11 +168,11 @@ def _sample(
     absent, newest, hints = NO_ROWS, list[LatestTime](), list[str]()
     for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
         enough = len(rows) + -(-(sample - len(rows)) // left)
-        for path, chunk, numbers, times in _chunks(full[number], store, pipeline, limits):
+        for path, chunk, numbers, times, other in _chunks(full[number], store, pipeline, limits):
             absent = absent.and_in(absent_in(chunk))
             newest_ms = int(chunk.records.timestamps.max(initial=-1))
             newest.append(LatestTime(full[number].file.path, newest_ms))
-            hints += chunk.hints
+            hints += chunk.hints or other
             sampled = _rows(chunk, (numbers, times), path, full[number].start, pipeline, text_bytes)
             rows += islice(sampled, enough - len(rows))
             if len(rows) >= enough:
@@ -168,8 +183,11 @@ def _sample(
 
 def _chunks(
     split: Split, store: InputStore, pipeline: Pipeline, limits: RowLimits
-) -> Iterator[tuple[str, Extracted, list[int], Spans | None]]:
-    """The path, the records and rejects, the line numbers (from 0) and times of a chunk's rows."""
+) -> Iterator[tuple[str, Extracted, list[int], Spans | None, list[str]]]:
+    """The path, records and rejects, line numbers (from 0) and times of a chunk's rows.
+
+    At the end a hint about rows that are not UTF-8, which may be records all the same.
+    """
     field = pipeline.timestamp.field
     if not (split.is_whole or pipeline.input.columnar):
         split = split._replace(end=min(split.end, split.start + _SPLIT_BYTES))
@@ -177,7 +195,9 @@ def _chunks(
         line = first_line - path_line
         chunk = extract(rows, pipeline, limits, path, line)
         times = rows.field(field) if field is not None and _have_bad_times(chunk) else None
-        yield path, chunk, (rows.numbers + line).tolist(), times
+        text = not (pipeline.input.columnar or pipeline.input.recoded)
+        other = [NOT_UTF_8] if text and invalid_utf8(*rows.raw).any() else []
+        yield path, chunk, (rows.numbers + line).tolist(), times, other
 
 
 def _have_bad_times(chunk: Extracted) -> bool:

@@ -363,8 +363,23 @@ def _attach(it: Place) -> None:
     assert (told["topic"], told["version"]) == ("theirs", -1)
     assert not (it.folder / "taken").exists()
     it.refused("is not in a bucket", *take[:1], it.folder / "folders", *take[2:])
-    assert "records" in it.tell(*take)
-    assert "Nothing is new" in it.tell(*take)
+    (manifest, *_) = tier(it.folder / "folders" / "events-0", it.folder / "bucket", topic="bad")
+    sound = manifest.read_text()
+    manifest.write_text("{")
+    both = "--topic", "events", "--topic", "bad"
+    assert "records" in it.tell(*take, *both)
+    assert it.code == 1
+    assert "seglake: bad is left out: " in it.errors
+    assert "Nothing is new" in it.tell(*take, "--topic", "events")
+    assert it.code == 0
+    (log, *_) = sorted((it.folder / "bucket").rglob("events-*/0/*.log"))
+    log.unlink()
+    manifest.write_text(sound)
+    assert "records" in it.tell(*take, "--topic", "bad")
+    assert "Nothing else is new" in it.tell(*take)
+    assert it.code == 1
+    assert "1 object that the lake reads is gone from the bucket, and reads of those" in it.errors
+    assert f"fail: {log}; keep" in it.errors
 
 
 @TABLE.shows("topics --version", "topics --json")

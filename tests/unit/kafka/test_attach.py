@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.errors import CorruptData, MissingObject, UsageError
+from seglake.errors import CorruptData, InputError, MissingObject, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.kafka.attach import attach_logs
 from seglake.kafka.exporting import export_logs
@@ -215,13 +215,32 @@ def test_a_lost_or_changed_object_is_found(tmp_path: Path) -> None:
 def test_a_damaged_object_is_named_where_it_is(tmp_path: Path) -> None:
     folder = BrokerLog(STEPS).write(tmp_path / "events-0")
     tier(folder, tmp_path / "bucket", TIERINGS[1])
-    (path, *_) = sorted((tmp_path / "bucket").rglob("*.log"))
-    data = bytearray(path.read_bytes())
-    data[:4] = b"none"
-    path.write_bytes(data)
+    path = damaged(tmp_path / "bucket", 0)
     with pytest.raises(CorruptData, match="chunk 0 is no zstd frame") as damage:
         take(tmp_path / "lake", tmp_path / "bucket")
     assert damage.value.file == str(path)
+
+
+def damaged(bucket: Path, at: int) -> Path:
+    """The first log of a bucket, of which four bytes are others."""
+    (path, *_) = sorted(bucket.rglob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[at : at + 4] = b"none"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("at", [0, 4, 70])
+def test_damage_behind_a_link_names_the_object(tmp_path: Path, at: int) -> None:
+    root, bucket, _ = attached(tmp_path)
+    path = damaged(bucket, at)
+    with pytest.raises(CorruptData, match=rf"outside the lake this is byte 0, {path}") as damage:
+        read(root)
+    assert damage.value.file.endswith(".link")
+    for deep in (False, True):
+        (finding,) = verify(str(root), deep=deep).findings
+        assert finding.file.endswith(".link")
+        assert str(path) in finding.problem
 
 
 def test_copies_of_several_leaders(tmp_path: Path) -> None:
@@ -239,6 +258,111 @@ def test_copies_of_several_leaders(tmp_path: Path) -> None:
 
 def replace_rolls(step: Step, at: int) -> Step:
     return step._replace(rolls=at == 2)
+
+
+def test_a_source_without_segments_gets_advice(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "bucket" / "other.txt").touch()
+    for source, why in (
+        ("bucket", "none of 1 objects is a manifest"),
+        ("bukcet", "nothing is there"),
+        ("bucket/", "none of 1 objects"),
+        ("no/such/folder", "nothing is there"),
+    ):
+        with pytest.raises(InputError, match=rf"{source}: {why}.*with its key\.prefix"):
+            attach_logs(str(tmp_path / "lake"), [f"{tmp_path}/{source}"])
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("take_in", [attach_logs, import_logs])
+def test_a_key_prefix_that_is_no_folder(
+    tmp_path: Path, take_in: Callable[..., list[Imported]]
+) -> None:
+    log = BrokerLog(STEPS)
+    folder = log.write(tmp_path / "events-0")
+    tier(folder, tmp_path / "bucket", Tiering("odd/pre-"))
+    tier(folder, tmp_path / "bucket", Tiering("odd/other-"), topic="others")
+    root = str(tmp_path / "lake")
+    with pytest.raises(InputError):
+        take_in(root, [f"{tmp_path}/bucket/odd/pre-/"])
+    (report,) = take_in(root, [f"{tmp_path}/bucket/odd/pre-"])
+    assert (report.topic, report.segments) == ("events", 3)
+    assert read(tmp_path / "lake") == log.committed()[0]
+    (again,) = take_in(root, [f"{tmp_path}/bucket/odd"], topic="events")
+    assert (again.segments, again.gone) == (0, [])
+
+
+def bucket_of_three(tmp_path: Path) -> Path:
+    """A bucket with the topics good, bad (it has a transaction) and worse (a damaged manifest)."""
+    bucket = tmp_path / "three"
+    sound = BrokerLog(STEPS).write(tmp_path / "good-0")
+    unsettled = BrokerLog([*STEPS, Step(3, (Event(T),), rolls=True), Step(3)])
+    tier(sound, bucket, topic="good")
+    tier(unsettled.write(tmp_path / "bad-0"), bucket, topic="bad")
+    *_, manifest = tier(sound, bucket, topic="worse")
+    manifest.write_text("{")
+    return bucket
+
+
+def test_a_refused_topic_keeps_no_other_out(tmp_path: Path) -> None:
+    bucket, root = bucket_of_three(tmp_path), str(tmp_path / "lake")
+    for dry_run in (True, False):
+        bad, good, worse = attach_logs(root, [str(bucket)], dry_run=dry_run)
+        assert (bad.version, good.segments, worse.version) == (-1, 3, -1)
+        assert good.refused is None
+        assert "is of a transaction" in str(bad.refused)
+        assert "this is no manifest" in str(worse.refused)
+    assert seglake.open(root).topics() == ["good"]
+    good, none = attach_logs(root, [str(bucket)], topic=["none", "good"])
+    assert (good.segments, good.version) == (0, -1)
+    assert "holds no topic none" in str(none.refused)
+    with pytest.raises(CorruptData, match="this is no manifest"):
+        attach_logs(root, [str(bucket)], topic="worse")
+    with pytest.raises(UsageError, match=r"bad: .*transaction.*; worse: .*no manifest"):
+        attach_logs(root, [str(bucket)], topic=["bad", "worse"])
+    with pytest.raises(UsageError, match="one name for bad, good"):
+        attach_logs(root, [str(bucket)], topic=["bad", "good"], name="other")
+
+
+def test_topics_of_the_broker_stay_out(tmp_path: Path) -> None:
+    """Also damaged ones, unless they are named."""
+    folder, bucket = BrokerLog(STEPS).write(tmp_path / "events-0"), tmp_path / "bucket"
+    *_, manifest = tier(folder, bucket, topic="__own")
+    with pytest.raises(InputError, match="only the broker's own topics"):
+        attach_logs(str(tmp_path / "lake"), [str(bucket)])
+    tier(folder, bucket)
+    manifest.write_text("{")
+    (report,) = attach_logs(str(tmp_path / "lake"), [str(bucket)])
+    assert (report.topic, report.refused) == ("events", None)
+    with pytest.raises(CorruptData):
+        attach_logs(str(tmp_path / "lake"), [str(bucket)], topic="__own")
+
+
+def test_objects_that_vanished_are_told(tmp_path: Path) -> None:
+    root, bucket, _ = attached(tmp_path)
+    tier(tmp_path / "events-0", bucket, TIERINGS[0], topic="others", topic_id="B" * 22)
+    others, *_ = attach_logs(str(root), [str(bucket)], topic="others")
+    assert others.gone == []
+    first = min((bucket / "t").glob("events-*/0/*.log"))
+    first.unlink()
+    for topics in (["events"], None):
+        reports = attach_logs(str(root), [str(bucket)], topic=topics, dry_run=topics is None)
+        assert [report.gone for report in reports if report.topic == "events"] == [[str(first)]]
+    shutil.rmtree(first.parents[1])
+    reports = attach_logs(str(root), [str(bucket / "t")])
+    assert {report.topic: len(report.gone) for report in reports} == {"others": 0, "events": 3}
+    (report,) = attach_logs(str(root), [str(bucket)], topic="events")
+    assert len(report.gone) == 3
+    assert "holds no topic events" in str(report.refused)
+
+
+def test_a_lost_object_in_the_middle_is_told_with_the_refusal(tmp_path: Path) -> None:
+    root, bucket, _ = attached(tmp_path)
+    _, second, _ = sorted(bucket.rglob("*.log"))
+    second.unlink()
+    report = take(root, bucket)
+    assert report.gone == [str(second)]
+    assert "are in no segment" in str(report.refused)
 
 
 def test_a_folder_of_a_broker_is_refused(tmp_path: Path) -> None:

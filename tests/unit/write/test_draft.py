@@ -212,7 +212,7 @@ def test_partitions_go_by_the_size(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ("content", "problem"),
     [
         (b"", "no file with any bytes"), (b"[{}, {}]\n", "JSON array"), (b"[\n{}\n]", "JSON array"),
-        ("a,b\n1,2\n".encode("utf-16"), "is UTF-16"), (b"a\0b\n", "is no text"),
+        ("a,b\n1,2\n".encode("utf-16") + b"\0\0", "is no text"), (b"a\0b\n", "is no text"),
         (b"one\ntwo\n", "neither JSON nor CSV"), (b"PAR1 and more", "is no Parquet file"),
     ],
 )  # fmt: skip

@@ -16,6 +16,8 @@ from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import Column, number, size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from seglake.kafka.importing import Imported
 
 _IMPORTED = [
@@ -27,6 +29,8 @@ _IMPORTED = [
     size("log_bytes", "bytes"),
     number("aborted_transactions", "aborted", rank=1),
 ]
+
+_GONE = 3  # objects that a line names
 
 Into = Annotated[str, typer.Option(help="The lake: a path or a URI; a new one is made.")]
 OneTopic = Annotated[
@@ -61,10 +65,15 @@ def import_(
 def attach(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="SOURCE...", help="A folder of a bucket of Kafka's tiered storage."),
+        typer.Argument(
+            metavar="SOURCE...", help="A folder or a key prefix in a bucket of tiered storage."
+        ),
     ],
     root: Into,
-    topic: OneTopic = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this topic, may be repeated; default all but the internal ones."),
+    ] = None,
     name: Name = None,
     dry_run: DryRun = False,
     json: Json = False,
@@ -74,9 +83,10 @@ def attach(
 
     with bar("reading logs") as progress:
         reports = attach_logs(
-            root, sources, topic=topic, name=name, dry_run=dry_run, progress=progress
+            root, sources, topic=topic or None, name=name, dry_run=dry_run, progress=progress
         )
     _show(reports, as_json=json)
+    raise typer.Exit(int(any(report.refused or report.gone for report in reports)))
 
 
 def _show(reports: list[Imported], *, as_json: bool) -> None:
@@ -84,7 +94,7 @@ def _show(reports: list[Imported], *, as_json: bool) -> None:
     if as_json:
         print(json_text.dumps([report.as_dict() for report in reports], ensure_ascii=False))
         return
-    for note in (note for report in reports for note in report.notes):
+    for note in (note for report in reports for note in _notes(report)):
         print(f"seglake: {note}", file=sys.stderr)
     new = [
         {"topic": report.topic, **part.as_dict()}
@@ -93,10 +103,26 @@ def _show(reports: list[Imported], *, as_json: bool) -> None:
         if part.end_offset > part.start_offset
     ]
     if not new:
-        print("Nothing is new.")
+        amiss = any(report.refused or report.gone for report in reports)
+        print("Nothing else is new." if amiss else "Nothing is new.")
         return
     would = any(report.dry_run for report in reports)
     show("offsets that would come in" if would else "offsets new", Listing(_IMPORTED, new))
     records = sum(report.records for report in reports)
     size = sum(report.new_log_bytes for report in reports)
     print(f"{records:,} records, {size:,} bytes of log")
+
+
+def _notes(report: Imported) -> Iterator[str]:
+    """What is said of a topic besides what came in."""
+    yield from report.notes
+    if report.refused:
+        yield f"{report.topic} is left out: {report.refused}"
+    if report.gone:
+        count = len(report.gone)
+        yield (
+            f"{report.topic}: {count:,} object{'s' * (count > 1)} that the lake reads "
+            f"{'are' if count > 1 else 'is'} gone from the bucket, and reads of those records "
+            f"fail: {', '.join(report.gone[:_GONE])}{', …' * (count > _GONE)}; keep the topic's "
+            "retention below the broker's"
+        )

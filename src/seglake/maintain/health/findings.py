@@ -32,7 +32,10 @@ def finding_of(row: SegmentRow, suffix: Suffix, error: CorruptData | StoreError)
     """The finding for an error about one of a segment's files."""
     finding = partial(Finding, row.topic, row.partition, row.base_offset)
     if isinstance(error, CorruptData):
-        return finding(error.file or row.key(suffix), error.position, error.what)
+        file, what = error.file or row.key(suffix), error.what
+        if row.external is not None and file == row.key("log") and row.external not in what:
+            what = f"{what}; outside the lake this is {row.external}"
+        return finding(file, error.position, what)
     kind: Any = "missing" if isinstance(error, MissingObject) else "unreadable"
     return finding(row.key(suffix), 0, str(error), kind)
 

@@ -6,7 +6,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -17,8 +17,10 @@ import pyarrow.parquet as pq
 from seglake.config import Input
 from seglake.config.rules import flat
 from seglake.errors import InputError
+from seglake.write.draft.encoding import Beginning, encoding_of
 from seglake.write.draft.shapes import Shape, shape_of
 from seglake.write.input.content import InputStore
+from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import SourceFile
 from seglake.write.input.listing import find_inputs
 
@@ -30,7 +32,6 @@ _PACKED = 5  # times as large are files when they are unpacked
 _DELIMITERS = (",", ";", "\t", "|")
 _SUFFIX = re.compile(r"\.([A-Za-z]\w*?)(?:\.(?:gz|bz2|zst|zstd|[\d_T:-]+))*$")
 _NAME = re.compile(r"[A-Za-z_][\w .#/()-]*")
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 Fields = dict[str, list[str | None]]
 
@@ -143,35 +144,45 @@ def _first_rows(file: SourceFile, store: InputStore) -> pa.Table:
 
 def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     """A sample of files of lines. Raises InputError if they are none."""
-    heads = [list(_head(file, store)) for file in files]
+    texts = [_beginning(file, store) for file in files]
+    encoding, doubts = encoding_of(texts)
+    heads = [_head(text, encoding) for text in texts]
     lines = [line for head in heads for line in head]
     if not lines:
         raise InputError(f"{files[0].path}: has no lines; name other files")
     for read in (_json, partial(_csv, heads=heads), _text):
         sample = read(lines)
         if sample is not None:
-            return sample
+            settings = {} if encoding == UTF_8 else {"encoding": encoding}
+            return sample._replace(
+                settings=sample.settings | settings, doubts=doubts + sample.doubts
+            )
     raise InputError(
         f"{files[0].path}: its lines are neither JSON nor CSV, and no time is found in them: write "
         "the pipeline by hand (docs/settings.md), with input.format = 'text' and input.pattern"
     )
 
 
-def _head(file: SourceFile, store: InputStore) -> Iterator[str]:
-    """The first whole lines of a file, or of the first member of an archive."""
+def _beginning(file: SourceFile, store: InputStore) -> Beginning:
+    """The first bytes of a file, or of the first member of an archive."""
     path, content = next(store.contents(file))
     data = bytearray()
     while len(data) < _HEAD_BYTES and (more := content.read(_HEAD_BYTES - len(data))):
         data += more
-    if data[:2] in _UTF_16:
-        raise InputError(f"{path}: is UTF-16: make it UTF-8, as by `iconv -f UTF-16 -t UTF-8`")
-    if b"\0" in data:
-        raise InputError(f"{path}: is no text: bytes of zero stand in it; name other files")
-    lines = data.removeprefix(b"\xef\xbb\xbf").splitlines()
-    if len(data) >= _HEAD_BYTES and len(lines) > 1:
+    return Beginning(path, bytes(data), whole=len(data) < _HEAD_BYTES)
+
+
+def _head(beginning: Beginning, encoding: str) -> list[str]:
+    """The first whole lines of a file, without the empty ones."""
+    text = beginning.text(encoding).removeprefix("\ufeff")
+    if "\0" in text:
+        raise InputError(
+            f"{beginning.path}: is no text: bytes of zero stand in it; name other files"
+        )
+    lines = re.split(r"\r\n|\r|\n", text)
+    if not beginning.whole and len(lines) > 1:
         lines.pop()  # it may be cut
-    texts = (line.decode("utf-8", "replace") for line in lines if line.strip())
-    yield from islice(texts, _ROWS)
+    return list(islice((line for line in lines if line.strip()), _ROWS))
 
 
 def _json(lines: Sequence[str]) -> Sample | None:

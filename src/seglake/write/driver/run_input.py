@@ -99,7 +99,7 @@ class InputFiles(RunInput):
         self._versions = known_versions(sources, self._listed)
         selection = select(self._listed, self._versions, pipeline.on_changed_source)
         self.selection = selection._replace(missing=listed.missing)
-        store = InputStore(pipeline.storage, pipeline.input.compression)
+        store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
         self._splits = plan_splits(self.selection.files, store, pipeline)
 
     def is_empty(self) -> bool:

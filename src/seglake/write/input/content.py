@@ -7,8 +7,9 @@ from seglake.errors import InputError, StoreError
 from seglake.store import Store, open_store
 from seglake.write.input.archives import is_archive, members
 from seglake.write.input.codecs import HEAD_BYTES, Codec, Content, codec_of, decompressed
+from seglake.write.input.encodings import UTF_8, Utf8Stream, is_single_byte, utf8_size
 from seglake.write.input.files import FileVersion, SourceFile, locate
-from seglake.write.input.streams import RawFile
+from seglake.write.input.streams import ByteStream, RawFile
 
 Compression = Literal["auto", "none", "gzip", "bz2", "zstd"]
 
@@ -17,11 +18,13 @@ class InputStore:
     """Opens input files on local disks and in buckets; each bucket is opened once.
 
     `options` are storage options. With the `compression` "auto" the first bytes of a file determine
-    its codec; with "none" files are read as they are.
+    its codec; with "none" files are read as they are. Text is in `encoding`, and is read as UTF-8.
     """
 
-    def __init__(self, options: Mapping[str, str], compression: Compression = "auto") -> None:
-        self._options, self._compression = options, compression
+    def __init__(
+        self, options: Mapping[str, str], compression: Compression = "auto", encoding: str = UTF_8
+    ) -> None:
+        self._options, self._compression, self.encoding = options, compression, encoding
         self._buckets: dict[str, Store] = {}
 
     def locate(self, path: str) -> tuple[Store, str]:
@@ -72,6 +75,28 @@ class InputStore:
             yield from members(file.path, content)
         else:
             yield file.path, content
+
+    def texts(self, file: SourceFile) -> Iterator[tuple[str, ByteStream]]:
+        """As `contents`, in UTF-8; what is not in the encoding is none (see `encodings`)."""
+        for path, content in self.contents(file):
+            yield path, self._in_utf8(content, path)
+
+    def text_part(self, file: SourceFile, start: int, end: int) -> tuple[ByteStream, int]:
+        """The text of a file from byte `start` on, and how many bytes of it stand before `end`.
+
+        Both are in UTF-8; the file is one that can be cut.
+        """
+        raw, size = self.raw(file, start), end - start
+        if self.encoding == UTF_8:
+            return raw, size
+        return self._in_utf8(self.raw(file, start), file.path), utf8_size(raw, size, self.encoding)
+
+    def _in_utf8(self, stream: ByteStream, path: str) -> ByteStream:
+        return stream if self.encoding == UTF_8 else Utf8Stream(stream, self.encoding, path)
+
+    def can_be_cut(self, file: SourceFile) -> bool:
+        """Whether parts of a text can be read on their own. Raises InputError."""
+        return (self.encoding == UTF_8 or is_single_byte(self.encoding)) and self.is_plain(file)
 
     def is_plain(self, file: SourceFile) -> bool:
         """Whether a file is neither compressed nor an archive. Raises InputError."""

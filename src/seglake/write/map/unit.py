@@ -80,7 +80,8 @@ class MapSettings(NamedTuple):
     @property
     def files(self) -> InputStore:
         """Where the input is read."""
-        return InputStore(self.pipeline.storage, self.pipeline.input.compression)
+        settings = self.pipeline.input
+        return InputStore(self.pipeline.storage, settings.compression, settings.encoding)
 
 
 Reader = Callable[[Split, InputStore, MapSettings], Iterator[Extracted]]

@@ -17,6 +17,7 @@ from seglake.text.spans import constant, fnv_hashes, join_rows, with_line_feed
 from seglake.times.directives import TimeFormat
 from seglake.times.readers import Times
 from seglake.write.input.content import InputStore
+from seglake.write.input.encodings import UTF_8, from_encoding, in_encoding
 from seglake.write.input.files import Split
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.lines import REJECTED_BYTES, LineChunk, LineFormat
@@ -62,7 +63,8 @@ def read_chosen(
     Lines of the rejects count from 0 in the file. Raises InputError as `read_split` does.
     """
     for path, rows, first_line, path_line in rows_of_split(split, store, pipeline):
-        chosen = _choose(rows, rows.numbers + first_line, rejects, found)
+        numbers = rows.numbers + first_line
+        chosen = _choose(rows, numbers, rejects, found, pipeline.input.encoding)
         if len(chosen.numbers):
             yield extract(chosen, pipeline, limits, path, 0, path_line)
 
@@ -79,20 +81,28 @@ def read_raw(
     """The records and rejects of rows made of their raw bytes, which begin at `lines` (from 1)."""
     form = FORMATS[pipeline.input.format]
     assert isinstance(form, LineFormat)  # noqa: S101  # see `keeps_whole_rows`
+    encoding = pipeline.input.encoding
+    raw = raw if encoding == UTF_8 else from_encoding(raw, encoding)
     text = join_rows([raw, constant(b"\n", len(raw))])
     end = int(np.sum(text.lengths, dtype=np.int64))
     rows = form.row_maker(pipeline)(LineChunk(text.data, 0, end, False))
-    chosen = _choose(rows, lines[rows.numbers] - 1, rejects, found)
+    chosen = _choose(rows, lines[rows.numbers] - 1, rejects, found, encoding)
     return extract(chosen, pipeline, limits, path, 0)
 
 
-def _choose(rows: Rows, lines: Int64s, rejects: Rejected, found: RejectFlags) -> "ChosenRows":
+def _choose(
+    rows: Rows, lines: Int64s, rejects: Rejected, found: RejectFlags, encoding: str
+) -> "ChosenRows":
     """The rejects among rows that begin at `lines` (from 0); marks them in `found`."""
     at = np.searchsorted(rejects["line"], lines + 1)
     at[at == len(rejects)] = 0
     begun = np.flatnonzero(rejects["line"][at] == lines + 1)
     if len(begun):
-        begun = begun[_same(rows.take_raw(begun), rejects[at[begun]])]
+        raw, ours = rows.take_raw(begun), rejects[at[begun]]
+        same = _same(raw, ours)
+        if encoding != UTF_8:  # bytes that an earlier encoding did not have stand as they are
+            same |= _same(in_encoding(raw, encoding), ours)
+        begun = begun[same]
     found[at[begun]] = True
     return ChosenRows(rows, begun, lines[begun])
 

@@ -3,6 +3,8 @@
 A hint has no value of a row, since reports keep it, and an erasure does not look there.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from seglake.config import Pipeline
@@ -34,6 +36,10 @@ PATTERNS = (
     "%d/%m/%Y",
     "%m/%d/%Y",
 )
+NOT_UTF_8 = (
+    "rows are not UTF-8: set input.encoding to what the files are in, such as 'cp1252' or 'latin-1'"
+)
+UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _OF_TIMES = [Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE]
 PLAUSIBLE = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099, in ms
 _UNITS = {"epoch_s": "seconds", "epoch_ms": "milliseconds", "epoch_us": "microseconds",
@@ -41,8 +47,8 @@ _UNITS = {"epoch_s": "seconds", "epoch_ms": "milliseconds", "epoch_us": "microse
 
 
 def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: int) -> list[str]:
-    """Sentences about the rejects of a chunk, which begins at a line (from 0) of its file."""
-    sentences = []
+    """Sentences about a chunk, most about rejects; it begins at a line (from 0) of its file."""
+    sentences = list(_of_encoding(rows, pipeline, reasons, path, line))
     if line == 0 and pipeline.input.format == "jsonl" and _is_array(rows):
         sentences.append(
             f"{path}: it begins with '[', so it is a JSON array; one JSON object a line is wanted: "
@@ -58,6 +64,20 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
                 f"{pipeline.timestamp.format!r}; it {meant}"
             )
     return sentences
+
+
+def _of_encoding(
+    rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: int
+) -> Iterator[str]:
+    """What `input.encoding` should be, where rows show that it is not UTF-8."""
+    settings = pipeline.input
+    if settings.columnar or settings.recoded or not len(rows.numbers):
+        return
+    (first,) = rows.take_raw(np.zeros(1, np.int64)).tolist() if line == 0 else (b"",)
+    if (first or b"")[:2] in UTF_16_MARKS:
+        yield f"{path}: it begins as UTF-16 does: set input.encoding = 'utf-16'"
+    elif (reasons == Reason.INVALID_UTF8).any():
+        yield NOT_UTF_8
 
 
 def looks_like(value: Spans, form: TimeFormat) -> str | None:

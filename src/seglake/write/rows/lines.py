@@ -41,8 +41,8 @@ class LineFormat(ABC):
         del files, store, pipeline
 
     def can_split(self, file: SourceFile, store: InputStore, _pipeline: Pipeline) -> bool:
-        """Whether the file is neither compressed nor an archive."""
-        return store.is_plain(file)
+        """Whether the file is neither compressed nor an archive, and its encoding can be cut."""
+        return store.can_be_cut(file)
 
     def read(
         self, split: Split, store: InputStore, pipeline: Pipeline
@@ -127,12 +127,12 @@ class SplitStream(NamedTuple):
 def streams_of(split: Split, store: InputStore) -> Iterator[SplitStream]:
     """The streams of a split: one, or one per member of an archive. Raises InputError."""
     if split.is_whole:
-        for path, stream in store.contents(split.file):
+        for path, stream in store.texts(split.file):
             yield SplitStream(path, stream, _WHOLE_FILE, False)
     else:
         begin = max(split.start - 1, 0)
-        raw = store.raw(split.file, begin)
-        yield SplitStream(split.file.path, raw, split.end - begin, split.start > 0)
+        text, size = store.text_part(split.file, begin, split.end)
+        yield SplitStream(split.file.path, text, size, split.start > 0)
 
 
 class ChunkBounds(NamedTuple):

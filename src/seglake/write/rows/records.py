@@ -27,6 +27,7 @@ from seglake.text.spans import (
 from seglake.text.utf8 import invalid_utf8
 from seglake.times.time_kernels import AMBIGUOUS, NONEXISTENT, OUT_OF_RANGE, READ, UNREADABLE
 from seglake.write.input.content import InputStore
+from seglake.write.input.encodings import with_bytes
 from seglake.write.input.files import Split
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.hints import hints_of
@@ -45,7 +46,7 @@ class RejectedRows:
 
     lines: Int64s  # 0-based, counted from the first line of the split
     reasons: Codes  # of Reason
-    raw: Spans  # the bytes of the rows, at most 64 KiB of each
+    raw: Spans  # the bytes of the rows, at most 64 KiB of each: UTF-8, unless the file is not
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -183,6 +184,8 @@ def extract(
     _reject(reasons, too_large, Reason.TOO_LARGE)
     unread = rows.reasons != Reason.NONE
     reasons[unread] = rows.reasons[unread]
+    if pipeline.input.recoded:
+        reasons[_undecoded(rows)] = Reason.NOT_IN_ENCODING
     skipped = _known(kept, partitions, limits.first_offsets)
     reasons[skipped] = Reason.NONE
     good = reasons == Reason.NONE
@@ -197,9 +200,9 @@ def extract(
     if names:
         headers = _interleaved(names, columns, len(records))
         records = Records(records.timestamps, records.keys, records.values, headers)
-    rejects = _rejects(rows, reasons, lines)
+    rejects = _rejects(rows, reasons, lines, pipeline.input.encoding)
     absent = rows.absent(pipeline.fields())
-    hints = hints_of(rows, pipeline, reasons, path, first_line) if len(rejects) else []
+    hints = hints_of(rows, pipeline, reasons, path, first_line)
     return Extracted(
         records, partitions, rows.line_count, rejects, absent, kept, len(skipped), hints
     )
@@ -345,8 +348,18 @@ def _sizes(records: Records, names: list[bytes], columns: list[Spans]) -> Int64s
     return sizes + sum(_LENGTH_BYTES + len(name) for name in names)
 
 
-def _rejects(rows: Rows, reasons: Codes, lines: Int64s) -> RejectedRows:
+def _undecoded(rows: Rows) -> Flags:
+    """The rows with bytes that are not in the encoding. A row that is cut may end in a letter."""
+    cut = np.isin(rows.reasons, [Reason.TOO_LARGE, Reason.EVENT_TOO_LONG])
+    undecoded: Flags = invalid_utf8(*rows.raw) & ~cut
+    return undecoded
+
+
+def _rejects(rows: Rows, reasons: Codes, lines: Int64s, encoding: str) -> RejectedRows:
     bad = np.flatnonzero(reasons)
     raw = rows.take_raw(bad) if len(bad) else Spans.nulls(0)
+    undecoded = np.flatnonzero(reasons[bad] == Reason.NOT_IN_ENCODING)
+    if len(undecoded):
+        raw = with_bytes(raw, undecoded, encoding)
     capped = Spans(raw.data, raw.starts, np.minimum(raw.lengths, REJECTED_BYTES))
     return RejectedRows(lines[bad], reasons[bad], capped)

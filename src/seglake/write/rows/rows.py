@@ -70,6 +70,7 @@ class Reason(IntEnum):
     HEADERS_UNREADABLE = 14, "headers unreadable"
     TIMESTAMP_AMBIGUOUS = 15, "timestamp ambiguous in its zone: see timestamp.ambiguous"
     TIMESTAMP_NONEXISTENT = 16, "timestamp nonexistent in its zone: see timestamp.nonexistent"
+    NOT_IN_ENCODING = 17, "not in encoding: see input.encoding"
 
 
 REASON_TEXTS = np.array([reason.text for reason in Reason])

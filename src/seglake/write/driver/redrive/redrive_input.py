@@ -86,7 +86,7 @@ class RedriveInput(RunInput):
         self._lines: dict[str, Int64s] = {p: each.rejects["line"] for p, each in listed.items()}
         self.count = sum(map(len, self._lines.values()))
         sources_of_run = rows_of(SourceRow, topic, _of_attempt(sources, chain.first.attempt_id))
-        files = InputStore(pipeline.storage, pipeline.input.compression)
+        files = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
         present = _present([row for row in sources_of_run if row.path in listed], files)
         self.selection = Selection(sorted(present), [], [])
         FORMATS[pipeline.input.format].check(self.selection.files, files, pipeline)

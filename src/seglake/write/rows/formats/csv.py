@@ -65,8 +65,8 @@ class Csv:
                 )
 
     def can_split(self, file: SourceFile, store: InputStore, pipeline: Pipeline) -> bool:
-        """Whether records are lines, and the file is neither compressed nor an archive."""
-        return not pipeline.input.multiline and store.is_plain(file)
+        """Whether records are lines, and the file can be cut as one of lines can."""
+        return not pipeline.input.multiline and store.can_be_cut(file)
 
     def read(
         self, split: Split, store: InputStore, pipeline: Pipeline
@@ -193,7 +193,7 @@ def _rows_of(part: SplitStream, header: Header | None, pipeline: Pipeline) -> It
 
 def read_header(file: SourceFile, store: InputStore, settings: Input) -> Header | None:
     """The names in the header line of a CSV file; None if the file is empty."""
-    for path, stream in store.contents(file):
+    for path, stream in store.texts(file):
         buffer = LineBuffer(stream, _HEADER_BYTES, _HEADER_BYTES)
         if buffer.fill():
             return _take_header(buffer, path, settings)
@@ -211,7 +211,10 @@ def _take_header(buffer: LineBuffer, path: str, settings: Input) -> Header:
     try:
         line = buffer.data[begin : buffer.begin].tobytes().decode()
     except UnicodeDecodeError:
-        raise InputError(f"{path}: the header is not UTF-8; convert the file") from None
+        raise InputError(
+            f"{path}: the header is not in {settings.encoding}: set input.encoding to what the "
+            "file is in"
+        ) from None
     text = csv.reader([line], delimiter=settings.delimiter, quotechar=settings.quote)
     try:
         return tuple(next(text, []))

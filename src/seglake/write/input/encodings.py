@@ -1,0 +1,161 @@
+"""Text in other encodings, made UTF-8 as it is read.
+
+A byte that the encoding does not have becomes a lone surrogate, U+DC00 and the byte, which stands
+in the stream as three bytes that are never UTF-8. So the row that has it can be told, and its bytes
+can be made again.
+"""
+
+from __future__ import annotations
+
+import codecs
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from seglake.errors import InputError
+from seglake.format.records import Int32s, Int64s, Spans
+from seglake.text.spans import from_arrow, from_ends, join_rows, where_null
+from seglake.text.utf8 import invalid_utf8
+from seglake.write.input.streams import ByteStream
+
+UTF_8 = "utf-8"
+_BLOCK_BYTES = 1 << 18  # decoded at once
+_ESCAPING = "seglake.escaping"
+_ESCAPES = range(0xDC00, 0xDD00)
+_OF_A_ROW = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # a row has no byte order mark
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    bad = error.object[error.start : error.end]
+    return "".join(chr(_ESCAPES.start + byte) for byte in bad), error.end
+
+
+codecs.register_error(_ESCAPING, _escape)
+
+
+class Utf8Stream:
+    """A stream of text in some encoding, as the stream of its UTF-8. Memory has one block.
+
+    Errors name the file at `path`.
+    """
+
+    def __init__(self, stream: ByteStream, encoding: str, path: str) -> None:
+        self._stream, self._block = stream, memoryview(bytearray(_BLOCK_BYTES))
+        self._encoding, self._path = encoding, path
+        self._decoder = codecs.getincrementaldecoder(encoding)(_ESCAPING)
+        self._text, self._ended = memoryview(b""), False
+
+    def readinto(self, target: memoryview, /) -> int:
+        """Fill the beginning of `target`; returns the count of bytes, 0 at the end.
+
+        Raises InputError for utf-16 and utf-32 without a byte order mark.
+        """
+        while not self._text and not self._ended:
+            size = self._stream.readinto(self._block)
+            self._ended = size == 0
+            text = self._decoded(bytes(self._block[:size]))
+            self._text = memoryview(text.encode(UTF_8, "surrogatepass"))
+        size = min(len(target), len(self._text))
+        target[:size], self._text = self._text[:size], self._text[size:]
+        return size
+
+    def _decoded(self, data: bytes) -> str:
+        try:
+            return self._decoder.decode(data, self._ended)
+        except UnicodeError as problem:
+            name = self._encoding
+            hint = f"{name}-le or {name}-be" if name in _OF_A_ROW else "what the file is in"
+            raise InputError(
+                f"{self._path}: cannot be read as {name}: {problem}; set input.encoding to {hint}"
+            ) from problem
+
+
+@cache
+def is_single_byte(encoding: str) -> bool:
+    """Whether each byte is one character, whatever stands around it: such text can be cut."""
+    if encoding.startswith(("utf", "iso2022")):
+        return False
+    pairs = bytes(byte for pair in product(range(256), repeat=2) for byte in pair)
+    return len(pairs.decode(encoding, _ESCAPING)) == len(pairs)
+
+
+def utf8_size(stream: ByteStream, size: int, encoding: str) -> int:
+    """The bytes that the first `size` bytes of a stream take in UTF-8; `is_single_byte` is true."""
+    sizes = np.array([_utf8_size(byte, encoding) for byte in range(256)], np.int64)
+    block, total, left = memoryview(bytearray(_BLOCK_BYTES)), 0, size
+    while left and (count := stream.readinto(block[: min(left, _BLOCK_BYTES)])):
+        counts = np.bincount(np.frombuffer(block[:count], np.uint8), minlength=256)
+        total, left = total + int(counts @ sizes), left - count
+    return total
+
+
+def _utf8_size(byte: int, encoding: str) -> int:
+    return len(bytes([byte]).decode(encoding, _ESCAPING).encode(UTF_8, "surrogatepass"))
+
+
+def in_encoding(rows: Spans, encoding: str) -> Spans:
+    """The bytes that rows of a `Utf8Stream` have in its encoding; a null row becomes empty.
+
+    A character that is cut at the end of a row is left out. In utf-16 and utf-32 the bytes are
+    little-endian, without a mark.
+    """
+    packed = join_rows([rows])
+    joined = join_rows([Spans(packed.data, packed.starts, _without_cut(packed))])
+    end = int(joined.starts[-1] + joined.lengths[-1]) if len(joined) else 0
+    data = joined.data[:end]
+    text = data.tobytes().decode(UTF_8, "surrogatepass").encode("utf-32-le", "surrogatepass")
+    kinds, which = np.unique(np.frombuffer(text, "<u4"), return_inverse=True)
+    table = [_encoded(int(code), _OF_A_ROW.get(encoding, encoding)) for code in kinds]
+    places: Any = pa.array(which.ravel())
+    letters = from_arrow(pa.array(table, pa.large_binary()).take(places))
+    ends = np.append(0, np.cumsum(letters.lengths, dtype=np.int64))
+    before = np.append(0, np.cumsum(data & 0xC0 != 0x80, dtype=np.int64))  # letters
+    return from_ends(letters.data, ends[before[joined.starts + joined.lengths]])
+
+
+def _encoded(code: int, encoding: str) -> bytes:
+    if code in _ESCAPES:
+        return bytes([code - _ESCAPES.start])
+    return chr(code).encode(encoding, "replace")
+
+
+def _without_cut(rows: Spans) -> Int32s:
+    """The lengths of rows in a padded buffer, without a cut character at their end."""
+    lengths = rows.lengths.copy()
+    for back, least in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
+        at = np.maximum(rows.starts + lengths - back, 0)
+        last = rows.data[at]
+        cut = (lengths >= back) & (last >= least)
+        lengths[cut] -= back
+    return lengths
+
+
+def from_encoding(rows: Spans, encoding: str) -> Spans:
+    """Rows that were kept apart, as UTF-8: those that are none are read in the encoding.
+
+    A line feed in one of those, where its bytes had none, becomes what no encoding has.
+    """
+    wrong = np.flatnonzero(invalid_utf8(*rows))
+    if not len(wrong):
+        return rows
+    codec, no_line = _OF_A_ROW.get(encoding, encoding), chr(_ESCAPES.start + 0x0A)
+    texts = [(row or b"").decode(codec, _ESCAPING) for row in rows.take(wrong).tolist()]
+    made = [text.replace("\n", no_line).encode(UTF_8, "surrogatepass") for text in texts]
+    every: list[bytes | None] = [None] * len(rows)
+    for at, row in zip(wrong.tolist(), made, strict=True):
+        every[at] = row
+    is_wrong = np.zeros(len(rows), np.bool_)
+    is_wrong[wrong] = True
+    return join_rows([where_null(rows, is_wrong), from_arrow(pa.array(every, pa.large_binary()))])
+
+
+def with_bytes(rows: Spans, places: Int64s, encoding: str) -> Spans:
+    """The same rows; those at some positions as `in_encoding`, at most as long as they were."""
+    chosen = np.zeros(len(rows), np.bool_)
+    chosen[places] = True
+    return join_rows([where_null(rows, chosen), in_encoding(where_null(rows, ~chosen), encoding)])

@@ -5,7 +5,8 @@ it as a whole word: no ASCII letter, digit or underscore is directly before or a
 a field stands in a row of JSON or CSV, also where its characters are escaped or its quotes doubled.
 Rows of Parquet files and DataFrames are kept as JSON, in which binary columns are base64: what that
 encodes is looked through too. There a word of a few bytes that is no text must be the whole column,
-since short binary words stand in any binary data.
+since short binary words stand in any binary data. Rows with NUL bytes are read as UTF-16 and UTF-32
+too, since rows that could not be decoded have the bytes of their file.
 
 Of a key made of several fields, joined by the default separator NUL, every field must stand there.
 A binary field may have NULs of its own, so neighbouring parts may also be one field.
@@ -20,7 +21,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +81,17 @@ class ErasureCriteria:
         if not self.text:
             return _none(rows.raw)
         pattern = _spellings(self.text)
-        return pc.or_(_matches(rows.raw, pattern), _matches(rows.decoded, pattern))
+        views = rows.raw, rows.decoded, rows.wide
+        return reduce(pc.or_, (_matches(view, pattern) for view in views))
 
 
 @dataclass(frozen=True)
 class RejectTexts:
-    """Rejected rows as their bytes, and what their strings in base64 encode, a line for each."""
+    """Rejected rows as their bytes, what their strings in base64 encode, and their wide text."""
 
     raw: Any
-    decoded: Any
+    decoded: Any  # a line for each string in base64
+    wide: Any  # see `_wide_text`
 
     @staticmethod
     def of(raw: Any) -> RejectTexts:
@@ -97,23 +100,29 @@ class RejectTexts:
         places: list[Any] = pc.indices_nonzero(_matches(raw, _MAY_BE_BASE64)).to_pylist()
         for at in places:
             decoded[at] = b"\n".join(_encoded_in(raw[at].as_py()))
-        return RejectTexts(raw, pa.array(decoded, pa.large_binary()))
+        wide: list[bytes | None] = [None] * len(raw)
+        with_zeros: list[Any] = pc.indices_nonzero(_matches(raw, r"\x00")).to_pylist()
+        for at in with_zeros:
+            wide[at] = _wide_text(raw[at].as_py())
+        return RejectTexts(raw, *(pa.array(each, pa.large_binary()) for each in (decoded, wide)))
 
     def take(self, places: Any) -> RejectTexts:
         """The rows at these places."""
-        return RejectTexts(self.raw.take(places), self.decoded.take(places))
+        return RejectTexts(*(each.take(places) for each in (self.raw, self.decoded, self.wide)))
 
     def have_any(self, words: Iterable[bytes]) -> pa.BooleanArray:
         """Which rows have one of the words as a field, or within one if that tells something."""
         every = list(words)
-        matches = pc.or_(_has_any(self.raw, every), _has_any(self.decoded, filter(_tells, every)))
+        matches = pc.or_(_has_any(self.raw, every), _has_any(self.wide, every))
+        matches = pc.or_(matches, _has_any(self.decoded, filter(_tells, every)))
         short = frozenset(word for word in every if not _tells(word))
         return pc.or_(matches, self._encode_one(short)) if short else matches
 
     def have_word(self, words: Iterable[bytes]) -> pa.BooleanArray:
         """Which rows have one of the words, if it is not empty, anywhere as a whole word."""
         every = [word for word in words if word]
-        return pc.or_(_has_any(self.raw, every), _has_any(self.decoded, every))
+        views = self.raw, self.decoded, self.wide
+        return reduce(pc.or_, (_has_any(view, every) for view in views))
 
     def have_fields(self, key: bytes) -> pa.BooleanArray:
         """Which rows have all fields of a key, however it was made of them.
@@ -156,6 +165,18 @@ def _encoded_in(row: bytes) -> Iterator[bytes]:
     for text in _BASE64.findall(row):
         with suppress(binascii.Error):
             yield base64.b64decode(text[: len(text) // 4 * 4])
+
+
+def _wide_text(row: bytes) -> bytes:
+    """What a row says as UTF-16 or UTF-32 of either byte order, a line for each place to begin at.
+
+    A row that could not be decoded has the bytes of its file, from any byte on.
+    """
+    texts = (
+        row[at:].decode(f"utf-{8 * width}-{order}", "ignore")
+        for width in (2, 4) for order in ("le", "be") for at in range(width)
+    )  # fmt: skip
+    return "\n".join(texts).encode()
 
 
 def _tells(word: bytes) -> bool:
@@ -253,7 +274,8 @@ def _spellings(word: bytes) -> str:
 def _spelled(character: str) -> str:
     units = character.encode("utf-16-be")
     escaped = "".join(rf"\\u(?i:{units[at : at + 2].hex()})" for at in range(0, len(units), 2))
-    doubled = [2 * character] if character.isascii() and not character.isalnum() else []
+    may_quote = character.isascii() and not character.isalnum() and character != "_"
+    doubled = [2 * character] if may_quote else []
     forms = [_literal(form.encode()) for form in [character, *_SHORT.get(character, []), *doubled]]
     return f"(?:{'|'.join([*forms, escaped])})"
 

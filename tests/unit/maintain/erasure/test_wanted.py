@@ -21,6 +21,8 @@ from tests.makers.strategies import examples
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
 WORDS = st.text("ab1_", min_size=1, max_size=3)
 
+WIDE = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
+
 
 def goes(wanted: ErasureCriteria, *rows: bytes | None) -> list[bool]:
     return [bool(found) for found in wanted.rejects(pa.array(rows, pa.binary())).to_pylist()]
@@ -195,3 +197,14 @@ def test_a_file_that_is_not_there__is_refused(tmp_path: Path) -> None:
 def test_nothing_named__is_refused() -> None:
     with pytest.raises(UsageError, match="nothing is named"):
         ErasureCriteria.of([], "")
+
+
+@given(st.text(alphabet="abkäß你1", min_size=2), st.binary(max_size=3), st.sampled_from(WIDE))
+@examples(100)
+def test_a_row_that_could_not_be_decoded__goes_by_its_words(
+    key: str, before: bytes, encoding: str
+) -> None:
+    """It has the bytes of its file, and may begin in the middle of a character."""
+    row, other = (f', "{word}", x'.encode(encoding) for word in (key, f"z{key}"))
+    assert goes(ErasureCriteria.of([key]), before + row, before + other) == [True, False]
+    assert goes(ErasureCriteria.of([], key), before + row) == [True]

@@ -185,7 +185,7 @@ check-java:
 	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
 	case "$$("$$java" --list-modules 2>/dev/null | grep '^jdk.incubator.vector@')" in \
 	  *@17*|*@21*) ;; \
-	  *) echo "Spark 4.2 needs Java 17 or 21 with the module jdk.incubator.vector, and '$$java' is not that:" \
+	  *) echo "Spark needs Java 17 or 21 with the module jdk.incubator.vector, and '$$java' is not that:" \
 	       "install OpenJDK 17 or 21 and set JAVA_HOME to it." >&2; exit 1 ;; \
 	esac
 

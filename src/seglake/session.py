@@ -306,7 +306,7 @@ def _require_delta(session: SparkSession) -> None:
         )
     jars = session.conf.get("spark.jars", "") or ""
     own = f"{DELTA_ARTIFACT}-{DELTA_VERSION}"
-    if other := set(_DELTA_JAR.findall(jars)) - {own}:
+    if other := set(_DELTA_JAR.findall(jars)) - {own, f"delta-spark_2.13-{DELTA_VERSION}"}:
         raise ConfigError(
             f"this Spark session has the jar {', '.join(sorted(other))}, not {own}: give"
             ' spark-submit --jars "$(python -m seglake.session jars)"'

@@ -110,7 +110,7 @@ def test_another_spark_is_refused(version: str, monkeypatch: pytest.MonkeyPatch)
         patch.setattr("pyspark.__version__", version)
         with pytest.raises(ConfigError, match=remedy):
             session.spark_session("other", delta=False)
-    running: Any = SimpleNamespace(version=version)
+    running: Any = SimpleNamespace(version=version, sparkContext=None)
     monkeypatch.setattr("seglake.session.SparkSession.getActiveSession", lambda: running)
     with pytest.raises(ConfigError, match=remedy):
         session.spark_session("other", delta=False)
@@ -126,6 +126,13 @@ def test_sparks_from_4_0_on_are_accepted(version: str, monkeypatch: pytest.Monke
     for other in {"4.0.0", "4.1.0", "4.2.0"} - {f"{version[:3]}.0"}:
         with pytest.raises(ConfigError, match=f"Spark {other} under pyspark {version}"):
             session.require_version(other)
+
+
+def test_a_session_of_spark_connect_gets_no_tasks() -> None:
+    """Its `sparkContext` is an AttributeError."""
+    connected: Any = SimpleNamespace()
+    with pytest.raises(ConfigError, match=r"through Spark Connect, .*: use spark-submit"):
+        SparkEngine(connected)
 
 
 @pytest.mark.rest

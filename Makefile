@@ -82,7 +82,7 @@ test-archive: setup archive ## Run a job on a cluster whose machines have nothin
 	SEGLAKE_ARCHIVE=$(CURDIR)/$(PACKED) $(PYTEST) tests/packaging/test_archive.py \
 	  tests/spark/test_ingest_jobs.py -k "archive or cluster"
 
-test-matrix: $(INSTALLED) ## Run unit and short Spark tests on each Python and Java found; MATRIX=--help
+test-matrix: $(INSTALLED) ## Run unit tests on each Python, short ones on each Spark and Java found; MATRIX=--help
 	$(BIN)/python -m tests.matrix $(MATRIX)
 
 test-browser: $(COMPILED) ## Look at the report in a headless Chromium, which apt-get fetches the first time

@@ -82,7 +82,7 @@ test-archive: setup archive ## Run a job on a cluster whose machines have nothin
 	SEGLAKE_ARCHIVE=$(CURDIR)/$(PACKED) $(PYTEST) tests/packaging/test_archive.py \
 	  tests/spark/test_ingest_jobs.py -k "archive or cluster"
 
-test-matrix: $(INSTALLED) ## Run unit and short Spark tests on each Python and Java found; MATRIX=--help
+test-matrix: $(INSTALLED) ## Run unit tests on each Python, short ones on each Spark and Java found; MATRIX=--help
 	$(BIN)/python -m tests.matrix $(MATRIX)
 
 test-browser: $(COMPILED) ## Look at the report in a headless Chromium, which apt-get fetches the first time
@@ -185,7 +185,7 @@ check-java:
 	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
 	case "$$("$$java" --list-modules 2>/dev/null | grep '^jdk.incubator.vector@')" in \
 	  *@17*|*@21*) ;; \
-	  *) echo "Spark 4.2 needs Java 17 or 21 with the module jdk.incubator.vector, and '$$java' is not that:" \
+	  *) echo "Spark needs Java 17 or 21 with the module jdk.incubator.vector, and '$$java' is not that:" \
 	       "install OpenJDK 17 or 21 and set JAVA_HOME to it." >&2; exit 1 ;; \
 	esac
 

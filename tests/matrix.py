@@ -1,7 +1,8 @@
-"""`python -m tests.matrix`: unit tests on each Python that is here, a few on Spark with each Java.
+"""`python -m tests.matrix`: unit tests on each Python that is here, a few on each Spark and Java.
 
-Each Python gets an environment of its own from requirements.lock, in .venv-<version>. A Python or
-a Java that is not here is named at the end.
+Each Python gets an environment of its own from requirements.lock, in .venv-<version>, where the
+other Sparks take the place of pyspark one after the other. A Python or a Java that is not here is
+named at the end.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
+SPARKS = ("4.0", "4.1", "4.2")  # the last is that of the lock, which stays
 JAVAS = ("17", "21")
 JAVA_FOLDERS = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
 NO_JAVA = ["-m", "not spark and not kafka and not s3 and not slow"]
 ON_SPARK = [
     "tests/spark/test_session.py", "tests/spark/test_cli_ingest.py",
     "tests/spark/test_ingest_frame.py", "tests/spark/test_datasource_docs.py",
+    "tests/spark/test_datasource.py", "tests/spark/test_events_between.py",
+    "tests/spark/test_datasource_stream.py",
 ]  # fmt: skip
 
 
@@ -30,23 +34,25 @@ def main(arguments: list[str]) -> int:
     """Run what can be run; 1 if a test failed, or if what was asked for is not here."""
     parser = argparse.ArgumentParser(prog="python -m tests.matrix", description=__doc__)
     parser.add_argument("--python", action="append", help=f"default {', '.join(PYTHONS)}")
+    parser.add_argument("--spark", action="append", help=f"default {', '.join(SPARKS)}")
     parser.add_argument("--java", action="append", help=f"default {', '.join(JAVAS)}")
     parser.add_argument("--java-home", action="append", default=[], help="where a Java is")
     parser.add_argument("--no-unit", action="store_true", help="only the tests on Spark")
     given = parser.parse_args(arguments)
     javas = dict(_javas(given.java_home))
     results: dict[str, str] = {}
+    wanted = [(spark, java) for spark in given.spark or SPARKS for java in given.java or JAVAS]
     for version in given.python or PYTHONS:
-        results |= _on_python(version, given.java or JAVAS, javas, unit=not given.no_unit)
+        results |= _on_python(version, wanted, javas, unit=not given.no_unit)
     for name, result in results.items():
-        print(f"{name:24} {result}")
-    asked_for = bool(given.python or given.java)
+        print(f"{name:32} {result}")
+    asked_for = bool(given.python or given.spark or given.java)
     bad = {"failed", "not here"} if asked_for else {"failed"}
     return int(not bad.isdisjoint(results.values()))
 
 
 def _on_python(
-    version: str, wanted: Sequence[str], javas: dict[str, Path], *, unit: bool
+    version: str, wanted: Sequence[tuple[str, str]], javas: dict[str, Path], *, unit: bool
 ) -> dict[str, str]:
     python = _python(version)
     if python is None:
@@ -56,11 +62,22 @@ def _on_python(
     if subprocess.run(made, cwd=PROJECT, check=False).returncode:
         return {f"Python {version}": "failed"}
     results = {f"Python {version}": _pytest(folder, NO_JAVA)} if unit else {}
-    for java in wanted:
-        name = f"Python {version}, Java {java}"
-        home = javas.get(java)
-        results[name] = _pytest(folder, ON_SPARK, home) if home else "not here"
+    for spark, java in wanted:
+        name = f"Python {version}, Spark {spark}, Java {java}"
+        results[name] = _on_spark(folder, spark, javas[java]) if java in javas else "not here"
+    _install(folder, SPARKS[-1])
     return results
+
+
+def _on_spark(environment: Path, spark: str, java_home: Path) -> str:
+    return _pytest(environment, ON_SPARK, java_home) if _install(environment, spark) else "failed"
+
+
+def _install(environment: Path, spark: str) -> bool:
+    """Whether the newest release of this Spark that we allow took the place of pyspark."""
+    pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+    wanted = ["--no-build-isolation", "--editable", ".[spark]", f"pyspark=={spark}.*"]
+    return not subprocess.run([*pip, *wanted], cwd=PROJECT, check=False).returncode
 
 
 def _pytest(environment: Path, tests: list[str], java_home: Path | None = None) -> str:

@@ -71,6 +71,8 @@ class SparkEngine:
     """
 
     def __init__(self, spark: SparkSession | None = None, master: str | None = None) -> None:
+        if spark is not None:
+            _require_classic(spark)
         self._given, self._master = spark, master
 
     @cached_property
@@ -78,10 +80,10 @@ class SparkEngine:
         # LocalEngine needs no Spark
         from seglake.session import require_version, spark_session  # noqa: PLC0415
 
-        if self._given is not None:
-            require_version(self._given.version)
-            return self._given
-        return spark_session("seglake ingest", master=self._master, delta=False)
+        if self._given is None:
+            return spark_session("seglake ingest", master=self._master, delta=False)
+        require_version(self._given.version)
+        return self._given
 
     @cached_property
     def cores(self) -> int:
@@ -100,6 +102,15 @@ class SparkEngine:
         with original_errors(), watched("tasks", len(items), done, _log.info):
             rows = context.parallelize(items, len(items))
             return rows.map(_InWorker(task)).collect()
+
+
+def _require_classic(spark: SparkSession) -> None:
+    """Raise ConfigError for a session of Spark Connect, which has no RDDs."""
+    if not hasattr(spark, "sparkContext"):
+        raise ConfigError(
+            "Seglake's tasks cannot run through Spark Connect, and this session is one of it: use"
+            " spark-submit or a session with a master, or local=True for threads of this machine"
+        )
 
 
 def _tasks_done(context: SparkContext, total: int) -> int:

@@ -29,10 +29,11 @@ with extra("spark", "a Spark session"):
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-SPARK = "4.2"
+SPARKS = ("4.0", "4.1", "4.2")
 JAVA_VERSIONS = (17, 21)
-DELTA_ARTIFACT, DELTA_VERSION = "delta-spark_4.2_2.13", "4.4.0"
-_DELTA_JAR = re.compile(r"\bdelta-spark_[\w.]+-(\d[\w.]*)\.jar")
+_SPARK = ".".join(pyspark.__version__.split(".")[:2])
+DELTA_ARTIFACT, DELTA_VERSION = f"delta-spark_{_SPARK}_2.13", "4.4.0"  # there is one for each Spark
+_DELTA_JAR = re.compile(r"\b(delta-spark_[\w.]+-\d[\w.]*)\.jar")
 
 # conf/spark-defaults.conf holds the same settings for spark-submit; a test compares the two.
 SETTINGS = {
@@ -50,7 +51,7 @@ DELTA_SETTINGS = {
     "spark.databricks.delta.snapshotPartitions": "2",  # the default, 50, is for large tables
 }
 
-# Excluded are libraries that Spark 4.2 has in newer versions, and an unused catalogue client.
+# Excluded are libraries that Spark has in newer versions, and an unused catalogue client.
 _DELTA_MODULE = f"""<ivy-module version="2.0">
   <info organisation="seglake" module="delta"/>
   <dependencies>
@@ -70,12 +71,12 @@ _DELTA_MODULE = f"""<ivy-module version="2.0">
 """
 
 
-# Spark's Kafka source, and the libraries that it needs and pyspark does not ship. The token
-# provider has no release 4.2.0; the source works with 4.0.0.
-KAFKA_MODULE = """<ivy-module version="2.0">
+# Spark's Kafka source, and the libraries that it needs and pyspark does not ship. Later patches of
+# the source are not released, nor is a token provider after 4.0.0; these two work.
+KAFKA_MODULE = f"""<ivy-module version="2.0">
   <info organisation="seglake" module="kafka"/>
   <dependencies defaultconf="default->default">
-    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="4.2.0"
+    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="{_SPARK}.0"
                 transitive="false"/>
     <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0"
                 transitive="false"/>
@@ -118,11 +119,13 @@ def spark_session(
 
 
 def require_version(version: str) -> None:
-    """Raise ConfigError unless this is a version of the Spark that Seglake works with."""
-    if not version.startswith(f"{SPARK}."):
+    """Raise ConfigError unless Seglake works with this Spark, and pyspark is of the same one."""
+    minor, own = (".".join(each.split(".")[:2]) for each in (version, pyspark.__version__))
+    if minor not in SPARKS or minor != own:
         raise ConfigError(
-            f"Seglake works with Spark {SPARK}, and this is Spark {version}: use pyspark {SPARK},"
-            f" with a SPARK_HOME that is unset or a Spark {SPARK}"
+            f"Seglake works with Spark {', '.join(SPARKS)}, and this is Spark {version} under"
+            f" pyspark {pyspark.__version__}: use pyspark {SPARKS[-1]}, or an older one of these,"
+            " with a SPARK_HOME that is unset or the same Spark"
         )
 
 
@@ -147,7 +150,7 @@ def kafka_jars() -> list[Path]:
 
     Their folder is `$SEGLAKE_KAFKA_JARS`, or else beside Delta's.
     """
-    folder = _jars_folder("SEGLAKE_KAFKA_JARS", "spark-sql-kafka-4.2.0")
+    folder = _jars_folder("SEGLAKE_KAFKA_JARS", f"spark-sql-kafka-{_SPARK}.0")
     if not list(folder.glob("spark-sql-kafka-*.jar")):
         fetch_jars(KAFKA_MODULE, folder)
     return sorted(folder.glob("*.jar"))
@@ -173,7 +176,7 @@ def find_java() -> Path:
     """The Java launcher that Spark will use: `$JAVA_HOME/bin/java`, or else `java` on the path.
 
     Raises:
-        ConfigError: no launcher, or Spark 4.2 does not run on it. Spark starts its JVM with the
+        ConfigError: no launcher, or Spark does not run on it. Spark starts its JVM with the
             module jdk.incubator.vector, which some reduced runtimes lack.
     """
     home = os.environ.get("JAVA_HOME")
@@ -182,7 +185,7 @@ def find_java() -> Path:
     problem = f"there is no java in {where}" if found is None else _unusable(found)
     if found is None or problem:
         raise ConfigError(
-            f"Spark 4.2 needs Java 17 or 21, but {problem}:"
+            f"Spark {_SPARK} needs Java 17 or 21, but {problem}:"
             " install OpenJDK 17 or 21 and set JAVA_HOME to it"
         )
     return Path(found)
@@ -302,9 +305,10 @@ def _require_delta(session: SparkSession) -> None:
             " stop it first, or start it with the extension, catalog and jars of Delta"
         )
     jars = session.conf.get("spark.jars", "") or ""
-    if other := set(_DELTA_JAR.findall(jars)) - {DELTA_VERSION}:
+    own = f"{DELTA_ARTIFACT}-{DELTA_VERSION}"
+    if other := set(_DELTA_JAR.findall(jars)) - {own, f"delta-spark_2.13-{DELTA_VERSION}"}:
         raise ConfigError(
-            f"this Spark session has jars of Delta {', '.join(other)}, not {DELTA_VERSION}: give"
+            f"this Spark session has the jar {', '.join(sorted(other))}, not {own}: give"
             ' spark-submit --jars "$(python -m seglake.session jars)"'
         )
     try:

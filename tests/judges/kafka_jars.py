@@ -19,7 +19,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 KAFKA = PROJECT / ".jars" / f"kafka-{KAFKA_VERSION}"
 CONNECT = PROJECT / ".jars" / f"connect-{KAFKA_VERSION}"
 MIRROR = PROJECT / ".jars" / f"mirror-{KAFKA_VERSION}"
-SPARK_KAFKA = PROJECT / ".jars" / "spark-kafka-4.2.0"
+SPARK_KAFKA = PROJECT / ".jars" / f"spark-kafka-{pyspark.__version__}"
 
 # kafka-tools comes alone: what it needs beyond kafka_2.13's own dependencies serves Connect.
 # Kafka 4.2 is built against slf4j 1.7 and its POMs name no backend.

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.makers.lakes import Event, LakeMaker, Shape
 
+pytestmark = pytest.mark.skipif(pyspark.__version__ < "4.2", reason="a stream needs Spark 4.2")
 T = 1_700_000_000_000
 Row = tuple[int, int, bytes | None]
 

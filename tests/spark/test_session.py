@@ -85,33 +85,54 @@ def test_delta_without_its_jars_is_an_error_with_the_remedy(tmp_path: Path) -> N
     assert "--jars" in str(found)
 
 
-def test_delta_of_another_version_is_an_error_with_the_remedy(spark: SparkSession) -> None:
+@pytest.mark.parametrize("given", ["delta-spark_2.13-4.0.0", "delta-spark_4.3_2.13-4.4.0"])
+def test_delta_of_another_version_is_an_error_with_the_remedy(
+    given: str, spark: SparkSession
+) -> None:
     """Spark and Delta themselves notice it at the first table, by a missing method."""
     jars = str(spark.conf.get("spark.jars"))
-    other = jars.replace("delta-spark_4.2_2.13-4.4.0.jar", "delta-spark_2.13-4.0.0.jar")
+    own = f"{session.DELTA_ARTIFACT}-{session.DELTA_VERSION}"
+    other = jars.replace(f"{own}.jar", f"{given}.jar")
     assert other != jars
     told = {"spark.sql.extensions": session.DELTA_SETTINGS["spark.sql.extensions"]}
     told["spark.jars"] = other
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(spark.conf), "get", lambda _self, key, *_: told[key])
-        with pytest.raises(ConfigError, match=r"jars of Delta 4\.0\.0, not 4\.4\.0: .* --jars"):
+        with pytest.raises(ConfigError, match=f"jar {given}, not {own}: .* --jars"):
             session.spark_session("clash")
 
 
-@pytest.mark.parametrize("version", ["3.5.8", "4.1.0", "4.20.0", "5.0.0"])
+@pytest.mark.parametrize("version", ["3.5.8", "4.3.0", "4.20.0", "5.0.0"])
 def test_another_spark_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the package, that of the JVM, and that of a session of one's own."""
-    remedy = f"works with Spark 4.2, and this is Spark {version}: use pyspark 4.2"
+    remedy = f"works with Spark 4.0, 4.1, 4.2, and this is Spark {version} .*: use pyspark 4.2"
     with monkeypatch.context() as patch:
         patch.setattr("pyspark.__version__", version)
         with pytest.raises(ConfigError, match=remedy):
             session.spark_session("other", delta=False)
-    running: Any = SimpleNamespace(version=version)
+    running: Any = SimpleNamespace(version=version, sparkContext=None)
     monkeypatch.setattr("seglake.session.SparkSession.getActiveSession", lambda: running)
     with pytest.raises(ConfigError, match=remedy):
         session.spark_session("other", delta=False)
     with pytest.raises(ConfigError, match=remedy):
         SparkEngine(running).map(str, [1])
+
+
+@pytest.mark.parametrize("version", ["4.0.1", "4.1.4", "4.2.0"])
+def test_sparks_from_4_0_on_are_accepted(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a JVM of the same Spark: another, which SPARK_HOME names, is refused."""
+    monkeypatch.setattr("pyspark.__version__", version)
+    session.require_version(version)
+    for other in {"4.0.0", "4.1.0", "4.2.0"} - {f"{version[:3]}.0"}:
+        with pytest.raises(ConfigError, match=f"Spark {other} under pyspark {version}"):
+            session.require_version(other)
+
+
+def test_a_session_of_spark_connect_gets_no_tasks() -> None:
+    """Its `sparkContext` is an AttributeError."""
+    connected: Any = SimpleNamespace()
+    with pytest.raises(ConfigError, match=r"through Spark Connect, .*: use spark-submit"):
+        SparkEngine(connected)
 
 
 @pytest.mark.rest

@@ -21,6 +21,7 @@ from seglake.read.window.around import Around
 from seglake.session import spark_session
 
 with extra("spark", "the events around rows"):
+    import pyspark
     from pyspark.errors import AnalysisException
     from pyspark.sql import Observation
     from pyspark.sql.functions import count, lit
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from seglake.read.log import Log
+
+# an older Spark has no other
+_UTC: dict[str, Any] = {"timezone": "UTC"} if pyspark.__version__ >= "4.2" else {}
 
 
 def events_around(
@@ -59,7 +63,7 @@ def events_around(
     """
     names = chosen(columns)
     around = Around(log, at, before_ms, after_ms, key, read_schema(names))
-    around.check(to_arrow_schema(rows.schema, timezone="UTC"), names)
+    around.check(to_arrow_schema(rows.schema, **_UTC), names)
     task = _AroundTask(around, len(rows.columns), names, memory_bytes)
     return rows.mapInArrow(task, StructType([*rows.schema.fields, *struct_of(names).fields]))
 

@@ -37,7 +37,7 @@ class BatchReader(DataSourceReader):
         spare_the_collector()
         return planned
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
         return read_task(partition, self._options)
 
@@ -67,9 +67,9 @@ def _times(options: Options) -> tuple[int, int]:
     return max(0, start or 0), ALL_TIMES[1] if end is None else end
 
 
-def read_task(partition: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
-    """The records of a task; Spark makes one without a value from an empty plan."""
-    if partition.value is None:
+def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa.RecordBatch]:
+    """The records of a task; Spark makes one without a value, or None, from an empty plan."""
+    if partition is None or partition.value is None:
         return
     store = _store(options.root, _items(options.storage), _items(from_environment()))
     columns = options.columns

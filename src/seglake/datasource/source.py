@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from seglake.datasource.options import parse
 from seglake.datasource.plain_errors import plain_errors
-from seglake.errors import UsageError
+from seglake.errors import ConfigError, UsageError
 from seglake.extras import extra
 
 with extra("spark", "the Spark data source"):
+    import pyspark
+    from pyspark.errors import AnalysisException
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.types import (
         ArrayType,
@@ -75,6 +77,7 @@ class SeglakeDataSource(DataSource):
     @plain_errors
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name
         """The reader of a streaming query; UsageError for options that only batches have."""
+        _require_streams()
         from seglake.datasource.stream import StreamReader  # noqa: PLC0415  # see above
 
         self._require_own(schema)
@@ -86,6 +89,16 @@ class SeglakeDataSource(DataSource):
                 "the format seglake has a fixed schema: leave out .schema(…), and use the options"
                 " columns and includeHeaders"
             )
+
+
+def _require_streams() -> None:
+    """Raise ConfigError where Spark does not say from which offset it wants to know the latest."""
+    if pyspark.__version__ < "4.2":
+        raise ConfigError(
+            "a stream of the format seglake needs Spark 4.2, and this is"
+            f" {pyspark.__version__}: use pyspark 4.2, or read batches with spark.read and the"
+            " options startTime and endTime"
+        )
 
 
 def struct_of(columns: Iterable[str]) -> StructType:
@@ -101,4 +114,8 @@ def register(spark: SparkSession) -> None:
     from seglake.engine import require_seglake  # noqa: PLC0415  # see above
 
     require_seglake(spark)
-    spark.dataSource.register(SeglakeDataSource)
+    try:
+        spark.dataSource.register(SeglakeDataSource)
+    except AnalysisException as error:  # Spark 4.0 refuses what its driver has found
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

@@ -17,8 +17,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from seglake.catalog.delta import file_merges
 from seglake.datasource.options import TopicPartition, parse
+from seglake.datasource.source import SeglakeDataSource
 from seglake.datasource.stream import StreamReader, prorated
-from seglake.errors import OffsetOutOfRange, SeglakeError, UsageError
+from seglake.errors import ConfigError, OffsetOutOfRange, SeglakeError, UsageError
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.vacuum import vacuum
 from tests.makers.gaps import emptied, lose, losses
@@ -517,3 +518,15 @@ def test_a_reader_can_be_sent_before_and_after_it_planned(maker: LakeMaker) -> N
 def test_errors_are_raised_when_the_query_starts(maker: LakeMaker) -> None:
     with pytest.raises(UsageError, match="endTime is not valid in a streaming query"):
         reader_of(maker, endTime="0")
+
+
+@pytest.mark.parametrize("version", ["4.0.5", "4.1.4"])
+def test_an_older_spark_is_refused_with_the_remedy(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for the latest offset without a start and a limit."""
+    source = SeglakeDataSource({"path": "lake", "subscribe": "events"})
+    source.streamReader(source.schema())
+    monkeypatch.setattr("pyspark.__version__", version)
+    with pytest.raises(ConfigError, match=f"needs Spark 4.2, and this is {version}: use pyspark"):
+        source.streamReader(source.schema())

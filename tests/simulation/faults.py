@@ -16,6 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from seglake.catalog import fate, table, transaction
+from seglake.catalog.delta import delta_rs
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import NeverNamed
@@ -99,6 +100,17 @@ FAULTS: dict[str, Put] = {
     ],
     "a commit names files of the catalog that a vacuum deleted": lambda: [
         edited(vacuum, "_fenced", ("    table.fence()\n", ""))
+    ],
+    "a vacuum takes who paused between rows for committed": lambda: [
+        edited(
+            vacuum,
+            "_named",
+            ("retained_rows(table, kind, never_named)", "retained_rows(table, kind, expired)"),
+            ("if committed else []", ""),
+        )
+    ],
+    "a late write replaces the checkpoint of a rebuild": lambda: [
+        edited(delta_rs, "renumber", ("if not store.put_if_absent(", "if store.put("))
     ],
     "a commit names files of the quarantine that a vacuum deleted": lambda: [
         edited(QuarantineTable, "add_files", ("fate.require_hope(self._store, attempt_id)", "pass"))

@@ -29,7 +29,7 @@ FOUND = {  # by this history, whatever else finds it
     "an attempt that was given up commits": 30_059,
     "rejects with an erased binary key stay": 30_340,
     "a refresh takes moved rows twice": 30_016,
-    "a commit names files of the catalog that a vacuum deleted": 30_261,
+    "a commit names files of the catalog that a vacuum deleted": 30_218,
     "a refresh takes a rebuilt catalog for the old one": 30_784,
     "a claim that a dead vacuum overruled is not fenced": 30_183,
     "a commit names files of the quarantine that a vacuum deleted": 30_080,
@@ -37,6 +37,8 @@ FOUND = {  # by this history, whatever else finds it
     "a vacuum takes rejects that come meanwhile for lost ones": 30_220,
     "an erasure takes who writes rows for committed": 30_051,
     "an erasure takes rejects that came after its commit": 30_045,
+    "a vacuum takes who paused between rows for committed": 150_007_513,
+    "a late write replaces the checkpoint of a rebuild": 150_006_276,
 }
 
 

@@ -22,7 +22,7 @@ from seglake.catalog.failed_run import failed_runs
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.rows import FILE_SCHEMAS, SourceRow
 from seglake.catalog.table import CONTRACT
-from seglake.catalog.version.segment_columns import segments_by_partition
+from seglake.catalog.version.segments import segments_by_partition
 from seglake.catalog.version.snapshot_files import files_after
 from seglake.errors import CorruptData
 from seglake.format import zonemap

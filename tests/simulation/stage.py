@@ -27,7 +27,7 @@ from seglake.catalog import rows
 from seglake.catalog.delta import actions, commit_log, data_files, delta_rs, file_merges
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.rows import Kind
-from seglake.catalog.version import segment_columns
+from seglake.catalog.version import segments
 from seglake.datasource import batch
 from seglake.engine import LocalEngine, ThreadEngine
 from seglake.meanwhile import WAITS
@@ -269,9 +269,7 @@ def _instead() -> dict[int, Any]:
         id(uuid): IDS,
         id(data_files.read_parquet): read_parquet,
         id(rows.check_required): _once_checked,
-        id(segment_columns.segments_by_partition): _remembered(
-            segment_columns.segments_by_partition
-        ),
+        id(segments.segments_by_partition): _remembered(segments.segments_by_partition),
         id(ThreadPoolExecutor): _InTurn,
     }
 

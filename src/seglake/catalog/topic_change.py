@@ -24,7 +24,7 @@ from seglake.catalog.rows import (
     TopicRow,
     file_table,
 )
-from seglake.catalog.version.segment_columns import segments_by_partition
+from seglake.catalog.version.segments import segments_by_partition
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import UsageError
 from seglake.format.records import Int64s

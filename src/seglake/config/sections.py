@@ -12,7 +12,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seglake.config.rules import FieldName, FieldNames, TimeFormatText, Zone
-from seglake.times.directives import (
+from seglake.times.formats import (
     DAY,
     HALF,
     HALF_HOUR,

@@ -23,7 +23,7 @@ from seglake.catalog.rows import PartitionRow, Row, SegmentId, SegmentRow, Topic
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import PATIENCE, mark_recent, transact
-from seglake.catalog.version.segment_columns import Segments
+from seglake.catalog.version.segments import Segments
 from seglake.catalog.version.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.clock import now_ms
 from seglake.config import Topic

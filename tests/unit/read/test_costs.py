@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.version.segment_columns import ATTEMPT, DETAILS, AttemptIds, Segments
+from seglake.catalog.version.segments import ATTEMPT, DETAILS, AttemptIds, Segments
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.format import zonemap
 from seglake.format.encode import encode_batches, encode_bodies

@@ -2,7 +2,7 @@
 
 A snapshot holds NumPy columns and no path: a segment's keys follow from its columns. That is 75
 bytes a segment, and 16 for each attempt. A snapshot never changes. A newer one shares every log
-partition without a change, and the columns of every one that grew (`segment_columns`).
+partition without a change, and the columns of every one that grew (`segments`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from seglake import layout
 from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.rows import PartitionRow, TopicRow, WithSegmentId
-from seglake.catalog.version.segment_columns import Segments
+from seglake.catalog.version.segments import Segments
 from seglake.errors import CorruptData, UnknownTopic
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression

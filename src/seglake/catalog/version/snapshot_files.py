@@ -19,7 +19,7 @@ from seglake.catalog.rows import (
     TopicRow,
     rows_of,
 )
-from seglake.catalog.version.segment_columns import Segments, segments_by_partition
+from seglake.catalog.version.segments import Segments, segments_by_partition
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.errors import CorruptData, StoreError
 from seglake.store import Store

@@ -9,7 +9,7 @@ import numpy as np
 
 from seglake.config import Pipeline
 from seglake.format.records import Spans
-from seglake.times.directives import EPOCH_POWERS, ISO, TimeFormat
+from seglake.times.formats import EPOCH_POWERS, ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 from seglake.write.rows.rows import Codes, Reason, Rows

@@ -29,6 +29,8 @@ batches are compared after decompression, and of its indexes what does not tell 
   checksums are others. Everything else stayed.
 - 2026-11-24: a try after a lost race has a manifest of its own, `manifest-1.json`. There are two,
   and their temporary names take ids of the series: later ids are others. Segments stayed.
+- 2026-11-25: the report of a run with rows that are not UTF-8 has a hint at `input.encoding`. Three
+  runs have one: their rows and manifests, and the first commits, have other checksums.
 """
 
 from __future__ import annotations

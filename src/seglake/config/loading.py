@@ -90,7 +90,15 @@ def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: unknown table; {nearest(name, names)}"
     for key in own:
         if key not in _keys("pipeline"):
-            yield f"pipeline.{key}: unknown key; {nearest(key, _keys('pipeline'), 'pipeline.')}"
+            yield f"pipeline.{key}: unknown key; {_remedy('pipeline', key)}"
+
+
+def _remedy(section: str, key: str) -> str:
+    """What to do about a key that its section does not have: another one may have it."""
+    owners = [each for each in ("pipeline", *SECTIONS) if key in _keys(each)]
+    if owners:
+        return f"did you mean {' or '.join(f'{owner}.{key}' for owner in owners)}?"
+    return nearest(key, _keys(section), f"{section}.")
 
 
 def _explain(error: Any) -> str:
@@ -105,8 +113,7 @@ def _explain(error: Any) -> str:
         case "missing":
             return f"{key}: is missing; add it under [{key.split('.')[0]}]"
         case "extra_forbidden":
-            remedy = nearest(".".join(place[1:]), _keys(place[0]), f"{place[0]}.")
-            return f"{key}: unknown key; {remedy}"
+            return f"{key}: unknown key; {_remedy(place[0], '.'.join(place[1:]))}"
         case "value_error":
             return f"{key}: {str(error['msg']).removeprefix('Value error, ')}"
     problem = re.sub("^(Input|Value) ", "", str(error["msg"])).replace(" tuple", " list")

@@ -113,6 +113,11 @@ MISTAKES = [
     ),
     ({"pipeline.ordr": "time"}, "pipeline.ordr: unknown key; did you mean pipeline.order?"),
     ({"pipeline.input": "x"}, "pipeline.input: unknown key; use one of pipeline.name"),
+    ({"topic.order": "time"}, "topic.order: unknown key; did you mean pipeline.order?"),
+    (
+        {"pipeline.format": "csv"},
+        "pipeline.format: unknown key; did you mean input.format or timestamp.format?",
+    ),
     ({"topics.name": "x"}, "topics: unknown table; did you mean topic?"),
     ({"pipeline.order": "random"}, "pipeline.order: 'random' should be 'time' or 'arrival'"),
     ({"topic.partitions": 0}, "topic.partitions: 0 should be greater than or equal to 1"),

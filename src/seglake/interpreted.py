@@ -45,7 +45,8 @@ def argument(value: Any) -> Any:
         return np.int64(value)
     if isinstance(value, tuple):
         items = map(argument, value)
-        return value._make(items) if hasattr(value, "_make") else tuple(items)  # a named one
+        # `_make` of a named one asks for its length, which `Spans` has as that of its items
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     structured = isinstance(value, np.ndarray) and value.dtype.names
     return _Table(value) if structured else value
 

@@ -50,7 +50,7 @@ test-all: test ## Run make test, then make test-rest: everything (half an hour)
 test-rest: check-java setup ## Run what make test leaves out: long tests, and all examples of each property
 	$(PYTEST) $(PARALLEL) -m "rest or hypothesis" $(DURATIONS)/rest.tsv
 
-test-unit: $(COMPILED) ## Run the tests that need no Java (four minutes)
+test-unit: $(COMPILED) ## Run the tests that need no Java (three minutes)
 	$(PYTEST) $(PARALLEL) $(QUICK) -m "$(NO_JAVA)" $(DURATIONS)/unit.tsv
 
 test-spark: setup ## Run the tests that need a Spark session

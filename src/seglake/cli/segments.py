@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from seglake.cli.arguments.options import Json, Partition, Root, Topic, Version
 from seglake.cli.terminal.tables import Listing, show
-from seglake.shown import Column, number, second, size
+from seglake.shown import size
 
 if TYPE_CHECKING:
     from seglake.read.log import Log
@@ -32,17 +32,10 @@ def segments(
 
 def segment_rows(log: Log, partition: int | None) -> Listing:
     """A row for each segment of a topic."""
-    columns = [
-        number("partition", "partition"),
-        number("base_offset", "base offset"),
-        number("end_offset", "end offset", rank=2),
-        number("record_count", "records"),
-        second("min_timestamp", "oldest"),
-        second("max_timestamp", "newest"),
-        size("log_bytes", "log bytes", rank=1),
-        size("index_bytes", "index bytes", rank=4),
-        Column("codec", "codec", rank=3),
-    ]
+    from seglake.read.listings import SEGMENT_COLUMNS
+
+    *columns, codec = SEGMENT_COLUMNS
+    columns += [size("index_bytes", "index bytes", rank=4), codec]
     chosen = log.partitions() if partition is None else [partition]
     return Listing(columns, (row for number in chosen for row in _segments_of(log, number)))
 

@@ -39,7 +39,7 @@ _OPERATIONS = [
     Column("operation", "operation"),
     _TOOK,
 ]
-_SEGMENTS = [
+SEGMENT_COLUMNS = [
     number("partition", "partition"),
     number("base_offset", "base offset"),
     number("end_offset", "end offset", rank=2),
@@ -133,6 +133,6 @@ class SegmentList(ShowsTable):
         return self._rows
 
     def _table(self) -> Table:
-        shown = self._rows.select([column.field for column in _SEGMENTS]).slice(0, _SHOWN)
+        shown = self._rows.select([column.field for column in SEGMENT_COLUMNS]).slice(0, _SHOWN)
         rows = [tuple(row.values()) for row in shown.to_pylist()]
-        return Table(f"{len(self):,} segments of {self._topic}", _SEGMENTS, rows, len(self))
+        return Table(f"{len(self):,} segments of {self._topic}", SEGMENT_COLUMNS, rows, len(self))

@@ -145,9 +145,13 @@ class Actor:
 
 
 def enter(play: Play, process: Process, *, alone: bool) -> None:
-    """Wait while a rebuild is under way, or, to be alone, until nobody else acts."""
+    """Wait while a rebuild is under way, or, to be alone, until nobody else acts.
+
+    A rebuild may take weeks. So each look is a tenth of the time that has passed after the last.
+    """
+    since_ms = play.world.now_ms
     while play.closed and not alone and play.problem is None:
-        process.wait(60_000)
+        process.wait(max(60_000, (play.world.now_ms - since_ms) / 10))
     while alone and play.busy:
         play.closed = True
         process.wait(1_000)

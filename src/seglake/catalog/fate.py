@@ -1,8 +1,8 @@
 """The life of an attempt: its announcement, and its fate.
 
-`attempts/<attempt>/begun` is put before an attempt reads input that may bring a key back, and taken
-away at every end that the process lives to see. So an erasure knows of an attempt that has written
-nothing yet.
+`attempts/<attempt>/begun` is put before an attempt reads input that may bring a key back, or the
+version whose records it copies, and taken away at every end that the process lives to see. So an
+erasure knows of an attempt that has written nothing yet.
 
 `attempts/<attempt>/fate` is put if absent, by the attempt before it commits ("committing") or by a
 vacuum or an erasure ("abandoned"): the first decides, and the other stops. An attempt that
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def announced(store: Store, attempt_id: str, topic: str) -> Iterator[None]:
-    """A block in which an attempt at a topic reads its input, and commits. Raises StoreError."""
+    """A block in which an attempt at a topic reads, writes and commits. Raises StoreError."""
     store.put(begun_key(attempt_id), json.dumps({"topic": topic}).encode())
     try:
         yield

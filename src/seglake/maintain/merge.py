@@ -13,6 +13,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from seglake.catalog.fate import announced
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -126,16 +127,22 @@ def _merge(table: CatalogTable, report: Merged, asked: _MergeRequest, tasks: Seg
     settings = topic_of(snapshot.topic(report.topic))
     groups = _groups(table, snapshot, settings, asked)
     report.plan = [MergedGroup.of(group) for group in groups]
+    if not groups:
+        _commit(table, {}, report)
+        return
     size = settings.batch_size if asked.rebatch else None
     target = RewriteTarget(report.attempt_id, policy_of(settings), size)
-    results = tasks.map(partial(_merge_group, target=target), groups)
-    report.damaged = [result for result in results if isinstance(result, DamagedFile)]
-    merged = {
-        group: result
-        for group, result in zip(groups, results, strict=True)
-        if isinstance(result, SegmentRow)
-    }
-    _commit(table, merged, report)
+    with announced(table.store, report.attempt_id, report.topic):
+        newest = table.refresh(snapshot)  # without what was erased before the announcement
+        standing = [group for group in groups if _stands(newest, group.rows)]
+        results = tasks.map(partial(_merge_group, target=target), standing)
+        report.damaged = [result for result in results if isinstance(result, DamagedFile)]
+        merged = {
+            group: result
+            for group, result in zip(standing, results, strict=True)
+            if isinstance(result, SegmentRow)
+        }
+        _commit(table, merged, report)
 
 
 def _groups(
@@ -191,7 +198,7 @@ def _commit(table: CatalogTable, merged: Mapping[SegmentGroup, SegmentRow], repo
         report.segments, report.new_segments = sum(len(group.rows) for group in done), len(rows)
         report.log_bytes = sum(group.log_bytes for group in done)
         report.new_log_bytes = sum(row.log_bytes for row in rows)
-        report.skipped = len(merged) - len(done)
+        report.skipped = len(report.plan) - len(report.damaged) - len(done)
         replaced = [(row.partition, row.base_offset) for group in done for row in group.rows]
         return Change([*rows, report.row("merge")], replaced) if done else None
 

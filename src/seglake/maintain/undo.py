@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from seglake.catalog.fate import announced
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.quarantine.redrives import chain_of
 from seglake.catalog.rows import RunRow, RunState, SegmentRow
@@ -113,7 +114,8 @@ def _undo(
         return change._replace(rows=[*change.rows, report.row(_OPERATION)])
 
     report.status = "dry run" if report.dry_run else "committed"
-    carry_out(table, report, plan, dry_run=report.dry_run)
+    with announced(table.store, report.attempt_id, topic):
+        carry_out(table, report, plan, dry_run=report.dry_run)
     return report if report.runs else _as_done(report, table)
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from seglake.catalog.fate import announced
 from seglake.catalog.rows import PartitionRow, Row, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -159,12 +160,18 @@ def compact_topic(
         if not due:
             return report
         swap = _Swap(report, new_attempt())
-        with dry(table.store) if dry_run else nullcontext(table.store) as store:
-            swap.cleaned = Passes(store, engine, swap.attempt_id, policy, how).clean(due)
+        passes = partial(Passes, engine=engine, attempt_id=swap.attempt_id, policy=policy, how=how)
         if dry_run:
+            with dry(table.store) as store:
+                swap.cleaned = passes(store).clean(due)
             swap.show(table.snapshot())
             return report
-        swap.commit(table)
+        with announced(table.store, swap.attempt_id, topic):
+            newest = table.snapshot()  # without what was erased before the announcement
+            views = {view.partition: view for view in newest.partitions(topic)}
+            standing = [log for log in due if _stands(views[log.partition], log)]
+            swap.cleaned = passes(table.store).clean(standing)
+            swap.commit(table)
         left = {log.partition for log in due} - swap.done.keys()
         if left:
             logs, policy = _logs(table, table.snapshot(), topic, how.now_ms)

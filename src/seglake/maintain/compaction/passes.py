@@ -84,6 +84,8 @@ class Passes:
 
     def clean(self, logs: Sequence[LogToClean]) -> list[CleanedLog]:
         """Clean logs, each with a segment to clean. Raises CorruptData and StoreError."""
+        if not logs:
+            return []
         try:
             keys = self._keys(logs)
             survivors = self._survivors(logs, keys)

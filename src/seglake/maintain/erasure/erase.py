@@ -11,6 +11,7 @@ An ingest that runs meanwhile could bring a key back unseen, so an erasure is re
 attempt may still run, or waits for it: then it erases, waits until all have ended that ran by then,
 and erases what they brought. An attempt that has ended is given up: it cannot commit later. If an
 attempt commits after the erasure looked, the erasure's commit is planned again on top of it.
+A merge, a compaction and another erasure copy records, and are announced as an ingest is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from seglake.catalog.fate import announced
 from seglake.catalog.quarantine.files import attempt_of
 from seglake.catalog.quarantine.gone import ERASE, erasures
 from seglake.catalog.quarantine.leaving import Leaving, joined, unfinished, write_list
@@ -190,12 +192,18 @@ class _Erasure:
                 f"attempt {before.running[0]} may still run, and bring a key back: erase with "
                 "--wait, or when it has ended, or give a shorter --grace-hours if it is dead"
             )
+        with announced(self._table.store, report.attempt_id, report.topic):
+            self._commit(before)
+        report.running = sorted({*self._look().running, *self._arrived()})
+        self._samples.erase()  # also of an attempt that failed since, and is not told
+
+    def _commit(self, before: Attempts) -> None:
+        """Take out the records, then the rejects. It reads no version before it is announced."""
+        report = self.report
         version = transact_upkeep(self._table, report.topic, report.attempt_id, self._plan)
         report.version = -1 if version is None else version
         self._rejects.erase(report.attempt_id, before.dying)
         delete(self._table.store, sorted(self._lists))
-        report.running = sorted({*self._look().running, *self._arrived()})
-        self._samples.erase()  # also of an attempt that failed since, and is not told
 
     def wait_for_their_ends(self) -> None:
         """Wait until the attempts that ran meanwhile have ended: a younger one is no concern.

@@ -140,6 +140,8 @@ def _ingest(
         announcement = announced(store, attempt_id, report.topic)
         with announcement, Failure(store, report) as failure:
             try:
+                if replacement:  # it copies records of the version
+                    _require_newest(table, base)
                 with report.step("list input", progress):
                     left = input_of(sources_left(table, base, report.topic, replacement))
                 attempt = Attempt(
@@ -159,6 +161,12 @@ def _ingest(
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
                 settle(store, attempt_id)
+
+
+def _require_newest(table: CatalogTable, base: Snapshot) -> None:
+    """Raise PlanAgain if a version is not the newest any more. Raises StoreError."""
+    if table.refresh(base) is not base:
+        raise PlanAgain("a commit came before the announcement")
 
 
 def _is_done(

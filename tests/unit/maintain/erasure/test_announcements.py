@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -20,15 +20,24 @@ from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import AttemptAbandoned, QuarantineLimit, SeglakeError, UsageError
 from seglake.layout import begun_key, new_attempt
+from seglake.maintain import merge as merge_module
+from seglake.maintain import undo as undo_module
 from seglake.maintain import vacuum as vacuum_module
-from seglake.maintain.erasure import attempts
+from seglake.maintain.compaction import cleaning
+from seglake.maintain.compaction import compact as compact_module
+from seglake.maintain.compaction.compact import compact
+from seglake.maintain.erasure import attempts, logs
 from seglake.maintain.erasure import erase as erase_module
 from seglake.maintain.erasure.attempts import Attempts, Grace, look
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.verify import verify
+from seglake.maintain.merge import merge
+from seglake.maintain.replace import replace_files
+from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.write.driver import failure
+from seglake.write.driver import run as run_module
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.makers.lakes import open_catalog
@@ -45,9 +54,9 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
-def next_run(root: Path, number: int = 0, key: str = "gone") -> Pipeline:
+def next_run(root: Path, number: int = 0, key: str = "gone", **changes: Any) -> Pipeline:
     path = write_file(root.parent / f"next-{number}.jsonl", [Line(T + n, key) for n in range(4)])
-    return pipeline_of(root, path)
+    return pipeline_of(root, path, **changes)
 
 
 def keys_of(root: Path) -> set[bytes | None]:
@@ -129,6 +138,88 @@ def test_an_erasure_beside_a_redrive__is_refused(root: Path) -> None:
     with pytest.raises(SeglakeError):  # the reject is still none of a record
         redrive(LocalEngine(), pipeline, "first", progress=refused_at("list rejects", root))
     assert announcements(root) == []
+
+
+class Copier(NamedTuple):
+    """A command that copies records: where it copies, where it announces itself, and its call."""
+
+    copies: Any
+    announces: Any
+    call: Callable[[Path], object]
+
+
+COPIERS = {
+    "merge": Copier(
+        merge_module, merge_module, lambda root: merge(str(root), "events", everything=True)
+    ),
+    "compact": Copier(
+        cleaning, compact_module, lambda root: compact(str(root), "events", force=True)
+    ),
+    "undo": Copier(undo_module, undo_module, lambda root: undo(str(root), "events", "a")),
+    "replace": Copier(
+        undo_module,
+        run_module,
+        lambda root: replace_files(LocalEngine(), next_run(root, 9, "new"), DeclaredRun("a")),
+    ),
+    "erase": Copier(logs, erase_module, lambda root: erase(str(root), "events", ["other"])),
+}
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A lake with something to copy for each: two runs in the same segments, and one more."""
+    root = tmp_path / "copied"
+    changes = {"topic": {"cleanup.policy": "compact,delete", "compression.type": "none"}}
+    for number, keys in enumerate(["gone", "other"], 1):
+        ingest(next_run(root, number, keys, **changes), "ab"[number - 1])
+    merge(str(root), "events", everything=True)
+    ingest(next_run(root, 3, "gone", **changes), "c")
+    return root
+
+
+def files_with_the_key(root: Path) -> list[Path]:
+    return [each for each in root.rglob("*.log") if b"gone" in each.read_bytes()]
+
+
+@pytest.mark.parametrize("name", COPIERS)
+def test_an_erasure_beside_a_command_that_copies_records__is_refused(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Before its first copy only its announcement tells of it, and the copy has the key."""
+    copier = COPIERS[name]
+    rewrite, refusals = copier.copies.rewrite, list[str]()
+
+    def first_copy(*given: Any) -> Any:
+        monkeypatch.setattr(copier.copies, "rewrite", rewrite)
+        with pytest.raises(UsageError, match=r"may still run.*--wait") as refusal:
+            erase(str(copied), "events", ["gone"], vacuum=True)
+        refusals.append(str(refusal.value))
+        return rewrite(*given)
+
+    monkeypatch.setattr(copier.copies, "rewrite", first_copy)
+    copier.call(copied)
+    assert refusals
+    assert announcements(copied) == []
+    assert erase(str(copied), "events", ["gone"], vacuum=True).exit_code == 0
+    assert files_with_the_key(copied) == []
+
+
+@pytest.mark.parametrize("name", COPIERS)
+def test_what_was_erased_before_an_announcement__is_not_copied(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A command may have read a version before; once it is announced, it goes by the newest."""
+    copier, announce = COPIERS[name], fate.announced
+
+    def erased_before(*given: Any) -> Any:
+        monkeypatch.setattr(copier.announces, "announced", announce)
+        assert erase(str(copied), "events", ["gone"], vacuum=True).exit_code == 0
+        assert files_with_the_key(copied) == []
+        return announce(*given)
+
+    monkeypatch.setattr(copier.announces, "announced", erased_before)
+    copier.call(copied)
+    assert files_with_the_key(copied) == []
 
 
 def test_an_erasure_that_waits__erases_what_comes_meanwhile(

@@ -155,7 +155,14 @@ def draw(
     cells = [list(map(Column.text, columns, row)) for row in rows]
     widths = _fit(columns, cells, width)
     total = max(1, sum(widths.values()) + _GAP * (len(widths) - 1))
-    console = Console(file=file, width=total, highlight=False, soft_wrap=True)
+    console = Console(  # a notebook says that it takes colours, and shows what rich prints itself
+        file=file,
+        width=total,
+        highlight=False,
+        soft_wrap=True,
+        color_system="auto" if file.isatty() else None,
+        force_jupyter=False,
+    )
     if title:
         console.print(Text(title, "table.title"))
     console.print(_rich(columns, cells, widths))

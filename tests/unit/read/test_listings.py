@@ -44,6 +44,18 @@ def test_lake_and_log_show_their_sums(lake: seglake.read.lake.Lake) -> None:
     ]
 
 
+def test_a_notebook_shows_a_table_once(
+    lake: seglake.read.lake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a notebook rich shows what it prints, whatever file it is for, and in colours."""
+    log = lake.topic("events")
+    text, page = repr(log), log._repr_html_()
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "partition" in text
+    assert (repr(log), log._repr_html_()) == (text, page)
+
+
 def test_segments_are_the_rows_of_the_catalog(lake: seglake.read.lake.Lake) -> None:
     found = lake.topic("events").segments()
     table = pa.table(found)

@@ -19,7 +19,9 @@ import seglake  # noqa: E402
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add both pages."""
+    """Add both pages, and the script by which the search works from a disk."""
+    script = Path(__file__).with_name(config.extra["polyfills"][0])
+    files.append(File.generated(config, script.name, content=script.read_text()))
     files.append(File.generated(config, "api.md", content="\n".join(_api())))
     files.append(File.generated(config, "commands.md", content=_COMMANDS.read_text()))
     return files

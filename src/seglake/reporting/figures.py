@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow.compute as pc
 
 from seglake.catalog.quarantine.gone import expired_attempts
@@ -53,12 +54,13 @@ class PartitionFigures(NamedTuple):
 class Activity(NamedTuple):
     """Records over time: `records[p][i]` of log partition p in bin i, and the end offset then.
 
+    Both are estimates, so that a bin may have a part of a record.
     `stray` counts records in no bin: those far from all others, and those without a timestamp.
     """
 
     start_ms: int
     width_ms: int
-    records: list[list[int]]
+    records: list[list[float]]
     end_offsets: list[list[int]]
     stray: int
 
@@ -279,9 +281,10 @@ def _activity(log: Log, columns: SegmentColumns, spans: TimeSpans, time: Usual) 
     partitions = len(log.partitions())
     bins = Bins.over(time.low_ms, time.high_ms, max(24, min(_BINS, _CELLS // partitions)))
     inside = spans.take(time.inside(spans))
-    records = np.rint(spread(inside, bins, partitions)).astype(np.int64)
+    records = np.round(spread(inside.with_gaps(bins), bins, partitions), 2)
     stray = int(columns.spans.records.sum() - inside.records.sum())
-    ends = _end_offsets(columns, bins, partitions)
+    starts = log.beginning_offsets()
+    ends = _end_offsets(columns, bins, records, [starts[p] for p in range(partitions)])
     return Activity(bins.start_ms, bins.width_ms, records.tolist(), ends.tolist(), max(0, stray))
 
 
@@ -296,11 +299,20 @@ def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> TimeSpans
     return refined(log, columns, future | ~time.inside(spans) | wide(spans, bins), spans)
 
 
-def _end_offsets(columns: SegmentColumns, bins: Bins, partitions: int) -> Int64s:
-    """By partition and bin: the largest end offset of the segments that end by then."""
-    ends = np.zeros((partitions, bins.length), np.int64)
+def _end_offsets(
+    columns: SegmentColumns, bins: Bins, records: npt.NDArray[np.float64], starts: Sequence[int]
+) -> Int64s:
+    """By partition and bin: the largest end offset of the segments that end by then.
+
+    Within a segment, the offset grows as the records of the partition do.
+    """
+    ends = np.zeros(records.shape, np.int64)
     np.maximum.at(ends, (columns.spans.partitions, bins.of(columns.spans.highs)), columns.ends)
     running: Int64s = np.maximum.accumulate(ends, axis=1)
+    counts = np.cumsum(records, axis=1)
+    for known, count, start in zip(running, counts, starts, strict=True):
+        at = np.flatnonzero(np.diff(known, prepend=start) > 0)  # where a segment ends
+        known[:] = np.interp(count, [0, *count[at]], [start, *known[at]])
     return running
 
 

@@ -37,6 +37,24 @@ def test_records_are_spread_over_the_time_of_their_span(
     assert np.isclose(found.sum(), spans.records.sum())
 
 
+@given(st.integers(1000, 200_000), st.lists(st.integers(2, 400), min_size=1, max_size=12))
+def test_a_steady_stream_has_no_dip_where_segments_meet(gap_ms: int, counts: list[int]) -> None:
+    firsts = np.cumsum([0, *counts[:-1]])
+    rows = [
+        (0, n, 7 + int(at) * gap_ms, (n - 1) * gap_ms) for at, n in zip(firsts, counts, strict=True)
+    ]
+    spans = spans_of(rows)
+    bins = Bins.over(int(spans.lows.min()), int(spans.highs.max()), 200)
+    widened = spans.with_gaps(bins)
+    assert bins.of(widened.lows).min() >= 0
+    assert widened.lows.min() >= bins.start_ms
+    assert widened.highs.max() < bins.end_ms
+    (found,) = spread(widened, bins, 1)
+    assert np.isclose(found.sum(), sum(counts))
+    steady = bins.width_ms / gap_ms
+    assert np.all(np.abs(found[1:-1] - steady) < 0.03 * steady + 2 / min(counts))
+
+
 @given(st.integers(0, 2**42), st.integers(0, 2**42), st.integers(1, 500))
 def test_bins_hold_both_times(low: int, more: int, most: int) -> None:
     bins = Bins.over(low, low + more, most)

@@ -199,7 +199,7 @@ def _offsets(figures: TopicFigures, times: Range1d | None) -> Chart | None:
     for number, partition in enumerate(chosen):
         colour = _COLOURS[number % len(_COLOURS)]
         source = ColumnDataSource({"x": at, "y": ends[partition], "p": [partition] * len(at)})
-        plot.step("x", "y", source=source, color=colour, line_width=2, mode="before",
+        plot.line("x", "y", source=source, color=colour, line_width=2,
                   legend_label=f"partition {partition}")  # fmt: skip
     plot.yaxis.formatter.use_scientific = False
     plot.add_tools(

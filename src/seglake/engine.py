@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from seglake.errors import ConfigError, CorruptData, SeglakeError, UsageError
 from seglake.pace import Pace, watched
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark import Accumulator
     from pyspark.sql import SparkSession
 
 TASKS_PER_CORE = 3  # more tasks balance better, but each task has a fixed cost
@@ -50,6 +50,28 @@ class Task(Protocol[Item_contra, Result_co]):
 
     def __call__(self, item: Item_contra, /) -> Result_co:
         """Do the work; the same item must give the same result again."""
+
+
+class Amounts(NamedTuple):
+    """How much each item of some work is, in a unit such as "bytes": so progress is told."""
+
+    unit: str
+    each: Sequence[int]
+
+    @staticmethod
+    def of(task: object, items: Sequence[Any]) -> Amounts:
+        """What the task says, if it does; else each item is a task."""
+        if isinstance(task, Measured):
+            return task.amounts(items)
+        return Amounts("tasks", [1] * len(items))
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A task that says how much its items are."""
+
+    def amounts(self, items: Sequence[Any], /) -> Amounts:
+        """How much each item is."""
 
 
 class Engine(Protocol):
@@ -97,11 +119,11 @@ class SparkEngine:
         """
         if not items:
             return []
-        context = self._spark.sparkContext
-        done = partial(_tasks_done, context, len(items))
-        with original_errors(), watched("tasks", len(items), done, _log.info):
-            rows = context.parallelize(items, len(items))
-            return rows.map(_InWorker(task)).collect()
+        context, (unit, each) = self._spark.sparkContext, Amounts.of(task, items)
+        done, total = context.accumulator(0), sum(each)  # a task that ran twice counts twice
+        with original_errors(), watched(unit, total, lambda: min(done.value, total), _log.info):
+            rows = context.parallelize([*zip(items, each, strict=True)], len(items))
+            return rows.map(_InWorker(task, done)).collect()
 
 
 def _require_classic(spark: SparkSession) -> None:
@@ -113,22 +135,18 @@ def _require_classic(spark: SparkSession) -> None:
         )
 
 
-def _tasks_done(context: SparkContext, total: int) -> int:
-    """How many tasks are done in the active stages that have `total` tasks."""
-    tracker = context.statusTracker()
-    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-    return sum(each.numCompletedTasks for each in stages if each and each.numTasks == total)
-
-
 @dataclass(frozen=True)
 class _InWorker(Generic[Item, Result]):
-    """A task in a Python worker, which runs one task after another."""
+    """A task in a Python worker, which runs one task after another; `done` gets the amounts."""
 
     task: Task[Item, Result]
+    done: Accumulator[int]
 
-    def __call__(self, item: Item) -> Result:
-        """The task's result."""
+    def __call__(self, measured: tuple[Item, int]) -> Result:
+        """The task's result, for an item and its amount."""
+        item, amount = measured
         result = run_task(self.task, item)
+        self.done.add(amount)
         spare_the_collector()
         return result
 
@@ -152,10 +170,11 @@ class LocalEngine:
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in their order."""
-        pace, results = Pace("tasks"), list[Result]()
+        unit, each = Amounts.of(task, items)
+        pace, results, total = Pace(unit), list[Result](), sum(each)
         for item in items:
             results.append(task(item))
-            if line := pace.line(len(results), len(items)):
+            if line := pace.line(sum(each[: len(results)]), total):
                 _log.info(line)
         return results
 
@@ -168,9 +187,11 @@ class ThreadEngine:
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in their order. After an error no further task begins."""
-        done = list[Item]()
-        with watched("tasks", len(items), lambda: len(done), _log.info):
-            return on_threads(task, items, done.append)
+        unit, each = Amounts.of(task, items)
+        done = list[int]()
+        with watched(unit, sum(each), lambda: sum(done), _log.info):
+            measured = [*zip(items, each, strict=True)]
+            return on_threads(lambda one: task(one[0]), measured, lambda one: done.append(one[1]))
 
 
 def on_threads(

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from seglake.shown import short_bytes
+
 EVERY_S = 30.0
 
 _every_s = EVERY_S
@@ -33,25 +35,32 @@ def interval_s() -> float:
 
 
 class Pace:
-    """The pace of one piece of work, counted in `unit`; not for several threads at once."""
+    """The pace of one piece of work; not for several threads at once.
+
+    It is counted in `unit`, as "records" or "bytes of log". Bytes are shown as KiB, MiB and so on.
+    """
 
     def __init__(self, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._unit, self._clock = unit, clock
+        of_bytes = unit.startswith("bytes")
+        self._look = short_bytes if of_bytes else _number
+        self._unit = unit.removeprefix("bytes") if of_bytes else f" {unit}"
+        self._clock = clock
         self._begun = self._told = clock()
 
     def line(self, done: int, total: int) -> str | None:
-        """A line about the work, if one is due: "3 of 12 tasks done, 0.1 a second, 90 s left"."""
+        """A line about the work, if one is due: "3 of 12 MiB done, 0.1 MiB a second, 90 s left"."""
         now = self._clock()
         if now - self._told < interval_s():
             return None
         self._told = now
         rate = done / (now - self._begun)
         left = f", {_span((total - done) / rate)} left" if rate and done < total else ""
-        return f"{done:,} of {total:,} {self._unit} done, {_number(rate)} a second{left}"
+        amount = f"{self._look(done)} of {self._look(total)}{self._unit}"
+        return f"{amount} done, {self._look(rate)} a second{left}"
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.2g}"
 
 
 def _span(seconds: float) -> str:

@@ -26,7 +26,7 @@ def test_findings_are_those_of_threads(
     maker.run({0: rows, 1: rows[:20]}, Shape(codec="zstd", segment_bytes=500))
     with caplog.at_level(logging.INFO, "seglake"), told_every(0):
         assert run_job("verify", "--root", str(tmp_path), "--deep") == 0
-    assert [message for message in caplog.messages if "bytes of log done" in message][1:]
+    assert [message for message in caplog.messages if "B of log done" in message][1:]
     report = json.loads(capsys.readouterr().out)
     assert (report["findings"], report["segments"]) == ([], len(maker.files("log")))
     for suffix in ("log", "zonemap"):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from seglake.engine import LocalEngine
+from seglake.engine import Amounts, LocalEngine, ThreadEngine
 from seglake.log.tasks import logged
 from seglake.maintain.health.verify import verify
 from seglake.pace import EVERY_S, Pace, interval_s, told_every, watched
@@ -39,11 +41,16 @@ def test_lines_without_a_rate_and_at_the_end() -> None:
     clock = Clock()
     pace = Pace("bytes", clock)
     clock.now = 40.0
-    assert pace.line(0, 10) == "0 of 10 bytes done, 0 a second"
+    assert pace.line(0, 10) == "0 B of 10 B done, 0 B a second"
     clock.now = 80.0
-    assert pace.line(8, 10) == "8 of 10 bytes done, 0.1 a second, 20 s left"
+    assert pace.line(8, 10) == "8 B of 10 B done, 0.1 B a second, 20 s left"
     clock.now = 120.0
-    assert pace.line(10, 10) == "10 of 10 bytes done, 0.083 a second"
+    assert pace.line(10, 10) == "10 B of 10 B done, 0.1 B a second"
+    pace = Pace("bytes of log", clock)
+    clock.now = 160.0
+    assert pace.line(3 * 2**20, 3 * 2**21) == (
+        "3 MiB of 6 MiB of log done, 76.8 KiB a second, 40 s left"
+    )
 
 
 def test_watched_work_tells_until_it_ends() -> None:
@@ -69,19 +76,37 @@ def test_a_failing_question_ends_the_lines_and_nothing_else() -> None:
     assert said == []
 
 
+class _Halves(NamedTuple):
+    """A task that says how much its items are."""
+
+    seconds: float = 0
+
+    def __call__(self, item: int) -> int:
+        time.sleep(self.seconds)
+        return item // 2
+
+    def amounts(self, items: Sequence[int]) -> Amounts:
+        return Amounts("records", items)
+
+
 def test_engine_and_maintenance_log_their_progress(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="seglake")
     with told_every(0.0):
         LocalEngine().map(lambda item: item, [1, 2])
+        LocalEngine().map(_Halves(), [5, 7])
     assert "1 of 2 tasks done" in caplog.text
+    assert "5 of 12 records done" in caplog.text
+    with told_every(0.01):
+        ThreadEngine().map(_Halves(0.1), [5, 7])
+    assert caplog.text.count(" of 12 records done") > 2
     maker = LakeMaker(tmp_path)
     for _ in range(3):
         maker.run({0: [Event(5)]})
     with told_every(0.0):
         verify(str(tmp_path), deep=False)
-    assert "bytes of log done" in caplog.text
+    assert " B of log done" in caplog.text
     caplog.clear()
     verify(str(tmp_path), deep=False)
     logged(1, 2)

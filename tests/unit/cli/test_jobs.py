@@ -91,7 +91,7 @@ def test_progress_is_in_the_log_and_once(
     with told_every(0), logged_by(whole_log):
         assert verify.main([root]) == 0
     errors = capsys.readouterr().err
-    steps = re.findall(r"\S+ of \S+ bytes of log done", errors)
+    steps = re.findall(r"\S+ \S+ of \S+ \S+ of log done", errors)
     assert len(steps) == len(set(steps)) > 0
     assert "\x1b" not in errors
 

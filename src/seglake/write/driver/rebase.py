@@ -9,14 +9,14 @@ file never gets a valid one.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import crc32c
 import numpy as np
 
 from seglake.catalog.rows import SegmentRow
-from seglake.engine import Engine
+from seglake.engine import Amounts, Engine
 from seglake.errors import CorruptData
 from seglake.format.batch import BatchTable
 from seglake.format.decode import check_crcs, scan
@@ -39,6 +39,10 @@ class Move(NamedTuple):
     deltas: dict[int, int]
     attempt_id: str
     append_time_ms: int
+
+    def amounts(self, segments: Sequence[SegmentRow]) -> Amounts:
+        """The size of each log."""
+        return Amounts("bytes", [row.log_bytes for row in segments])
 
     def run(self, engine: Engine, segments: list[SegmentRow]) -> list[SegmentRow]:
         """Copy every segment to its new offsets; returns their new rows."""

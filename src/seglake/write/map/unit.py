@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.config import Pipeline
-from seglake.engine import TASKS_PER_CORE, Engine, share_out
+from seglake.engine import TASKS_PER_CORE, Amounts, Engine, share_out
 from seglake.errors import SeglakeError
 from seglake.format.records import concatenate
 from seglake.log.encoding import encoding_of
@@ -106,6 +106,10 @@ class MapUnits(NamedTuple):
                 for blob in blobs_of_unit(unit, files, settings):
                     spool.add(blob)
         return spool.rows()
+
+    def amounts(self, items: Sequence[Sequence[Unit]]) -> Amounts:
+        """The stored bytes of each item's files."""
+        return Amounts("bytes", [sum(unit.size_bytes for unit in units) for units in items])
 
 
 def read_every_row(split: Split, files: InputStore, settings: MapSettings) -> Iterator[Extracted]:

@@ -44,6 +44,11 @@ class PieceInput(NamedTuple):
     bounds: PieceBounds
     spooled: pa.Table
 
+    @property
+    def records(self) -> int:
+        """The records of its blobs, also those that lie in other pieces."""
+        return int(self.spooled["records"].to_numpy().sum())
+
 
 class StraddlingBlob(NamedTuple):
     """A blob with records in several pieces; `spooled` is its row."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from seglake.catalog.rows import SegmentRow
 from seglake.config import Topic
+from seglake.engine import Amounts
 from seglake.format.encode import Batches
 from seglake.log.encoding import encoding_of
 from seglake.log.writer import SegmentWriter
@@ -64,6 +65,10 @@ class WritePieces(NamedTuple):
                     writer.append(batches)
                 rows += writer.close()
         return rows
+
+    def amounts(self, inputs: Sequence[Sequence[PieceInput]]) -> Amounts:
+        """The records of each item."""
+        return Amounts("records", [sum(piece.records for piece in pieces) for pieces in inputs])
 
     def _batches(
         self, blobs: Iterator[SpooledBlob], bounds: PieceBounds, piece: ReducePiece

@@ -37,7 +37,7 @@ class Commit:
         self._append_time_ms = attempt.append_time_ms
         self._topic_rows = topic_rows(attempt.base, attempt.pipeline)
         self._sources = attempt.input.rows(counts, attempt.topic, attempt.attempt_id)
-        self._moved_to = set[str]()  # the attempt id in the files' names after a re-base
+        self._moved_to = set[str]()  # attempt ids in the files' names after re-bases
 
     def run(self) -> int:
         """Make the segments visible, re-based if need be; returns a version that has them.
@@ -96,22 +96,28 @@ class Commit:
         before, after = (end_offsets(version, attempt.topic) for version in (self._base, newest))
         self._base, self._topic_rows = newest, topic_rows(newest, attempt.pipeline)
         deltas = {partition: end - before.get(partition, 0) for partition, end in after.items()}
-        if not any(deltas.values()):
+        grown = {partition for partition, delta in deltas.items() if delta}
+        if not grown:
             return
         if attempt.settings.topic.offset_field is not None:
             raise PlanAgain("another run appended to the log, and these records keep their offsets")
-        if self._segments:
-            self._segments = self._moved(deltas, self._segments)
+        self._move(grown, deltas)
 
-    def _moved(self, deltas: dict[int, int], segments: list[SegmentRow]) -> list[SegmentRow]:
+    def _move(self, partitions: set[int], deltas: dict[int, int]) -> None:
+        """Copy the segments of the log partitions that others appended to; the others stay."""
         attempt = self._attempt
+        segments = [row for row in self._segments if row.partition in partitions]
+        if not segments:
+            return
         require_hope(attempt.store, attempt.attempt_id)  # an erasure would not see the copies
         attempt.report.rebased += 1
         self._append_time_ms = append_time(self._base, attempt.topic, self._append_time_ms)
         move = Move(attempt.store, deltas, new_attempt(), self._append_time_ms)
-        self._moved_to = {move.attempt_id}
         with attempt.step("move the segments behind those of another run"):
-            return move.run(attempt.engine, segments)
+            moved = move.run(attempt.engine, segments)
+        stayed = (row for row in self._segments if row.partition not in partitions)
+        self._segments = sorted([*stayed, *moved], key=lambda row: (row.partition, row.base_offset))
+        self._moved_to = {row.attempt_id for row in self._segments} - {attempt.attempt_id}
 
     def _rows(self, others: Iterable[Row]) -> list[Row]:
         """The rows of the attempt; `others` go into the same commit."""

@@ -44,10 +44,9 @@ class Move(NamedTuple):
         """The size of each log."""
         return Amounts("bytes", [row.log_bytes for row in segments])
 
-    def run(self, engine: Engine, segments: list[SegmentRow]) -> list[SegmentRow]:
+    def run(self, engine: Engine, segments: Sequence[SegmentRow]) -> list[SegmentRow]:
         """Copy every segment to its new offsets; returns their new rows."""
-        moved = engine.map(self, segments)
-        return sorted(moved, key=lambda row: (row.partition, row.base_offset))
+        return engine.map(self, segments)
 
     def __call__(self, row: SegmentRow) -> SegmentRow:
         """Copy a segment's four files; CorruptData if a file differs from the segment's row."""

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from seglake.catalog.rows import SegmentRow
+from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, StoreError
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.layout import SUFFIXES, new_attempt
+from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.segment_files import rebuild_index_files
+from seglake.maintain.health.verify import verify
+from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.write.driver import rebase
 from seglake.write.driver.rebase import Move
+from seglake.write.driver.report import Report
 from tests.harness.damaged import flipped
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
+from tests.makers.raw_events import T, ingest, pipeline_of, read_lake, read_raw
 
 CLOCKS = {"CreateTime": None, "LogAppendTime": 2000}
 
@@ -76,3 +86,47 @@ def test_what_moved_is_as_if_it_had_been_written_there(maker: LakeMaker, clock: 
         SUFFIXES[1:], (sealed.offset_index, sealed.time_index, sealed.zone_map), strict=True
     ):
         assert bytes(maker.store.read_all(row.key(suffix))) == data
+
+
+def test_a_lost_race_copies_only_what_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others append to partition 1, then to 1 and 2; nobody appends to the partitions 0 and 3."""
+    lake, commit = tmp_path / "lake", CatalogTable.commit
+    topic = {"partition_field": "p", "partitions": 4}
+    others = [[1], [1, 2], [1]]
+
+    def run(name: str, partitions: Sequence[int]) -> Report:
+        lines = ({"ts": T + at, "p": partitions[at % len(partitions)]} for at in range(40))
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        return ingest(pipeline_of(lake, path, topic=topic), name)
+
+    def overtaken(table: CatalogTable, *given: Any, **named: Any) -> int:
+        if others:
+            partitions = others.pop(0)
+            with monkeypatch.context() as inner:
+                inner.setattr(CatalogTable, "commit", commit)
+                run(f"other {len(others)}", partitions)
+        return commit(table, *given, **named)
+
+    run("first", range(4))
+    with monkeypatch.context() as patched:
+        patched.setattr(CatalogTable, "commit", overtaken)
+        report = run("backfill", range(4))
+    assert (report.rebased, report.records) == (3, 40)
+    table = open_catalog(str(lake))
+    rows = table.segments(table.snapshot(), "events")
+    own = {row.attempt_id for row in rows if row.partition in (0, 3)}
+    assert report.attempt_id in own
+    copies = list(lake.glob("topics/*/*/*.log"))
+    assert len(copies) == len(rows) + 4  # those of 1 three times, that of 2 once
+    assert read_lake(lake) == read_raw(lake)
+    assert not verify(str(lake), deep=True).findings
+    before = read_lake(lake)
+    shutil.rmtree(lake / "catalog" / "log")
+    rebuild_catalog(str(lake), dry_run=False)
+    assert read_lake(lake) == before
+    vacuum(str(lake), dry_run=False, grace_hours=0)
+    assert len([*lake.glob("topics/*/*/*.log")]) == len(rows)
+    assert not verify(str(lake), deep=True).findings

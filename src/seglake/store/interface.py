@@ -40,11 +40,12 @@ class Stat(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """One object of a listing."""
+    """One object of a listing; `etag` is None if the listing has none, as on a local disk."""
 
     key: str
     size: int
     modified_ms: int
+    etag: str | None = None
 
 
 class Writer(Protocol):

@@ -181,7 +181,7 @@ class _ObjectStore:
         try:
             for found in chain.from_iterable(pages):
                 last, failures = found["path"], 0
-                yield Listed(last, found["size"], _milliseconds(found))
+                yield Listed(last, found["size"], _milliseconds(found), found["e_tag"])
         except BaseError as error:
             if not may_ask_again(error, failures + 1):
                 raise

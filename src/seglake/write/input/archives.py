@@ -17,8 +17,8 @@ from typing import Any
 from seglake.errors import InputError
 from seglake.write.input.codecs import Content
 
-_BLOCK_BYTES = 512
-_RECORD_BYTES = 20 * _BLOCK_BYTES
+BLOCK_BYTES = 512
+_RECORD_BYTES = 20 * BLOCK_BYTES
 _MAGIC, _MAGIC_AT = b"ustar", 257
 _HEADER_BYTES = 2 << 20  # the longest header of a member
 _SKIP_BYTES = 1 << 20  # skipped at once
@@ -27,8 +27,13 @@ _SKIP_BYTES = 1 << 20  # skipped at once
 def is_archive(content: Content) -> bool:
     """Whether the content of a file, read from its beginning, is a tar archive."""
     head = b""
-    while len(head) < _BLOCK_BYTES and (more := content.read(_BLOCK_BYTES - len(head))):
+    while len(head) < BLOCK_BYTES and (more := content.read(BLOCK_BYTES - len(head))):
         head += more
+    return begins_archive(head)
+
+
+def begins_archive(head: bytes) -> bool:
+    """Whether the first BLOCK_BYTES of a content are those of a tar archive."""
     return head[_MAGIC_AT:].startswith(_MAGIC)
 
 
@@ -64,7 +69,7 @@ class _TarMember(tarfile.TarInfo):
         try:
             return super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as problem:
-            if len(buf) == _BLOCK_BYTES and not any(buf):
+            if len(buf) == BLOCK_BYTES and not any(buf):
                 raise
             what = problem if buf else "it ends without a block of zeros, so it was cut off"
             raise tarfile.ReadError(str(what)) from problem
@@ -74,8 +79,8 @@ def _require_end(archive: _Forward) -> None:
     """Read what follows the first block of zeros to the last byte. Raises tarfile.ReadError."""
     archive.left = sys.maxsize
     second = archive.tell()
-    record_end = (second + _BLOCK_BYTES + _RECORD_BYTES - 1) // _RECORD_BYTES * _RECORD_BYTES
-    while block := archive.read(_BLOCK_BYTES):
+    record_end = (second + BLOCK_BYTES + _RECORD_BYTES - 1) // _RECORD_BYTES * _RECORD_BYTES
+    while block := archive.read(BLOCK_BYTES):
         at = archive.tell() - len(block)
         if block.strip(b"\0") and (not second < at < record_end or _is_header(block)):
             raise tarfile.ReadError(

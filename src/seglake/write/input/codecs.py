@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import pyarrow as pa
 
 from seglake.errors import InputError
-from seglake.write.input.streams import RawFile
+from seglake.write.input.streams import Ahead, RawFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -49,7 +49,7 @@ def decompressed(raw: RawFile, codec: Codec | None, path: str) -> Content:
     """The content of a file; errors of the codec become InputErrors that name the file."""
     if codec is None:
         return Content(raw, path, "", raw)
-    buffered = io.BufferedReader(raw, _READ_BYTES)
+    buffered = io.BufferedReader(Ahead(raw) if raw.remote else raw, _READ_BYTES)
     if codec == "zstd":
         return Content(
             pa.CompressedInputStream(pa.PythonFile(buffered, "r"), codec), path, codec, raw

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from seglake.errors import InputError, StoreError
-from seglake.store import Store, open_store
-from seglake.write.input.archives import is_archive, members
+from seglake.store import Listed, Store, open_store
+from seglake.write.input.archives import BLOCK_BYTES, begins_archive, is_archive, members
 from seglake.write.input.codecs import HEAD_BYTES, Codec, Content, codec_of, decompressed
 from seglake.write.input.encodings import UTF_8, Utf8Stream, is_single_byte, utf8_size
 from seglake.write.input.files import FileVersion, SourceFile, locate
@@ -36,10 +36,10 @@ class InputStore:
             self._buckets[root] = open_store(root, self._options)
         return self._buckets[root], key
 
-    def keys(self, folder: str) -> list[str]:
-        """The object keys below a folder, relative to it. Raises InputError."""
+    def list(self, folder: str) -> list[Listed]:
+        """The objects below a folder, with keys relative to it. Raises InputError."""
         try:
-            return [listed.key for listed in open_store(folder, self._options).list()]
+            return [*open_store(folder, self._options).list()]
         except StoreError as problem:
             text = f"{folder}: cannot be listed: {problem}; check path and rights"
             raise InputError(text) from None
@@ -99,8 +99,11 @@ class InputStore:
         return (self.encoding == UTF_8 or is_single_byte(self.encoding)) and self.is_plain(file)
 
     def is_plain(self, file: SourceFile) -> bool:
-        """Whether a file is neither compressed nor an archive. Raises InputError."""
-        return self._codec(file) is None and not self._is_archive(file, None)
+        """Whether a file is neither compressed nor an archive: one request. Raises InputError."""
+        if self._compression != "auto":
+            return self._compression == "none"
+        head = self.raw(file).read(BLOCK_BYTES) or b""
+        return codec_of(head[:HEAD_BYTES], file.path) is None and not begins_archive(head)
 
     def packing(self, file: SourceFile) -> str:
         """What a file is packed with: "", a codec, "tar", or "gzip tar". Raises InputError."""

@@ -31,8 +31,8 @@ class FileVersion(NamedTuple):
 
     def is_same(self, other: FileVersion) -> bool:
         """Whether size and etag agree; without etags, size and modification time."""
-        if self.etag and other.etag:
-            return self.size == other.size and self.etag == other.etag
+        if self.etag and other.etag:  # some listings leave the quotes out
+            return self.size == other.size and self.etag.strip('"') == other.etag.strip('"')
         return self.size == other.size and self.modified_ms == other.modified_ms
 
 

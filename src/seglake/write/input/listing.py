@@ -18,7 +18,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,9 @@ from seglake.config import Input
 from seglake.errors import InputError, MissingObject, StoreError
 from seglake.limits import REQUESTS
 from seglake.write.input.content import InputStore, unreadable
-from seglake.write.input.files import SourceFile, locate
+from seglake.write.input.files import FileVersion, SourceFile, locate
+
+Versions = dict[str, FileVersion]
 
 _WILDCARD = re.compile(r"[*?\[]")
 _VISIBLE = r"(?![._])"
@@ -83,12 +85,13 @@ def find_inputs(settings: Input, store: InputStore) -> ListedInputs:
             neither does the folder above it.
     """
     choice = _FileChoice(settings)
+    versions: dict[str, FileVersion] = {}  # of the files whose listing has etags
     chosen: set[str] = set()
     left_out: set[str] = set()
     missing: list[str] = []
     for path in settings.paths:
         glob = _WILDCARD.search(path) is not None and not _is_named(path, store)
-        matches = list(_glob(path, store) if glob else _plain(path, store))
+        matches = list((_glob if glob else _plain)(path, store, versions))
         if not matches and (gone := _missing(path, settings.on_empty, store, glob=glob)):
             missing.append(gone)
         included = {file for file, key in matches if key is None or choice.keeps(key)}
@@ -97,7 +100,7 @@ def find_inputs(settings: Input, store: InputStore) -> ListedInputs:
         chosen |= included
         left_out |= {file for file, _ in matches} - included
     with ThreadPoolExecutor(REQUESTS) as pool:
-        files = list(pool.map(partial(_file, store=store), sorted(chosen)))
+        files = list(pool.map(partial(_file, store=store, versions=versions), sorted(chosen)))
     return ListedInputs(files, sorted(left_out - chosen), missing)
 
 
@@ -142,24 +145,35 @@ def _nothing(path: str, left_out: int, *, glob: bool) -> str:
     return f"{path}: no file found; correct input.paths or set on_empty = 'ok'{hint}"
 
 
-def _file(path: str, store: InputStore) -> SourceFile:
+def _file(path: str, store: InputStore, versions: Mapping[str, FileVersion]) -> SourceFile:
     try:
         path.encode()
-        return SourceFile(path, *store.stat(path))
+        return SourceFile(path, *(versions.get(path) or store.stat(path)))
     except UnicodeEncodeError:
         raise InputError(f"{path!r}: its name is not UTF-8; rename the file") from None
     except StoreError as problem:
         raise unreadable(path, problem) from problem
 
 
-def _plain(path: str, store: InputStore) -> Iterator[tuple[str, str | None]]:
+def _plain(path: str, store: InputStore, versions: Versions) -> Iterator[tuple[str, str | None]]:
     """The file at `path`, or the files below the folder `path` with their keys below it."""
     root, key = locate(path)
     absolute = _join(root, key)
     if key and _is_file(path, store):
         yield absolute, None
         return
-    yield from ((_join(absolute, key), key) for key in store.keys(absolute) if _shown(key))
+    for item, key in _below(absolute, store, versions):
+        if _shown(key):
+            yield item, key
+
+
+def _below(folder: str, store: InputStore, versions: Versions) -> Iterator[tuple[str, str]]:
+    """The files below a folder, with their keys below it; `versions` get those that are known."""
+    for listed in store.list(folder):
+        path = _join(folder, listed.key)
+        if listed.etag is not None:
+            versions[path] = FileVersion(listed.size, listed.modified_ms, listed.etag)
+        yield path, listed.key
 
 
 def _is_file(path: str, store: InputStore) -> bool:
@@ -181,7 +195,7 @@ def _is_named(glob: str, store: InputStore) -> bool:
         return False
 
 
-def _glob(pattern: str, store: InputStore) -> Iterator[tuple[str, str]]:
+def _glob(pattern: str, store: InputStore, versions: Versions) -> Iterator[tuple[str, str]]:
     """The files that match `pattern`, with their keys below its fixed folder.
 
     Raises InputError for a bad pattern.
@@ -198,7 +212,7 @@ def _glob(pattern: str, store: InputStore) -> Iterator[tuple[str, str]]:
             f"{pattern}: [...] has a range that ends before it begins ({problem}); "
             "correct input.paths, or write [[] for a bracket in a name"
         ) from None
-    return ((_join(folder, key), key) for key in store.keys(folder) if wanted.fullmatch(key))
+    return (each for each in _below(folder, store, versions) if wanted.fullmatch(each[1]))
 
 
 def _fixed(glob: str) -> str:

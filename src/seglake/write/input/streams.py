@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +16,10 @@ from seglake.write.input.files import SourceFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+
+FIRST_BYTES, PART_BYTES = 2**18, 2**20  # of a request: the first one, which may be all, and others
+AHEAD = 4  # parts that are requested ahead of their use
 
 
 class ByteStream(Protocol):
@@ -91,3 +97,57 @@ class RawFile(io.RawIOBase):
         end = self._position + len(view)
         view[:] = memoryview(self._store.read(self._key, self._position, end))
         return len(view)
+
+    @property
+    def remote(self) -> bool:
+        """Whether each read is a request to a bucket."""
+        return self._local is None
+
+    def part(self, start: int, end: int) -> bytes:
+        """Bytes [start, end) of a file in a bucket, in one request; for any thread."""
+        with self._errors():
+            return bytes(self._store.read(self._key, start, min(end, self._file.size)))
+
+    def ranges_left(self) -> Iterator[tuple[int, int]]:
+        """The [start, end) of the requests for what is left of the file."""
+        at, size = self._position, FIRST_BYTES
+        while at < self._file.size:
+            yield at, at + size
+            at, size = at + size, PART_BYTES
+
+
+class Ahead(io.RawIOBase):
+    """What is left of a file in a bucket; the next parts are requested while one is used.
+
+    The first part comes alone: whoever only looks at the beginning of a file needs no other. Memory
+    holds `AHEAD` parts and one more.
+    """
+
+    def __init__(self, file: RawFile) -> None:
+        self._file, self._ranges = file, file.ranges_left()
+        self._coming = deque[Future[bytes]]()
+        self._pool: ThreadPoolExecutor | None = None  # its threads end when nobody has it any more
+        self._part = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Return True; see io."""
+        return True
+
+    def readinto(self, target: Buffer) -> int:
+        """Fill the beginning of `target`; see io. Raises InputError."""
+        view = memoryview(target).cast("B")
+        if not self._part:
+            self._part = memoryview(self._next())
+        size = min(len(view), len(self._part))
+        view[:size], self._part = self._part[:size], self._part[size:]
+        return size
+
+    def _next(self) -> bytes:
+        """The next part; empty at the end."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(AHEAD)
+            first = next(self._ranges, None)
+            return b"" if first is None else self._file.part(*first)
+        while len(self._coming) < AHEAD and (following := next(self._ranges, None)):
+            self._coming.append(self._pool.submit(self._file.part, *following))
+        return self._coming.popleft().result() if self._coming else b""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from seglake.config import Pipeline
 from seglake.errors import InputError
-from seglake.store import open_store
+from seglake.store import Listed, open_store
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
 from seglake.write.input.listing import _expression, find_inputs
@@ -303,14 +303,18 @@ class Bucket(InputStore):
         for key in keys:
             store.put(key, b"x")
 
-    def keys(self, folder: str) -> list[str]:
+    def list(self, folder: str) -> list[Listed]:
         prefix = folder.removeprefix("memory://logs").lstrip("/")
         prefix = prefix and f"{prefix}/"
-        below = [listed.key for listed in self._buckets["memory://logs"].list()]
-        return [key.removeprefix(prefix) for key in below if key.startswith(prefix)]
+        below = self._buckets["memory://logs"].list()
+        return [
+            each._replace(key=each.key.removeprefix(prefix))
+            for each in below
+            if each.key.startswith(prefix)
+        ]
 
     def has_objects(self, folder: str) -> bool:
-        return bool(self.keys(folder))
+        return bool(self.list(folder))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from seglake.store import Store
 PATIENCE = 100  # an attempt gives up when its lost races and storage failures cost this much
 RACE_COST, FAILURE_COST = 1, 20
 PAUSE_S = 0.5  # after a failure of storage
+_MARK_TRIES = 4  # at a mark, after that of the commit itself
 _RECENT = 100  # commits to a topic whose marks are looked at
 
 Plan = Callable[[Snapshot], Change | None]
@@ -63,16 +64,22 @@ def transact_upkeep(
 def mark(store: Store, attempt_id: str) -> None:
     """Write the success mark of an attempt that is committed; log a warning if that fails.
 
-    The commit, which another process may have made, is on the disk before its mark is.
+    The commit, which another process may have made, is on the disk before its mark is. Without a
+    mark a rebuild does not trust the attempt, so a failure is not taken for an answer at once.
     """
-    try:
-        sync_commits(store)
-        mark_committed(store, attempt_id)
-    except StoreError as error:
-        _log.warning(
-            "the commit is made, but its success mark for `seglake repair` is not written; "
-            "`seglake vacuum` writes it later: %s", error,
-        )  # fmt: skip
+    for tries_left in reversed(range(_MARK_TRIES)):
+        try:
+            sync_commits(store)
+            mark_committed(store, attempt_id)
+        except StoreError as error:
+            if tries_left:
+                time.sleep(PAUSE_S)
+                continue
+            _log.warning(
+                "the commit is made, but its success mark for `seglake repair` is not written; "
+                "`seglake vacuum` writes it later: %s", error,
+            )  # fmt: skip
+        return
 
 
 def mark_recent(table: CatalogTable, base: Snapshot, topic: str) -> None:

@@ -218,6 +218,8 @@ class _Erasure:
     def delete_old(self) -> None:
         """Delete the old objects that held what is erased."""
         attempts = self._look()
+        if attempts.dying:  # they were given up after they were looked at, and may have written
+            attempts = self._look()
         dying = {item.key for item in attempts.left if attempt_of(item.key) in attempts.dying}
         QuarantineTable(self._table.store).remove_files(dying)  # one may just have named its files
         self._find_old(attempts)

@@ -36,6 +36,7 @@ from seglake.errors import (
 from seglake.layout import LOG_TABLE, SegmentFile, new_attempt, segment_key
 from seglake.log.rewrite.keep import Keep
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
+from seglake.maintain.erasure import erase as erase_module
 from seglake.maintain.erasure import logs
 from seglake.maintain.erasure.erase import Erased, erase
 from seglake.maintain.erasure.rejects import RejectErasure
@@ -670,3 +671,31 @@ def test_a_file_that_a_dead_attempt_names_at_last__goes(
     assert lake.erase(vacuum=True, grace_hours=0).exit_code == 0
     assert list(traces(lake.root)) == []
     assert len(QuarantineTable(store).all_keys("events")) == 1
+
+
+def test_what_an_attempt_writes_before_it_is_given_up__goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The erasure has listed what there is, and pauses; the attempt writes one blob more."""
+    lake, slow, give_up = Lake(tmp_path), new_attempt(), fate.give_up
+    lake.ingest(lines(3))
+    store = open_catalog(str(lake.root)).store
+    store.put(f"attempts/{slow}/blobs/{new_attempt()}", b"no key")
+    late = f"attempts/{slow}/blobs/{new_attempt()}"
+
+    def paused(given: Any, attempt_id: str) -> str | None:
+        if attempt_id == slow and erased:
+            store.put(late, SECRET.encode())
+        return give_up(given, attempt_id)
+
+    erased: list[bool] = []
+    delete_old = erase_module._Erasure.delete_old
+
+    def deletes(self: Any) -> None:
+        erased.append(True)
+        delete_old(self)
+
+    monkeypatch.setattr(erase_module._Erasure, "delete_old", deletes)
+    monkeypatch.setattr(fate, "give_up", paused)
+    assert late in lake.erase(vacuum=True, grace_hours=0).deleted
+    assert list(traces(lake.root)) == []

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from seglake.catalog import manifest, transaction
 from seglake.catalog import table as catalog_table
 from seglake.catalog.delta import delta_rs
 from seglake.catalog.manifest import Manifest, write_manifest
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
-from seglake.errors import CorruptData
+from seglake.errors import CorruptData, StoreError
 from seglake.layout import manifest_key, new_attempt, success_key
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure.erase import erase
@@ -108,6 +109,26 @@ def test_what_was_killed_before_its_mark_and_run_again__stays_done(
         with pytest.raises(KeyboardInterrupt):
             VERBS[verb](str(root))
     VERBS[verb](str(root))
+    before = observe(str(root))
+    assert rebuilt(root) == before
+
+
+def test_a_mark_that_storage_refuses_for_a_while__is_written(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody runs again what ended well; without its mark a rebuild would not trust it."""
+    failures, write = [StoreError("busy")] * 3, manifest.mark_committed
+
+    def busy(store: Store, attempt_id: str) -> None:
+        if failures:
+            raise failures.pop()
+        write(store, attempt_id)
+
+    monkeypatch.setattr(transaction, "PAUSE_S", 0)
+    for module in (catalog_table, transaction):
+        monkeypatch.setattr(module, "mark_committed", busy)
+    ingest(run_pipeline(root, "3"), "3")
+    assert not failures
     before = observe(str(root))
     assert rebuilt(root) == before
 

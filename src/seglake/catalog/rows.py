@@ -294,6 +294,7 @@ _all_columns = {"kind": pa.field("kind", pa.string())}
 for _kind_columns in _KIND_COLUMNS.values():
     _all_columns |= _kind_columns
 TABLE_SCHEMA = pa.schema(list(_all_columns.values()))
+NEW_TABLE_SCHEMA = pa.schema([field for field in TABLE_SCHEMA if field.name not in LEFT_OUT])
 
 
 def file_table(rows: Sequence[Row]) -> pa.Table:

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from seglake.format.batch import CONTROL
-from seglake.format.decode_kernels import batch_head, next_record, record_body, uncounted
+from seglake.format.decode_kernels import (
+    batch_head,
+    get_varint,
+    next_record,
+    record_body,
+    uncounted,
+)
+from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int64s
 from seglake.jit import njit
 
@@ -48,6 +55,21 @@ def hash_of(data: Bytes, start: int, length: int) -> Any:
     value ^= value >> np.uint64(47)
     value *= factor
     return value ^ (value >> np.uint64(47))
+
+
+@njit(cache=True, nogil=True)
+def hash_bodies(
+    starts: Int64s, sizes: Int64s, data: Bytes, room: Any, hashes: Any, has_key: Any
+) -> None:
+    """Hash the key of each body that has one. `room` has the bytes of the largest body.
+
+    Bodies may stand in other buffers than `data`, so their keys are copied.
+    """
+    for i in range(len(starts)):
+        copied = put_bytes(room, 0, data, starts[i], min(sizes[i], len(room)))
+        length, at = get_varint(room, 0, copied, 5)
+        if length >= 0:
+            hashes[i], has_key[i] = hash_of(room, at, length), True
 
 
 @njit(cache=True, nogil=True)

@@ -29,8 +29,8 @@ from seglake.errors import CorruptData
 from seglake.format import key_kernels
 from seglake.format.batch import BatchTable
 from seglake.format.codecs.payload import Payload, payload_of
-from seglake.format.decode_kernels import PROBLEMS
 from seglake.format.index import IndexPolicy
+from seglake.format.key_hashes import Hashes, KeyHashes, hashes_of
 from seglake.format.key_kernels import REST_BITS
 from seglake.format.records import Flags, Int64s, copy_rows, fixed, read_only
 from seglake.format.segment import Roller, SegmentLimits
@@ -54,8 +54,6 @@ _CRC_AT = HEADER.fields["crc"][1] if HEADER.fields else 0
 _DECODE_BYTES = 2**20  # of decompressed records at once
 _NO_LIMITS = SegmentLimits(INT64_MAX, INT64_MAX, INT64_MAX)
 
-Hashes = npt.NDArray[np.uint64]
-
 
 class KeyIndexBuilder:
     """The key index of a segment whose batches are added one after another.
@@ -72,8 +70,16 @@ class KeyIndexBuilder:
         self._rows: list[tuple[int, ...]] = []
         self._pages: list[bytes] = []
 
-    def add(self, table: BatchTable, data: Any) -> None:
-        """Add batches that follow one another in `data` without a gap, whatever their positions."""
+    def add(self, table: BatchTable, data: Any, keys: KeyHashes | None = None) -> None:
+        """Add batches that follow one another in `data` without a gap, whatever their positions.
+
+        With `keys`, the hashes of all their records, nothing is decompressed.
+        """
+        if keys is not None:
+            before = np.append(0, np.cumsum(keys.has_key))
+            ends = before[np.cumsum(table["count"], dtype=np.int64)]
+            self._add(keys.hashes[keys.has_key], self._blocks_of(table), ends)
+            return
         table = copy_rows(table)
         table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
         done = 0
@@ -84,13 +90,16 @@ class KeyIndexBuilder:
 
     def add_payload(self, table: BatchTable, payload: Payload) -> None:
         """Add batches with their decompressed records. Raises CorruptData."""
+        blocks = self._blocks_of(table)
+        hashes, batches = hashes_of(table, payload)
+        self._add(hashes, blocks, batches.searchsorted(np.arange(len(table)), "right"))
+
+    def _blocks_of(self, table: BatchTable) -> Int64s:
+        """The block of each of the next batches."""
         self._roller.append(table)
         begins = self._roller.newly_indexed.copy()
         begins[:1] |= self._block < 0
-        blocks = self._block + np.cumsum(begins)
-        hashes, batches = hashes_of(table, payload)
-        ends = batches.searchsorted(np.arange(len(table)), "right")
-        self._add(hashes, blocks, ends)
+        return self._block + np.cumsum(begins)
 
     def _add(self, hashes: Hashes, blocks: Int64s, ends: Int64s) -> None:
         """Take the hashes of batches; the hashes of batch b end before ends[b]."""
@@ -158,23 +167,6 @@ def _file(rows: Iterable[tuple[int, ...]], data: list[bytes], blocks: int, log_b
     tables = thing.tobytes() + pages.tobytes()
     header["crc"] = crc32c.crc32c(tables, crc32c.crc32c(header.tobytes()[:_CRC_AT]))
     return b"".join([header.tobytes(), tables, *data])
-
-
-def hashes_of(table: BatchTable, payload: Payload) -> tuple[Hashes, Int64s]:
-    """The hash of each key in the batches of a payload, and its batch. Raises CorruptData."""
-    data, starts, ends = payload
-    count = int(table["count"].sum(dtype=np.int64))
-    hashes, batches = np.empty(count, np.uint64), np.empty(count, np.int64)
-    found, row, problem = key_kernels.hash_keys(fixed(table), data, starts, ends, hashes, batches)
-    if problem:
-        raise CorruptData(PROBLEMS[problem], position=int(table["position"][row]))
-    return hashes[:found], batches[:found]
-
-
-def hashes_of_keys(keys: Iterable[bytes]) -> Hashes:
-    """The hashes of some keys, ascending."""
-    hashes = [key_kernels.hash_of(read_only(key), 0, len(key)) for key in keys]
-    return np.sort(np.array(hashes, np.uint64))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from seglake.errors import CorruptData, MissingObject, StoreError
 from seglake.format import keyindex
-from seglake.format.keyindex import Hashes
+from seglake.format.key_hashes import Hashes
 from seglake.format.records import Flags
 from seglake.log.byte_cache import ByteCache
 from seglake.log.segment import LogSegment

@@ -20,6 +20,7 @@ from seglake.format.codecs.compression import NAMES
 from seglake.format.encode import Batches
 from seglake.format.filter import blank
 from seglake.format.index import IndexPolicy
+from seglake.format.key_hashes import KeyHashes
 from seglake.format.keyindex import KeyIndexBuilder
 from seglake.format.records import join_tables
 from seglake.format.segment import Roller, Sealed, rebuild
@@ -80,7 +81,7 @@ class SegmentWriter:
                 data = batches.data[start : int(last["position"]) + int(last["size"])]
                 self._write(data)
                 if self._keys is not None:
-                    self._keys.add(table[row : row + appended], data)
+                    self._keys.add(table[row : row + appended], data, _part(batches, row, appended))
             row += appended
             if row < len(table):
                 self._seal()
@@ -183,6 +184,15 @@ def sealed_row(
 
 def _builder(base_offset: int, policy: IndexPolicy | None) -> KeyIndexBuilder | None:
     return KeyIndexBuilder(base_offset, policy) if policy and policy.keys else None
+
+
+def _part(batches: Batches, row: int, count: int) -> KeyHashes | None:
+    """The hashes of the keys of `count` batches from `row` on, if the batches come with them."""
+    if batches.keys is None:
+        return None
+    counts = batches.table["count"]
+    first = int(counts[:row].sum(dtype=np.int64))
+    return batches.keys.part(first, first + int(counts[row : row + count].sum(dtype=np.int64)))
 
 
 def _with_keys(sealed: Sealed, keys: KeyIndexBuilder | None, log_bytes: int) -> Sealed:

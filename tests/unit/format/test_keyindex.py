@@ -14,6 +14,7 @@ from seglake.format.codecs.compression import IDS, compressor
 from seglake.format.decode import decode_batches, scan_batches
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
+from seglake.format.key_hashes import hashes_of_keys
 from seglake.format.key_kernels import REST_BITS
 from seglake.format.keyindex import KeyIndexBuilder
 from seglake.format.segment import choose_indexed
@@ -48,7 +49,7 @@ def _marked(data: bytes, keys: list[bytes]) -> np.ndarray:
     for row in tables.rows:
         start = int(row["position"])
         keyindex.check_page(row, data[start : start + int(row["bytes"])])
-    hashes = keyindex.hashes_of_keys(keys)
+    hashes = hashes_of_keys(keys)
     keyindex.may_hold(np.frombuffer(data, np.uint8), tables.rows, hashes, marks)
     return marks
 

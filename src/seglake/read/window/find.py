@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.errors import UsageError
-from seglake.format.keyindex import Hashes, hashes_of_keys
+from seglake.format.key_hashes import Hashes, hashes_of_keys
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.limits import REQUESTS

@@ -173,7 +173,8 @@ def encode_batches(
     if encoding.append_time_ms is not None:
         _stamp(table, encoding.append_time_ms)
     _write_headers(data, table)
-    return Batches(data, table, KeyHashes.of_bodies(bodies) if encoding.hash_keys else None)
+    keys = KeyHashes.of_bodies(*bodies[:3]) if encoding.hash_keys else None
+    return Batches(data, table, keys)
 
 
 def _cut(

@@ -12,11 +12,10 @@ from seglake.errors import CorruptData
 from seglake.format import key_kernels
 from seglake.format.batch import BatchTable
 from seglake.format.decode_kernels import PROBLEMS
-from seglake.format.records import Flags, Int64s, fixed, read_only
+from seglake.format.records import Bytes, Flags, Int64s, fixed, read_only
 
 if TYPE_CHECKING:
     from seglake.format.codecs.payload import Payload
-    from seglake.format.encode import Bodies
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -30,11 +29,10 @@ class KeyHashes(NamedTuple):
     has_key: Flags
 
     @staticmethod
-    def of_bodies(bodies: Bodies) -> KeyHashes:
-        """Those of some bodies over `fixed` arrays."""
-        starts, sizes, data, _ = bodies
+    def of_bodies(starts: Int64s, sizes: Int64s, data: Bytes) -> KeyHashes:
+        """Those of some `Bodies`, given as `fixed` arrays."""
         room = np.empty(max(_LEAST_ROOM, int(sizes.max(initial=0))), np.uint8)
-        hashes, has_key = np.zeros(len(bodies), np.uint64), np.zeros(len(bodies), np.bool_)
+        hashes, has_key = np.zeros(len(starts), np.uint64), np.zeros(len(starts), np.bool_)
         key_kernels.hash_bodies(starts, sizes, data, room, hashes, has_key)
         return KeyHashes(hashes, has_key)
 

@@ -52,7 +52,7 @@ class Log(ShowsTable):
     Times are aware datetimes, ISO-8601 strings with a zone, or integer milliseconds since the
     epoch. Methods raise UnknownTopic for a partition that does not exist, and CorruptData, with the
     file's name, for a damaged file. Safe for threads. A pickled log contains its list of segments,
-    some 66 bytes for each, and no credentials. An unpickled log is of the same version. Only
+    some 70 bytes for each, and no credentials. An unpickled log is of the same version. Only
     its methods `closed`, `at`, `segments`, `follow`, `find`, `last` and `read_around` with a key
     read the catalog. The logs of a lake that a process unpickles share one cache.
     """

@@ -20,10 +20,12 @@ from seglake.format.records import Spans
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.maintain.topic_settings import alter
 from seglake.maintain.undo import undo
+from seglake.maintain.vacuum import vacuum
 from seglake.read.log import Log
 from tests.makers.lakes import Event, LakeMaker, Shape, Written, open_catalog
 from tests.makers.strategies import examples
@@ -205,6 +207,26 @@ def test_every_changed_byte_of_an_index_gives_the_right_answer_and_is_found(
         log = seglake.open(str(maker.root)).topic("events")
         assert _offsets(log.find(b"k2")) == expected
         assert log.plan_find(b"k2").scanned == 1
+
+
+def test_repairs_make_the_same_index(maker: LakeMaker) -> None:
+    root, files = str(maker.root), maker.files("keyindex")
+    sound = {file.name: file.read_bytes() for file in files}
+    files[0].unlink()
+    files[1].write_bytes(b"x")
+    found = {finding.file for finding in verify(root).findings}
+    assert found == {str(file.relative_to(maker.root)) for file in files[:2]}
+    repair_indexes(root, dry_run=False)
+    assert not verify(root, deep=True).findings
+    new = [maker.root / row.key("keyindex") for row in _rows(maker)]
+    assert {file.name: file.read_bytes() for file in new} == sound
+    answer = _all_offsets(maker)
+    vacuum(root, dry_run=False, grace_hours=0, retention_hours=0)
+    assert not verify(root, deep=True).findings
+    rebuild_catalog(root, dry_run=False, force=True)
+    assert not verify(root, deep=True).findings
+    assert _all_offsets(maker) == answer
+    assert all(row.keyindex_bytes for row in _rows(maker))
 
 
 def test_a_damaged_zone_map_does_not_shift_the_blocks(maker: LakeMaker) -> None:

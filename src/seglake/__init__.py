@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from seglake.read.listings import Commits, SegmentList
     from seglake.read.log import Log
     from seglake.read.record import Record
+    from seglake.read.window.find import FindPlan
     from seglake.read.window.plan import Plan
     from seglake.read.window.reader import WindowReader
     from seglake.replay.report import ReplayReport
@@ -69,6 +70,7 @@ __all__ = [
     "Deleted",
     "Erased",
     "Exported",
+    "FindPlan",
     "Imported",
     "Lag",
     "Lake",
@@ -150,6 +152,7 @@ _PUBLIC = {
     "seglake.log.lookup.block_search": ("OffsetAndTimestamp",),
     "seglake.read.record": ("Record",),
     "seglake.log.execute": ("ReadStats",),
+    "seglake.read.window.find": ("FindPlan",),
     "seglake.read.window.plan": ("Plan",),
     "seglake.read.window.reader": ("WindowReader",),
     "seglake.replay.report": ("ReplayReport",),

@@ -39,8 +39,9 @@ DELETIONS = "catalog/deletions"
 TOPICS = "topics"
 ATTEMPTS = "attempts"
 
-Suffix = Literal["log", "index", "timeindex", "zonemap"]
-SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)
+KEY_INDEX: Literal["keyindex"] = "keyindex"
+Suffix = Literal["log", "index", "timeindex", "zonemap", "keyindex"]
+SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)[:-1]  # of every segment; some have a key index
 LINK: Literal["link"] = "link"
 
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -54,12 +55,12 @@ _ATTEMPT_KEY = re.compile(
 )
 _SEGMENT_KEY = re.compile(
     rf"{TOPICS}/(?!\.{{1,2}}-[0-9]+/)({_TOPIC})-({_NUMBER})/"
-    rf"({_UUID})/([0-9]{{20}})\.({'|'.join(SUFFIXES)}|{LINK})"
+    rf"({_UUID})/([0-9]{{20}})\.({'|'.join(SUFFIXES)}|{KEY_INDEX}|{LINK})"
 )
 
 
 class SegmentFile(NamedTuple):
-    """One of the four files of a segment, or the link in place of its log: the parts of its key."""
+    """One of the files of a segment, or the link in place of its log: the parts of its key."""
 
     topic: str
     partition: int
@@ -116,7 +117,7 @@ def segment_key(file: SegmentFile) -> str:
     """The key of a segment's file. Raises UsageError if a part of it is out of range."""
     if not 0 <= file.base_offset <= INT64_MAX:
         raise UsageError(f"base offset {file.base_offset} is not in 0..{INT64_MAX}")
-    if file.suffix not in {*SUFFIXES, LINK}:
+    if file.suffix not in {*SUFFIXES, KEY_INDEX, LINK}:
         raise UsageError(f"suffix {file.suffix!r} is not one of {', '.join(SUFFIXES)}")
     folder = attempt_folder(file.topic, file.partition, file.attempt_id)
     return f"{folder}/{file.base_offset:020d}.{file.suffix}"

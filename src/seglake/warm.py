@@ -162,7 +162,13 @@ def _time(form: str | None) -> Settings:
 
 
 def _round_trip(root: Path, settings: Settings) -> None:
-    topic = {"name": "warm", "partitions": 2, "batch.size": 2048, **settings.get("topic", {})}
+    topic = {
+        "name": "warm",
+        "partitions": 2,
+        "batch.size": 2048,
+        "index.keys": True,
+        **settings.get("topic", {}),
+    }
     tables = {**settings, "name": "warm", "root": str(root), "topic": topic}
     tables["max_quarantine_ratio"] = 0.5
     pipeline = Pipeline.model_validate(tables)
@@ -178,6 +184,7 @@ def _round_trip(root: Path, settings: Settings) -> None:
                 log.read_range(middle.timestamp, middle.timestamp + 1000).read_all()
     for batch in log.read_range(0, 2**63 - 1, order="time"):
         json_lines(batch)
+    log.find("u0").read_all()
     _merge(root)
     _compact(root)
 

@@ -22,8 +22,10 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.format.codecs.compression import IDS, compressor
+from seglake.format.decode import scan_batches
 from seglake.format.encode import Batches, Encoding, encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
+from seglake.format.keyindex import KeyIndexBuilder
 from seglake.format.records import Headers, Records, Spans
 from seglake.format.segment import Roller, Sealed, SegmentLimits
 from seglake.layout import SegmentFile, Suffix, new_attempt, segment_key
@@ -199,6 +201,8 @@ class LakeMaker:
             "log": log, "index": sealed.offset_index,
             "timeindex": sealed.time_index, "zonemap": sealed.zone_map,
         }  # fmt: skip
+        if shape.policy.keys:
+            files["keyindex"] = _key_index(base, log, shape.policy)
         for suffix, data in files.items():
             key = segment_key(SegmentFile(self.topic, partition, attempt, base, suffix))
             path = self.root / key
@@ -236,6 +240,12 @@ def _deletion(report: TopicReport, partition: int, log_start: int, base: Snapsho
     if log_start <= view.log_start_offset:
         return None
     return change_of(base, report, "delete-records", [moved(view, log_start)])
+
+
+def _key_index(base: int, log: bytes, policy: IndexPolicy) -> bytes:
+    builder = KeyIndexBuilder(base, policy)
+    builder.add(scan_batches(log), log)
+    return builder.finish(len(log))
 
 
 def _encode(rows: Sequence[Event], base: int, shape: Shape) -> list[Batches]:

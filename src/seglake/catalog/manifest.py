@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, get_args
 
-from seglake.catalog.rows import Row, SegmentId, SegmentRow
+from seglake.catalog.rows import LEFT_OUT, Row, SegmentId, SegmentRow
 from seglake.errors import CorruptData, MissingObject
 from seglake.layout import ATTEMPTS, manifest_key, success_key
 from seglake.store import Store
@@ -50,7 +50,7 @@ def write_manifest(store: Store, manifest: Manifest, lost_races: int = 0) -> Non
 
     `lost_races` counts the earlier tries. Older readers know only `manifest.json`.
     """
-    rows = [{"kind": row.KIND, **asdict(row)} for row in manifest.rows]
+    rows = [{"kind": row.KIND, **_said(row)} for row in manifest.rows]
     replaced = [segment._asdict() for segment in manifest.replaced]
     content = {
         "format": FORMATS[-1],
@@ -62,6 +62,11 @@ def write_manifest(store: Store, manifest: Manifest, lost_races: int = 0) -> Non
     }
     for number in sorted({lost_races, 0}, reverse=True):
         store.put(manifest_key(manifest.attempt_id, number), json.dumps(content).encode())
+
+
+def _said(row: Row) -> dict[str, Any]:
+    """The fields of a row; an older Seglake does not know some, so they are left out if null."""
+    return {k: v for k, v in asdict(row).items() if v is not None or k not in LEFT_OUT}
 
 
 def mark_committed(store: Store, attempt_id: str) -> None:

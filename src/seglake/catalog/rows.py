@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from seglake.errors import CorruptData
 from seglake.format.index import IndexPolicy
-from seglake.layout import LINK, SegmentFile, Suffix, segment_key
+from seglake.layout import KEY_INDEX, LINK, SUFFIXES, SegmentFile, Suffix, segment_key
 
 Kind = Literal["segment", "run", "source", "topic", "partition", "maintenance"]
 RunState = Literal["committed", "undone", "replaced"]
@@ -30,7 +30,7 @@ _SAMPLE = 10  # items of a list in a report
 class SegmentId(NamedTuple):
     """The identity of a segment row in all of the lake's history, and its files' keys.
 
-    `attempt_id` wrote the log; `index_attempt_id` wrote the three index files.
+    `attempt_id` wrote the log; `index_attempt_id` wrote the index files.
     """
 
     topic: str
@@ -40,7 +40,7 @@ class SegmentId(NamedTuple):
     index_attempt_id: str
 
     def key(self, suffix: Suffix) -> str:
-        """The key of one of the segment's four files."""
+        """The key of one of the segment's files."""
         attempt_id = self.attempt_id if suffix == "log" else self.index_attempt_id
         return segment_key(
             SegmentFile(self.topic, self.partition, attempt_id, self.base_offset, suffix)
@@ -58,7 +58,7 @@ class WithSegmentId:
         return SegmentId(*attrgetter(*SegmentId._fields)(self))
 
     def key(self: Any, suffix: Suffix) -> str:
-        """The key of one of the segment's four files; of a log outside the lake, its link's."""
+        """The key of one of the segment's files; of a log outside the lake, its link's."""
         if suffix == "log" and self.external:
             return segment_key(
                 SegmentFile(self.topic, self.partition, self.attempt_id, self.base_offset, LINK)
@@ -74,7 +74,8 @@ class SegmentRow(WithSegmentId):
     `min_timestamp`, `max_timestamp`, `created_at_ms` are milliseconds since the epoch; `_bytes` are
     file sizes. `max_lateness_ms` is how far a timestamp lies below the largest one before it.
     `index_attempt_id` differs from `attempt_id` once the index files are rebuilt. `external` is the
-    URI of the object outside the lake that holds the log, if one does.
+    URI of the object outside the lake that holds the log, if one does. `keyindex_bytes` and its
+    checksum are None for a segment without a key index.
     """
 
     KIND: ClassVar[Kind] = "segment"
@@ -103,6 +104,8 @@ class SegmentRow(WithSegmentId):
     index_attempt_id: str = ""  # left out: the attempt_id
     created_at_ms: int
     external: str | None = None
+    keyindex_bytes: int | None = None
+    keyindex_crc32c: int | None = None
 
     def __post_init__(self) -> None:
         """Put the index files beside the log, unless `index_attempt_id` is given."""
@@ -112,7 +115,13 @@ class SegmentRow(WithSegmentId):
     @property
     def index_policy(self) -> IndexPolicy:
         """The policy by which the segment is indexed."""
-        return IndexPolicy(self.index_interval_kind, self.index_interval)
+        has_keys = self.keyindex_bytes is not None
+        return IndexPolicy(self.index_interval_kind, self.index_interval, has_keys)
+
+    @property
+    def suffixes(self) -> tuple[Suffix, ...]:
+        """The suffixes of the segment's files, the log first."""
+        return SUFFIXES if self.keyindex_bytes is None else (*SUFFIXES, KEY_INDEX)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -210,6 +219,11 @@ class TopicRow:
     timestamp_type: str
     settings: str = "{}"
 
+    @property
+    def indexes_keys(self) -> bool:
+        """Whether new segments get a key index: the setting `index.keys`."""
+        return json.loads(self.settings).get("index.keys") is True
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionRow:
@@ -246,9 +260,10 @@ _IN_OLDER_ROWS: Mapping[Kind, Mapping[str, Callable[[pa.Table], Any]]] = {  # wh
 LATER_COLUMNS = frozenset(  # an older table may lack them
     {
         "index_attempt_id", "state", "offset_ranges", "operation", "cleaned_offset",
-        "leader_epoch", "external",
+        "leader_epoch", "external", "keyindex_bytes", "keyindex_crc32c",
     }
 )  # fmt: skip
+LEFT_OUT = frozenset({"keyindex_bytes", "keyindex_crc32c"})  # where they are null
 _INT32 = frozenset({"partition", "partitions"})
 
 
@@ -279,6 +294,7 @@ _all_columns = {"kind": pa.field("kind", pa.string())}
 for _kind_columns in _KIND_COLUMNS.values():
     _all_columns |= _kind_columns
 TABLE_SCHEMA = pa.schema(list(_all_columns.values()))
+NEW_TABLE_SCHEMA = pa.schema([field for field in TABLE_SCHEMA if field.name not in LEFT_OUT])
 
 
 def file_table(rows: Sequence[Row]) -> pa.Table:

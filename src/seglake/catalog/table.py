@@ -31,6 +31,7 @@ from seglake.catalog.removal import Removal, divided
 from seglake.catalog.rows import (
     FILE_SCHEMAS,
     LATER_COLUMNS,
+    NEW_TABLE_SCHEMA,
     PARTITION_COLUMNS,
     TABLE_SCHEMA,
     Kind,
@@ -105,7 +106,7 @@ class CatalogTable:
 
         `lake` is the identity of its lake: "" for a new lake, None if it is not known.
         """
-        delta_rs.create_table(store, layout.LOG_TABLE, TABLE_SCHEMA, PARTITION_COLUMNS, lake)
+        delta_rs.create_table(store, layout.LOG_TABLE, NEW_TABLE_SCHEMA, PARTITION_COLUMNS, lake)
         return CatalogTable(store)
 
     @staticmethod

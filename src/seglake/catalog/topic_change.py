@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog.delta.table_contract import EXTERNAL, FORMAT, LIFECYCLE
+from seglake.catalog.delta.table_contract import EXTERNAL, FORMAT, KEY_INDEXES, LIFECYCLE
 from seglake.catalog.removal import Removal
 from seglake.catalog.rows import (
     LATER_COLUMNS,
@@ -60,8 +60,11 @@ class TopicChange(NamedTuple):
     def format(self) -> str:
         """The `seglake.format` of a table with these rows: format 1 has no gaps, no undone runs.
 
-        Its readers take any run row of a key for the one that holds. The second knows no links.
+        Its readers take any run row of a key for the one that holds. The second knows no links. The
+        third knows no key indexes, which its erasure would leave.
         """
+        if any(isinstance(row, SegmentRow) and row.keyindex_bytes is not None for row in self.rows):
+            return KEY_INDEXES
         if any(isinstance(row, SegmentRow) and row.external is not None for row in self.rows):
             return EXTERNAL
         misread = any(

@@ -31,6 +31,7 @@ from seglake.cli.lifecycle.undo import undo
 from seglake.cli.metrics import metrics
 from seglake.cli.offsets import offsets
 from seglake.cli.records.dump import dump
+from seglake.cli.records.find import find
 from seglake.cli.records.read import read
 from seglake.cli.redrive import redrive
 from seglake.cli.reindex import reindex
@@ -48,7 +49,7 @@ from seglake.cli.warm import warm
 GROUPS = {
     "Begin": (demo, init, check, warm),
     "Ingest": (ingest, redrive, undo, jobs, run_status, quarantine),
-    "Look and read": (topics, segments, offsets, read, dump, history, report, metrics),
+    "Look and read": (topics, segments, offsets, read, find, dump, history, report, metrics),
     "The life of a topic": (
         *(describe, alter, maintain, retain, compact, delete_records, erase, merge),
     ),

@@ -28,6 +28,11 @@ EXAMPLES = {
         "seglake read ./lake web --start 2026-11-20T10:00Z --end 2026-11-20T11:00Z",
         "seglake read ./lake web --partition 0 --offset 10 --format csv",
     ),
+    "find": (
+        "seglake find ./lake web --key u140030",
+        "seglake find ./lake web --key u140030 --last 1h --newest 10 --format table",
+        "seglake find ./lake web --key u140030 --explain",
+    ),
     "dump": ("seglake dump topics/web-0/00000000000000000000.log --deep",),
     "history": ("seglake history ./lake --topic web", "seglake history ./lake --failed"),
     "report": ("seglake report ./lake", "seglake report ./lake web -o report.html"),

@@ -80,6 +80,12 @@ class Topic(Section):
         le=INT64_MAX,
         description="instead: every so much event time",
     )
+    index_keys: bool = Field(
+        default=False,
+        alias="index.keys",
+        description="new segments get a key index: `seglake find` then reads few blocks. "
+        "`seglake reindex` makes it for older segments",
+    )
     segment_index_bytes: int = Field(
         default=10_485_760,
         alias="segment.index.bytes",
@@ -286,6 +292,7 @@ LIFECYCLE = (
     "message.timestamp.after.max.ms",
     "quarantine.retention.ms",
     "kafka.topic.id",
+    "index.keys",
 )
 LIFECYCLE_FIELDS = {key.replace(".", "_") for key in LIFECYCLE}
 _INTERVAL = "index.interval."

@@ -29,6 +29,7 @@ from seglake.format.batch import (
 from seglake.format.codecs import batch_kernels, codec_kernels, native
 from seglake.format.codecs.compression import Compress
 from seglake.format.codecs.framing import Framing
+from seglake.format.key_hashes import KeyHashes
 from seglake.format.records import Bytes, Flags, Headers, Int64s, Records, fixed
 
 
@@ -75,10 +76,11 @@ class Bodies(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Encoded batches: their bytes, and their batch table."""
+    """Encoded batches: their bytes, their batch table, and if asked for hashes of their keys."""
 
     data: Bytes
     table: BatchTable
+    keys: KeyHashes | None = None
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,14 @@ class Encoding:
 
     `batch_bytes` is Kafka's `batch.size`: the most uncompressed bytes of a batch, header included.
     A larger record gets its own batch. If `append_time_ms` is set, batches have LogAppendTime.
+    With `hash_keys`, batches come with the hashes of their keys.
     """
 
     compress: Compress | None
     codec: int
     batch_bytes: int = 16384
     append_time_ms: int | None = None
+    hash_keys: bool = False
 
     @property
     def attributes(self) -> int:
@@ -169,7 +173,8 @@ def encode_batches(
     if encoding.append_time_ms is not None:
         _stamp(table, encoding.append_time_ms)
     _write_headers(data, table)
-    return Batches(data, table)
+    keys = KeyHashes.of_bodies(*bodies[:3]) if encoding.hash_keys else None
+    return Batches(data, table, keys)
 
 
 def _cut(

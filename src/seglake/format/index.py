@@ -39,10 +39,12 @@ class IndexPolicy:
     `by` "records": at least `interval` records since the last entry.
     `by` "ms": the running maximum timestamp entered a later interval of this length (KIP-33 has
     one minute).
+    With `keys`, the segment also has a key index.
     """
 
     by: str = "bytes"
     interval: int = 4096
+    keys: bool = False
 
     def __post_init__(self) -> None:
         """Check the values; raises ConfigError."""

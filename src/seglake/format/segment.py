@@ -53,6 +53,7 @@ class Sealed(NamedTuple):
     max_timestamp: int
     offset_of_max_timestamp: int  # -1 without records, as the two before
     max_lateness_ms: int
+    key_index: bytes | None = None  # see `keyindex`
 
 
 class Roller:
@@ -76,6 +77,11 @@ class Roller:
     def indexed(self) -> npt.NDArray[np.bool_]:
         """Which batches of the segment being filled have an index entry."""
         return np.concatenate(self._indexed)
+
+    @property
+    def newly_indexed(self) -> npt.NDArray[np.bool_]:
+        """Which of the batches that were appended last have an index entry."""
+        return self._indexed[-1]
 
     def begin(self, base_offset: int) -> None:
         """Start an empty segment."""

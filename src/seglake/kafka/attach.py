@@ -160,7 +160,11 @@ def _attach_part(store: Store, task: PartTask) -> SegmentRow:
 
 def _checked(task: PartTask) -> LogWriter:
     """The checksum and the table of a part's batches. Raises CorruptData and StoreError."""
-    part, end, log = task.part, task.new.end_offset, LogWriter(_NoBytes(), task.part.base_offset)
+    part, end, log = (
+        task.part,
+        task.new.end_offset,
+        LogWriter(_NoBytes(), task.part.base_offset, task.new.policy),
+    )
     for batches in batches_of(task):
         log.write(batches)
     if (log.size, log.end) != (part.log_bytes, end):

@@ -261,8 +261,8 @@ def _write_some(target: Store, row: SegmentRow, parts: Iterator[Batches]) -> _Wr
     base = int(first.table["base_offset"][0])
     with target.writer(_key(row, base, "log")) as sink:
         log = LogWriter(sink, base)
-        for data, table in chain([first], parts):
-            log.write(Batches(_fresh(data, table), table))
+        for part in chain([first], parts):
+            log.write(Batches(_fresh(part.data, part.table), part.table))
     sealed = rebuild(base, log.table, row.index_policy)
     target.put(_key(row, base, "index"), sealed.offset_index)
     target.put(_key(row, base, "timeindex"), sealed.time_index)

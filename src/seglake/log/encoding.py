@@ -21,7 +21,7 @@ def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
 
 def policy_of(topic: Topic) -> IndexPolicy:
     """When a record batch of the topic gets an index entry."""
-    return IndexPolicy(*topic.index_interval)
+    return IndexPolicy(*topic.index_interval, topic.index_keys)
 
 
 def limits_of(topic: Topic) -> SegmentLimits:

@@ -10,7 +10,7 @@ from seglake.errors import CorruptData
 from seglake.format.batch import LEADER_EPOCH_AT, BatchTable
 from seglake.format.records import Bytes, Int64s
 from seglake.format.segment import Sealed
-from seglake.layout import Suffix
+from seglake.layout import KEY_INDEX, Suffix
 from seglake.store import Store
 
 _EPOCHS = 1000  # changes of the leader epoch in one log that a check remembers
@@ -18,11 +18,12 @@ _EPOCHS = 1000  # changes of the leader epoch in one log that a check remembers
 
 def index_files(sealed: Sealed) -> dict[Suffix, bytes]:
     """The content of each index file, by suffix."""
-    return {
+    files: dict[Suffix, bytes] = {
         "index": sealed.offset_index,
         "timeindex": sealed.time_index,
         "zonemap": sealed.zone_map,
     }
+    return files if sealed.key_index is None else files | {KEY_INDEX: sealed.key_index}
 
 
 def put_indexes(store: Store, segment: SegmentId, sealed: Sealed) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from seglake.catalog.deletions import Deletions
 from seglake.log.batch_cache import BatchCache
 from seglake.log.byte_cache import ByteCache
 from seglake.log.fetch import LogFetch, Meaning
+from seglake.log.key_indexes import KeyIndexes
 from seglake.log.lookup.block_search import BlockSearch
 from seglake.log.slabs import SlabCache
 from seglake.log.zones.cache import ZoneMapCache
@@ -15,10 +16,10 @@ CACHE_BYTES = 256 * 2**20
 class SharedReads:
     """A lake's store, and caches of at most `cache_bytes`.
 
-    Half of the bytes are for zone maps and the batches of lookups, the other half for the batches
-    of windows. `fetch` gets batches from logs; `cached_fetch` gets them through the cache of
-    windows. `missing` says why a log does not exist, see `LogFetch`. `deletions` makes the caches
-    forget when logs were deleted.
+    Half of the bytes are for zone maps, key indexes and the batches of lookups, the other half for
+    the batches of windows. `fetch` gets batches from logs; `cached_fetch` gets them through the
+    cache of windows. `missing` says why a log does not exist, see `LogFetch`. `deletions` makes the
+    caches forget when logs were deleted.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class SharedReads:
         slabs = SlabCache(cache_bytes - cache_bytes // 2)
         self.cached_fetch = BatchCache(self.fetch, slabs, self.deletions.look_if_due)
         self.zone_maps = ZoneMapCache(store, cache, self.fetch)
+        self.key_indexes = KeyIndexes(store, cache)
         self.blocks = BlockSearch(self.fetch, cache)
         self._cache, self.forgotten = cache, 0  # how often
 

@@ -34,11 +34,21 @@ class LogRanges(NamedTuple):
         """Some of the ranges."""
         return LogRanges(*(column[rows] for column in self))
 
+    def joined(self) -> LogRanges:
+        """The same bytes; neighbours become one range."""
+        count = len(self.starts)
+        begins = np.append(True, self.starts[1:] != self.ends[:-1])[:count]
+        finishes = np.append(begins[1:], True)[:count]
+        return LogRanges(
+            self.starts[begins], self.ends[finishes],
+            self.first_offsets[begins], self.end_offsets[finishes],
+        )  # fmt: skip
+
 
 class LogSegment(NamedTuple):
     """One segment of a log partition. It covers offsets `base_offset` to `end_offset`, exclusive.
 
-    `record_count` is -1 where the count is not known.
+    `record_count` is -1 where the count is not known. `keyindex_bytes` is 0 without a key index.
     """
 
     topic: str
@@ -50,6 +60,8 @@ class LogSegment(NamedTuple):
     log_bytes: int
     zonemap_bytes: int
     record_count: int = -1
+    keyindex_key: str = ""
+    keyindex_bytes: int = 0
 
     @property
     def log(self) -> LogRanges:
@@ -76,5 +88,5 @@ class LogSegment(NamedTuple):
         return LogSegment(
             row.topic, row.partition, row.key("log"), row.key("zonemap"),
             row.base_offset, row.end_offset, row.sizes["log"], row.sizes["zonemap"],
-            row.record_count,
+            row.record_count, row.key("keyindex"), row.sizes.get("keyindex", 0),
         )  # fmt: skip

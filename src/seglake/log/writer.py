@@ -20,6 +20,8 @@ from seglake.format.codecs.compression import NAMES
 from seglake.format.encode import Batches
 from seglake.format.filter import blank
 from seglake.format.index import IndexPolicy
+from seglake.format.key_hashes import KeyHashes
+from seglake.format.keyindex import KeyIndexBuilder
 from seglake.format.records import join_tables
 from seglake.format.segment import Roller, Sealed, rebuild
 from seglake.log.encoding import limits_of, policy_of
@@ -62,6 +64,7 @@ class SegmentWriter:
         self._open: ExitStack | None = None
         self._sink: Any = None
         self._crc = 0
+        self._keys = _builder(first.base_offset, self._policy)
         self.rows: list[SegmentRow] = []
 
     def append(self, batches: Batches) -> None:
@@ -75,11 +78,15 @@ class SegmentWriter:
             if appended:
                 start = int(table["position"][row])
                 last = table[row + appended - 1]
-                self._write(batches.data[start : int(last["position"]) + int(last["size"])])
+                data = batches.data[start : int(last["position"]) + int(last["size"])]
+                self._write(data)
+                if self._keys is not None:
+                    self._keys.add(table[row : row + appended], data, _part(batches, row, appended))
             row += appended
             if row < len(table):
                 self._seal()
                 self._roller.begin(self.rows[-1].end_offset)
+                self._keys = _builder(self._roller.base_offset, self._policy)
 
     def close(self) -> list[SegmentRow]:
         """Seal the last segment. Returns the rows of all segments."""
@@ -110,7 +117,7 @@ class SegmentWriter:
         assert self._open is not None  # noqa: S101  # a segment is sealed only after a write
         self._open.close()
         self._open = None
-        sealed = self._roller.seal()
+        sealed = _with_keys(self._roller.seal(), self._keys, self._roller.size_bytes)
         new = NewSegment(self._id, sealed.end_offset, self._policy, self._created_at_ms)
         kinds = self._topic.message_timestamp_type, self._topic.compression_type
         log = WrittenLog(self._roller.size_bytes, self._crc, *kinds)
@@ -120,8 +127,9 @@ class SegmentWriter:
 class LogWriter:
     """Writes a log into a stream. Has the log's checksum and the table of its batches."""
 
-    def __init__(self, sink: Any, base_offset: int) -> None:
+    def __init__(self, sink: Any, base_offset: int, policy: IndexPolicy | None = None) -> None:
         self._sink, self._tables = sink, [np.empty(0, TABLE)]
+        self.keys = _builder(base_offset, policy)  # of the key index, if the policy has one
         self.size = self.crc = 0
         self.end = base_offset  # the offset after the last batch
 
@@ -134,6 +142,8 @@ class LogWriter:
         self.size += len(batches.data)
         self.end = int(batches.table["last_offset"][-1]) + 1
         self._tables.append(batches.table)
+        if self.keys is not None:
+            self.keys.add(batches.table, batches.data)
 
     @property
     def table(self) -> BatchTable:
@@ -152,7 +162,7 @@ def write_segment(store: Store, new: NewSegment, parts: Iterable[Batches]) -> Se
     """
     base = new.id.base_offset
     with store.writer(new.id.key("log")) as sink:
-        log = LogWriter(sink, base)
+        log = LogWriter(sink, base, new.policy)
         for batches in parts:
             log.write(batches)
         if log.end < new.end_offset:
@@ -168,8 +178,25 @@ def sealed_row(
     Raises CorruptData, UsageError and StoreError.
     """
     table = log.table
-    sealed = rebuild(new.id.base_offset, table, new.policy)
+    sealed = _with_keys(rebuild(new.id.base_offset, table, new.policy), log.keys, log.size)
     return _row(store, new, sealed, WrittenLog(log.size, log.crc, *_kinds(table), external))
+
+
+def _builder(base_offset: int, policy: IndexPolicy | None) -> KeyIndexBuilder | None:
+    return KeyIndexBuilder(base_offset, policy) if policy and policy.keys else None
+
+
+def _part(batches: Batches, row: int, count: int) -> KeyHashes | None:
+    """The hashes of the keys of `count` batches from `row` on, if the batches come with them."""
+    if batches.keys is None:
+        return None
+    counts = batches.table["count"]
+    first = int(counts[:row].sum(dtype=np.int64))
+    return batches.keys.part(first, first + int(counts[row : row + count].sum(dtype=np.int64)))
+
+
+def _with_keys(sealed: Sealed, keys: KeyIndexBuilder | None, log_bytes: int) -> Sealed:
+    return sealed if keys is None else sealed._replace(key_index=keys.finish(log_bytes))
 
 
 def _row(store: Store, new: NewSegment, sealed: Sealed, log: WrittenLog) -> SegmentRow:

@@ -109,7 +109,7 @@ def _undo(
             report.runs, report.status = [], "already done"
             return None
         _describe(report, place, table, base)
-        change = removal.change_of(place)
+        change = removal.change_of(place, indexes_keys=base.topic(report.topic).indexes_keys)
         report.records = removal.records
         return change._replace(rows=[*change.rows, report.row(_OPERATION)])
 
@@ -254,12 +254,17 @@ class RunRemoval:
 
     def change(self, base: Snapshot) -> Change:
         """The change that takes the runs out of a version."""
-        return self.change_of(self.place(base))
+        has_topic = self._has_topic(base)
+        indexes_keys = has_topic and base.topic(self._topic).indexes_keys
+        return self.change_of(self.place(base), indexes_keys=indexes_keys)
 
-    def change_of(self, place: RunPlace) -> Change:
-        """The change that takes the runs out; writes the segments without their records."""
+    def change_of(self, place: RunPlace, *, indexes_keys: bool) -> Change:
+        """The change that takes the runs out; writes the segments without their records.
+
+        `indexes_keys` says whether these get key indexes.
+        """
         runs, ranges, groups = place
-        new = self._rewritten(ranges, groups)
+        new = self._rewritten(ranges, groups, indexes_keys=indexes_keys)
         before = sum(row.record_count for group in groups for row in group)
         self.records = before - sum(row.record_count for row in new)
         states = [
@@ -274,7 +279,11 @@ class RunRemoval:
         )
 
     def _rewritten(
-        self, ranges: Mapping[int, Ranges], groups: Iterable[list[SegmentRow]]
+        self,
+        ranges: Mapping[int, Ranges],
+        groups: Iterable[list[SegmentRow]],
+        *,
+        indexes_keys: bool,
     ) -> list[SegmentRow]:
         keys = [tuple(group) for group in groups]
         left = [key for key in keys if key not in self._written]
@@ -282,17 +291,18 @@ class RunRemoval:
             attempt_id, self._next_attempt = self._next_attempt, new_attempt()
             if self._written:  # the first files are those of the attempt itself
                 self._attempts.add(attempt_id)
-            task = partial(_without, self._table.store, ranges, attempt_id)
+            target = RewriteTarget(attempt_id, keys=indexes_keys)
+            task = partial(_without, self._table.store, ranges, target)
             self._written |= zip(left, self._engine.map(task, left), strict=True)
         return [self._written[key] for key in keys]
 
 
 def _without(
-    store: Store, ranges: Mapping[int, Ranges], attempt_id: str, rows: Sequence[SegmentRow]
+    store: Store, ranges: Mapping[int, Ranges], target: RewriteTarget, rows: Sequence[SegmentRow]
 ) -> SegmentRow:
     """The task: some segments → one segment without the offsets in the ranges."""
     keep = WithoutOffsets.of(ranges[rows[0].partition])
-    return rewrite(store, rows, keep, RewriteTarget(attempt_id))
+    return rewrite(store, rows, keep, target)
 
 
 def _offset_ranges(store: Store, runs: Iterable[RunRow]) -> dict[int, Ranges]:

@@ -15,6 +15,7 @@ from seglake.catalog.rows import TopicRow
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
+from seglake.limits import INT64_MAX
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import MEMORY_BYTES, ReadStats, execute
 from seglake.log.lookup.block_search import OffsetAndTimestamp
@@ -28,6 +29,7 @@ from seglake.read.listings import SUMS, SegmentList, summed
 from seglake.read.origin import Origin
 from seglake.read.record import Record
 from seglake.read.window.around import Around, with_plain_types
+from seglake.read.window.find import FindPlan, KeySearch, found, homes, keys_of
 from seglake.read.window.from_offset import records_from
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.reader import WindowReader, window_table
@@ -50,9 +52,9 @@ class Log(ShowsTable):
     Times are aware datetimes, ISO-8601 strings with a zone, or integer milliseconds since the
     epoch. Methods raise UnknownTopic for a partition that does not exist, and CorruptData, with the
     file's name, for a damaged file. Safe for threads. A pickled log contains its list of segments,
-    some 66 bytes for each, and no credentials. An unpickled log is of the same version. Only
-    its methods `closed`, `at`, `segments`, `follow` and `read_around` with a key read the catalog.
-    The logs of a lake that a process unpickles share one cache.
+    some 70 bytes for each, and no credentials. An unpickled log is of the same version. Only
+    its methods `closed`, `at`, `segments`, `follow`, `find`, `last` and `read_around` with a key
+    read the catalog. The logs of a lake that a process unpickles share one cache.
     """
 
     def __init__(self, snapshot: Snapshot, topic: str, origin: Origin) -> None:
@@ -326,6 +328,101 @@ class Log(ShowsTable):
         fetch = self._origin.reads.cached_fetch
         yield from execute(fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
 
+    def find(
+        self,
+        key: str | bytes | None = None,
+        *,
+        keys: Sequence[str | bytes] | None = None,
+        start: Time | None = None,
+        end: Time | None = None,
+        partitions: Iterable[int] | None = None,
+        columns: Sequence[str] | None = None,
+        newest: int | None = None,
+        version: int | None = None,
+        stats: ReadStats | None = None,
+    ) -> WindowReader:
+        """Every record with this key, or with one of these `keys`, and no other.
+
+        Text means its UTF-8. With `start` or `end` only records with start <= timestamp < end, so
+        none without a timestamp. Records come partition after partition, each in offset order. With
+        `newest`, of each partition only the last so many of them. Only partitions that can hold the
+        keys are asked, where keys choose the partition. Key indexes (setting `index.keys`) choose
+        the blocks to read; segments without one are read whole. The answer is the same. Raises as
+        `read_range`.
+        """
+        if (log := self.at(version)) is not self:
+            return log.find(
+                key, keys=keys, start=start, end=end, partitions=partitions, columns=columns,
+                newest=newest, stats=stats,
+            )  # fmt: skip
+        if newest is not None and newest < 0:
+            raise UsageError(f"newest is a number of records, not {newest}")
+        schema, wanted, window = schema_of(columns), keys_of(key, keys), _open_window(start, end)
+        searches = self._searches(wanted, window, partitions)
+        readers = [search.reader for search in searches]
+        return WindowReader(
+            schema,
+            partial(self._found, searches, schema, newest, stats),
+            partial(window_table, self.topic, self.version, readers, window, keys=len(wanted)),
+        )
+
+    def plan_find(
+        self,
+        key: str | bytes | None = None,
+        *,
+        keys: Sequence[str | bytes] | None = None,
+        start: Time | None = None,
+        end: Time | None = None,
+        partitions: Iterable[int] | None = None,
+        version: int | None = None,
+    ) -> FindPlan:
+        """What `find` would read: segments by key index and without, ranges, bytes, records.
+
+        Reads key indexes and zone maps, and no record.
+        """
+        if (log := self.at(version)) is not self:
+            return log.plan_find(key, keys=keys, start=start, end=end, partitions=partitions)
+        wanted, window = keys_of(key, keys), _open_window(start, end)
+        searches = self._searches(wanted, window, partitions)
+        return FindPlan.of(self.version, len(wanted), searches)
+
+    def last(
+        self,
+        key: str | bytes,
+        *,
+        partitions: Iterable[int] | None = None,
+        version: int | None = None,
+    ) -> Record | None:
+        """The last record with this key: that of the highest offset; None if there is none.
+
+        If several partitions have the key, of their last records the one with the largest
+        timestamp, and of equal ones that of the highest partition.
+        """
+        if (log := self.at(version)) is not self:
+            return log.last(key, partitions=partitions)
+        columns = ["timestamp", "partition", "offset"]
+        rows = self.find(key, partitions=partitions, columns=columns, newest=1).read_all()
+        if not len(rows):
+            return None
+        places = zip(*(rows[name].cast(pa.int64()).to_pylist() for name in columns), strict=True)
+        _, partition, offset = max(places)
+        return self.record_at(partition, offset)
+
+    def _searches(
+        self, keys: Sequence[bytes], window: Window, partitions: Iterable[int] | None
+    ) -> list[KeySearch]:
+        """The searches for keys, one for each partition that can hold some."""
+        readers = {p: self.reader(p) for p in _chosen(self, partitions)}
+        chosen = homes(keys, self.partition_counts(), [*readers])
+        return [KeySearch.of(readers[p], window, here) for p, here in chosen.items()]
+
+    def _found(
+        self, searches: Sequence[KeySearch], schema: pa.Schema, newest: int | None,
+        stats: ReadStats | None,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        self._origin.deletions.look_if_due()
+        return found(searches, schema, newest, stats)
+
     def read_around(
         self,
         rows: Any,
@@ -453,6 +550,13 @@ def _not_negative(time: Time) -> int:
     if timestamp < 0:
         raise UsageError(f"{time!r} lies before 1970: a target time cannot be negative")
     return timestamp
+
+
+def _open_window(start: Time | None, end: Time | None) -> Window:
+    """The window between two times, of which either may be open."""
+    if start is None and end is None:
+        return Window()
+    return _window(0 if start is None else start, INT64_MAX if end is None else end)
 
 
 def _window(start: Time, end: Time) -> Window:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
@@ -41,7 +42,10 @@ class SegmentColumns(NamedTuple):
         table = log.segments().to_arrow()
         number = {name: table[name].to_numpy().astype(np.int64) for name in _NUMBERS}
         spans = TimeSpans(*(number[name] for name in _NUMBERS[:4]))
+        keys: Any = table["keyindex_bytes"].combine_chunks()
+        own = pc.coalesce(keys, keys.is_valid().cast("int64"))  # 0 where there is none
         indexes = number["index_bytes"] + number["timeindex_bytes"] + number["zonemap_bytes"]
+        indexes += own.to_numpy()
         return SegmentColumns(
             spans, number["end_offset"], number["max_lateness_ms"], number["log_bytes"], indexes,
             number["zonemap_bytes"], table["codec"],

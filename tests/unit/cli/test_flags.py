@@ -560,6 +560,56 @@ def _explain(it: Place) -> None:
         it.refused(f"leave out --{name}", *read, f"--{name}", value)
 
 
+def _found(it: Place) -> tuple[object, ...]:
+    """The command that finds key "k": its records are at T, T + 10, …, T + 40 in partition 0."""
+    maker = LakeMaker(it.root, topic="found", partitions=2)
+    for run in (0, 30):
+        maker.run({0: [Event(T + run + n, b"kj"[n % 10 > 0 :][:1]) for n in range(30 - run // 3)]})
+    return "find", it.root, "found", "--key", "k"
+
+
+@TABLE.shows("find --key", "find --keys-from", "find --newest", "find --partition")
+def _find(it: Place) -> None:
+    find, file = _found(it), it.folder / "keys"
+    file.write_text("k\n")
+
+    def offsets(*arguments: object) -> list[int]:
+        return [json.loads(line)["offset"] for line in it.tell(*arguments).splitlines()]
+
+    assert offsets(*find) == offsets(*find[:3], "--keys-from", file) == [0, 10, 20, 30, 40]
+    assert offsets(*find, "--key", "j") == [*range(50)]
+    assert offsets(*find, "--partition", 0, "--newest", 2) == [30, 40]
+    assert offsets(*find, "--partition", 1) == []
+    it.refused("needs a key", *find[:3])
+
+
+@TABLE.shows("find --start", "find --end", "find --last", "find --zone", "find --version")
+def _find_window(it: Place) -> None:
+    find = _found(it)
+
+    def count(*arguments: object) -> int:
+        return len(it.tell(*find, *arguments).splitlines())
+
+    assert count() == 5
+    assert (count("--start", T + 30), count("--end", T + 30), count("--last", "1s")) == (2, 3, 0)
+    assert count("--start", "2023-11-14", "--zone", "Europe/Berlin") == 5
+    assert count("--start", "2023-11-16", "--zone", "Europe/Berlin") == 0
+    assert count("--version", seglake.open(str(it.root)).version - 1) == 3
+
+
+@TABLE.shows("find --format", "find --output", "find --json", "find --explain")
+def _find_form(it: Place) -> None:
+    find, file = _found(it), it.folder / "out"
+    it.tell(*find, "--format", "parquet", "--output", file)
+    assert pq.read_table(file).num_rows == 5
+    assert it.tell(*find, "--json") == it.tell(*find) == it.tell(*find, "--format", "jsonl")
+    assert "k" in it.tell(*find, "--format", "table")
+    total = it.json(*find, "--explain")[-1]
+    assert (total["by_index"], total["scanned"], total["partition"]) == (0, 2, None)
+    it.refused("leave out --newest", *find, "--explain", "--newest", 1)
+    it.refused("a table is printed", *find, "--format", "table", "--output", file)
+
+
 @TABLE.shows("dump --deep", "dump --json")
 def _dump(it: Place) -> None:
     file = max(it.root.glob("topics/events-1/*/*.log"))

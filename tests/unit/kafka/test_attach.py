@@ -148,6 +148,23 @@ def test_nothing_touches_the_bucket(tmp_path: Path, tiering: Tiering) -> None:
     assert verify(lake, deep=True).findings == []
 
 
+@pytest.mark.parametrize("tiering", TIERINGS)
+def test_keys_are_found_by_an_index(tmp_path: Path, tiering: Tiering) -> None:
+    root, bucket, records = attached(tmp_path, tiering)
+    before, lake = content(bucket), str(root)
+    keys = {each.key for each in records if each.key is not None}
+    for indexed in (False, True):
+        log = seglake.open(lake).topic("events")
+        for key in keys:
+            found = log.find(key).read_all()["offset"].to_pylist()
+            assert found == [each.offset for each in records if each.key == key]
+            assert bool(log.plan_find(key).by_index) == indexed
+        alter(lake, "events", {"index.keys": True})
+        reindex(lake, "events")
+    assert_sound(root)
+    assert content(bucket) == before
+
+
 def test_retention_only_takes_the_names(tmp_path: Path) -> None:
     root, bucket, records = attached(tmp_path)
     before = content(bucket)

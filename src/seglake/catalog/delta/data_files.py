@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import crc32c
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from seglake.catalog.delta.actions import Bounds, WrittenFile
-from seglake.catalog.rows import FILE_SCHEMAS, Kind, check_required, upgraded
+from seglake.catalog.rows import FILE_SCHEMAS, LEFT_OUT, Kind, check_required, upgraded
 from seglake.errors import CorruptData
 from seglake.limits import REQUESTS
 from seglake.store import Store
@@ -60,8 +60,14 @@ class DataFile:
 
 def write_file(store: Store, folder: str, kind: Kind, topic: str, table: pa.Table) -> WrittenFile:
     """Write rows of one kind and topic as a data file below `folder`."""
+    null = [n for n in LEFT_OUT.intersection(table.column_names) if not _has_value(table[n])]
+    table = table.drop_columns(null)
     partition = {"kind": kind, "topic": topic}
     return write_parquet(store, folder, str(uuid.uuid4()), partition, table)
+
+
+def _has_value(column: Any) -> bool:
+    return bool(column.null_count < len(column))
 
 
 def write_parquet(

@@ -19,7 +19,8 @@ from seglake.catalog.delta.actions import DeltaCommit
 from seglake.errors import CorruptData, UsageError
 
 FORMAT = "1"  # of a new table
-LIFECYCLE, EXTERNAL = "2", "3"  # of one that readers of the format before would misread
+# of a table that programs of the format before would misread; of the last, erase in part
+LIFECYCLE, EXTERNAL, KEY_INDEXES = "2", "3", "4"
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 READER, WRITER = 1, 2  # Delta's protocol, which every reader has
 _WRITERS = {
@@ -73,8 +74,8 @@ class TableContract(NamedTuple):
         named. Raises UsageError for a `seglake.format` of another major version.
         """
         version = definition.properties.get("seglake.format", FORMAT)
-        if version.partition(".")[0] not in (FORMAT, LIFECYCLE, EXTERNAL):
-            what = f"this Seglake knows {FORMAT} to {EXTERNAL}"
+        if version.partition(".")[0] not in (FORMAT, LIFECYCLE, EXTERNAL, KEY_INDEXES):
+            what = f"this Seglake knows {FORMAT} to {KEY_INDEXES}"
             raise UsageError(f"{file}: seglake.format is {version}; {what}")
         for problem in self._problems(definition):
             titles = [f"after {commit.title}: " for commit in others() if commit.redefines]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake.errors import CorruptData
 from seglake.format.batch import TIMESTAMP_TYPES
@@ -32,6 +33,7 @@ DETAILS = np.dtype(
         ("attempts", "i4", (2,)),  # of log and index files: positions in Segments.attempts
         ("codec", "i1"),
         ("timestamp_type", "i1"),
+        ("keyindex_bytes", "i4"),  # 0: the segment has no key index
         ("external", "?"),  # whether the log lies outside the lake
     ]
 )
@@ -217,6 +219,9 @@ def _segments(table: pa.Table) -> Segments:
     details["relative_offset_of_max"] = np.where(of_max < 0, -1, of_max - base)
     for position, suffix in enumerate(SUFFIXES):
         details["sizes"][:, position] = _numbers(table, f"{suffix}_bytes")
+    sizes: Any = table.column("keyindex_bytes").combine_chunks()
+    none = sizes.is_valid().cast("int64")  # 0 for a null; a scalar would import pandas
+    details["keyindex_bytes"] = _values(pc.coalesce(sizes, none))
     details["attempts"], attempts = _attempts(table)
     details["codec"] = _codes(table, "codec", compression.NAMES)
     details["timestamp_type"] = _codes(table, "timestamp_type", TIMESTAMP_TYPES)

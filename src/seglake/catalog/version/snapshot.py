@@ -1,6 +1,6 @@
 """One version of the lake in memory: the segments of every log partition, ready for searching.
 
-A snapshot holds NumPy columns and no path: a segment's keys follow from its columns. That is 75
+A snapshot holds NumPy columns and no path: a segment's keys follow from its columns. That is 79
 bytes a segment, and 16 for each attempt. A snapshot never changes. A newer one shares every log
 partition without a change, and the columns of every one that grew (`segments`).
 """
@@ -45,6 +45,13 @@ class Segment(WithSegmentId):
     codec: str
     sizes: dict[Suffix, int]
     external: bool
+
+
+def _sizes(details: Any) -> dict[Suffix, int]:
+    """The sizes of a segment's files."""
+    sizes: dict[Suffix, int] = dict(zip(layout.SUFFIXES, details["sizes"].tolist(), strict=True))
+    keys = int(details["keyindex_bytes"])
+    return sizes | {layout.KEY_INDEX: keys} if keys else sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +131,7 @@ class PartitionView:
             offset_of_max_timestamp=int(base) + relative if relative >= 0 else -1,
             timestamp_type=TIMESTAMP_TYPES[details["timestamp_type"]],
             codec=compression.NAMES[details["codec"]],
-            sizes=dict(zip(layout.SUFFIXES, details["sizes"].tolist(), strict=True)),
+            sizes=_sizes(details),
             external=bool(details["external"]),
         )
 

@@ -10,7 +10,7 @@ from seglake.cli.arguments.options import Json
 
 
 def dump(
-    file: Annotated[str, typer.Argument(help="A .log, .index, .timeindex or .zonemap file.")],
+    file: Annotated[str, typer.Argument(help="A .log, .index, .timeindex, .zonemap or .keyindex.")],
     deep: Annotated[
         bool, typer.Option("--deep", help="Print a .log's records as JSON lines.")
     ] = False,

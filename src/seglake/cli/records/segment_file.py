@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from seglake.errors import CorruptData, UsageError
-from seglake.format import zonemap
+from seglake.format import keyindex, zonemap
 from seglake.format.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TIMESTAMP_TYPES
 from seglake.format.codecs.compression import NAMES
 from seglake.format.index import OffsetIndex, TimeIndex
@@ -50,11 +50,11 @@ def dump_file(file: str, *, deep: bool, as_json: bool) -> None:
 
 
 def _parse(file: str, name: str) -> tuple[int, str]:
-    match = re.fullmatch(r"([0-9]{20})\.(log|index|timeindex|zonemap)", name)
+    match = re.fullmatch(r"([0-9]{20})\.(log|index|timeindex|zonemap|keyindex)", name)
     if not match:
         raise UsageError(
             f"{file}: a segment's file has a name of 20 digits and ends in .log, .index, "
-            ".timeindex or .zonemap"
+            ".timeindex, .zonemap or .keyindex"
         )
     return int(match[1]), match[2]
 
@@ -149,4 +149,20 @@ def _zonemap(store: Store, _folder: str, name: str, base_offset: int) -> Iterato
     }
 
 
-_COLUMNS = {"log": _log, "index": _index, "timeindex": _timeindex, "zonemap": _zonemap}
+def _keyindex(store: Store, _folder: str, name: str, _base_offset: int) -> Iterator[Columns]:
+    data = memoryview(store.read_all(name)).cast("B")
+    rows = keyindex.decode_head(data, len(data)).rows
+    names = ("first_block", "blocks", "pairs", "position", "bytes")
+    yield {name: rows[name] for name in names}
+    for row in rows:
+        start = int(row["position"])
+        keyindex.check_page(row, data[start : start + int(row["bytes"])])
+
+
+_COLUMNS = {
+    "log": _log,
+    "index": _index,
+    "timeindex": _timeindex,
+    "zonemap": _zonemap,
+    "keyindex": _keyindex,
+}

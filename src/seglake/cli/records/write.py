@@ -24,6 +24,7 @@ from seglake.log.execute import ReadStats, execute
 from seglake.log.piece import Piece, Window
 from seglake.read.consumers import offset_of_last
 from seglake.read.log import Log
+from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.reader import WindowReader
 from seglake.shown import Column, moment, number, size
@@ -120,6 +121,30 @@ def write(
         _progress(planned, stats) as advance,
     ):
         _WRITERS[form](advance(batches), reader.schema, sink)
+
+
+def some_keys(keys: list[bytes]) -> list[bytes]:
+    """The keys of a search. Raises UsageError if there are none."""
+    if not keys:
+        raise UsageError("a search needs a key: give --key or --keys-from")
+    return keys
+
+
+def find_rows(planned: FindPlan) -> Listing:
+    """A row for each log partition of a search, and a row with their sums."""
+    sums = [sum(row[name] for row in planned.rows) for name in FIND_NAMES]
+    total = dict(zip(("partition", *FIND_NAMES), (None, *sums), strict=True))
+    return Listing(FIND_COLUMNS, [*map(dict, planned.rows), total])
+
+
+def write_found(found: WindowReader, topic: str, form: str, output: Path | None) -> None:
+    """Write the records of a search, as `write` does; a table shows the first ones."""
+    if form == "table":
+        rows = _rows(_first(found, _TABLE_ROWS))
+        show(f"records of {topic}", Listing(_COLUMNS, rows), as_json=False)
+        return
+    with _sink(output, binary=form in {"arrow", "parquet"}) as sink:
+        _WRITERS[form](found, found.schema, sink)
 
 
 def follow(log: Log, request: ReadRequest) -> None:

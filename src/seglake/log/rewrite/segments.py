@@ -42,7 +42,8 @@ AHEAD_BYTES = 16 * 2**20  # requested from an object store ahead of their use
 class RewriteTarget(NamedTuple):
     """Properties of the new segment: the attempt that writes it, its index policy, its batches.
 
-    Without a policy, the new segment gets the index policy of the first old segment. With
+    Without a policy, the new segment gets the index policy of the first old segment, and a key
+    index if `keys` says so. With
     `batch_bytes`, neighbouring batches are joined up to this size, headers included, where all
     their records stay.
     """
@@ -50,6 +51,7 @@ class RewriteTarget(NamedTuple):
     attempt_id: str
     policy: IndexPolicy | None = None
     batch_bytes: int | None = None
+    keys: bool = False
 
 
 def rewrite(
@@ -69,7 +71,7 @@ def rewrite(
     new = NewSegment(
         SegmentId(first.topic, first.partition, base, attempt_id, attempt_id),
         end,
-        target.policy or first.index_policy,
+        target.policy or replace(first.index_policy, keys=target.keys),
         max(row.created_at_ms for row in rows),
     )
     old = _OldLogs(store, rows, _Sieve(keep, target.batch_bytes))

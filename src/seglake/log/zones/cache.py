@@ -102,7 +102,9 @@ class ZoneMapCache:
         table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
         zones = zonemap.build(segment.base_offset, table, choose_indexed(table, IndexPolicy()))
         data = zonemap.encode(zones)
-        return ZoneSearch(segment, data, _ranges_of(data))
+        search = ZoneSearch(segment, data, _ranges_of(data))
+        search.as_written = False
+        return search
 
 
 def _ranges_of(data: Any) -> Callable[[Sequence[tuple[int, int]]], list[Any]]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from seglake.errors import CorruptData
 from seglake.format import zonemap
-from seglake.format.records import Int64s
+from seglake.format.records import Flags, Int64s
 from seglake.limits import INT64_MAX
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.bounds import Bounds
@@ -33,6 +33,7 @@ from seglake.log.zones.zone_kernels import (
 _OWN_BYTES, _PAGE_BYTES, _READ_BYTES = 2500, 400, 430
 
 ReadRanges = Callable[[Sequence[tuple[int, int]]], list[Any]]
+Marked = Callable[[int, int, int], Flags | None]
 
 
 class Block(NamedTuple):
@@ -68,12 +69,7 @@ class Blocks(NamedTuple):
 
     def ranges(self) -> LogRanges:
         """The bytes and offsets of the blocks; neighbours become one range."""
-        begins = np.append(True, self.positions[1:] != self.ends[:-1])[: len(self)]
-        finishes = np.append(begins[1:], True)[: len(self)]
-        return LogRanges(
-            self.positions[begins], self.ends[finishes],
-            self.first_offsets[begins], self.end_offsets[finishes],
-        )  # fmt: skip
+        return LogRanges(*self[:4]).joined()
 
 
 class _BlockPage(NamedTuple):
@@ -105,6 +101,7 @@ class ZoneSearch:
         if fences.log_bytes != segment.log_bytes:
             raise CorruptData(f"the zone map is of a log of {fences.log_bytes} bytes")
         self._base, self._read, self._fences = segment.base_offset, read, fences
+        self.as_written = True  # False: made again, so blocks may be other ones
         self.pages = _pages_of(fences, segment.end_offset - self._base)
         self._firsts, self._ends, self._lows, self._highs = self.pages[: HIGH + 1]
         self.place = self.pages.__array_interface__["data"][0], len(fences.rows)
@@ -194,6 +191,35 @@ class ZoneSearch:
             records += more
         return LogRanges(*ranges[:, :count].copy()), records
 
+    def among(
+        self, marked: Marked, bounds: Bounds, *, joined: bool
+    ) -> tuple[LogRanges, int] | None:
+        """The `marked` blocks that can hold a wanted record, and at most how many they hold.
+
+        `marked` says which of so many blocks, from a first to a last one (exclusive), are marked;
+        of the others it may say anything. None if it knows nothing of them. `bounds` have no
+        windows. If `joined`, neighbouring blocks become one range.
+        """
+        numbers, _ = bounds.meet(self._lows, self._highs, self._firsts, self._ends, self._base)
+        if not len(numbers):
+            return Blocks(*_joined([_NO_PAGE])).ranges(), 0
+        span = self._fences.fence_span
+        first, stop = int(numbers[0]) * span, (int(numbers[-1]) + 1) * span
+        count = self._fences.block_count
+        marks = marked(count, first, min(stop, count)) if self.as_written else None
+        if marks is None:
+            return None
+        rows = np.flatnonzero(marks[first:stop]) + first
+        pages = distinct(rows // span)
+        pages = pages[np.isin(pages, numbers)]
+        rows = rows[np.isin(rows // span, pages)]
+        blocks = self._blocks(pages)
+        lows = np.concatenate(
+            [page.blocks["min_timestamp"] for page in self._load(pages) or [_NO_PAGE]]
+        )
+        places = pages.searchsorted(rows // span) * span + rows % span
+        return _within(blocks.take(places), lows[places], bounds, joined=joined)
+
     def _page(self, number: int) -> _BlockPage:
         page = self._loaded.get(number)
         if page is None:
@@ -240,6 +266,16 @@ class ZoneSearch:
         """All blocks of some pages."""
         positions, ends, firsts, stops, highs = _joined(self._load(numbers) or [_NO_PAGE])
         return Blocks(positions, ends, firsts + self._base, stops + self._base, highs)
+
+
+def _within(blocks: Blocks, lows: Int64s, bounds: Bounds, *, joined: bool) -> tuple[LogRanges, int]:
+    """The blocks that can hold a wanted record, and at most how many wanted records they have."""
+    low_time, high_time, low_offset, high_offset = bounds.limits.tolist()
+    meets = (blocks.max_timestamps >= low_time) & (lows <= high_time)
+    meets &= (blocks.end_offsets > low_offset) & (blocks.first_offsets <= high_offset)
+    some = blocks.take(meets)
+    records = int((some.end_offsets - some.first_offsets).sum())
+    return some.ranges() if joined else LogRanges(*some[:4]), records
 
 
 def _pages_of(fences: zonemap.Fences, end_offset: int) -> Int64s:

@@ -69,6 +69,7 @@ class CleanGroups(NamedTuple):
     store: Store
     attempt_id: str
     horizon_ms: int
+    indexes_keys: bool
 
     def __call__(self, groups: Iterable[CleanGroup]) -> list[SegmentRow]:
         """Write the segments; returns their rows."""
@@ -77,7 +78,8 @@ class CleanGroups(NamedTuple):
     def _cleaned(self, group: CleanGroup) -> SegmentRow:
         newest, fresh = (self._offsets(group, kind) for kind in (KEPT, TOMBSTONES))
         keep = Latest(newest, fresh, self.horizon_ms)
-        return rewrite(self.store, group.rows, keep, RewriteTarget(self.attempt_id))
+        target = RewriteTarget(self.attempt_id, keys=self.indexes_keys)
+        return rewrite(self.store, group.rows, keep, target)
 
     def _offsets(self, group: CleanGroup, kind: int) -> OnlyOffsets:
         edges, blobs = edges_of(group.rows), of_kinds(group.spooled, kind)

@@ -27,6 +27,7 @@ class Policy(NamedTuple):
     min_dirty_ratio: float = 0.5
     segment_bytes: int = 2**30
     index_bytes: int = 10 * 2**20
+    index_keys: bool = False
 
     @staticmethod
     def of(topic: TopicRow) -> Policy:
@@ -49,6 +50,7 @@ _NAMES = {
     "min_dirty_ratio": "min.cleanable.dirty.ratio",
     "segment_bytes": "segment.bytes",
     "index_bytes": "segment.index.bytes",
+    "index_keys": "index.keys",
 }
 
 

@@ -33,7 +33,7 @@ from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.errors import UsageError
-from seglake.layout import SUFFIXES, rejects_key
+from seglake.layout import rejects_key
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.clock import checked_hours
 from seglake.maintain.erasure.attempts import Attempts, Grace, look
@@ -181,7 +181,7 @@ class _Erasure:
         rows = self._find(self._table.snapshot())
         self.report.running = attempts.running
         if vacuum:
-            files = {row.key(suffix) for row in rows for suffix in SUFFIXES}
+            files = {row.key(suffix) for row in rows for suffix in row.suffixes}
             self._find_old(attempts, {*files, *self._rejects.files()})
 
     def carry_out(self, *, wait: bool) -> None:
@@ -248,7 +248,8 @@ class _Erasure:
         self._known, rows, report = self._runs(base), self._find(base), self.report
         if not (rows or report.rejects or report.samples):
             return None
-        written = self._logs.written(rows)
+        indexes_keys = base.topic(report.topic).indexes_keys
+        written = self._logs.written(rows, indexes_keys=indexes_keys)
         self._list_rejects()
         return Change(
             rows=[*written, report.row(ERASE)],

@@ -94,17 +94,21 @@ class LogErasure:
         """How many records of segments that were found go."""
         return sum(self._counts[row.key("log")] for row in rows)
 
-    def written(self, rows: Sequence[SegmentRow]) -> list[SegmentRow]:
-        """Each segment without these records, under the same offsets."""
+    def written(self, rows: Sequence[SegmentRow], *, indexes_keys: bool) -> list[SegmentRow]:
+        """Each segment without these records, under the same offsets.
+
+        `indexes_keys` says whether it gets a key index.
+        """
         left = [row for row in rows if row not in self._written]
         if left:
             attempt_id, self._next_attempt = self._next_attempt, new_attempt()
             if self._written:  # the first files are those of the attempt itself
                 self.attempts.add(attempt_id)
-            new = self._tasks.map(partial(_without, self._keys, attempt_id), left)
+            target = RewriteTarget(attempt_id, keys=indexes_keys)
+            new = self._tasks.map(partial(_without, self._keys, target), left)
             self._written |= zip(left, new, strict=True)
         return [self._written[row] for row in rows]
 
 
-def _without(keys: Keys, attempt_id: str, store: Store, row: SegmentRow) -> SegmentRow:
-    return rewrite(store, [row], WithoutKeys(keys), RewriteTarget(attempt_id))
+def _without(keys: Keys, target: RewriteTarget, store: Store, row: SegmentRow) -> SegmentRow:
+    return rewrite(store, [row], WithoutKeys(keys), target)

@@ -60,7 +60,10 @@ class OldObjects:
         holds = tasks.map(work, [StoredLog(item.key, item.size) for item in logs])
         for log, goes in zip(logs, holds, strict=True):
             if goes:
-                names = (f"{log.key.removesuffix('log')}{name}" for name in layout.SUFFIXES[::-1])
+                names = (
+                    f"{log.key.removesuffix('log')}{name}"
+                    for name in (layout.KEY_INDEX, *layout.SUFFIXES[::-1])
+                )
                 yield from (listed[name] for name in names if name in listed and name not in live)
 
     def _of_topic(self) -> dict[str, Listed]:
@@ -77,7 +80,7 @@ class OldObjects:
     def _live(self) -> set[str]:
         """The keys of all files that the newest version names."""
         lists = self._table.segment_lists(self._table.snapshot(), [self._topic])
-        return {row.key(suffix) for rows in lists for row in rows for suffix in layout.SUFFIXES}
+        return {row.key(suffix) for rows in lists for row in rows for suffix in row.suffixes}
 
     def _has_ended(self, key: str) -> bool:
         return self._attempts.has_ended(layout.parse_segment_key(key).attempt_id)

@@ -64,6 +64,7 @@ def reindex(
     """Rebuild the index files of a topic, or of some of its partitions, in one commit.
 
     Without a policy each segment keeps its own, and the new files equal the old ones byte for byte.
+    The topic's setting `index.keys` says whether the segments have key indexes then.
     The segments go to threads, or with `spark` to its executors. A segment that another commit
     changed meanwhile is left as it is, and counted. Raises CorruptData, before anything is
     committed, if a log is damaged; UnknownTopic, StoreError and CommitConflict.
@@ -78,7 +79,8 @@ def reindex(
     ]
     tasks = SegmentTasks(table.store, spark, progress)
     report = Reindexed(topic)
-    reindex_rows(table, report, rows, policy, tasks)
+    keys = snapshot.topic(topic).indexes_keys
+    reindex_rows(table, report, rows, policy, tasks, keys=keys)
     for finding in report.damaged[:1]:
         if finding.kind != "damaged":
             raise StoreError(finding.problem)
@@ -93,14 +95,16 @@ def reindex_rows(
     policy: IndexPolicy | None,
     tasks: SegmentTasks,
     *,
+    keys: bool | None = None,
     leave_damaged: bool = False,
     dry_run: bool = False,
 ) -> None:
     """Rebuild the index files of some segments, and commit them; fills in the report.
 
+    `keys` says whether they have key indexes then; None leaves that to each of them.
     If a log is damaged, nothing is committed; with `leave_damaged` every other segment is.
     """
-    work = partial(write_indexes, policy=policy, attempt_id=report.attempt_id)
+    work = partial(write_indexes, policy=policy, keys=keys, attempt_id=report.attempt_id)
     results = tasks.map(work, rows)
     report.damaged = [result for result in results if isinstance(result, Finding)]
     if report.damaged and not leave_damaged:
@@ -114,10 +118,11 @@ def reindex_rows(
 
 
 def write_indexes(
-    store: Store, row: SegmentRow, *, policy: IndexPolicy | None, attempt_id: str
+    store: Store, row: SegmentRow, *, policy: IndexPolicy | None, keys: bool | None, attempt_id: str
 ) -> SegmentRow | Finding:
     """Write one segment's index files under an attempt: returns its new row, or the damage."""
-    policy = policy or row.index_policy
+    own = row.index_policy
+    policy = replace(policy or own, keys=own.keys if keys is None else keys)
     try:
         sealed = rebuild_index_files(store, row, policy)
     except (CorruptData, StoreError) as error:
@@ -127,6 +132,8 @@ def write_indexes(
         index_attempt_id=attempt_id,
         index_interval_kind=policy.by,
         index_interval=policy.interval,
+        keyindex_bytes=None,
+        keyindex_crc32c=None,
     )
     return replace(renewed, **put_indexes(store, renewed.id, sealed))
 
@@ -154,4 +161,4 @@ def _commit(
 
 
 def _index_bytes(row: SegmentRow) -> int:
-    return row.index_bytes + row.timeindex_bytes + row.zonemap_bytes
+    return row.index_bytes + row.timeindex_bytes + row.zonemap_bytes + (row.keyindex_bytes or 0)

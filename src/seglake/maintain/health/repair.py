@@ -33,7 +33,7 @@ from seglake.errors import (
     VersionExpired,
 )
 from seglake.format.records import Int64s
-from seglake.layout import SUFFIXES, Suffix
+from seglake.layout import KEY_INDEX, SUFFIXES, Suffix
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import opened
 from seglake.maintain.health.findings import Finding
@@ -143,7 +143,7 @@ def _damage(
 
 
 def _index_findings(store: Store, row: SegmentRow) -> list[Finding]:
-    return [finding for s in SUFFIXES[1:] if (finding := file_finding(store, row, s))]
+    return [finding for s in row.suffixes[1:] if (finding := file_finding(store, row, s))]
 
 
 def rebuild_catalog(
@@ -234,8 +234,9 @@ def _check(store: Store, topics: Mapping[str, list[Row]], report: Rebuilt) -> No
     there = np.unique(np.fromiter(listed, np.int64))
     for row in _without(segments, "log", there)[:1]:
         raise CorruptData(f"no log of {row.log_bytes} bytes is here", file=row.key("log"))
-    for suffix in SUFFIXES[1:]:
-        report.missing += [row.key(suffix) for row in _without(segments, suffix, there)]
+    for suffix in (*SUFFIXES[1:], KEY_INDEX):
+        having = [row for row in segments if suffix in row.suffixes]
+        report.missing += [row.key(suffix) for row in _without(having, suffix, there)]
     for topic, rows in topics.items():
         try:
             checked_change(Change(rows), topic, EMPTY)

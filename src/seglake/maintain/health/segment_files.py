@@ -3,6 +3,7 @@
 A log is read once, a few MiB at a time. Of each batch, memory holds only a table row.
 """
 
+from functools import partial
 from typing import Any
 
 import crc32c
@@ -11,11 +12,13 @@ import numpy as np
 from seglake.catalog.rows import SegmentRow
 from seglake.errors import CorruptData, StoreError
 from seglake.format.batch import TABLE, BatchTable
-from seglake.format.decode import with_extremes
+from seglake.format.codecs.payload import Payload
+from seglake.format.decode import decode, with_extremes
 from seglake.format.index import IndexPolicy
+from seglake.format.keyindex import KeyIndexBuilder
 from seglake.format.records import join_tables
 from seglake.format.segment import Sealed, rebuild
-from seglake.layout import SUFFIXES, Suffix
+from seglake.layout import Suffix
 from seglake.log.fetch import LogFetch
 from seglake.log.files import LogCheck, check_crc, check_size, index_files
 from seglake.log.links import LakeLogs
@@ -36,7 +39,7 @@ def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[dict[str
 
     Without `deep`, only files that fail by size or checksum are searched for the damaged byte.
     """
-    if not deep and not any(file_finding(store, row, suffix) for suffix in SUFFIXES):
+    if not deep and not any(file_finding(store, row, suffix) for suffix in row.suffixes):
         return []
     files: dict[Suffix, bytes] = {}
     findings: list[Finding | None] = []
@@ -44,7 +47,7 @@ def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[dict[str
         files = index_files(rebuild_index_files(store, row, row.index_policy))
     except (CorruptData, StoreError) as error:
         findings.append(finding_of(row, "log", error))
-    findings += [file_finding(store, row, suffix, files.get(suffix)) for suffix in SUFFIXES[1:]]
+    findings += [file_finding(store, row, suffix, files.get(suffix)) for suffix in row.suffixes[1:]]
     return [finding.as_dict() for finding in findings if finding is not None]
 
 
@@ -89,26 +92,39 @@ def rebuild_index_files(store: Store, row: SegmentRow, policy: IndexPolicy) -> S
 
     Raises CorruptData, with file and position, for any other log, and StoreError.
     """
-    sealed = rebuild(row.base_offset, checked_batches(store, row), policy)
+    keys = KeyIndexBuilder(row.base_offset, policy) if policy.keys else None
+    sealed = rebuild(row.base_offset, checked_batches(store, row, keys), policy)
     for name in _LOG_COLUMNS:
         value, expected = getattr(sealed, name), getattr(row, name)
         if value != expected:
             what = f"{name} is {value}, the catalog says {expected}"
             raise CorruptData(what, file=row.key("log"))
-    return sealed
+    return sealed if keys is None else sealed._replace(key_index=keys.finish(row.log_bytes))
 
 
-def checked_batches(store: Store, row: SegmentRow) -> BatchTable:
-    """The batch table of a log, every record checked. Raises as `rebuild_index_files`."""
+def checked_batches(
+    store: Store, row: SegmentRow, keys: KeyIndexBuilder | None = None
+) -> BatchTable:
+    """The batch table of a log, every record checked; the keys go to `keys`.
+
+    Raises as `rebuild_index_files`.
+    """
     check_size(row, "log", LakeLogs(store).size(row.key("log")))
     log = LogSegment.of_row(row)
     tables, check = [np.empty(0, TABLE)], LogCheck(row)
     for chunk in LogFetch(store).chunks_of(log, log.log):
         whole = int(chunk.table["size"].sum(dtype=np.int64))
         check.add(memoryview(chunk.data)[:whole], chunk.table)
-        for rows, decoded in chunk.decode_in_parts(chunk.table, DECODE_BYTES):
-            tables.append(with_extremes(rows, decoded))
+        tables += chunk.in_parts(chunk.table, DECODE_BYTES, partial(_complete, keys))
     check.check()
     table = join_tables(tables)
     table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
     return table
+
+
+def _complete(keys: KeyIndexBuilder | None, table: BatchTable, payload: Payload) -> BatchTable:
+    """The table of some batches, every record checked."""
+    complete = with_extremes(table, decode(table, payload))
+    if keys is not None:
+        keys.add_payload(table, payload)
+    return complete

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.errors import MissingExtra
+from seglake.limits import INT64_MIN
 from seglake.log.partition import PartitionReader
 from seglake.log.piece import Window
 from seglake.log.zones.bounds import Bounds
@@ -110,18 +111,22 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
 
 
 def window_table(
-    topic: str, version: int, readers: Sequence[PartitionReader], window: Window
+    topic: str, version: int, readers: Sequence[PartitionReader], window: Window, *, keys: int = 0
 ) -> Table:
-    """What the catalog says of a window: a row for each partition. Nothing is read."""
+    """What the catalog says of a window: a row for each partition. Nothing is read.
+
+    With `keys`, only the records of so many keys are wanted, and all others are counted too.
+    """
     rows, exact = list[tuple[int, ...]](), True
     for reader in readers:
         row, whole = _row(reader, window)
         rows.append(row)
         exact &= whole
     records, log_bytes = (sum(row[at] for row in rows) for at in (2, 3))
+    exact &= not keys
     count = f"{records:,} records" if exact else f"at most {records:,} records"
     title = (
-        f"A window of {topic} in version {version}, {_bounds(window)}: {count} in "
+        f"{_of_keys(keys)} window of {topic} in version {version}, {_bounds(window)}: {count} in "
         f"{short_bytes(log_bytes)} of {len(rows):,} log partitions"
     )
     columns = [number("partition", "partition"), number("segments", "segments"),
@@ -142,6 +147,12 @@ def _row(reader: PartitionReader, window: Window) -> tuple[tuple[int, ...], bool
     return (view.partition, *row), bool(whole[some].all())
 
 
+def _of_keys(count: int) -> str:
+    return f"{count:,} {'key' if count == 1 else 'keys'} in a" if count else "A"
+
+
 def _bounds(window: Window) -> str:
+    if window.start_ms == INT64_MIN:
+        return "of all times"
     start, end = short_time(window.start_ms), window.end_ms
     return f"from {start} on" if end >= 2**62 else f"{start} to {short_time(end)}"

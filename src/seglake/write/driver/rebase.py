@@ -21,8 +21,8 @@ from seglake.errors import CorruptData
 from seglake.format.batch import BatchTable
 from seglake.format.decode import check_crcs, scan
 from seglake.format.encode import Batches, rebase, restamp
+from seglake.format.keyindex import KeyIndexBuilder
 from seglake.format.segment import rebuild
-from seglake.layout import SUFFIXES
 from seglake.log.files import LogCheck, check_crc, put_indexes
 from seglake.store import Store
 
@@ -49,7 +49,7 @@ class Move(NamedTuple):
         return engine.map(self, segments)
 
     def __call__(self, row: SegmentRow) -> SegmentRow:
-        """Copy a segment's four files; CorruptData if a file differs from the segment's row."""
+        """Copy a segment's files; CorruptData if a file differs from the segment's row."""
         store, delta = self.store, self.deltas.get(row.partition, 0)
         moved = dataclasses.replace(
             row,
@@ -61,16 +61,20 @@ class Move(NamedTuple):
         )
         stamped = row.timestamp_type == "LogAppendTime" and row.max_timestamp < self.append_time_ms
         stamp = self.append_time_ms if stamped else None
-        tables, crc = [], 0
+        tables, crc, policy = [], 0, row.index_policy
+        keys = KeyIndexBuilder(moved.base_offset, policy) if stamped and policy.keys else None
         with store.writer(moved.key("log")) as sink:
             for batches in _moved_batches(store, row, delta, stamp):
                 sink.write(batches.data)
                 crc = crc32c.crc32c(batches.data.data, crc)
                 tables.append(batches.table)
+                if keys is not None:
+                    keys.add(batches.table, batches.data)
         moved = dataclasses.replace(moved, log_crc32c=crc)
         if stamp is None:
             return _copy_indexes(store, row, moved)
-        return _stamp_indexes(store, moved, np.concatenate(tables), stamp)
+        files = keys.finish(moved.log_bytes) if keys is not None else None
+        return _stamp_indexes(store, moved, np.concatenate(tables), stamp, files)
 
 
 def _moved_batches(
@@ -111,16 +115,18 @@ def _sound_table(row: SegmentRow, data: memoryview, at: int) -> BatchTable:
 
 
 def _copy_indexes(store: Store, row: SegmentRow, moved: SegmentRow) -> SegmentRow:
-    for suffix in SUFFIXES[1:]:
+    for suffix in row.suffixes[1:]:
         data = store.read_all(row.key(suffix))
         check_crc(row, suffix, crc32c.crc32c(data))
         store.put(moved.key(suffix), data)
     return moved
 
 
-def _stamp_indexes(store: Store, row: SegmentRow, table: BatchTable, stamp: int) -> SegmentRow:
+def _stamp_indexes(
+    store: Store, row: SegmentRow, table: BatchTable, stamp: int, key_index: bytes | None
+) -> SegmentRow:
     table["offset_of_max"] = table["base_offset"]
-    sealed = rebuild(row.base_offset, table, row.index_policy)
+    sealed = rebuild(row.base_offset, table, row.index_policy)._replace(key_index=key_index)
     return dataclasses.replace(
         row,
         min_timestamp=stamp,

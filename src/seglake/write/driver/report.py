@@ -163,7 +163,8 @@ class Report(ShowsTable):
         """Fill in sizes, timestamps and end offsets of the segments."""
         self.segments = len(segments)
         self.index_bytes = sum(
-            row.index_bytes + row.timeindex_bytes + row.zonemap_bytes for row in segments
+            row.index_bytes + row.timeindex_bytes + row.zonemap_bytes + (row.keyindex_bytes or 0)
+            for row in segments
         )
         self.output_bytes = sum(row.log_bytes for row in segments) + self.index_bytes
         self.min_timestamp = min((row.min_timestamp for row in segments), default=None)

@@ -82,7 +82,8 @@ def _first(batches: Batches, count: int) -> Batches:
     """The first batches; none of a negative count."""
     table = batches.table[: max(count, 0)]
     end = int(table["position"][-1]) + int(table["size"][-1]) if len(table) else 0
-    return Batches(batches.data[:end], table)
+    keys = batches.keys and batches.keys.part(0, int(table["count"].sum(dtype=np.int64)))
+    return Batches(batches.data[:end], table, keys)
 
 
 def consecutive(parts: Iterator[Batches], base_offset: int) -> Iterator[Batches]:

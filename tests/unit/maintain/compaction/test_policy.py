@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -116,8 +117,9 @@ def test_groups_end_where_a_segment_would_be_too_large() -> None:
     segments = rows(*[(1, 1)] * 5)
     segments = [replace(row, index_bytes=8, timeindex_bytes=12) for row in segments]
 
-    def groups(**limits: int) -> list[tuple[int, int]]:
-        return [(g.start, g.stop) for g in groups_of(segments, Policy(**limits))]
+    def groups(**limits: Any) -> list[tuple[int, int]]:
+        policy = Policy()._replace(**limits)
+        return [(g.start, g.stop) for g in groups_of(segments, policy)]
 
     assert groups() == [(0, 5)]
     assert groups(segment_bytes=200) == [(0, 2), (2, 4), (4, 5)]

@@ -15,7 +15,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, StoreError
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
-from seglake.layout import SUFFIXES, new_attempt
+from seglake.layout import KEY_INDEX, SUFFIXES, new_attempt
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.segment_files import rebuild_index_files
 from seglake.maintain.health.verify import verify
@@ -40,7 +40,11 @@ def segment(maker: LakeMaker, clock: str) -> SegmentRow:
     events = [Event(1000 + i * 7 % 20, b"k", b"v" * (i % 5)) for i in range(9)]
     maker.run(
         {0: events},
-        Shape(policy=IndexPolicy("bytes", 100), batch_bytes=100, append_time_ms=CLOCKS[clock]),
+        Shape(
+            policy=IndexPolicy("bytes", 100, keys=True),
+            batch_bytes=100,
+            append_time_ms=CLOCKS[clock],
+        ),
     )
     (row,) = maker.catalog.segments(maker.catalog.snapshot(), "events")
     return row
@@ -52,7 +56,7 @@ def moved(maker: LakeMaker, row: SegmentRow) -> SegmentRow:
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", [*SUFFIXES, KEY_INDEX])
 def test_every_damaged_byte_and_length_is_named_and_stays(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, clock: str, suffix: str
 ) -> None:

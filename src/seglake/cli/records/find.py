@@ -1,0 +1,70 @@
+"""`seglake find`: the records of some keys."""
+
+# ruff: noqa: A002, PLC0415, PLR0913, PLR0917  # an option is an argument of its name
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seglake.cli.arguments.options import (
+    End,
+    Json,
+    Last,
+    Partition,
+    Root,
+    Start,
+    Topic,
+    Version,
+    Zone,
+)
+from seglake.cli.arguments.times import window
+from seglake.cli.records.read import OutputFormat, check_options
+from seglake.cli.terminal.tables import show
+
+
+def find(
+    root: Root,
+    topic: Topic,
+    key: Annotated[list[str] | None, typer.Option(help="A record key; base64:… for bytes.")] = None,
+    keys_from: Annotated[Path | None, typer.Option(help="A file with a key in each line.")] = None,
+    partition: Partition = None,
+    start: Start = None,
+    end: End = None,
+    last: Last = None,
+    zone: Zone = None,
+    newest: Annotated[
+        int | None, typer.Option(min=0, help="Only the last ones of each partition.")
+    ] = None,
+    format: Annotated[
+        OutputFormat | None, typer.Option(help="How to write; default jsonl.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="A file; default standard output.")] = None,
+    version: Version = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show what would be read, and by which way.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Find every record of some keys, in a window of time or ever.
+
+    A key index (setting `index.keys`) says where to look; without one all is read.
+    """
+    import seglake
+    from seglake.cli.records import write as records
+    from seglake.maintain.erasure.wanted import keys_given
+
+    start, end = window(start, end, last, zone)
+    how = {"--format": format, "--newest": newest, "--output": output}
+    check_options(how, explain=explain, as_json=json)
+    keys = records.some_keys(keys_given(key or [], keys_from))
+    log = seglake.open(root, version).topic(topic)
+    partitions = None if partition is None else [partition]
+    if explain:
+        plan = log.plan_find(keys=keys, start=start, end=end, partitions=partitions)
+        show("what is read", records.find_rows(plan), as_json=json)
+        return
+    found = log.find(keys=keys, start=start, end=end, partitions=partitions, newest=newest)
+    records.write_found(found, topic, format or "jsonl", output)

@@ -1,0 +1,58 @@
+"""Hashes of record keys, for the key index: of bodies that are to be encoded, or of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from seglake.errors import CorruptData
+from seglake.format import key_kernels
+from seglake.format.batch import BatchTable
+from seglake.format.decode_kernels import PROBLEMS
+from seglake.format.records import Bytes, Flags, Int64s, fixed, read_only
+
+if TYPE_CHECKING:
+    from seglake.format.codecs.payload import Payload
+
+Hashes = npt.NDArray[np.uint64]
+
+_LEAST_ROOM = 64  # bytes of a body that are copied at once
+
+
+class KeyHashes(NamedTuple):
+    """For each record the hash of its key, and whether it has a key."""
+
+    hashes: Hashes
+    has_key: Flags
+
+    @staticmethod
+    def of_bodies(starts: Int64s, sizes: Int64s, data: Bytes) -> KeyHashes:
+        """Those of some `Bodies`, given as `fixed` arrays."""
+        room = np.empty(max(_LEAST_ROOM, int(sizes.max(initial=0))), np.uint8)
+        hashes, has_key = np.zeros(len(starts), np.uint64), np.zeros(len(starts), np.bool_)
+        key_kernels.hash_bodies(starts, sizes, data, room, hashes, has_key)
+        return KeyHashes(hashes, has_key)
+
+    def part(self, start: int, end: int) -> KeyHashes:
+        """Those of the records `start` to `end`, exclusive."""
+        return KeyHashes(self.hashes[start:end], self.has_key[start:end])
+
+
+def hashes_of(table: BatchTable, payload: Payload) -> tuple[Hashes, Int64s]:
+    """The hash of each key in the batches of a payload, and its batch. Raises CorruptData."""
+    data, starts, ends = payload
+    count = int(table["count"].sum(dtype=np.int64))
+    hashes, batches = np.empty(count, np.uint64), np.empty(count, np.int64)
+    found, row, problem = key_kernels.hash_keys(fixed(table), data, starts, ends, hashes, batches)
+    if problem:
+        raise CorruptData(PROBLEMS[problem], position=int(table["position"][row]))
+    return hashes[:found], batches[:found]
+
+
+def hashes_of_keys(keys: Iterable[bytes]) -> Hashes:
+    """The hashes of some keys, ascending."""
+    hashes = [key_kernels.hash_of(read_only(key), 0, len(key)) for key in keys]
+    return np.sort(np.array(hashes, np.uint64))

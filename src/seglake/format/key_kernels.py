@@ -1,0 +1,146 @@
+"""Compiled loops of the key index: hashes of record keys, and the blocks that may hold a hash.
+
+The hash is MurmurHash64A (Appleby) with the seed 0. Whoever makes keys that collide makes a search
+slower, and never wrong.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from seglake.format.batch import CONTROL
+from seglake.format.decode_kernels import (
+    batch_head,
+    get_varint,
+    next_record,
+    record_body,
+    uncounted,
+)
+from seglake.format.encode_kernels import put_bytes
+from seglake.format.records import Bytes, Int64s
+from seglake.jit import njit
+
+REST_BITS = 4  # of a hash, beside each pair
+PAIRS, POSITION, FIRST_BLOCK = range(3)  # what a row of `pages` has
+
+
+@njit(cache=True, nogil=True)
+def hash_of(data: Bytes, start: int, length: int) -> Any:
+    """The hash of data[start : start + length]."""
+    factor = np.uint64(0xC6A4A7935BD1E995)
+    value = np.uint64(length) * factor
+    at, end = start, start + length
+    while at + 8 <= end:
+        word = (
+            np.uint64(data[at])
+            | np.uint64(data[at + 1]) << np.uint64(8)
+            | np.uint64(data[at + 2]) << np.uint64(16)
+            | np.uint64(data[at + 3]) << np.uint64(24)
+            | np.uint64(data[at + 4]) << np.uint64(32)
+            | np.uint64(data[at + 5]) << np.uint64(40)
+            | np.uint64(data[at + 6]) << np.uint64(48)
+            | np.uint64(data[at + 7]) << np.uint64(56)
+        )
+        word *= factor
+        word ^= word >> np.uint64(47)
+        value = (value ^ word * factor) * factor
+        at += 8
+    if at < end:
+        shift = np.uint64(0)
+        while at < end:
+            value ^= np.uint64(data[at]) << shift
+            shift += np.uint64(8)
+            at += 1
+        value *= factor
+    value ^= value >> np.uint64(47)
+    value *= factor
+    return value ^ (value >> np.uint64(47))
+
+
+@njit(cache=True, nogil=True)
+def hash_bodies(
+    starts: Int64s, sizes: Int64s, data: Bytes, room: Any, hashes: Any, has_key: Any
+) -> None:
+    """Hash the key of each body that has one. `room` has the bytes of the largest body.
+
+    Bodies may stand in other buffers than `data`, so their keys are copied.
+    """
+    for i in range(len(starts)):
+        copied = put_bytes(room, 0, data, starts[i], min(sizes[i], len(room)))
+        length, at = get_varint(room, 0, copied, 5)
+        if length >= 0:
+            hashes[i], has_key[i] = hash_of(room, at, length), True
+
+
+@njit(cache=True, nogil=True)
+def hash_keys(
+    table: Any, data: Bytes, starts: Int64s, ends: Int64s, hashes: Any, batches: Any
+) -> tuple[int, int, int]:
+    """Hash the keys of all records, without null keys and without the records of control batches.
+
+    The decompressed records of batch b are data[starts[b] : ends[b]]. Fills hashes, and the batch
+    of each. Returns (number of hashes, 0, 0), or (_, batch, problem) for the first damaged batch.
+    """
+    data, n = uncounted(data), 0
+    for b in range(len(table)):
+        if table[b].attributes & CONTROL:
+            continue
+        batch, at, end, previous = batch_head(table[b]), starts[b], ends[b], np.int64(-1)
+        for _ in range(table[b].count):
+            record = next_record(data, at, end, batch, previous)
+            if record.problem:
+                return n, b, record.problem
+            at, previous = record.end, record.offset_delta
+            body = record_body(data, record.body, record.end)
+            if body.problem:
+                return n, b, body.problem
+            if body.key_length >= 0:
+                hashes[n] = hash_of(data, body.key_start, body.key_length)
+                batches[n] = b
+                n += 1
+    return n, 0, 0
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _ones(word: Any) -> Any:
+    """The number of set bits."""
+    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    word = (word & np.uint64(0x3333333333333333)) + (
+        (word >> np.uint64(2)) & np.uint64(0x3333333333333333)
+    )
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@njit(cache=True, nogil=True)
+def mark_blocks(data: Bytes, words: Any, pages: Int64s, hashes: Any, marks: Any) -> None:
+    """Set marks[b] for each block b of the pages that may hold a key with one of the hashes.
+
+    `hashes` ascend. `data` is the file, and `words` the same as 64-bit words. A row of `pages` has
+    a page's number of pairs, its position in the file, and its first block.
+    """
+    for p in range(len(pages)):
+        pairs, position, first = pages[p, PAIRS], pages[p, POSITION], pages[p, FIRST_BLOCK]
+        bits = 2 * pairs
+        start = position >> 3
+        blocks_at = position + 8 * ((bits + 63) >> 6)
+        rests_at = blocks_at + pairs
+        last, word, zeros = (bits - 1) >> 6, np.int64(0), np.int64(0)  # zeros before `word`
+        for i in range(len(hashes) if pairs else 0):
+            scaled = (hashes[i] >> np.uint64(32)) * np.uint64(pairs << REST_BITS) >> np.uint64(32)
+            bucket, rest = np.int64(scaled >> np.uint64(REST_BITS)), np.int64(scaled) & 15
+            more = 64 - _ones(words[start + word])
+            while zeros + more < bucket and word < last:
+                zeros, word = zeros + more, word + 1
+                more = 64 - _ones(words[start + word])
+            bit, left, bucket_word = np.int64(0), bucket - zeros, words[start + word]
+            while left > 0 and bit < 64:
+                left -= 1 - np.int64((bucket_word >> np.uint64(bit)) & np.uint64(1))
+                bit += 1
+            bit += word << 6
+            while bit < bits and (words[start + (bit >> 6)] >> np.uint64(bit & 63)) & np.uint64(1):
+                entry = bit - bucket
+                half = np.int64(data[rests_at + (entry >> 1)]) >> (4 * (entry & 1))
+                if (half & 15) == rest:
+                    marks[first + np.int64(data[blocks_at + entry])] = True
+                bit += 1

@@ -1,0 +1,121 @@
+"""Key indexes of many segments: read at the first question, cached, passed over where damaged.
+
+Tables come first, then the pages of the blocks that are asked about. A missing or damaged key index
+gives no answer, with a warning: then the segment is scanned.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from seglake.errors import CorruptData, MissingObject, StoreError
+from seglake.format import keyindex
+from seglake.format.key_hashes import Hashes
+from seglake.format.records import Flags
+from seglake.log.byte_cache import ByteCache
+from seglake.log.segment import LogSegment
+from seglake.store import Store
+
+_HEAD_BYTES = 16 * 1024  # of a file that is not read whole: most tables are shorter
+_SMALL_BYTES = 64 * 1024  # a file that is read whole
+
+_log = logging.getLogger(__name__)
+
+
+class KeyIndexes:
+    """The key indexes of a lake's segments."""
+
+    def __init__(self, store: Store, cache: ByteCache) -> None:
+        self._store, self._cache = store, cache
+
+    def blocks(
+        self, segment: LogSegment, hashes: Hashes, count: int, first: int, stop: int
+    ) -> Flags | None:
+        """Which of the segment's `count` blocks, from `first` to `stop` (exclusive), may hold keys.
+
+        `hashes` are those of the keys, ascending. None if the segment has no sound key index.
+        """
+        try:
+            index: _KeyIndex = self._cache.get(segment.keyindex_key) or self._open(segment)
+            return index.blocks(hashes, count, first, stop)
+        except (CorruptData, MissingObject) as damage:
+            _log.warning("%s is not used, the log is read: %s", segment.keyindex_key, damage)
+            return None
+
+    def _open(self, segment: LogSegment) -> _KeyIndex:
+        index = _KeyIndex(self._store, segment)
+        self._cache.put(segment.keyindex_key, index, index.size_bytes)
+        return index
+
+
+class _KeyIndex:
+    """The key index of one segment, whose pages are read when they are first needed."""
+
+    def __init__(self, store: Store, segment: LogSegment) -> None:
+        self._store, self._segment = store, segment
+        size = segment.keyindex_bytes
+        self.size_bytes = size + 1000
+        (head,) = self._read([(0, size if size <= _SMALL_BYTES else _HEAD_BYTES)])
+        if (end := min(keyindex.head_bytes(head), size)) > len(head):
+            (head,) = self._read([(0, end)])
+        self._tables = keyindex.decode_head(head, size)
+        if self._tables.log_bytes != segment.log_bytes:
+            raise CorruptData(f"the key index is of a log of {self._tables.log_bytes} bytes")
+        self._data = np.zeros(-(-size // 8) * 8, np.uint8)
+        self._has = self._tables.rows["pairs"] == 0  # which pages are in memory, and checked
+        if len(head) == size:
+            self._take(np.arange(len(self._has)), [(0, size)], [head])
+
+    def blocks(self, hashes: Hashes, count: int, first: int, stop: int) -> Flags:
+        """As `KeyIndexes.blocks`. Raises CorruptData, MissingObject and StoreError."""
+        if count != self._tables.blocks:
+            raise CorruptData(f"the key index is of {self._tables.blocks} blocks, not {count}")
+        marks = np.zeros(count, np.bool_)
+        start, end = self._tables.numbers(first, stop)
+        self._load(start, end)
+        keyindex.may_hold(self._data, self._tables.rows[start:end], hashes, marks)
+        return marks
+
+    def _load(self, start: int, end: int) -> None:
+        """Read the pages [start, end) that are not in memory; neighbours come in one range."""
+        missing = start + np.flatnonzero(~self._has[start:end])
+        if not len(missing):
+            return
+        cuts = [0, *(np.flatnonzero(np.diff(missing) > 1) + 1).tolist(), len(missing)]
+        rows = self._tables.rows
+        positions = rows["position"].astype(np.int64)
+        ends = positions + rows["bytes"]
+        ranges = [
+            (int(positions[missing[low]]), int(ends[missing[high - 1]]))
+            for low, high in pairwise(cuts)
+        ]
+        self._take(missing, ranges, self._read(ranges))
+
+    def _take(self, pages: Any, ranges: Sequence[tuple[int, int]], parts: Sequence[Any]) -> None:
+        """Put what was read in its place, and check pages. Raises CorruptData."""
+        for (start, end), part in zip(ranges, parts, strict=True):
+            self._data[start:end] = np.frombuffer(part, np.uint8)
+        for page in pages.tolist():
+            row = self._tables.rows[page]
+            start = int(row["position"])
+            keyindex.check_page(row, self._data[start : start + int(row["bytes"])].data)
+            self._has[page] = True
+
+    def _read(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        """Ranges of the file. CorruptData if it does not have the catalog's size."""
+        key, starts, ends = self._segment.keyindex_key, *map(list, zip(*ranges, strict=True))
+        try:
+            return self._store.read_ranges(key, starts, ends)
+        except MissingObject:
+            raise
+        except StoreError:
+            size = self._store.size(key)
+            if size == self._segment.keyindex_bytes:
+                raise
+            what = f"{size} bytes instead of {self._segment.keyindex_bytes} bytes"
+            raise CorruptData(what, file=key) from None

@@ -1,0 +1,272 @@
+"""The records of some keys: by key indexes where segments have them, else by a scan.
+
+An index only says which blocks may hold a key. Records are compared, so the answer does not depend
+on any index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.errors import UsageError
+from seglake.format.key_hashes import Hashes, hashes_of_keys
+from seglake.format.partitioner import partition_of
+from seglake.format.records import Spans
+from seglake.limits import REQUESTS
+from seglake.log.decode.columns import SCHEMA
+from seglake.log.execute import ReadStats, execute
+from seglake.log.partition import PartitionReader
+from seglake.log.piece import Piece, Window
+from seglake.log.segment import LogSegment
+from seglake.log.threads import ahead
+from seglake.log.zones.bounds import Bounds
+from seglake.log.zones.search import ZoneSearch
+from seglake.shown import ShowsTable, Table, number, short_bytes, size
+
+_FIRST_RANGES = 4  # that a search for the newest records reads at first, then twice as many
+_SHOWN = 20  # log partitions in a table
+
+FIND_COLUMNS = [
+    number("partition", "partition"),
+    number("by_index", "by index"),
+    number("scanned", "scanned"),
+    number("ranges", "ranges", rank=2),
+    size("bytes", "bytes"),
+    number("records_at_most", "records at most"),
+]
+FIND_NAMES = ("by_index", "scanned", "ranges", "bytes", "records_at_most")
+
+Pieces = Iterator[Piece]
+
+
+def keys_of(key: str | bytes | None, keys: Sequence[str | bytes] | None) -> list[bytes]:
+    """The distinct keys that a caller asks for; text means its UTF-8. Raises UsageError."""
+    if (key is None) == (keys is None):
+        raise UsageError("find takes a key or keys: give one of them")
+    if isinstance(keys, str | bytes):
+        raise UsageError("keys is a list of keys; one key is key=…")
+    asked = [key] if key is not None else [*(keys or ())]
+    for each in asked:
+        if not isinstance(each, str | bytes):
+            raise UsageError(f"a key is bytes or text, not {each!r}")
+    return [*dict.fromkeys(each.encode() if isinstance(each, str) else each for each in asked)]
+
+
+def homes(
+    keys: Sequence[bytes], counts: Sequence[int], partitions: Sequence[int]
+) -> dict[int, list[bytes]]:
+    """The keys that each of the partitions may hold; partitions without any are left out.
+
+    `counts` are the numbers of partitions that the topic has had, or none if its keys do not choose
+    the partition.
+    """
+    if not counts:
+        return {partition: [*keys] for partition in partitions} if keys else {}
+    spans = Spans.of([*keys])
+    found: dict[int, dict[bytes, None]] = {partition: {} for partition in partitions}
+    for count in counts:
+        for key, home in zip(keys, partition_of(spans, count).tolist(), strict=True):
+            if home in found:
+                found[home][key] = None
+    return {partition: [*here] for partition, here in found.items() if here}
+
+
+@dataclass
+class _Way:
+    """How the segments of a log partition were searched."""
+
+    by_index: int = 0
+    scanned: int = 0
+
+
+@dataclass(frozen=True)
+class KeySearch:
+    """The records of keys in one log partition, within a window."""
+
+    reader: PartitionReader
+    window: Window
+    keys: Sequence[bytes]
+    hashes: Hashes
+    way: _Way = field(default_factory=_Way)
+
+    @staticmethod
+    def of(reader: PartitionReader, window: Window, keys: Sequence[bytes]) -> KeySearch:
+        """The search for some keys."""
+        above = window.above(reader.view.log_start_offset)
+        return KeySearch(reader, above, keys, hashes_of_keys(keys))
+
+    def pieces(self) -> Pieces:
+        """What is to be read, in offset order."""
+        calls = self._calls(joined=True)
+        if self.reader.store.remote:
+            yield from _filled(ahead(((1, call) for call in calls), REQUESTS))
+        else:
+            yield from _filled(call() for call in calls)
+
+    def newest_pieces(self) -> Pieces:
+        """What is to be read, a few blocks at a time, in descending order."""
+        calls = [*self._calls(joined=False)]
+        for piece in _filled(call() for call in reversed(calls)):
+            end, step = len(piece.ranges.starts), _FIRST_RANGES
+            while end:
+                start = max(0, end - step)
+                yield piece._replace(ranges=piece.ranges.take(slice(start, end)).joined())
+                end, step = start, 2 * step
+
+    def _calls(self, *, joined: bool) -> Iterator[Callable[[], Piece]]:
+        """A call for each segment that meets the window. Its piece may be empty."""
+        view, bounds = self.reader.view, Bounds.of(self.window)
+        bases, ends, lows, highs = view.extents
+        numbers, whole = bounds.meet(lows, highs, bases, ends)
+        counts = view.segments.details["record_count"][numbers]
+        for index, all_wanted, records in zip(
+            numbers.tolist(), whole.tolist(), counts.tolist(), strict=True
+        ):
+            if records:  # a segment without records only covers a gap
+                segment = self.reader.segment(index)
+                wanted = bool(all_wanted)
+                yield partial(self._piece, segment, bounds, records, whole=wanted, joined=joined)
+
+    def _piece(
+        self, segment: LogSegment, bounds: Bounds, records: int, *, whole: bool, joined: bool
+    ) -> Piece:
+        ask = self.reader.ask
+        if segment.keyindex_bytes:
+            marks = partial(self.reader.key_blocks, segment, self.hashes)
+            found = ask(segment, ZoneSearch.among, marks, bounds, joined=joined)
+            if found is not None:
+                self.way.by_index += 1
+                return Piece(segment, bounds.window, found[0], min(found[1], records))
+        self.way.scanned += 1
+        if whole:
+            return Piece(segment, bounds.window, segment.log, records)
+        ranges, offsets = ask(segment, ZoneSearch.within, bounds)
+        return Piece(segment, bounds.window, ranges, min(offsets, records))
+
+
+def _filled(pieces: Pieces) -> Pieces:
+    return (piece for piece in pieces if len(piece.ranges.starts))
+
+
+def found(
+    searches: Sequence[KeySearch], schema: pa.Schema, newest: int | None, stats: ReadStats | None
+) -> Iterator[pa.RecordBatch]:
+    """The records of the keys, partition after partition, in offset order; no batch is empty.
+
+    With `newest`, of each partition only the last so many.
+    """
+    for search in searches:
+        matching = _Matching(search, schema, stats)
+        if newest is None:
+            yield from matching.of(search.pieces())
+        else:
+            yield from matching.last(newest)
+
+
+class _Matching:
+    """Reads pieces, and keeps the records whose key is one of a search."""
+
+    def __init__(self, search: KeySearch, schema: pa.Schema, stats: ReadStats | None) -> None:
+        self._search, self._schema, self._stats = search, schema, stats
+        self._keys = pa.array(search.keys, pa.binary())
+        has_key = "key" in schema.names
+        self._read = schema if has_key else pa.schema([*schema, SCHEMA.field("key")])
+
+    def of(self, pieces: Pieces) -> Iterator[pa.RecordBatch]:
+        """The records of the keys in some pieces."""
+        fetch = self._search.reader.cached_fetch
+        batches = execute(fetch, pieces, self._read, stats=self._stats)
+        for batch in batches:
+            matches = batch.filter(pc.is_in(batch["key"], value_set=self._keys))
+            if len(matches):
+                yield matches.select(self._schema.names)
+
+    def last(self, count: int) -> Iterator[pa.RecordBatch]:
+        """The last records of the keys, at most `count`."""
+        parts, left = list[list[pa.RecordBatch]](), count
+        pieces = self._search.newest_pieces()
+        while left and (piece := next(pieces, None)):
+            part = _end_of(self.of(iter([piece])), left)
+            parts.append(part)
+            left -= sum(map(len, part))
+        return chain.from_iterable(reversed(parts))
+
+
+def _end_of(batches: Iterator[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:
+    """The last `count` records of some batches."""
+    end, have = list[pa.RecordBatch](), 0
+    for batch in batches:
+        end.append(batch)
+        have += len(batch)
+        while have - len(end[0]) >= count:
+            have -= len(end.pop(0))
+    if have > count:
+        end[0] = end[0].slice(have - count)
+    return end
+
+
+@dataclass(frozen=True, repr=False)
+class FindPlan(ShowsTable):
+    """What a `find` would read: a row for each log partition. Obtained from `Log.plan_find`.
+
+    `by_index` and `scanned` count the segments that a key index decides, and those that are read
+    without one. `ranges` and `size_bytes` are those of the logs, `records_at_most` the records in
+    them.
+    """
+
+    version: int
+    keys: int
+    rows: Sequence[Mapping[str, int]]
+
+    @staticmethod
+    def of(version: int, keys: int, searches: Sequence[KeySearch]) -> FindPlan:
+        """The plan of some searches. Reads key indexes and zone maps."""
+        return FindPlan(version, keys, [_plan_row(search) for search in searches])
+
+    @property
+    def by_index(self) -> int:
+        """Segments that a key index decides."""
+        return sum(row["by_index"] for row in self.rows)
+
+    @property
+    def scanned(self) -> int:
+        """Segments that are read without a key index."""
+        return sum(row["scanned"] for row in self.rows)
+
+    @property
+    def size_bytes(self) -> int:
+        """The most bytes of logs that are read."""
+        return sum(row["bytes"] for row in self.rows)
+
+    @property
+    def records_at_most(self) -> int:
+        """The most records that are compared."""
+        return sum(row["records_at_most"] for row in self.rows)
+
+    def _table(self) -> Table:
+        title = (
+            f"A search for {self.keys:,} {'key' if self.keys == 1 else 'keys'} in version "
+            f"{self.version}: segments by key index {self.by_index:,}, without {self.scanned:,}; "
+            "at most "
+            f"{self.records_at_most:,} records in {short_bytes(self.size_bytes)}"
+        )
+        rows = [tuple(row.values()) for row in self.rows[:_SHOWN]]
+        return Table(title, FIND_COLUMNS, rows, len(self.rows))
+
+
+def _plan_row(search: KeySearch) -> dict[str, int]:
+    pieces = [*search.pieces()]
+    return {
+        "partition": search.reader.view.partition,
+        "by_index": search.way.by_index,
+        "scanned": search.way.scanned,
+        "ranges": sum(len(piece.ranges.starts) for piece in pieces),
+        "bytes": sum(piece.size_bytes for piece in pieces),
+        "records_at_most": sum(piece.records_at_most for piece in pieces),
+    }

@@ -1,0 +1,129 @@
+"""The key index: no key is missed, and its bytes depend on the records alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.errors import CorruptData
+from seglake.format import keyindex
+from seglake.format.batch import CONTROL
+from seglake.format.codecs.compression import IDS, compressor
+from seglake.format.decode import decode_batches, scan_batches
+from seglake.format.encode import Encoding, encode_batches, encode_bodies
+from seglake.format.index import IndexPolicy
+from seglake.format.key_hashes import hashes_of_keys
+from seglake.format.key_kernels import REST_BITS
+from seglake.format.keyindex import KeyIndexBuilder
+from seglake.format.segment import choose_indexed
+from tests.makers.lakes import Event, records_of
+
+KEYS = st.one_of(
+    st.none(), st.just(b""), st.sampled_from([b"a", b"b", b"user-17"]), st.binary(max_size=40)
+)
+POLICIES = [IndexPolicy("bytes", 0), IndexPolicy("bytes", 300), IndexPolicy("records", 7)]
+
+
+def _log(keys: list[bytes | None], codec: str = "none", batch_bytes: int = 120) -> bytes:
+    records = records_of([Event(1_700_000_000_000 + i, key) for i, key in enumerate(keys)])
+    bodies = encode_bodies(records, np.arange(len(keys)))
+    encoding = Encoding(compressor(codec), IDS[codec], batch_bytes, None)
+    return encode_batches(records.timestamps, bodies, encoding, base_offset=0).data.tobytes()
+
+
+def _built(log: bytes, policy: IndexPolicy, cuts: list[int] | None = None) -> bytes:
+    builder, table, start = KeyIndexBuilder(0, policy), scan_batches(log), 0
+    for stop in [*sorted(cuts or []), len(table)]:
+        if some := len(part := table[start : max(start, stop)]):
+            at = int(part["position"][0])
+            builder.add(part, log[at : at + int(part["size"].sum())])
+            start += some
+    return builder.finish(len(log))
+
+
+def _marked(data: bytes, keys: list[bytes]) -> np.ndarray:
+    tables = keyindex.decode_head(data, len(data))
+    marks = np.zeros(tables.blocks, np.bool_)
+    for row in tables.rows:
+        start = int(row["position"])
+        keyindex.check_page(row, data[start : start + int(row["bytes"])])
+    hashes = hashes_of_keys(keys)
+    keyindex.may_hold(np.frombuffer(data, np.uint8), tables.rows, hashes, marks)
+    return marks
+
+
+def _blocks(log: bytes, policy: IndexPolicy) -> list[tuple[bytes | None, int]]:
+    """Each key with the number of its block, by the rule of the zone map."""
+    table = scan_batches(log)
+    decoded = decode_batches(log, table)
+    number = np.cumsum(choose_indexed(table, policy))
+    return list(zip(decoded.records.keys.tolist(), number[decoded.batch].tolist(), strict=True))
+
+
+@given(
+    st.lists(KEYS, min_size=1, max_size=80),
+    st.sampled_from(["none", "zstd", "gzip"]),
+    st.sampled_from(POLICIES),
+    st.lists(st.integers(0, 30), max_size=3),
+)
+def test_no_key_is_missed_however_the_log_came(
+    keys: list[bytes | None], codec: str, policy: IndexPolicy, cuts: list[int]
+) -> None:
+    log = _log(keys, codec)
+    data, pairs = _built(log, policy), _blocks(log, policy)
+    assert data == _built(log, policy, cuts)
+    for key in {key for key in keys if key is not None}:
+        marks = _marked(data, [key])
+        assert all(marks[block] for each, block in pairs if each == key)
+    every = _marked(data, [key for key in keys if key is not None])
+    assert all(every[block] for key, block in pairs if key is not None)
+
+
+def test_blocks_of_other_keys_are_rarely_marked() -> None:
+    policy = IndexPolicy("bytes", 0)
+    log = _log([b"user-%d" % n for n in range(20_000)], "none", 2_000)
+    data, blocks = _built(log, policy), len(scan_batches(log))
+    marked = sum(int(_marked(data, [b"other-%d" % n]).sum()) for n in range(300))
+    assert marked / 300 < 2 * blocks / keyindex.PAGE_BLOCKS * 2**-REST_BITS + 0.1
+    assert len(data) < 20_000 * 14.5 / 8 + 500
+
+
+def test_a_page_ends_after_256_blocks_or_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = _log([b"%d" % (n % 50) for n in range(3_000)], batch_bytes=1)
+    data = _built(log, IndexPolicy("bytes", 0))
+    rows = keyindex.decode_head(data, len(data)).rows
+    assert rows["blocks"].tolist() == [256] * 11 + [3_000 - 11 * 256]
+    monkeypatch.setattr(keyindex, "PAGE_PAIRS", 100)
+    few = _built(log, IndexPolicy("bytes", 0))
+    assert set(keyindex.decode_head(few, len(few)).rows["blocks"][:-1].tolist()) == {100}
+    for n in range(50):
+        assert _marked(data, [b"%d" % n])[n::50].all()
+        assert _marked(few, [b"%d" % n])[n::50].all()
+
+
+def test_null_keys_and_markers_of_transactions_are_in_no_pair() -> None:
+    policy = IndexPolicy()
+    data = _built(_log([None] * 30), policy)
+    assert keyindex.decode_head(data, len(data)).rows["pairs"].tolist() == [0]
+    log = _log([b"k"] * 3)
+    table, builder = scan_batches(log), KeyIndexBuilder(0, policy)
+    table["attributes"] |= CONTROL
+    builder.add(table, log)
+    marked = builder.finish(len(log))
+    assert keyindex.decode_head(marked, len(marked)).rows["pairs"].sum() == 0
+    empty = KeyIndexBuilder(0, policy).finish(0)
+    assert keyindex.decode_head(empty, len(empty)).blocks == 0
+
+
+def test_every_changed_byte_is_noticed() -> None:
+    data = _built(_log([b"k%d" % (n % 9) for n in range(60)]), IndexPolicy("bytes", 100))
+    for at in range(len(data)):
+        changed = bytearray(data)
+        changed[at] ^= 0x41
+        with pytest.raises(CorruptData):
+            _marked(bytes(changed), [b"k1"])
+    for end in range(len(data)):
+        with pytest.raises(CorruptData):
+            _marked(data[:end], [b"k1"])

@@ -1,0 +1,286 @@
+"""`Log.find` and `Log.last`: against the plain list of records, with key indexes and without."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seglake
+from seglake.errors import CorruptData, UnknownTopic, UsageError
+from seglake.format.index import IndexPolicy
+from seglake.format.partitioner import partition_of
+from seglake.format.records import Spans
+from seglake.maintain.compaction.compact import compact
+from seglake.maintain.erasure.erase import erase
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.health.verify import verify
+from seglake.maintain.merge import merge
+from seglake.maintain.topic_settings import alter
+from seglake.maintain.undo import undo
+from seglake.maintain.vacuum import vacuum
+from seglake.read.log import Log
+from tests.makers.lakes import Event, LakeMaker, Shape, Written, open_catalog
+from tests.makers.strategies import examples
+
+T = 1_700_000_000_000
+BIG = b"big" * 350_000  # 1 MB
+ABSENT = b"absent"
+KEYS = st.sampled_from([None, b"", b"a", b"b", b"user-1", b"user-2", b"BIG"])
+EVENTS = st.lists(
+    st.builds(
+        lambda at, key, gap: (-1 if at is None else T + at, key, gap),
+        st.one_of(st.none(), st.integers(0, 50)), KEYS, st.sampled_from([0, 0, 0, 2]),
+    ),
+    max_size=40,
+)  # fmt: skip
+POLICIES = [IndexPolicy("bytes", 0), IndexPolicy("records", 5), IndexPolicy("bytes", 200)]
+
+
+def _offsets(batches: Any) -> list[tuple[int, int]]:
+    table = batches.read_all()
+    return list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
+
+
+def _check(log: Log, records: list[Written]) -> None:
+    """Every question about every key has the answer of the plain list."""
+    keys = {record.key for record in records if record.key is not None}
+    for key in {*keys, b"", ABSENT}:
+        own = [record for record in records if record.key == key]
+        places = [record[:2] for record in own]
+        assert _offsets(log.find(key)) == places
+        near = [r[:2] for r in own if T + 10 <= r.timestamp < T + 30]
+        assert _offsets(log.find(key, start=T + 10, end=T + 30)) == near
+        dated = [r[:2] for r in own if r.timestamp >= T + 20]
+        assert _offsets(log.find(key, start=T + 20)) == dated
+        newest = [p for n in log.partitions() for p in [p for p in places if p[0] == n][-2:]]
+        assert _offsets(log.find(key, newest=2)) == newest
+        last = log.last(key)
+        ends = {record.partition: record for record in own}.values()
+        expected = max(ends, key=lambda r: (r.timestamp, r.partition), default=None)
+        assert (last and last[1:4]) == (expected and expected[:3])
+    some = [b"a", b"user-2", ABSENT]
+    assert _offsets(log.find(keys=some)) == [r[:2] for r in records if r.key in some]
+
+
+@examples(15)
+@given(
+    st.lists(EVENTS, min_size=1, max_size=4), st.sampled_from(POLICIES),
+    st.sampled_from(["none", "zstd"]), st.booleans(), st.integers(0, 20),
+)  # fmt: skip
+def test_answers_are_those_of_the_plain_list(
+    runs: list[list[tuple[int, bytes | None, int]]],
+    policy: IndexPolicy,
+    codec: str,
+    indexed: bool,
+    start: int,
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        maker = LakeMaker(Path(folder) / "lake", partitions=2)
+        for number, rows in enumerate(runs):
+            has = IndexPolicy(policy.by, policy.interval, indexed and number % 3 < 2)
+            events = [
+                Event(at, BIG if key == b"BIG" else key, b"v", gap=gap) for at, key, gap in rows
+            ]
+            size = 2**21 if any(key == b"BIG" for _, key, _ in rows) else 700
+            maker.run({number % 2: events}, Shape(codec, 150, size, has))
+        log = _without_homes(maker)
+        _check(log, maker.records())
+        if start and start < log.end_offsets()[0]:
+            maker.delete_records(0, start)
+            _check(_without_homes(maker), maker.records())
+
+
+def _without_homes(maker: LakeMaker) -> Log:
+    """The log, whose keys are in any partition."""
+    log = seglake.open(str(maker.root)).topic("events")
+    log.partition_counts = list  # type: ignore[method-assign]
+    return log
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> LakeMaker:
+    made = LakeMaker(tmp_path / "lake", settings={"index.keys": True})
+    for run in range(3):
+        made.run({0: [Event(T + 100 * run + i, b"k%d" % (i % 40)) for i in range(100)]}, _SHAPE)
+    return made
+
+
+_SHAPE = Shape("zstd", 150, 3_000, IndexPolicy("bytes", 200, keys=True))
+
+
+def _rows(maker: LakeMaker) -> list[Any]:
+    catalog = open_catalog(str(maker.root))
+    return catalog.segments(catalog.snapshot(), "events")
+
+
+def _all_offsets(maker: LakeMaker) -> dict[bytes, list[tuple[int, int]]]:
+    log = seglake.open(str(maker.root)).topic("events")
+    table = log.find(keys=[b"k%d" % n for n in range(45)]).read_all()
+    answer: dict[bytes, list[tuple[int, int]]] = {}
+    for row in table.to_pylist():
+        answer.setdefault(row["key"], []).append((row["partition"], row["offset"]))
+    for key, places in answer.items():
+        assert _offsets(log.find(key)) == places
+    return answer
+
+
+DEEDS: dict[str, Callable[[str], object]] = {
+    "merge": lambda root: merge(root, "events", everything=True, rebatch=True),
+    "erase": lambda root: erase(root, "events", [b"k7"], vacuum=True),
+    "undo": lambda root: undo(root, "events", "run 1"),
+    "compact": lambda root: [
+        alter(root, "events", {"cleanup.policy": "compact"}),
+        compact(root, "events", force=True),
+    ],
+}
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_commands_write_the_index_as_a_reindex_would(maker: LakeMaker, deed: str) -> None:
+    root = str(maker.root)
+    DEEDS[deed](root)
+    rows = _rows(maker)
+    assert all(row.keyindex_bytes for row in rows)
+    before = {row.base_offset: bytes(maker.store.read_all(row.key("keyindex"))) for row in rows}
+    answer = _all_offsets(maker)
+    assert not verify(root, deep=True).findings
+    alter(root, "events", {"index.keys": False})
+    reindex(root, "events")
+    assert all(row.keyindex_bytes is None for row in _rows(maker))
+    assert _all_offsets(maker) == answer
+    alter(root, "events", {}, delete=["index.keys"])
+    alter(root, "events", {"index.keys": True})
+    reindex(root, "events")
+    after = {row.base_offset: maker.store.read_all(row.key("keyindex")) for row in _rows(maker)}
+    assert after == before
+    assert _all_offsets(maker) == answer
+    assert (b"k7" in answer) == (deed != "erase")
+
+
+def test_an_erasure_leaves_no_key_index_with_a_hash_of_the_key(maker: LakeMaker) -> None:
+    erase(str(maker.root), "events", [b"k7"], vacuum=True)
+    files = maker.files("keyindex")
+    assert {str(f.relative_to(maker.root)) for f in files} == {
+        row.key("keyindex") for row in _rows(maker)
+    }
+
+
+def test_only_blocks_of_the_key_are_read(maker: LakeMaker) -> None:
+    log = seglake.open(str(maker.root)).topic("events")
+    plan = log.plan_find(b"k7")
+    assert (plan.by_index, plan.scanned) == (len(_rows(maker)), 0)
+    assert plan.size_bytes < sum(row.log_bytes for row in _rows(maker)) * 2 / 3
+    assert "segments by key index" in str(plan)
+    within = log.plan_find(b"k7", start=T, end=T + 100)
+    assert within.by_index < plan.by_index
+    stats = seglake.ReadStats()
+    log.find(b"k7", stats=stats).read_all()
+    assert stats.bytes_fetched == plan.size_bytes
+
+
+def test_every_changed_byte_of_an_index_gives_the_right_answer_and_is_found(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    maker = LakeMaker(tmp_path / "lake")
+    rows = [Event(T + i, b"k%d" % (i % 6)) for i in range(30)]
+    maker.run({0: rows}, Shape("none", 150, policy=IndexPolicy("bytes", 0, keys=True)))
+    (file,) = maker.files("keyindex")
+    sound = file.read_bytes()
+    expected = [(0, offset) for offset in range(2, 30, 6)]
+    for at in range(len(sound)):
+        file.write_bytes(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
+        log = seglake.open(str(maker.root)).topic("events")
+        assert _offsets(log.find(b"k2")) == expected
+    (finding,) = verify(str(maker.root)).findings
+    assert finding.file.endswith(".keyindex")
+    for content in (b"", sound[:-8], sound[: len(sound) // 2], None):
+        file.unlink() if content is None else file.write_bytes(content)
+        log = seglake.open(str(maker.root)).topic("events")
+        assert _offsets(log.find(b"k2")) == expected
+        assert log.plan_find(b"k2").scanned == 1
+
+
+def test_repairs_make_the_same_index(maker: LakeMaker) -> None:
+    root, files = str(maker.root), maker.files("keyindex")
+    sound = {file.name: file.read_bytes() for file in files}
+    files[0].unlink()
+    files[1].write_bytes(b"x")
+    found = {finding.file for finding in verify(root).findings}
+    assert found == {str(file.relative_to(maker.root)) for file in files[:2]}
+    repair_indexes(root, dry_run=False)
+    assert not verify(root, deep=True).findings
+    new = [maker.root / row.key("keyindex") for row in _rows(maker)]
+    assert {file.name: file.read_bytes() for file in new} == sound
+    answer = _all_offsets(maker)
+    vacuum(root, dry_run=False, grace_hours=0, retention_hours=0)
+    assert not verify(root, deep=True).findings
+    rebuild_catalog(root, dry_run=False, force=True)
+    assert not verify(root, deep=True).findings
+    assert _all_offsets(maker) == answer
+    assert all(row.keyindex_bytes for row in _rows(maker))
+
+
+def test_a_damaged_zone_map_does_not_shift_the_blocks(maker: LakeMaker) -> None:
+    answer = _all_offsets(maker)
+    for file in maker.files("zonemap"):
+        file.write_bytes(bytes(40))
+    assert _all_offsets(maker) == answer
+
+
+def test_damage_of_the_log_is_named(maker: LakeMaker) -> None:
+    for file in maker.files("log"):
+        data = bytearray(file.read_bytes())
+        data[70] ^= 1
+        file.write_bytes(bytes(data))
+    log = seglake.open(str(maker.root)).topic("events")
+    with pytest.raises(CorruptData, match=r"\.log"):
+        log.find(b"k0").read_all()
+
+
+def test_only_the_partition_of_the_key_is_asked(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path / "lake", partitions=8)
+    keys = [b"k%d" % n for n in range(60)]
+    homes = partition_of(Spans.of(list(keys)), 8).tolist()
+    maker.run({p: [Event(T, k) for k, home in zip(keys, homes, strict=True) if home == p]
+               for p in range(8)})  # fmt: skip
+    log = seglake.open(str(maker.root)).topic("events")
+    for key, home in zip(keys, homes, strict=True):
+        assert [row["partition"] for row in log.plan_find(key).rows] == [home]
+        assert [p for p, _ in _offsets(log.find(key))] == [home]
+        assert not _offsets(log.find(key, partitions=[(home + 1) % 8]))
+    assert len(_offsets(log.find(keys=keys))) == 60
+
+
+def test_columns_and_versions(maker: LakeMaker) -> None:
+    log = seglake.open(str(maker.root)).topic("events")
+    table = log.find("k7", columns=["value", "offset"]).read_all()
+    assert table.column_names == ["value", "offset"]
+    assert len(table) == 9
+    assert len(log.find("k7", version=maker.versions[0]).read_all()) == 3
+    last = log.last("k7", version=maker.versions[0])
+    assert last is not None
+    assert last.offset == 87
+    assert log.last("absent") is None
+    assert not _offsets(log.find(keys=[]))
+
+
+def test_bad_questions_are_refused(maker: LakeMaker) -> None:
+    log = seglake.open(str(maker.root)).topic("events")
+    bad: list[dict[str, Any]] = [
+        {}, {"key": "a", "keys": ["b"]}, {"keys": "abc"}, {"key": 7}, {"key": "a", "newest": -1},
+        {"key": "a", "columns": ["nope"]}, {"key": "a", "start": T, "end": T - 1},
+    ]  # fmt: skip
+    for question in bad:
+        with pytest.raises(UsageError):
+            log.find(**question)
+    with pytest.raises(UnknownTopic):
+        log.find("a", partitions=[9]).read_all()

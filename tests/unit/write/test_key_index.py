@@ -1,0 +1,54 @@
+"""What ingest writes as key indexes is what a re-index makes of the logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import seglake
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.verify import verify
+from tests.makers.raw_events import Line, ingest, pipeline_of, segments_of, write_files
+
+T = 1_700_000_000_000
+KEYS = [None, "", "a", "b", "käse", "x" * 70, "y" * 5_000, *(f"user-{n}" for n in range(30))]
+SMALL = {"batch.size": 400, "segment.bytes": 9_000, "index.interval.bytes": 500}
+
+
+def _files(root: Path) -> dict[str, bytes]:
+    rows = segments_of(root)
+    assert all(row.keyindex_bytes for row in rows)
+    return {
+        f"{row.partition}-{row.base_offset}": (root / row.key("keyindex")).read_bytes()
+        for row in rows
+    }
+
+
+@pytest.mark.parametrize("order", ["time", "arrival"])
+@pytest.mark.parametrize("codec", ["none", "gzip", "zstd", "lz4"])
+def test_ingest_writes_what_a_reindex_makes(tmp_path: Path, order: str, codec: str) -> None:
+    root = tmp_path / "lake"
+    topic = {"index.keys": True, "compression.type": codec, **SMALL}
+    for run in range(2):
+        content = [Line(T + n * 7 % 60, KEYS[(n * n + run) % len(KEYS)]) for n in range(150)]
+        paths = write_files(tmp_path / f"in-{run}", [(content, "")])
+        ingest(pipeline_of(root, paths, topic=topic, order=order), str(run))
+    written, log = _files(root), seglake.open(str(root)).topic("events")
+    records = log.read_range(0, 2**62).read_all().to_pylist()
+    assert len(records) == 300
+    for key in {record["key"] for record in records} - {None}:
+        own = [r["offset"] for r in records if r["key"] == key]
+        assert log.find(key).read_all()["offset"].to_pylist() == own
+    assert log.plan_find("a").by_index > 0 == log.plan_find("a").scanned
+    reindex(str(root), "events")
+    assert _files(root) == written
+    assert verify(str(root), deep=True).findings == []
+
+
+def test_without_the_setting_there_is_no_trace_of_it(tmp_path: Path) -> None:
+    paths = write_files(tmp_path / "in", [([Line(T, "a")], "")])
+    ingest(pipeline_of(tmp_path / "lake", paths))
+    files = [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
+    assert not [path for path in files if path.suffix == ".keyindex"]
+    assert not [path for path in files if b"keyindex" in path.read_bytes()]

@@ -1,6 +1,7 @@
 """The objects that hold what is erased, and that the newest version does not need.
 
-They are logs of the topic with one of the keys, with their index files; files of the quarantine
+They are logs of the topic with one of the keys, with their index files; its old key indexes; files
+of the quarantine
 with a row that goes; and, of attempts that have ended, all blobs and all writes that a crash left:
 nothing reads them. Objects of attempts that may still run are spared.
 """
@@ -56,14 +57,15 @@ class OldObjects:
             item for key, item in listed.items()
             if key.endswith(".log") and key not in live and self._has_ended(key)
         ]  # fmt: skip
+        yield from (  # of logs with other index files by now, too; they have hashes of keys
+            item for key, item in listed.items()
+            if key.endswith(f".{layout.KEY_INDEX}") and key not in live and self._has_ended(key)
+        )  # fmt: skip
         work = partial(may_hold, self._wanted.keys)
         holds = tasks.map(work, [StoredLog(item.key, item.size) for item in logs])
         for log, goes in zip(logs, holds, strict=True):
             if goes:
-                names = (
-                    f"{log.key.removesuffix('log')}{name}"
-                    for name in (layout.KEY_INDEX, *layout.SUFFIXES[::-1])
-                )
+                names = (f"{log.key.removesuffix('log')}{name}" for name in layout.SUFFIXES[::-1])
                 yield from (listed[name] for name in names if name in listed and name not in live)
 
     def _of_topic(self) -> dict[str, Listed]:

@@ -7,11 +7,13 @@ The attempt's manifest names the segments that it replaces.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from seglake.catalog.fate import announced
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -105,16 +107,35 @@ def reindex_rows(
     If a log is damaged, nothing is committed; with `leave_damaged` every other segment is.
     """
     work = partial(write_indexes, policy=policy, keys=keys, attempt_id=report.attempt_id)
-    results = tasks.map(work, rows)
-    report.damaged = [result for result in results if isinstance(result, Finding)]
-    if report.damaged and not leave_damaged:
+    asked, hashes = len(rows), keys or any(row.index_policy.keys for row in rows)
+    with _announced(table, report, hashes=hashes) as live:
+        rows = [row for row in rows if live is None or row in live]
+        results = tasks.map(work, rows)
+        report.damaged = [result for result in results if isinstance(result, Finding)]
+        if report.damaged and not leave_damaged:
+            return
+        renewed = {
+            row: result
+            for row, result in zip(rows, results, strict=True)
+            if isinstance(result, SegmentRow)
+        }
+        _commit(table, renewed, report, dry_run=dry_run)
+    report.skipped += asked - len(rows)
+
+
+@contextmanager
+def _announced(
+    table: CatalogTable, report: Reindexed, *, hashes: bool
+) -> Iterator[set[SegmentRow] | None]:
+    """A block that may write hashes of keys, which an erasure has to know; the rows then live.
+
+    Without `hashes` nobody has to know, and None is as good as any row.
+    """
+    if not hashes:
+        yield None
         return
-    renewed = {
-        row: result
-        for row, result in zip(rows, results, strict=True)
-        if isinstance(result, SegmentRow)
-    }
-    _commit(table, renewed, report, dry_run=dry_run)
+    with announced(table.store, report.attempt_id, report.topic):
+        yield set(table.segments(table.snapshot(), report.topic))
 
 
 def write_indexes(

@@ -109,7 +109,8 @@ class Commit:
         segments = [row for row in self._segments if row.partition in partitions]
         if not segments:
             return
-        require_hope(attempt.store, attempt.attempt_id)  # an erasure would not see the copies
+        for owner in (attempt.attempt_id, *sorted(self._moved_to)):
+            require_hope(attempt.store, owner)  # an erasure would not see the copies
         attempt.report.rebased += 1
         self._append_time_ms = append_time(self._base, attempt.topic, self._append_time_ms)
         move = Move(attempt.store, deltas, new_attempt(), self._append_time_ms)

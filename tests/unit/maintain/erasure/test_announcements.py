@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+import seglake
 from seglake.catalog import failed_run, fate
 from seglake.catalog.delta.actions import Action
 from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
@@ -19,7 +20,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import AttemptAbandoned, QuarantineLimit, SeglakeError, UsageError
-from seglake.layout import begun_key, new_attempt
+from seglake.layout import KEY_INDEX, begun_key, new_attempt
 from seglake.maintain import merge as merge_module
 from seglake.maintain import undo as undo_module
 from seglake.maintain import vacuum as vacuum_module
@@ -30,9 +31,12 @@ from seglake.maintain.erasure import attempts, logs
 from seglake.maintain.erasure import erase as erase_module
 from seglake.maintain.erasure.attempts import Attempts, Grace, look
 from seglake.maintain.erasure.erase import erase
+from seglake.maintain.health import reindex as reindex_module
+from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.maintain.replace import replace_files
+from seglake.maintain.topic_settings import alter
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
@@ -220,6 +224,36 @@ def test_what_was_erased_before_an_announcement__is_not_copied(
     monkeypatch.setattr(copier.announces, "announced", erased_before)
     copier.call(copied)
     assert files_with_the_key(copied) == []
+
+
+def test_a_reindex_beside_an_erasure__leaves_no_hash_of_a_key(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An erasure is refused while one runs, and takes the key indexes of all that ran before."""
+    alter(str(copied), "events", {"index.keys": True})
+    reindex(str(copied), "events")
+    build, refusals = reindex_module.rebuild_index_files, list[str]()
+
+    def first(*given: Any) -> Any:
+        monkeypatch.setattr(reindex_module, "rebuild_index_files", build)
+        with pytest.raises(UsageError, match=r"may still run.*--wait") as refusal:
+            erase(str(copied), "events", ["gone"], vacuum=True)
+        refusals.append(str(refusal.value))
+        return build(*given)
+
+    monkeypatch.setattr(reindex_module, "rebuild_index_files", first)
+    reindex(str(copied), "events")
+    assert refusals
+    assert len([*copied.rglob("*.keyindex")]) > len(live_key_indexes(copied)) > 0
+    erase(str(copied), "events", ["gone"], vacuum=True)
+    assert {*copied.rglob("*.keyindex")} == live_key_indexes(copied)
+    assert seglake.open(str(copied)).topic("events").last("gone") is None
+
+
+def live_key_indexes(root: Path) -> set[Path]:
+    table = open_catalog(str(root))
+    rows = table.segments(table.snapshot(), "events")
+    return {root / row.key(KEY_INDEX) for row in rows if KEY_INDEX in row.suffixes}
 
 
 def test_an_erasure_that_waits__erases_what_comes_meanwhile(

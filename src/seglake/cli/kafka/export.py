@@ -48,3 +48,6 @@ def export(
         return
     rows = Listing(_COLUMNS, [part.as_dict() for part in report.partitions])
     show(f"{topic}, version {report.version}, for a broker", rows)
+    for group, offsets in report.groups.items():
+        stands = ", ".join(f"{partition}: {offset}" for partition, offset in offsets.items())
+        print(f"Group {group} goes on at (partition: offset) {stands}")

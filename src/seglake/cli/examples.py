@@ -61,7 +61,10 @@ EXAMPLES = {
         "seglake archive ./lake web --bootstrap broker:9092 --group billing --group reports",
     ),
     "export": ("seglake export ./lake web ./kafka-logs --start 2026-11-20T10:00Z",),
-    "replay": ("seglake replay ./lake web --to broker:9092 --last 1h --speed 10",),
+    "replay": (
+        "seglake replay ./lake web --to broker:9092 --last 1h --speed 10",
+        "seglake replay ./lake web --to broker:9092 --last 1h --group billing",
+    ),
 }
 
 

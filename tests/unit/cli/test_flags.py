@@ -155,7 +155,8 @@ def _demo(it: Place) -> None:
 
 @TABLE.shows(
     "replay --to", "replay --start", "replay --end", "replay --last", "replay --zone",
-    "replay --speed", "replay --max-rate", "replay --topic", "replay --name", "replay --kafka",
+    "replay --speed", "replay --max-rate", "replay --topic", "replay --name", "replay --group",
+    "replay --kafka",
     "replay --kafka-file", "replay --version", "replay --json",
 )  # fmt: skip
 def _replay(it: Place) -> None:
@@ -163,10 +164,15 @@ def _replay(it: Place) -> None:
     sent, file = list[Any](), it.folder / "client"
     file.write_text("# secrets\nsasl.password = x=y\n")
 
-    def send(log: Any, start: Any, end: Any, target: Any, *, name: Any, tempo: Any) -> ReplayReport:
-        sent.append((log.version, *target, name))
+    def send(
+        log: Any, start: Any, end: Any, target: Any, *, name: Any, tempo: Any, groups: Any
+    ) -> ReplayReport:
+        sent.append((log.version, *target, name, groups))
         sent.append((start, end, tempo._speed, tempo._rate))
-        return ReplayReport("n", log.topic, target[1], log.version, 1, 2, True, {0: 4}, {1: 5})
+        stand = {"g": {0: 7}, "h": dict[int, int]()} if groups else {}
+        return ReplayReport(
+            "n", log.topic, target[1], log.version, 1, 2, True, {0: 4}, {1: 5}, stand
+        )
 
     replays: Any = SimpleNamespace(replay_window=send)
     targets: Any = SimpleNamespace(Target=lambda *given: given)
@@ -180,10 +186,14 @@ def _replay(it: Place) -> None:
             "once", "--kafka", "client.rack=a", "--kafka-file", file, "--version", "1",
         )  # fmt: skip
         assert "resumed after" in it.tell(*asked, "--last", "1h")
+        told = it.tell(*asked, "--last", "1h", "--group", "g", "--group", "h")
+        assert "Group g goes on at (partition: offset) 0: 7" in told
+        assert "Group h stays where it is" in told
         it.refused("needs --start and --end", *asked, "--start", str(T))
         it.refused("no speed", *asked, "--last", "1h", "--speed", "0")
         it.refused("KEY=VALUE", *asked, "--last", "1h", "--kafka", "secret")
-    (version, servers, topic, settings, name), (start, end, speed, rate) = sent[:2]
+    (version, servers, topic, settings, name, groups), (start, end, speed, rate) = sent[:2]
+    assert (groups, sent[4][-1]) == ([], ["g", "h"])
     assert (version, topic, servers, name, speed, rate) == (1, "new", "kafka:9", "once", 2.5, 7)
     assert (start, end) == ("2026-06-01T10:00:00.000Z", "2026-06-01T11:00:00.000Z")
     assert (settings["client.rack"], settings["sasl.password"]) == ("a", "x=y")

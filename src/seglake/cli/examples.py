@@ -58,7 +58,7 @@ EXAMPLES = {
     "attach": ("seglake attach s3://bucket/tiered --root ./lake --dry-run",),
     "archive": (
         "seglake archive ./lake web users --bootstrap broker:9092",
-        "seglake archive ./lake web --bootstrap broker:9092 --group billing --group reports",
+        "seglake archive ./lake web --bootstrap broker:9092 --group billing",
     ),
     "export": ("seglake export ./lake web ./kafka-logs --start 2026-11-20T10:00Z",),
     "replay": (

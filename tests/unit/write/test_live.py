@@ -12,6 +12,7 @@ from seglake.catalog import groups
 from seglake.catalog.groups import GroupInTopic, GroupOffset
 from seglake.errors import CorruptData, InputError, StoreError, UsageError
 from seglake.layout import success_key
+from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.report import Report
 from seglake.write.live import archive as work
@@ -213,6 +214,8 @@ def test_a_later_archive_moves_a_group_and_forgets_none_of_its_partitions(
     assert kept.offsets == {0: GroupOffset(2), 1: GroupOffset(0)}
     assert groups.of_lake(table.store, "another lake at this root") == []
     assert not vacuum(str(root), dry_run=False, grace_hours=0).unknown
+    rebuild_catalog(str(root), dry_run=False)
+    table = open_catalog(str(root))
     assert groups.of_lake(table.store, table.lake) == [kept]
 
 

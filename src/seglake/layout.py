@@ -5,6 +5,7 @@
     catalog/log.unfinished/rebuilt                                the last one that has ended
     catalog/quarantine/                                           Delta: rejected input rows
     catalog/deletions                                             tells readers that logs go
+    catalog/groups/<digest of group>/<topic>.json                 where an archived group stood
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   a segment's files, immutable
     topics/<topic>-<partition>/<attempt>/<base offset>.link       in place of a log: where it is
     attempts/<attempt>/manifest.json | success                    what its commit changes; its mark
@@ -18,7 +19,7 @@
     attempts/<digest of topic and run id>/failed/<digest>         the last failure of a pipeline
 
 A key is relative to the root, and "/" separates its parts. No part is arbitrary text: topics follow
-Kafka's rule, attempts are UUIDs, and run ids are hashed.
+Kafka's rule, attempts are UUIDs, and run ids and names of groups are hashed.
 """
 
 import hashlib
@@ -36,6 +37,7 @@ REBUILDING = "catalog/log.unfinished/rebuild"
 REBUILT = "catalog/log.unfinished/rebuilt"
 QUARANTINE_TABLE = "catalog/quarantine"
 DELETIONS = "catalog/deletions"
+GROUPS = "catalog/groups"
 TOPICS = "topics"
 ATTEMPTS = "attempts"
 
@@ -199,6 +201,22 @@ def new_blobs_key(attempt_id: str) -> str:
 def _attempt_key(attempt_id: str, name: str) -> str:
     check_attempt(attempt_id)
     return f"{ATTEMPTS}/{attempt_id}/{name}"
+
+
+def group_folder(group: str) -> str:
+    """The folder that says where a consumer group stood in archived topics."""
+    return f"{GROUPS}/{_digest(group)}"
+
+
+def group_key(group: str, topic: str) -> str:
+    """The key of the object that says where a consumer group stood in a topic."""
+    check_topic(topic)
+    return f"{group_folder(group)}/{topic}.json"
+
+
+def is_group_key(key: str) -> bool:
+    """Whether this is such a key, and not what a crash leaves of a write."""
+    return re.fullmatch(rf"{GROUPS}/{_UUID}/{_TOPIC}\.json", key) is not None
 
 
 def failed_folder(topic: str, run_id: str) -> str:

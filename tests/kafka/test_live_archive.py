@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 import seglake
 from seglake.errors import OffsetOutOfRange, SeglakeError
@@ -23,6 +24,7 @@ from seglake.maintain.health.verify import verify
 from seglake.read.log import Log as LakeLog
 from seglake.write.live.archive import TIME_HEADER
 from tests.harness.archivist import Archivist
+from tests.harness.lake_server import serving
 from tests.harness.tiers import rest_but
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_jars import spark_kafka_jars
@@ -139,6 +141,27 @@ def test_nothing_is_lost_and_nothing_is_there_twice(world: World, kills: tuple[s
     assert any(value is None for record in found for _, value in record.headers)
     for topic in TOPICS:
         world.assert_committed_offsets_are_good(topic)
+
+
+def test_a_group_goes_on_in_the_lake_where_it_stood_on_the_broker(world: World) -> None:
+    log_ends = {p: world.producer.consumed("web", p).end for p in range(PARTITIONS)}
+    stood = {p: end // 2 for p, end in log_ends.items() if p}
+    admin = AdminClient({"bootstrap.servers": world.address})
+    places = [TopicPartition("web", p, offset) for p, offset in stood.items()]
+    (done,) = admin.alter_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions("billing", places)]
+    ).values()
+    done.result(60)
+    archived = world.archivist.run(["web"], "", "--group", "billing", "--group", "typo")
+    (report,) = archived.topics
+    assert (archived.code, report["error"]) == (0, None)
+    asked = {"billing": {str(p): offset for p, offset in stood.items()}, "typo": {}}
+    assert report["groups"] == asked
+    with serving(world.root) as server:
+        consumer = Consumer({"bootstrap.servers": str(server), "group.id": "billing"})
+        found = consumer.committed([TopicPartition("web", p) for p in range(PARTITIONS)], 60)
+        consumer.close()
+    assert {each.partition: each.offset for each in found if each.offset >= 0} == stood
 
 
 def test_an_open_transaction_ends_the_archive(world: World) -> None:

@@ -61,9 +61,15 @@ EXAMPLES = {
     ),
     "import": ("seglake import /var/kafka-logs --root ./lake --topic web",),
     "attach": ("seglake attach s3://bucket/tiered --root ./lake --dry-run",),
-    "archive": ("seglake archive ./lake web users --bootstrap broker:9092",),
+    "archive": (
+        "seglake archive ./lake web users --bootstrap broker:9092",
+        "seglake archive ./lake web --bootstrap broker:9092 --group billing",
+    ),
     "export": ("seglake export ./lake web ./kafka-logs --start 2026-11-20T10:00Z",),
-    "replay": ("seglake replay ./lake web --to broker:9092 --last 1h --speed 10",),
+    "replay": (
+        "seglake replay ./lake web --to broker:9092 --last 1h --speed 10",
+        "seglake replay ./lake web --to broker:9092 --last 1h --group billing",
+    ),
 }
 
 

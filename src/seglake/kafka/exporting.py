@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import crc32c
 import numpy as np
 
+from seglake.catalog.groups import GroupInTopic, of_topic
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import PartitionView
@@ -66,13 +67,18 @@ class ExportedPartition(MaintenanceReport):
 
 @dataclass(repr=False)
 class Exported(MaintenanceReport):
-    """The result of an export of one version of the lake."""
+    """The result of an export of one version of the lake.
+
+    `groups` has where the consumer groups stood that an archive has kept: by group and partition,
+    the next offset to read, valid in these folders.
+    """
 
     topic: str
     version: int
     segments: int = 0
     log_bytes: int = 0
     partitions: list[ExportedPartition] = field(default_factory=list)
+    groups: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
 def export_logs(
@@ -120,9 +126,26 @@ def export_logs(
             report.partitions.append(_finish(target, view, own, topic_id, whole=window is None))
         starts = {(topic, part.partition): part.log_start_offset for part in report.partitions}
         target.put(checkpoint.LOG_STARTS, checkpoint.offsets_text(starts))
+    kept = of_topic(table.store, table.lake, topic)
+    report.groups = _within(report.partitions, kept)
     report.segments = sum(part.segments for part in report.partitions)
     report.log_bytes = sum(part.log_bytes for part in report.partitions)
     return report
+
+
+def _within(
+    partitions: Iterable[ExportedPartition], kept: Iterable[GroupInTopic]
+) -> dict[str, dict[int, int]]:
+    """Where the groups go on in exported partitions: within what is exported."""
+    bounds = {part.partition: (part.log_start_offset, part.end_offset) for part in partitions}
+    return {
+        stood.group: {
+            partition: min(max(each.offset, bounds[partition][0]), bounds[partition][1])
+            for partition, each in stood.offsets.items()
+            if partition in bounds
+        }
+        for stood in kept
+    }
 
 
 def require_outside(lake: Store, target: Store) -> None:

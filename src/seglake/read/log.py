@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seglake.catalog.groups import GroupInTopic, of_topic
 from seglake.catalog.rows import TopicRow
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import UsageError
@@ -92,6 +93,13 @@ class Log(ShowsTable):
     def version(self) -> int:
         """The version of the catalog that this log is read from."""
         return self._snapshot.version
+
+    def kept_groups(self) -> list[GroupInTopic]:
+        """Where consumer groups stood that an archive of the topic has kept, whatever the version.
+
+        They come by name. Raises StoreError, CorruptData.
+        """
+        return of_topic(self.store, self._origin.lake, self.topic)
 
     def at(self, version: int | None) -> Log:
         """The same topic in another version. Returns this log for None and for its own version.

@@ -1,9 +1,9 @@
-"""How far a replay got: the offset in the lake of its last committed record, by partition."""
+"""How far a replay got, and where its records stand: its topic is searched for them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from confluent_kafka import (
@@ -48,34 +48,84 @@ class Search(NamedTuple):
         return cls(low, max(low, end - size), end)
 
 
+class Replayed(NamedTuple):
+    """A record of a replay: its offset in the topic, and that in the lake."""
+
+    partition: int
+    place: int
+    lake_offset: int
+
+
 class Progress:
-    """Searches a topic from its end backwards for the last records of a replay."""
+    """Searches a topic from its end backwards for records of a replay."""
 
     def __init__(self, topic: str, admin: AdminClient, consumer: Consumer, patience_s: float):
         self._topic, self._admin, self._consumer = topic, admin, consumer
         self._patience_s = patience_s
 
-    def of(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
-        """The offsets in the lake; a partition without a record of the replay is left out.
+    def of(self, name: str, partitions: Collection[int]) -> dict[int, int]:
+        """The offset in the lake of the replay's last record, by partition that has one.
 
         Raises StoreError if a transaction of another producer stays open: records behind its begin
         cannot be read yet, and the replay would send them again.
         """
+        found = dict[int, int]()
+
+        def look(searches: Mapping[int, Search]) -> Collection[int]:
+            found.update((each.partition, each.lake_offset) for each in self._in(name, searches))
+            return found
+
+        self._backwards(partitions, look)
+        return found
+
+    def places(
+        self, name: str, wanted: Mapping[int, Collection[int]]
+    ) -> dict[tuple[int, int], int]:
+        """Where the replay's first records at or above offsets of the lake stand in the topic.
+
+        `wanted` has the offsets in the lake, by partition; the answer has the offsets in the topic,
+        by partition and offset in the lake. If there is no such record, it is the offset behind the
+        replay's last one; a partition without any is left out. Raises StoreError as `of` does.
+        """
+        found = dict[tuple[int, int], int]()
+
+        def look(searches: Mapping[int, Search]) -> Collection[int]:
+            first, done = dict[tuple[int, int], int](), set[int]()
+            last = dict[int, int]()
+            for partition, place, lake_offset in self._in(name, searches):
+                last[partition] = place
+                for each in wanted[partition]:
+                    if lake_offset >= each:
+                        first.setdefault((partition, each), place)
+                if lake_offset <= min(wanted[partition]):
+                    done.add(partition)  # all that comes before lies lower
+            found.update(first)
+            for partition, place in last.items():
+                for each in wanted[partition]:
+                    found.setdefault((partition, each), place + 1)
+            return done
+
+        self._backwards([partition for partition, offsets in wanted.items() if offsets], look)
+        return found
+
+    def _backwards(
+        self, partitions: Collection[int], look: Callable[[Mapping[int, Search]], Collection[int]]
+    ) -> None:
+        """Have `look` search stretches from the ends on; it returns the partitions it has done."""
         ends = self._ends(partitions)
         lows = self._offsets(partitions, OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
-        size, found = _FIRST_SEARCH, dict[int, int]()
+        size = _FIRST_SEARCH
         searches = {p: Search.before(lows[p], ends[p], size) for p in partitions}
         while searches := {p: each for p, each in searches.items() if each.start < each.end}:
-            found |= self._last_of(name, searches)
+            done = look(searches)
             size *= 4
             searches = {
                 p: Search.before(each.low, each.start, size)
                 for p, each in searches.items()
-                if p not in found
+                if p not in done
             }
-        return found
 
-    def _ends(self, partitions: Sequence[int]) -> dict[int, int]:
+    def _ends(self, partitions: Collection[int]) -> dict[int, int]:
         """The ends of the partitions, when all before them can be read.
 
         The last stable offset is asked for after the end: what others write in between moves both.
@@ -96,7 +146,7 @@ class Progress:
             time.sleep(_PAUSE_S)
 
     def _offsets(
-        self, partitions: Sequence[int], spec: OffsetSpec, level: IsolationLevel
+        self, partitions: Iterable[int], spec: OffsetSpec, level: IsolationLevel
     ) -> dict[int, int]:
         asked: Any = {TopicPartition(self._topic, p): spec for p in partitions}
         deadline = time.monotonic() + self._patience_s
@@ -112,12 +162,12 @@ class Progress:
                     raise
                 time.sleep(_PAUSE_S)
 
-    def _last_of(self, name: str, searches: Mapping[int, Search]) -> dict[int, int]:
-        """The offset in the lake of the replay's last record, by partition that has one."""
+    def _in(self, name: str, searches: Mapping[int, Search]) -> Iterator[Replayed]:
+        """The replay's records in these stretches; of a partition in the order of the topic."""
         self._consumer.assign(
             [TopicPartition(self._topic, p, each.start) for p, each in searches.items()]
         )
-        found, left, quiet_since = dict[int, int](), set(searches), time.monotonic()
+        left, quiet_since = set(searches), time.monotonic()
         while left:
             if time.monotonic() - quiet_since > self._patience_s:
                 raise StoreError(f"topic {self._topic!r}: the broker sends no records")
@@ -125,11 +175,11 @@ class Progress:
                 quiet_since, partition = time.monotonic(), message.partition()
                 if partition not in left:
                     continue
-                if _is_end(message) or (message.offset() or 0) >= searches[partition].end:
+                place = message.offset() or 0
+                if _is_end(message) or place >= searches[partition].end:
                     left.discard(partition)
                 elif (offset := _lake_offset(message, name)) is not None:
-                    found[partition] = offset
-        return found
+                    yield Replayed(partition, place, offset)
 
 
 def _is_end(message: Message) -> bool:

@@ -9,7 +9,10 @@ from typing import Any
 
 @dataclass
 class ReplayReport:
-    """What a replay did. `resumed_after` has, by partition, the last offset of earlier calls."""
+    """What a replay did. `resumed_after` has, by partition, the last offset of earlier calls.
+
+    `groups` has what this call committed at the target: offsets there, by group and partition.
+    """
 
     name: str
     topic: str
@@ -20,6 +23,7 @@ class ReplayReport:
     created: bool
     resumed_after: dict[int, int]
     sent: dict[int, int] = field(default_factory=dict)
+    groups: dict[str, dict[int, int]] = field(default_factory=dict)
     seconds: float = 0.0
 
     @property

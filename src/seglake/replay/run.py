@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from seglake.catalog.groups import GroupOffset
 from seglake.errors import UsageError
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import MEMORY_BYTES, execute
@@ -38,6 +39,7 @@ def replay_window(
     *,
     name: str | None = None,
     tempo: Tempo | None = None,
+    groups: Sequence[str] = (),
 ) -> ReplayReport:
     """Write the records with start <= timestamp < end into a topic of a real Kafka.
 
@@ -45,7 +47,11 @@ def replay_window(
     its name, by default topic and window. A call with the same name goes on behind the last record
     that the earlier one committed, and does nothing if that was the last of the window.
 
-    Raises UsageError, ConfigError and StoreError as `Target` does, CorruptData.
+    When all of it is there, the consumer `groups` that an archive has kept with the lake go on at
+    the target where they stood, unless they have committed something there (`commit_groups`).
+
+    Raises UsageError, also for a group that is not kept, ConfigError and StoreError as `Target`
+    does, CorruptData.
     """
     start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
     if not 1 <= start_ms <= end_ms:
@@ -53,6 +59,7 @@ def replay_window(
             "a replay begins after 1970 and ends where it begins or later: librdkafka takes the"
             " timestamp 0 for now"
         )
+    kept = _kept(log, groups)
     name = name or f"{log.topic}/{format_ms(start_ms)}/{format_ms(end_ms)}"
     tempo, state = tempo or Tempo(), target.prepared(len(log.partitions()))
     sender = target.sender(name, state)
@@ -65,8 +72,23 @@ def replay_window(
         p: Window(start_ms, end_ms, start_offset=behind.get(p, -1) + 1) for p in log.partitions()
     }
     _send(log, windows, sender, tempo, report)
+    if kept:
+        report.groups = target.commit_groups(name, kept)
     report.seconds = time.monotonic() - began
     return report
+
+
+def _kept(log: Log, groups: Sequence[str]) -> dict[str, dict[int, GroupOffset]]:
+    """Where the asked groups stood in the topic."""
+    if not groups:
+        return {}
+    kept = {stood.group: stood.offsets for stood in log.kept_groups()}
+    if missing := sorted({*groups} - kept.keys()):
+        raise UsageError(
+            f"group {missing[0]!r} is not kept for topic {log.topic!r}, which has"
+            f" {', '.join(kept) or 'none'}: `seglake archive --group` keeps it"
+        )
+    return {group: kept[group] for group in groups}
 
 
 def _send(

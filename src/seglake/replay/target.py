@@ -14,9 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout  # another class before Python 3.11
 from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
+from seglake.catalog.groups import GroupOffset
 from seglake.errors import ConfigError, StoreError, UsageError
 from seglake.replay.progress import CONSUMER, Progress
 from seglake.replay.sender import Sender
@@ -142,6 +150,73 @@ class Target:
             raise self._failed(error) from error
         finally:
             consumer.close()
+
+    def commit_groups(
+        self, name: str, groups: Mapping[str, Mapping[int, GroupOffset]]
+    ) -> dict[str, dict[int, int]]:
+        """Let consumer groups go on in this topic where they stood in the lake.
+
+        Each gets the offset of the replay's first record at or above its own, or the one behind the
+        last record. What a group has committed for a partition of this topic stays, and so does a
+        partition without a record of the replay. Returns the offsets that this call committed, by
+        group and partition. Raises StoreError, also for a group that has members.
+        """
+        wanted = dict[int, set[int]]()
+        for offsets in groups.values():
+            for partition, each in offsets.items():
+                wanted.setdefault(partition, set()).add(each.offset)
+        consumer = self._client(Consumer, CONSUMER)
+        try:
+            admin = self._client(AdminClient, {})
+            places = Progress(self.topic, admin, consumer, self._patience_s).places(name, wanted)
+            return {
+                group: self._committed(admin, group, offsets, places)
+                for group, offsets in groups.items()
+            }
+        except (KafkaException, FutureTimeout) as error:
+            raise self._failed(error) from error
+        finally:
+            consumer.close()
+
+    def _committed(
+        self,
+        admin: AdminClient,
+        group: str,
+        offsets: Mapping[int, GroupOffset],
+        places: Mapping[tuple[int, int], int],
+    ) -> dict[int, int]:
+        """Commit for one group; returns the new offsets by partition."""
+        chosen = {
+            partition: TopicPartition(self.topic, partition, place, each.metadata)
+            for partition, each in offsets.items()
+            if (place := places.get((partition, each.offset))) is not None
+        }
+        if not chosen:
+            return {}
+        asked = [TopicPartition(self.topic, partition) for partition in chosen]
+        listing = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, asked)])
+        for known in listing[group].result(self._patience_s).topic_partitions:
+            if known.offset >= 0:
+                del chosen[known.partition]
+        if chosen:
+            self._alter(admin, ConsumerGroupTopicPartitions(group, [*chosen.values()]))
+        return {partition: each.offset for partition, each in chosen.items()}
+
+    def _alter(self, admin: AdminClient, new: ConsumerGroupTopicPartitions) -> None:
+        (future,) = admin.alter_consumer_group_offsets([new]).values()
+        try:
+            altered = future.result(self._patience_s).topic_partitions
+        except KafkaException as error:
+            raise self._unmoved(new.group_id, _words(error)) from error
+        for each in altered:
+            if each.error is not None:
+                raise self._unmoved(new.group_id, each.error.str())
+
+    def _unmoved(self, group: str, words: str) -> StoreError:
+        return StoreError(
+            f"{self._servers}: group {group!r} could not be moved: {words}; all records are there:"
+            " stop its members, and run the same replay again"
+        )
 
     def _client(self, kind: Callable[[Any], _Client], settings: Mapping[str, Any]) -> _Client:
         try:

@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 import seglake
 import seglake.serve
+from seglake.catalog.groups import GroupInTopic, GroupOffset, keep
 from seglake.catalog.rows import PartitionRow
 from seglake.cli.app import app
 from seglake.config import load
@@ -154,7 +155,8 @@ def _demo(it: Place) -> None:
 
 @TABLE.shows(
     "replay --to", "replay --start", "replay --end", "replay --last", "replay --zone",
-    "replay --speed", "replay --max-rate", "replay --topic", "replay --name", "replay --kafka",
+    "replay --speed", "replay --max-rate", "replay --topic", "replay --name", "replay --group",
+    "replay --kafka",
     "replay --kafka-file", "replay --version", "replay --json",
 )  # fmt: skip
 def _replay(it: Place) -> None:
@@ -162,10 +164,15 @@ def _replay(it: Place) -> None:
     sent, file = list[Any](), it.folder / "client"
     file.write_text("# secrets\nsasl.password = x=y\n")
 
-    def send(log: Any, start: Any, end: Any, target: Any, *, name: Any, tempo: Any) -> ReplayReport:
-        sent.append((log.version, *target, name))
+    def send(
+        log: Any, start: Any, end: Any, target: Any, *, name: Any, tempo: Any, groups: Any
+    ) -> ReplayReport:
+        sent.append((log.version, *target, name, groups))
         sent.append((start, end, tempo._speed, tempo._rate))
-        return ReplayReport("n", log.topic, target[1], log.version, 1, 2, True, {0: 4}, {1: 5})
+        stand = {"g": {0: 7}, "h": dict[int, int]()} if groups else {}
+        return ReplayReport(
+            "n", log.topic, target[1], log.version, 1, 2, True, {0: 4}, {1: 5}, stand
+        )
 
     replays: Any = SimpleNamespace(replay_window=send)
     targets: Any = SimpleNamespace(Target=lambda *given: given)
@@ -179,10 +186,14 @@ def _replay(it: Place) -> None:
             "once", "--kafka", "client.rack=a", "--kafka-file", file, "--version", "1",
         )  # fmt: skip
         assert "resumed after" in it.tell(*asked, "--last", "1h")
+        told = it.tell(*asked, "--last", "1h", "--group", "g", "--group", "h")
+        assert "Group g goes on at (partition: offset) 0: 7" in told
+        assert "Group h stays where it is" in told
         it.refused("needs --start and --end", *asked, "--start", str(T))
         it.refused("no speed", *asked, "--last", "1h", "--speed", "0")
         it.refused("KEY=VALUE", *asked, "--last", "1h", "--kafka", "secret")
-    (version, servers, topic, settings, name), (start, end, speed, rate) = sent[:2]
+    (version, servers, topic, settings, name, groups), (start, end, speed, rate) = sent[:2]
+    assert (groups, sent[4][-1]) == ([], ["g", "h"])
     assert (version, topic, servers, name, speed, rate) == (1, "new", "kafka:9", "once", 2.5, 7)
     assert (start, end) == ("2026-06-01T10:00:00.000Z", "2026-06-01T11:00:00.000Z")
     assert (settings["client.rack"], settings["sasl.password"]) == ("a", "x=y")
@@ -263,6 +274,7 @@ def _local(it: Place) -> None:
     "archive --master", "archive --json", "jobs/archive --root", "jobs/archive --topic",
     "jobs/archive --bootstrap", "jobs/archive --kafka", "jobs/archive --kafka-file",
     "jobs/archive --run-id", "archive --quarantine", "jobs/archive --quarantine",
+    "archive --group", "jobs/archive --group",
     "jobs/archive --master", "jobs/archive --json",
 )  # fmt: skip
 def _archive(it: Place) -> None:
@@ -270,14 +282,15 @@ def _archive(it: Place) -> None:
     asked: list[tuple[Any, ...]] = []
 
     def answer(*given: Any, **how: Any) -> Archive:
-        asked.append((*given, how["run_id"], how["quarantine"], how.get("master")))
+        asked.append((*given, how["groups"], how["run_id"], how["quarantine"], how.get("master")))
         return Archive([TopicArchive("a", "b", gaps={0: (5, 7)}, exit_code=4)])
 
     file = it.folder / "client.properties"
     file.write_text("# comment\na.b = c=d \\\n e\n\nsecurity.protocol=SSL\n")
     options = {"a.b": "c=d  e", "security.protocol": "PLAINTEXT", "bootstrap.servers": "h:1"}
     how = "--bootstrap", "h:1", "--kafka-file", file, "--run-id", "7"
-    pair = "--kafka", "security.protocol=PLAINTEXT", "--quarantine"
+    groups = "--group", "g", "--group", "h"
+    pair = "--kafka", "security.protocol=PLAINTEXT", "--quarantine", *groups
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("seglake.write.live.archive.archive", answer)
         by_job = it.job("archive", "--root", it.root, "--topic", "a:b", "--topic", "c", *how, *pair)
@@ -292,7 +305,8 @@ def _archive(it: Place) -> None:
         it.refused("cannot be read", "archive", it.root, "a", *how, "--kafka-file", it.folder)
     assert by_job == by_command
     assert asked[:3] == [
-        (str(it.root), ["a:b", "c"], options, "7", True, m) for m in (None, "local[1]", "local[1]")
+        (str(it.root), ["a:b", "c"], options, ["g", "h"], "7", True, master)
+        for master in (None, "local[1]", "local[1]")
     ]
 
 
@@ -343,7 +357,12 @@ def _exchange(it: Place) -> None:
     assert (part["end_offset"], part["folder"]) == (3, f"{folders}/old/events-0")
     assert TOPIC_ID in (folders / "old" / "events-0" / "partition.metadata").read_text()
     day = "--start", "2023-11-14", "--end", "2023-11-15", "--zone", "UTC"
-    assert "events-1" in it.tell(*export, folders / "day", *day)
+    table = open_catalog(str(it.root))
+    stood = GroupInTopic(table.lake, "events", "billing", {0: GroupOffset(2), 1: GroupOffset(0)})
+    keep(table.store, stood)
+    told = it.tell(*export, folders / "day", *day)
+    assert "events-1" in told
+    assert "Group billing goes on at (partition: offset) 0: 2, 1: 0" in told
     it.refused("is not empty", *export, folders / "day")
     take = "import", folders / "day", "--root", it.folder / "taken"
     (told,) = it.json(*take, "--topic", "events", "--name", "theirs", "--dry-run")

@@ -40,6 +40,7 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
+from seglake.catalog.groups import GroupInTopic, GroupOffset, keep
 from seglake.errors import ConfigError
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.serve.codes import Code
@@ -51,7 +52,7 @@ from seglake.serve.groups.member import Join
 from seglake.serve.groups.offsets import Committed, OffsetStore
 from tests.harness.lake_server import Serving, Wire, serving
 from tests.makers.fetches import topic_id
-from tests.makers.lakes import Event, LakeMaker
+from tests.makers.lakes import Event, LakeMaker, open_catalog
 from tests.makers.strategies import T, examples
 
 QUICK = {"groups.group.initial.rebalance.delay.ms": 0}
@@ -148,6 +149,40 @@ def fetch(wire: Wire, group: str, version: int, asked: list[int] | None) -> dict
         request = OffsetFetchRequest(groups=groups, require_stable=False)
         (found,) = wire.ask(request, OffsetFetchResponse, version).groups
     return {p.partition_index: p for t in found.topics for p in t.partitions}
+
+
+def test_a_group_begins_where_an_archive_says_until_it_commits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Partition 0 ends at 9: a kept offset above what is served would be out of range."""
+    lake = LakeMaker(tmp_path / "lake", partitions=2)
+    lake.run({p: [Event(T + at) for at in range(9)] for p in range(2)})
+    table = open_catalog(str(tmp_path / "lake"))
+
+    def archived(*offsets: int) -> None:
+        stood = {p: GroupOffset(offset, "m") for p, offset in enumerate(offsets)}
+        keep(table.store, GroupInTopic(table.lake, "events", "big", stood))
+        keep(table.store, GroupInTopic(table.lake, "gone", "big", stood))
+
+    archived(12, 4, 1)
+    with serving(tmp_path / "lake", QUICK) as server, Wire(server.address) as wire:
+
+        def stands(group: str, asked: list[int] | None) -> dict[int, Any]:
+            return {
+                p: (each.committed_offset, each.metadata, each.committed_leader_epoch)
+                for p, each in fetch(wire, group, 8, asked).items()
+            }
+
+        assert stands("big", [0, 1]) == stands("big", None) == {0: (9, "m", -1), 1: (4, "m", -1)}
+        assert stands("other", [0]) == {0: (-1, "", -1)}
+        assert commit(wire, "big", {("events", 1): (2, "own")}) == {("events", 1): Code.NONE}
+        archived(7, 8)
+        assert stands("big", [0, 1]) == {0: (7, "m", -1), 1: (2, "own", 3)}
+        for item in [*table.store.list("catalog/groups")]:
+            table.store.put(item.key, b"{")
+        assert stands("big", [1]) == {1: (2, "own", 3)}
+        assert stands("big", [0]) == {}  # COORDINATOR_NOT_AVAILABLE: nobody begins anywhere
+        assert "delete it, and archive again" in caplog.text
 
 
 def leave(wire: Wire, group: str, member_id: str, version: int = 2) -> int:

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from seglake.errors import InputError, UsageError
+from seglake.catalog import groups
+from seglake.catalog.groups import GroupInTopic, GroupOffset
+from seglake.errors import CorruptData, InputError, StoreError, UsageError
 from seglake.layout import success_key
+from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.report import Report
 from seglake.write.live import archive as work
 from seglake.write.live.broker import LiveRecord, LiveTopic
@@ -26,6 +30,7 @@ class Told:
 
     def __init__(self, topic: LiveTopic, meanwhile: Callable[[], object] = lambda: None) -> None:
         self.live, self.meanwhile = topic, meanwhile
+        self.groups = dict[str, dict[int, GroupOffset]]()
 
     def __enter__(self) -> Told:
         return self
@@ -42,6 +47,9 @@ class Told:
 
     def timestamp_type(self, _name: str) -> str:
         return "CreateTime"
+
+    def committed(self, group: str, _name: str) -> dict[int, GroupOffset]:
+        return self.groups.get(group, {})
 
 
 def archived(
@@ -157,6 +165,101 @@ def test_the_exit_code_is_that_of_the_first_error() -> None:
     codes = [work.Archive(topics[:count]).exit_code for count in range(5)]
     assert codes == [0, 0, 4, 2, 2]
     assert "kafka topic" in repr(work.Archive(topics))
+
+
+def with_groups(
+    root: Path, monkeypatch: pytest.MonkeyPatch, broker: Told, *asked: str
+) -> work.TopicArchive:
+    monkeypatch.setattr(work, "Broker", lambda *_: broker)
+    nothing: Any = object()
+    (found,) = work.archive(str(root), ["web"], OPTIONS, groups=asked, spark=nothing).topics
+    return found
+
+
+def test_groups_are_kept_where_they_stand_but_never_above_the_end(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partition 0 ends at 3 in the lake: a consumer that begins at 5 would never get 3 and 4."""
+    broker = Told(LiveTopic("web", ONE, {0: (0, 3), 1: (0, 0)}))
+    broker.groups = {
+        "ahead": {0: GroupOffset(5, "m"), 7: GroupOffset(1)},
+        "slow": {0: GroupOffset(1)},
+    }
+    found = with_groups(root, monkeypatch, broker, "ahead", "slow", "typo")
+    assert (found.status, found.exit_code) == ("nothing new", 0)
+    assert found.groups == {"ahead": {0: 3}, "slow": {0: 1}, "typo": {}}
+    assert "group 'typo' has committed nothing" in found.summary
+    table = open_catalog(str(root))
+    kept = groups.of_topic(table.store, table.lake, "web")
+    assert {each.group: each.offsets for each in kept} == {
+        "ahead": {0: GroupOffset(3, "m")}, "slow": {0: GroupOffset(1)},
+    }  # fmt: skip
+
+
+def test_a_later_archive_moves_a_group_and_forgets_none_of_its_partitions(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers forget what a group committed long ago; the archive does not."""
+    broker = Told(LiveTopic("web", ONE, {0: (0, 3), 1: (0, 0)}))
+    table = open_catalog(str(root))
+    for now in (
+        {0: GroupOffset(1), 1: GroupOffset(0)},
+        {0: GroupOffset(2)},
+        {0: GroupOffset(2)},
+        {},
+    ):
+        broker.groups = {"g": now}
+        assert with_groups(root, monkeypatch, broker, "g").error is None
+    (kept,) = groups.of_group(table.store, table.lake, "g")
+    assert kept.offsets == {0: GroupOffset(2), 1: GroupOffset(0)}
+    assert groups.of_lake(table.store, "another lake at this root") == []
+    assert not vacuum(str(root), dry_run=False, grace_hours=0).unknown
+    rebuild_catalog(str(root), dry_run=False)
+    table = open_catalog(str(root))
+    assert groups.of_lake(table.store, table.lake) == [kept]
+
+
+def test_groups_of_a_topic_that_is_made_again_are_not_kept(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class MadeAgain(Told):
+        def committed(self, group: str, name: str) -> dict[int, GroupOffset]:
+            self.live = self.live._replace(topic_id=TWO)
+            return {0: GroupOffset(1)}
+
+    broker = MadeAgain(LiveTopic("web", ONE, {0: (0, 3), 1: (0, 0)}))
+    found = with_groups(root, monkeypatch, broker, "g")
+    assert (found.status, found.exit_code) == ("failed", 2)
+    assert "was made again" in str(found.error)
+    table = open_catalog(str(root))
+    assert groups.of_lake(table.store, table.lake) == []
+
+
+def test_groups_that_the_broker_does_not_tell_fail_the_topic(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Silent(Told):
+        def committed(self, group: str, name: str) -> dict[int, GroupOffset]:
+            raise StoreError("GroupAuthorizationException")
+
+    broker = Silent(LiveTopic("web", ONE, {0: (0, 3), 1: (0, 0)}))
+    assert with_groups(root, monkeypatch, broker, "g").exit_code == 1
+
+
+def test_a_damaged_position_of_a_group_names_its_file(root: Path) -> None:
+    table = open_catalog(str(root))
+    groups.keep(table.store, GroupInTopic(table.lake, "web", "größe/..", {0: GroupOffset(1)}))
+    (key,) = (item.key for item in table.store.list("catalog/groups"))
+    for bad in (b"{", b"[]", b'{"offsets": {"0": [1, 2, 3]}}', b'{"offsets": {"0": 1}}'):
+        table.store.put(key, bad)
+        with pytest.raises(CorruptData, match=key):
+            groups.of_group(table.store, table.lake, "größe/..")
+
+
+@pytest.mark.parametrize("names", [["g", "g"], [""]])
+def test_groups_are_named_once(names: list[str]) -> None:
+    with pytest.raises(UsageError, match="each consumer group once"):
+        work.archive("lake", ["web"], OPTIONS, groups=names)
 
 
 class Read:

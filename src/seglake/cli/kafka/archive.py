@@ -28,6 +28,10 @@ def archive(
     kafka_file: Annotated[
         Path | None, typer.Option(help="A properties file with more of them.")
     ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(help="A consumer group whose committed offsets are kept, too; repeatable."),
+    ] = None,
     run_id: RunId = None,
     quarantine: Annotated[
         bool,
@@ -46,6 +50,7 @@ def archive(
             root,
             topic,
             options,
+            groups=group or [],
             run_id=run_id,
             quarantine=quarantine,
             master=master,

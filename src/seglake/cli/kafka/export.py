@@ -8,6 +8,7 @@ import typer
 
 from seglake.cli.arguments.options import Json, Root, Topic, Version, Zone
 from seglake.cli.arguments.times import absolute
+from seglake.cli.kafka.groups import print_groups
 from seglake.cli.terminal.progress import bar
 from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import Column, number, size
@@ -48,3 +49,4 @@ def export(
         return
     rows = Listing(_COLUMNS, [part.as_dict() for part in report.partitions])
     show(f"{topic}, version {report.version}, for a broker", rows)
+    print_groups(report.groups)

@@ -13,6 +13,7 @@ import typer
 
 from seglake.cli.arguments.options import End, Json, Last, Root, Start, Topic, Version, Zone
 from seglake.cli.arguments.times import window
+from seglake.cli.kafka.groups import print_groups
 from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import UsageError
@@ -52,6 +53,10 @@ def replay(
     name: Annotated[
         str | None, typer.Option(help="Name of the replay; another name sends everything again.")
     ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(help="A group of the archive that goes on there; repeatable."),
+    ] = None,
     kafka: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE for librdkafka; repeatable.")
     ] = None,
@@ -78,7 +83,9 @@ def replay(
     target = Target(to, new_topic or topic, client_settings(kafka or [], kafka_file))
     log = seglake.open(root, version).topic(topic)
     with log_lines(), told_every(_LINE_S):
-        report = replay_window(log, start, end, target, name=name, tempo=Tempo(speed, max_rate))
+        report = replay_window(
+            log, start, end, target, name=name, tempo=Tempo(speed, max_rate), groups=group or []
+        )
     _show(report, as_json=json)
 
 
@@ -86,6 +93,7 @@ def _show(report: ReplayReport, *, as_json: bool) -> None:
     rows = list(report.partitions())
     if not as_json:
         show(f"{report.records:,} records sent to {report.target}", Listing(_COLUMNS, rows))
+        print_groups(report.groups)
         return
     document = {**asdict(report), "records": report.records, "partitions": rows}
     del document["sent"], document["resumed_after"]

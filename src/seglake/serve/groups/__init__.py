@@ -10,6 +10,7 @@ from pathlib import Path
 from seglake.serve.api import Api
 from seglake.serve.counts import ServerCounts
 from seglake.serve.groups.apis import GroupApis, GroupTopics
+from seglake.serve.groups.archived import ArchivedGroups
 from seglake.serve.groups.coordinator import Coordinator
 from seglake.serve.groups.group import Limits
 from seglake.serve.groups.offsets import OffsetStore
@@ -45,7 +46,8 @@ def open_groups(settings: Groups, counts: ServerCounts, topics: GroupTopics) -> 
         settings.max_members,
     )  # fmt: skip
     store = OffsetStore(settings.file or _default_file(topics.root), topics.lake)
-    coordinator = Coordinator(store, limits, settings.max_groups, counts)
+    archived = ArchivedGroups(topics.store, topics.lake, topics.end_offset)
+    coordinator = Coordinator(store, limits, settings.max_groups, counts, archived)
     topics.starts = coordinator
     return GroupsPart(settings, coordinator, topics)
 

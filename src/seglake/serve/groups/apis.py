@@ -16,6 +16,7 @@ from seglake.serve.groups.member import Join, Sync
 from seglake.serve.groups.offsets import Committed, Where
 from seglake.serve.settings import Address
 from seglake.serve.topics.clock import Starts
+from seglake.store import Store
 
 if TYPE_CHECKING:
     from seglake.serve.connection import Connection
@@ -29,10 +30,14 @@ class GroupTopics(Protocol):
 
     lake: str  # its identity
     root: str
+    store: Store
     starts: Starts | None  # of replays
 
     def partition_count(self, name: str) -> int | None:
         """How many partitions a topic has; None if there is none of this name."""
+
+    def end_offset(self, name: str, partition: int) -> int | None:
+        """The end of a log partition of the lake as it is served; None if it is not."""
 
 
 class GroupApis:
@@ -197,12 +202,12 @@ class GroupApis:
 
     async def _fetched(self, group_id: str, asked: Any) -> tuple[Code, dict[Where, Committed]]:
         """The committed offsets that were asked for; -1 where nothing is committed."""
-        found = await self._groups.committed(group_id)
+        wheres = asked and [(each.name, part) for each in asked for part in each.partition_indexes]
+        found = await self._groups.committed(group_id, wheres)
         if isinstance(found, Code):
             return found, {}
-        if asked is None:
+        if wheres is None:
             return Code.NONE, found
-        wheres = [(each.name, part) for each in asked for part in each.partition_indexes]
         return Code.NONE, {where: found.get(where, _NOTHING) for where in wheres}
 
     async def forget(self, request: Any, connection: Connection) -> Any:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from seglake.clock import now_ms
-from seglake.errors import StoreError
+from seglake.errors import SeglakeError, StoreError
 from seglake.limits import INT64_MAX
 from seglake.serve.codes import Code
 from seglake.serve.counts import ServerCounts
+from seglake.serve.groups.archived import ArchivedGroups
 from seglake.serve.groups.group import Group, Limits
 from seglake.serve.groups.member import Join, Joined, Sync, Synced
 from seglake.serve.groups.offsets import Committed, OffsetStore, Where
@@ -54,12 +55,14 @@ class Coordinator:
         limits: Limits,
         max_groups: int,
         counts: ServerCounts,
+        archived: ArchivedGroups | None = None,
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         wall_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._store, self._limits = store, limits
         self._max_groups, self._counts = max_groups, counts
         self._clock_ms, self._wall_ms = clock_ms, wall_ms
+        self._archived = archived
         self._groups: dict[str, Group] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._thread = ThreadPoolExecutor(1, "seglake-offsets")  # SQLite waits for the disk
@@ -157,9 +160,23 @@ class Coordinator:
         self._counts.offset_commits += not done
         return done or Code.NONE
 
-    async def committed(self, group_id: str) -> dict[Where, Committed] | Code:
-        """OffsetFetch: everything that the group committed."""
-        return await self._stored(lambda: self._store.of(group_id))
+    async def committed(
+        self, group_id: str, asked: Collection[Where] | None = None
+    ) -> dict[Where, Committed] | Code:
+        """OffsetFetch: everything that the group committed, here or else before an archive.
+
+        The archive is looked at if a partition that is `asked` for, or any, has no commit here.
+        """
+        found = await self._stored(lambda: self._store.of(group_id))
+        if isinstance(found, Code) or self._archived is None:
+            return found
+        if asked is not None and found.keys() >= set(asked):
+            return found
+        try:
+            return {**await self._archived.of(group_id), **found}
+        except SeglakeError as error:
+            _log.error("archived offsets of group %.80r: %s", group_id, error)
+            return Code.COORDINATOR_NOT_AVAILABLE
 
     async def forget(self, group_id: str, wheres: Iterable[Where] | None) -> Code:
         """OffsetDelete of some offsets, DeleteGroups if `wheres` is None. Groups with members stay.

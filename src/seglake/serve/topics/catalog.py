@@ -62,7 +62,7 @@ class ServedTopics:
         self._lake, self._reads, self._settings, self._counts = lake, reads, settings, counts
         self.stretches = Stretches(reads, self._count_damage)
         self.taker, self._forgotten = Taker(self.stretches), reads.forgotten
-        self.lake, self.root = lake.identity, reads.store.uri
+        self.lake, self.root, self.store = lake.identity, reads.store.uri, reads.store
         self._namespace = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.lake}")
         self.cluster_id = base64.urlsafe_b64encode(self._namespace.bytes).decode().rstrip("=")
         self.starts: Starts | None = None  # without it, replays begin anew with each server
@@ -96,6 +96,13 @@ class ServedTopics:
         if made is None or not made.done() or made.cancelled() or made.exception():
             return None
         return len(made.result().partitions)
+
+    def end_offset(self, name: str, partition: int) -> int | None:
+        """The end of a log partition of the lake as it is served; None if it is not."""
+        topic = self._topics.get(name)
+        if topic is None or not 0 <= partition < len(topic.partitions):
+            return None
+        return topic.partitions[partition].end()
 
     async def find(self, name: str) -> ServedTopic:
         """The topic of a name. Raises UnknownTopic, UsageError, VersionExpired, StoreError."""

@@ -15,6 +15,7 @@ from functools import partial, reduce
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from seglake.catalog.groups import GroupInTopic, keep
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import mark_recent
 from seglake.catalog.version.snapshot import Snapshot
@@ -59,7 +60,8 @@ class TopicArchive:
 
     `topic` is its name in the lake. `offsets` are the offsets [start, end) that were new on the
     broker. `gaps` are those [start, end) that the broker had deleted before they were archived.
-    `run` is the report of the run; None if nothing was new, or after the `error`.
+    `run` is the report of the run; None if nothing was new, or it failed. `groups` has the offsets
+    that each asked consumer group goes on at in the lake, by partition.
     """
 
     kafka_topic: str
@@ -69,6 +71,7 @@ class TopicArchive:
     offsets: Ranges = field(default_factory=dict)
     gaps: Ranges = field(default_factory=dict)
     run: dict[str, Any] | None = None
+    groups: dict[str, dict[int, int]] = field(default_factory=dict)
     error: str | None = None
     exit_code: int = 0
 
@@ -80,6 +83,8 @@ class TopicArchive:
         text = f"{self.run['records']:,} records" if self.run else "nothing new"
         for partition, (start, end) in self.gaps.items():
             text += f"; of partition {partition} the broker had deleted {start} to {end - 1}"
+        for group in (name for name, offsets in self.groups.items() if not offsets):
+            text += f"; group {group!r} has committed nothing for this topic"
         return text
 
 
@@ -116,11 +121,12 @@ class Archive(ShowsTable):
         return Table("archive", ARCHIVED, rows, len(rows))
 
 
-def archive(
+def archive(  # noqa: PLR0913  # each has a default
     root: str,
     topics: Sequence[str],
     options: Mapping[str, str],
     *,
+    groups: Sequence[str] = (),
     run_id: str | None = None,
     quarantine: bool = False,
     storage_options: Mapping[str, str] | None = None,
@@ -131,19 +137,22 @@ def archive(
     """Archive what is new in topics of a broker; each commits on its own.
 
     A topic is its name, or NAME:TOPIC for another name in the lake. `options` are those of Kafka's
-    clients, `bootstrap.servers` among them. Without a run id the clock names the run. `spark` needs
-    Spark's Kafka source; without it a session starts on `master`, by default this machine. An error
-    of one topic is in its report, and the others are archived all the same. A record that cannot be
-    archived is such an error, or, with `quarantine`, goes to the quarantine. Raises UsageError for
-    names that are given twice, ConfigError for a session without the source, StoreError if no
-    client can be made.
+    clients, `bootstrap.servers` among them. Where the consumer `groups` stand on the broker is kept
+    with the lake, once the records are: a `seglake serve` begins there. Without a run id the clock
+    names the run. `spark` needs Spark's Kafka source; without it a session starts on `master`, by
+    default this machine. An error of one topic is in its report, and the others are archived all
+    the same. A record that cannot be archived is such an error, or, with `quarantine`, goes to the
+    quarantine. Raises UsageError for names that are given twice or empty, ConfigError for a session
+    without the source, StoreError if no client can be made.
     """
     from seglake.session import spark_session  # noqa: PLC0415  # Spark may be missing
 
     names = _names(topics)
     run = declared(run_id, (None, None))
     spark = spark or spark_session("seglake archive", master=master, delta=False, kafka=True)
-    setup = _Setup(root, dict(storage_options or {}), options, spark, progress, quarantine)
+    setup = _Setup(
+        root, dict(storage_options or {}), options, spark, progress, quarantine, _groups(groups)
+    )
     archived = Archive()
     with Broker(spark, options) as broker:
         for kafka_topic, topic in names:
@@ -160,6 +169,12 @@ def _names(topics: Sequence[str]) -> list[tuple[str, str]]:
     return parts
 
 
+def _groups(groups: Sequence[str]) -> Sequence[str]:
+    if not all(groups) or len(set(groups)) < len(groups):
+        raise UsageError("name each consumer group once, by its whole name")
+    return groups
+
+
 class _Setup(NamedTuple):
     """What the archives of all topics share."""
 
@@ -169,6 +184,7 @@ class _Setup(NamedTuple):
     spark: SparkSession
     progress: Progress
     quarantine: bool
+    groups: Sequence[str]
 
 
 def _archived(
@@ -180,6 +196,7 @@ def _archived(
         done = _archive_topic(setup, broker, report, run)
         if done is not None:
             report.status, report.run = "archived", done.as_dict()
+        _keep_groups(setup, broker, report)
         report.exit_code = GAP_EXIT_CODE if report.gaps else 0
     except SeglakeError as error:
         report.status, report.error, report.exit_code = "failed", str(error), error.exit_code
@@ -223,8 +240,7 @@ def _archive_topic(
         return None
 
     def check() -> None:
-        if broker.topic_id(live.name) != live.topic_id:
-            raise InputError(f"topic {live.name!r} was made again while it was read; run again")
+        _require_id(broker, live.name, live.topic_id)
 
     def ingested(frame: DataFrame) -> Report:
         covering = run._replace(offsets=covered)
@@ -238,6 +254,35 @@ def _archive_topic(
         if not is_overflow(error):
             raise
     return ingested(_without_far_times(setup, broker, live.name, report.offsets))
+
+
+def _require_id(broker: Broker, name: str, topic_id: str) -> None:
+    if broker.topic_id(name) != topic_id:
+        raise InputError(f"topic {name!r} was made again while it was read; run again")
+
+
+def _keep_groups(setup: _Setup, broker: Broker, report: TopicArchive) -> None:
+    """Keep where the groups stand on the broker, but none above the end of the archive.
+
+    A group may be ahead of the archive. It goes on at the archive's end then, and reads some
+    records again. The topic's id is asked for last: offsets of a topic that was made again are not
+    kept.
+    """
+    if not setup.groups:
+        return
+    table = CatalogTable.open(open_store(setup.root, setup.storage))
+    ends = end_offsets(table.snapshot(), report.topic)
+    stood = {group: broker.committed(group, report.kafka_topic) for group in setup.groups}
+    _require_id(broker, report.kafka_topic, report.topic_id)
+    for group, found in stood.items():
+        offsets = {
+            partition: each._replace(offset=min(each.offset, ends[partition]))
+            for partition, each in sorted(found.items())
+            if partition in ends
+        }
+        report.groups[group] = {partition: each.offset for partition, each in offsets.items()}
+        if offsets:
+            keep(table.store, GroupInTopic(table.lake, report.topic, group, offsets))
 
 
 def _timestamp_type(base: Snapshot, broker: Broker, report: TopicArchive) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from seglake.catalog.groups import GroupOffset
 from seglake.errors import ConfigError, InputError, StoreError
 from seglake.extras import extra
 
@@ -90,6 +91,17 @@ class Broker:
         except StoreError:
             return "CreateTime"
         return str(found.get("message.timestamp.type").value())
+
+    def committed(self, group: str, name: str) -> dict[int, GroupOffset]:
+        """What a group has committed for a topic, by partition. Raises StoreError."""
+        with self._errors(name):
+            listed = self._admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata()
+            found = listed.get()
+        return {
+            int(place.partition()): GroupOffset(int(each.offset()), str(each.metadata()))
+            for place, each in ((entry.getKey(), entry.getValue()) for entry in found.entrySet())
+            if each is not None and place.topic() == name
+        }
 
     def record(self, name: str, partition: int, offset: int) -> LiveRecord:
         """One record of a topic. Raises StoreError if the broker does not send it."""

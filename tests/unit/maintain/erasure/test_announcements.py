@@ -33,6 +33,7 @@ from seglake.maintain.erasure.attempts import Attempts, Grace, look
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health import reindex as reindex_module
 from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.segment_files import rebuild_index_files
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.maintain.replace import replace_files
@@ -232,7 +233,7 @@ def test_a_reindex_beside_an_erasure__leaves_no_hash_of_a_key(
     """An erasure is refused while one runs, and takes the key indexes of all that ran before."""
     alter(str(copied), "events", {"index.keys": True})
     reindex(str(copied), "events")
-    build, refusals = reindex_module.rebuild_index_files, list[str]()
+    build, refusals = rebuild_index_files, list[str]()
 
     def first(*given: Any) -> Any:
         monkeypatch.setattr(reindex_module, "rebuild_index_files", build)

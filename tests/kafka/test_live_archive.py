@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from base64 import b64encode
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -143,15 +144,23 @@ def test_nothing_is_lost_and_nothing_is_there_twice(world: World, kills: tuple[s
         world.assert_committed_offsets_are_good(topic)
 
 
+def stand(address: str, group: ConsumerGroupTopicPartitions) -> None:
+    """Let a group stand somewhere; a broker refuses partitions while it loads their coordinator."""
+    admin = AdminClient({"bootstrap.servers": address})
+    for _ in range(120):
+        (done,) = admin.alter_consumer_group_offsets([group]).values()
+        errors = [each.error for each in done.result(60).topic_partitions if each.error]
+        if not errors:
+            return
+        time.sleep(0.5)
+    raise AssertionError(errors)
+
+
 def test_a_group_goes_on_in_the_lake_where_it_stood_on_the_broker(world: World) -> None:
     log_ends = {p: world.producer.consumed("web", p).end for p in range(PARTITIONS)}
     stood = {p: end // 2 for p, end in log_ends.items() if p}
-    admin = AdminClient({"bootstrap.servers": world.address})
     places = [TopicPartition("web", p, offset) for p, offset in stood.items()]
-    (done,) = admin.alter_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions("billing", places)]
-    ).values()
-    done.result(60)
+    stand(world.address, ConsumerGroupTopicPartitions("billing", places))
     archived = world.archivist.run(["web"], "", "--group", "billing", "--group", "typo")
     (report,) = archived.topics
     assert (archived.code, report["error"]) == (0, None)
@@ -216,12 +225,12 @@ def test_timestamps_that_no_calendar_has(world: World) -> None:
     world.broker.create_topic("far", 1, limit)
     producer = Producer({"bootstrap.servers": world.address})
     times = [T, T * 1000, (2**63 - 1) // 1000]
-    for time in times:
-        producer.produce("far", b"v", partition=0, timestamp=time)
+    for at in times:
+        producer.produce("far", b"v", partition=0, timestamp=at)
     producer.flush(30)
     assert world.archivist.run(["far"]).code == 0
-    for time in (T * 10**6, T, 2**63 - 1):
-        producer.produce("far", b"v", b"k", 0, timestamp=time, headers=[("h", b"1")])
+    for at in (T * 10**6, T, 2**63 - 1):
+        producer.produce("far", b"v", b"k", 0, timestamp=at, headers=[("h", b"1")])
     producer.flush(30)
     done = world.archivist.run(["far"])
     assert (done.code, seglake.open(str(world.root)).topic("far").end_offsets()) == (2, {0: 3})

@@ -97,6 +97,7 @@ OTHERS: dict[str, Any] = {
     "message.timestamp.after.max.ms": 5,
     "quarantine.retention.ms": 5,
     "kafka.topic.id": "A08NuvyWRgee6k9bdjakQQ",
+    "index.keys": True,
 }
 
 

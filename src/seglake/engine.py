@@ -26,7 +26,7 @@ from seglake.errors import ConfigError, CorruptData, SeglakeError, UsageError
 from seglake.pace import Pace, watched
 
 if TYPE_CHECKING:
-    from pyspark import Accumulator
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 TASKS_PER_CORE = 3  # more tasks balance better, but each task has a fixed cost
@@ -120,10 +120,14 @@ class SparkEngine:
         if not items:
             return []
         context, (unit, each) = self._spark.sparkContext, Amounts.of(task, items)
-        done, total = context.accumulator(0), sum(each)  # a task that ran twice counts twice
-        with original_errors(), watched(unit, total, lambda: min(done.value, total), _log.info):
-            rows = context.parallelize([*zip(items, each, strict=True)], len(items))
-            return rows.map(_InWorker(task, done)).collect()
+        total, tasks = sum(each), len(items)
+
+        def done() -> int:  # Spark says how many tasks are done, not which
+            return _tasks_done(context, tasks) * total // tasks
+
+        with original_errors(), watched(unit, total, done, _log.info):
+            rows = context.parallelize(items, tasks)
+            return rows.map(_InWorker(task)).collect()
 
 
 def _require_classic(spark: SparkSession) -> None:
@@ -135,18 +139,22 @@ def _require_classic(spark: SparkSession) -> None:
         )
 
 
+def _tasks_done(context: SparkContext, total: int) -> int:
+    """How many tasks are done in the active stages that have `total` tasks."""
+    tracker = context.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return sum(each.numCompletedTasks for each in stages if each and each.numTasks == total)
+
+
 @dataclass(frozen=True)
 class _InWorker(Generic[Item, Result]):
-    """A task in a Python worker, which runs one task after another; `done` gets the amounts."""
+    """A task in a Python worker, which runs one task after another."""
 
     task: Task[Item, Result]
-    done: Accumulator[int]
 
-    def __call__(self, measured: tuple[Item, int]) -> Result:
-        """The task's result, for an item and its amount."""
-        item, amount = measured
+    def __call__(self, item: Item) -> Result:
+        """The task's result."""
         result = run_task(self.task, item)
-        self.done.add(amount)
         spare_the_collector()
         return result
 

@@ -85,7 +85,8 @@ def on_spark(job: Job | None = None) -> Iterator[Callable[[str], None]]:
     finally:
         started = SparkSession.getActiveSession()
         if running is None and started is not None:
-            started.stop()
+            with _told_if_stopped(), _no_py4j_traces():
+                started.stop()
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_frame
 from seglake.write.live.archive import archive
 from tests.simulation import inputs
-from tests.simulation.inputs import SimBroker
+from tests.simulation.inputs import GROUP, SimBroker
 from tests.simulation.model import EVENTS, LIVE, PARTITIONS, Meant
 from tests.simulation.world import Mishap
 
@@ -129,6 +129,10 @@ def _alter(deed: Deed, _ground: Ground) -> Any:
     return seglake.alter(LAKE, EVENTS, ALTERED[deed.number % len(ALTERED)])
 
 
+def _index_keys(deed: Deed, _ground: Ground) -> Any:
+    return seglake.alter(LAKE, EVENTS, {"index.keys": deed.flag})
+
+
 def _reindex(deed: Deed, _ground: Ground) -> Any:
     return reindex(LAKE, EVENTS, IndexPolicy("records", 1 + deed.number))
 
@@ -150,7 +154,10 @@ def _archive(deed: Deed, ground: Ground) -> Any:
     if deed.number:
         ground.broker.produce(f"{deed.run_id} {len(ground.broker.logs[0])}", deed.number)
     session: Any = ground.broker
-    return archive(LAKE, [LIVE], {"bootstrap.servers": "h:1"}, run_id=deed.run_id, spark=session)
+    groups = [GROUP] * deed.flag
+    return archive(
+        LAKE, [LIVE], {"bootstrap.servers": "h:1"}, groups=groups, run_id=deed.run_id, spark=session
+    )
 
 
 ALTERED: tuple[dict[str, Any], ...] = (
@@ -174,6 +181,7 @@ VERBS: dict[str, Callable[[Deed, Ground], Any]] = {
     "delete-records": _delete_records,
     "erase": _erase,
     "alter": _alter,
+    "index-keys": _index_keys,
     "maintain": _maintain,
     "vacuum": _vacuum,
     "repair": lambda deed, _: repair_indexes(LAKE),

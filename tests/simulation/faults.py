@@ -29,7 +29,9 @@ from seglake.maintain import merge, undo, vacuum
 from seglake.maintain.compaction import compact
 from seglake.maintain.erasure import attempts, erase, rejects, wanted
 from seglake.maintain.erasure.erase import _Erasure
+from seglake.maintain.erasure.objects import OldObjects
 from seglake.maintain.erasure.rejects import RejectErasure
+from seglake.maintain.health import reindex
 from seglake.maintain.health.history import History
 from seglake.write.driver import run
 from seglake.write.driver.redrive import redrive
@@ -156,6 +158,15 @@ FAULTS: dict[str, Put] = {
     ],
     "an erasure takes who writes rows for committed": lambda: [_listed_once()],
     "an erasure does not look again": lambda: [_last_look()],
+    "an erasure leaves old key indexes": lambda: [
+        edited(OldObjects, "_logs", ('key.endswith(f".{layout.KEY_INDEX}")', "False"))
+    ],
+    "a reindex that hashes keys does not announce itself": lambda: [
+        patch.object(reindex, "announced", lambda *_: nullcontext())
+    ],
+    "a group goes on after the end of what was archived": lambda: [
+        edited(archive, "_keep_groups", ("min(each.offset, ends[partition])", "each.offset"))
+    ],
     "an erasure hides what another one left": lambda: [
         patch.object(each, "unfinished", lambda *_: {}) for each in (erase, redrive)
     ],

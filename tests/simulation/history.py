@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -14,8 +14,6 @@ from typing import Any
 import pyarrow as pa
 
 import seglake
-from seglake.catalog.quarantine.redrives import open_attempts
-from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, SeglakeError, StoreError, UsageError, VersionExpired
 from seglake.maintain.health.repair import rebuild_catalog
@@ -25,26 +23,29 @@ from seglake.read.lake import Lake
 from seglake.read.log import Log
 from tests.simulation import inputs, stage
 from tests.simulation.deeds import LAKE, VERBS, Deed, Ground, meant
-from tests.simulation.model import EVENTS, Model, Record, State, Wrong
+from tests.simulation.judge import (
+    COLUMNS,
+    GROUPS,
+    Broken,
+    kept_offsets,
+    old_key_indexes,
+    records_of,
+    require_all,
+    require_found,
+    require_kept,
+    require_same,
+)
+from tests.simulation.model import EVENTS, LIVE, Model, Record, State, Wrong
 from tests.simulation.plan import Part, Plan, Task
 from tests.simulation.storage import Bucket, Object
 from tests.simulation.world import HOUR_MS, QUIET, Process, TooLong, World
 
 COMMITS, REJECTS = "lake/catalog/log/_delta_log/", "lake/catalog/quarantine/_delta_log/"
-_COLUMNS = ["partition", "offset", "timestamp", "key", "value"]
 _TAILED = (4, 5, 9)  # seeds, modulo 13, whose `follow` is `Log.follow`
 _TRIES = 3  # of a command that died or lost
 
 
 _OF_THE_INSIDE = ("no segment begins", "is not newer", "does not follow", "rows of this topic")
-
-
-class Broken(Wrong):
-    """Something that must not be; `kind` is the same for one fault, whatever the history."""
-
-    def __init__(self, kind: str, what: str) -> None:
-        super().__init__(f"{kind}: {what}")
-        self.kind = kind
 
 
 @dataclass
@@ -246,6 +247,7 @@ def _after(play: Play, outcome: Outcome) -> None:
     if deed.verb == "erase" and outcome.kind == "done":
         if deed.flag and outcome.exit_code == 0:
             _require_gone(play, deed.keys, outcome)
+            _require_no_hash(play, outcome)
         play.met["erase done" if outcome.exit_code == 0 else "erase refused"] += 1
 
 
@@ -260,6 +262,23 @@ def _require_gone(play: Play, keys: Iterable[bytes], outcome: Outcome) -> None:
         if any(each in found.data for one, each in spelled if one not in spared):
             play.wrong("erased key left", f"{key} still has one of {spelled} after {outcome.deed}")
             return
+
+
+def _require_no_hash(play: Play, outcome: Outcome) -> None:
+    """No key index is left of a log that an erasure replaced: it has hashes of the keys."""
+    if not play.plan.keyed:
+        return
+    running, play.world.running = play.world.running, None  # so that no time passes
+    try:
+        old = old_key_indexes(play.bucket.objects)
+    finally:
+        play.world.running = running
+    since_ms = outcome.began_ms if outcome.erased_ms is None else outcome.erased_ms
+    for key in old:
+        owner = play.bucket.objects[key].owner
+        begun_ms = owner.about.get("begun_ms", -1) if owner else -1
+        if not _is_other(key, owner, outcome) and begun_ms < since_ms:
+            play.wrong("hash of an erased key left", f"{key} after {outcome.deed}")
 
 
 def _held(state: State) -> set[bytes | None]:
@@ -298,6 +317,8 @@ class Witness:
 
     def __call__(self, key: str, data: bytes, owner: Process | None) -> None:
         """An object of a Delta log was written."""
+        if GROUPS in key:
+            self._require_kept()
         if key.startswith(REJECTS) and key.endswith(".json"):
             self._require_files(key, data, owner)
         if not key.startswith(COMMITS) or not key.endswith(".json"):
@@ -321,6 +342,14 @@ class Witness:
             play.wrong("model", f"{deed}, version {version}: {error}")
             play.model.same_again(version)
         self._meet(rows, owner)
+
+    def _require_kept(self) -> None:
+        play = self._play
+        try:
+            require_kept(play.bucket.objects, play.model.state, play.ground.broker.stood)
+            play.met["group kept"] += 1
+        except Broken as error:
+            play.wrong(f"archive: {error.kind}", str(error))
 
     def _require_files(self, key: str, data: bytes, owner: Process | None) -> None:
         """A commit to the quarantine names files that are there: SQL reads all of them."""
@@ -390,53 +419,10 @@ class Witness:
 # ------------------------------------------------------------------ readers
 
 
-def seen(
-    lake: Lake, topic: str
-) -> tuple[dict[tuple[int, int], Record], dict[int, int], dict[int, int]]:
-    """All records of a topic, and its bounds, as a reader finds them."""
-    log = lake.topic(topic)
-    starts, ends = log.beginning_offsets(), log.end_offsets()
-    found: dict[tuple[int, int], Record] = {}
-    plan = log.plan_offsets({p: (starts[p], ends[p]) for p in ends}, columns=_COLUMNS)
-    for batch in plan.execute():
-        for place, record in records_of(batch):
-            if place in found:
-                raise Broken("offset twice", f"{topic} has {place} twice")
-            found[place] = record
-    return found, starts, ends
-
-
-def records_of(batch: pa.RecordBatch) -> Iterator[tuple[tuple[int, int], Record]]:
-    """The place, (partition, offset), and the record of each row."""
-    times = batch["timestamp"].cast(pa.int64()).to_pylist()
-    columns = [times if n == "timestamp" else batch[n].to_pylist() for n in _COLUMNS]
-    for partition, offset, *rest in zip(*columns, strict=True):
-        yield (partition, offset), Record(*rest)
-
-
-def require_same(lake: Lake, state: State) -> None:
-    """Raise Broken unless a version of the lake holds what the model has."""
-    topics = [topic for topic, ends in state.ends.items() if ends]
-    if lake.topics() != sorted(topics):
-        raise Broken("topics", f"{lake.topics()} in the lake, {topics} by right")
-    for topic in topics:
-        records, starts, ends = seen(lake, topic)
-        wanted = state.records[topic]
-        if lost := wanted.keys() - records.keys():
-            raise Broken("lost", f"version {lake.version} of {topic} lacks {sorted(lost)[:4]}")
-        if more := records.keys() - wanted.keys():
-            told = {place: records[place] for place in sorted(more)[:4]}
-            raise Broken("more", f"version {lake.version} of {topic} also has {told}")
-        if wrong := [place for place in wanted if wanted[place] != records[place]]:
-            place = wrong[0]
-            raise Broken("other", f"{topic} {place} is {records[place]}, not {wanted[place]}")
-        if (starts, ends) != (dict(state.starts[topic]), dict(state.ends[topic])):
-            bounds = (state.starts[topic], state.ends[topic])
-            raise Broken("bounds", f"{topic} has {starts} to {ends}, not {bounds}")
-
-
 class ReaderActor:
     """Looks on: `hold` keeps a version open, `follow` refreshes, `stream` takes micro-batches.
+
+    `find` refreshes and asks for keys.
 
     In some histories `follow` is `Log.follow`. Those of `FOUND` are not among them.
     """
@@ -472,9 +458,9 @@ class ReaderActor:
             try:
                 if lake is None:
                     lake = seglake.open(LAKE)
-                elif self._kind == "follow":
+                elif self._kind in ("follow", "find"):
                     lake.refresh()
-                require_same(lake, self._play.model.states[lake.version])
+                self._require(lake)
                 self._play.met[f"{self._kind} read"] += 1
             except VersionExpired:
                 play = self._play
@@ -492,6 +478,14 @@ class ReaderActor:
             except UsageError:
                 if lake is not None:
                     raise
+
+    def _require(self, lake: Lake) -> None:
+        play, state = self._play, self._play.model.states[lake.version]
+        if self._kind != "find":
+            require_same(lake, state)
+            return
+        keys = self._process.chance.sample(inputs.ALL_KEYS, 3)
+        play.met["segment found by index"] += require_found(lake, state, keys)
 
     def _tail(self) -> None:
         lake: Lake | None = None
@@ -521,7 +515,7 @@ class Tail:
         """Follow the log for five polls of ten hours. Raises Broken."""
         process.about["asleep"] = self._check
         try:
-            for batch in self._log.follow(columns=_COLUMNS, poll_s=36_000):
+            for batch in self._log.follow(columns=COLUMNS, poll_s=36_000):
                 self._take(batch)
         except _Enough:
             self._play.met["tail read"] += 1
@@ -654,7 +648,7 @@ def _finish(play: Play, *, thorough: bool) -> None:
     if play.problem:
         return
     _require_undone(play)
-    _judge(play, "at the end", lambda: _compare(play))
+    _judge(play, "at the end", lambda: _require_end(play))
     rebuilds = thorough or play.met["re-base"] or _left_no_mark(play)  # a vacuum would write it
     if play.problem is None and rebuilds:
         _judge(play, "rebuild", lambda: _rebuild(play))
@@ -699,56 +693,28 @@ def _judge(play: Play, when: str, look: Callable[[], None]) -> None:
         play.wrong(f"{when}: {type(error).__name__}", f"{error}")
 
 
-def _compare(play: Play) -> None:
-    """Records, rejects, input files and runs are those of the model."""
-    state = play.model.state
-    if not any(state.ends.values()):
+def _require_end(play: Play) -> None:
+    """All is as the model has it; by key, too. Where a group stands has been kept."""
+    if any(play.model.state.ends.values()):
+        require_all(play.model.state)
+    if not play.plan.keyed:
         return
-    require_same(seglake.open(LAKE), state)
-    table = CatalogTable.open(stage.open_store(LAKE))
-    snapshot = table.snapshot()
-    for topic in [topic for topic, ends in state.ends.items() if ends]:
-        runs = table.runs(snapshot, topic)
-        found = {(run.pipeline, run.run_id) for run in runs}
-        wanted = {name for name, run in state.runs.items() if _topic_of(name) == topic}
-        if found != wanted:
-            raise Broken("runs", f"{sorted(found ^ wanted)} are in one of lake and model")
-    if state.ends.get(EVENTS):
-        paths = set(map(str, table.sources(snapshot, EVENTS)["path"].to_pylist()))
-        if paths != set(state.sources):
-            raise Broken("sources", f"{sorted(paths ^ set(state.sources))} are in one of both")
-        _compare_rejects(table, snapshot, state)
+    if any(play.model.state.ends.values()):
+        found = require_found(seglake.open(LAKE), play.model.state, inputs.ALL_KEYS)
+        play.met["segment found by index"] += found
+    _require_group(play)
 
 
-def _topic_of(name: tuple[str, str]) -> str:
-    return "live" if name[0] == "archive" else EVENTS
-
-
-def _compare_rejects(table: CatalogTable, snapshot: Any, state: State) -> None:
-    attempts = open_attempts(table.runs(snapshot, EVENTS))
-    taken = {run.taken for run in state.runs.values()}
-    wanted = sorted(
-        (line.path, line.number)
-        for run in state.runs.values()
-        if run.attempt_id not in taken
-        for line in run.rejects
-    )
-    expired = {
-        attempt
-        for row in table.maintenance(snapshot, EVENTS)
-        if row.operation == "expire-rejects"
-        for attempt in json.loads(row.report)["attempts"]
-    }
-    quarantine = QuarantineTable(table.store)
-    for key in quarantine.all_keys(EVENTS):
-        table.store.size(key)  # else SQL over the quarantine fails
-    tables = quarantine.read(EVENTS, set(attempts) - expired)
-    columns: list[Any] = [
-        (each["source_file"].to_pylist(), each["line"].to_pylist()) for each in tables
-    ]
-    found = sorted(pair for each in columns for pair in zip(*each, strict=True))
-    if found != wanted:
-        raise Broken("rejects", f"{found} are open, not {wanted}")
+def _require_group(play: Play) -> None:
+    """Another archive, undisturbed, keeps where the group stands, as far as records go."""
+    broker, deed = play.ground.broker, Deed("archive", "of the end", flag=True)
+    _do_quietly(play, deed, "archive at the end")
+    ends = play.model.state.ends.get(LIVE, {})
+    by_right = {p: min(offset, ends[p]) for p, offset in broker.stood.items() if p in ends}
+    objects = play.bucket.objects
+    kept = [kept_offsets(each.data) for key, each in objects.items() if GROUPS in key]
+    if kept != [by_right] * bool(by_right):
+        raise Broken("group", f"{kept} is kept, not {by_right}")
 
 
 def _upkeep(play: Play, *, deep: bool) -> None:
@@ -779,7 +745,9 @@ def _rebuild(play: Play) -> None:
         play.met["rebuilds"] += 1
         if not (rebuilt.untrusted and _was_told(play)):
             play.model.same_again(rebuilt.version)
-            _compare(play)
+            require_all(play.model.state)
+            if play.plan.keyed:
+                require_found(seglake.open(LAKE), play.model.state, inputs.ALL_KEYS)
             if _settings() != settings:
                 raise Broken("settings", f"{_settings()}, not {settings}")
     finally:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from seglake.catalog.groups import GroupOffset
 from seglake.engine import _Failed
 from seglake.write.live.broker import LiveTopic
 from tests.makers.broker_folders import TOPIC_ID, BrokerLog, Step
@@ -23,10 +24,12 @@ from tests.simulation.model import IMPORTED, Line, Record
 T = 1_699_999_000_000
 KEYS = ("owl-0", "pig-1", "yak-2", "hen-3", "rat-4")  # no spelling of an id has one of them
 BINARY = (b"\xffelk-5", b"\xfffox-6", b"\xffgnu-7")
+ALL_KEYS = (*(key.encode() for key in KEYS), *BINARY)
 FILES, PARQUET = 8, 2
 POOLS = 200  # of files, which histories share
 FOLDER = "sim://files"
 NAME_OF_FRAME = "DataFrame"
+GROUP = "shop"  # a consumer group of the broker
 
 
 class Given(NamedTuple):
@@ -184,10 +187,11 @@ class SimBroker:
     def __init__(self) -> None:
         self.logs: dict[int, dict[int, Record]] = {0: {}, 1: {}}
         self.starts, self.ends = {0: 0, 1: 0}, {0: 0, 1: 0}
+        self.stood: dict[int, int] = {}  # where the group stands, by partition
         self.asked: Callable[[], None] = lambda: None  # a call that takes time
 
     def produce(self, name: str, count: int) -> None:
-        """Take some records."""
+        """Take some records; then the group reads on, or not."""
         chance = Random(f"produce {name}")
         for number in range(count):
             partition = chance.randrange(2)
@@ -195,6 +199,10 @@ class SimBroker:
             record = Record(T + number, key, f"{name}:{number}".encode())
             self.logs[partition][self.ends[partition]] = record
             self.ends[partition] += 1
+        reads = Random(f"reads {name}")
+        for partition, end in self.ends.items():
+            if reads.random() < 0.7:
+                self.stood[partition] = reads.randint(self.stood.get(partition, 0), end)
 
     def __enter__(self) -> SimBroker:
         return self
@@ -209,6 +217,11 @@ class SimBroker:
 
     def topic_id(self, _name: str) -> str:
         return TOPIC_ID
+
+    def committed(self, _group: str, _name: str) -> dict[int, GroupOffset]:
+        found = {partition: GroupOffset(offset) for partition, offset in self.stood.items()}
+        self.asked()
+        return found
 
     def timestamp_type(self, _name: str) -> str:
         return "CreateTime"

@@ -6,7 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.simulation.deeds import Deed
-from tests.simulation.inputs import BINARY, FILES, FOLDER, KEYS, PARQUET
+from tests.simulation.inputs import ALL_KEYS, FILES, FOLDER, PARQUET
 from tests.simulation.meetings import AFTER, AGAIN, SCENES, STOPS, Scene, Scenes
 from tests.simulation.world import HOUR_MS, SKEWS_MS, Odds
 
@@ -14,7 +14,6 @@ GAPS_MS = (0, 0, 0, 500, 20_000, HOUR_MS, 24.3 * HOUR_MS)
 LONG_GAPS_MS = (0, HOUR_MS, 24.3 * HOUR_MS)
 JSONL = tuple(f"{FOLDER}/{number}.jsonl" for number in range(FILES))
 BINARIES = tuple(f"{FOLDER}/{FILES + number}.parquet" for number in range(PARQUET))
-ALL_KEYS = (*(key.encode() for key in KEYS), *BINARY)
 WRITING = ("ingest", "ingest", "ingest", "replace", "redrive", "undo", "frame", "archive", "import")
 KEEPING = ("merge", "compact", "retain", "delete-records", "erase", "erase", "alter", "maintain",
            "vacuum", "vacuum", "repair", "reindex", "redrive", "undo")  # fmt: skip
@@ -23,6 +22,7 @@ _STOPS, _AGAIN, _AFTER = 0.35, 0.1, 0.06  # of them with one that has a mishap, 
 _CALM = 0.7  # of these last have no mishap but that one
 _LATER_MS = 30_000  # after which those who are not in the scene begin
 READING = ("hold", "follow", "stream")
+KEYED = (0, 1, 2, 4)  # seeds, modulo 23, with key indexes and consumer groups
 
 
 class Task(NamedTuple):
@@ -41,7 +41,10 @@ class Part(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A history to be played. With `old` the lake has some runs at its beginning."""
+    """A history to be played. With `old` the lake has some runs at its beginning.
+
+    In a `keyed` one the topic gets key indexes, and archives keep where a group stands.
+    """
 
     seed: int
     odds: Odds
@@ -49,6 +52,7 @@ class Plan(NamedTuple):
     old: bool
     parts: tuple[Part, ...]
     readers: tuple[str, ...]
+    keyed: bool = False
 
     @property
     def deeds(self) -> int:
@@ -87,7 +91,35 @@ def plan_of(seed: int) -> Plan:
     odds = _odds(chance, disk=disk, meets=meets)
     if scenes and more.random() < _CALM:
         odds = Odds()
-    return Plan(seed, odds, disk, old, tuple(parts), readers)
+    plan = Plan(seed, odds, disk, old, tuple(parts), readers)
+    return _with_keys(plan) if seed % 23 in KEYED else plan
+
+
+def _with_keys(plan: Plan) -> Plan:
+    """The plan with somebody who sets key indexes and uses them, and archives that keep groups."""
+    chance = Random(f"keys {plan.seed}")
+    grouped = [
+        part._replace(tasks=tuple(task._replace(deed=_grouped(task.deed)) for task in part.tasks))
+        for part in plan.parts
+    ]
+    indexer = [Deed("index-keys", flag=True), *(_of_keys(chance, n) for n in range(4))]
+    gaps_ms = chance.choice((GAPS_MS, GAPS_MS[:5]))
+    tasks = tuple(Task(chance.choice(gaps_ms), deed) for deed in indexer)
+    parts = (*grouped, Part("indexer", 0, tasks))
+    return plan._replace(parts=parts, readers=(*plan.readers, "find"), keyed=True)
+
+
+def _grouped(deed: Deed) -> Deed:
+    return deed._replace(flag=True) if deed.verb == "archive" else deed
+
+
+def _of_keys(chance: Random, number: int) -> Deed:
+    verb = chance.choice(("index-keys", "reindex", "reindex", "erase", "erase", "archive", "merge"))
+    if verb == "index-keys":
+        return Deed(verb, flag=chance.random() < 0.7)
+    if verb == "archive":
+        return Deed(verb, f"of groups {number}", number=chance.randint(0, 3), flag=True)
+    return _deed(verb, "indexer", chance, ["run 0"])
 
 
 def _with_mishap(chance: Random, *, disk: bool) -> Scenes:

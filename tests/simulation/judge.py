@@ -1,0 +1,177 @@
+"""Whether a lake, as its readers see it, is what the model has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+import seglake
+from seglake.catalog.quarantine.redrives import open_attempts
+from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.table import CatalogTable
+from seglake.read.lake import Lake
+from tests.simulation import stage
+from tests.simulation.deeds import LAKE
+from tests.simulation.model import EVENTS, LIVE, Record, State, Wrong
+from tests.simulation.storage import Object
+
+GROUPS = "/catalog/groups/"
+COLUMNS = ["partition", "offset", "timestamp", "key", "value"]
+
+
+class Broken(Wrong):
+    """Something that must not be; `kind` is the same for one fault, whatever the history."""
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(f"{kind}: {what}")
+        self.kind = kind
+
+
+def seen(
+    lake: Lake, topic: str
+) -> tuple[dict[tuple[int, int], Record], dict[int, int], dict[int, int]]:
+    """All records of a topic, and its bounds, as a reader finds them."""
+    log = lake.topic(topic)
+    starts, ends = log.beginning_offsets(), log.end_offsets()
+    found: dict[tuple[int, int], Record] = {}
+    plan = log.plan_offsets({p: (starts[p], ends[p]) for p in ends}, columns=COLUMNS)
+    for batch in plan.execute():
+        for place, record in records_of(batch):
+            if place in found:
+                raise Broken("offset twice", f"{topic} has {place} twice")
+            found[place] = record
+    return found, starts, ends
+
+
+def records_of(batch: pa.RecordBatch) -> Iterator[tuple[tuple[int, int], Record]]:
+    """The place, (partition, offset), and the record of each row."""
+    times = batch["timestamp"].cast(pa.int64()).to_pylist()
+    columns = [times if n == "timestamp" else batch[n].to_pylist() for n in COLUMNS]
+    for partition, offset, *rest in zip(*columns, strict=True):
+        yield (partition, offset), Record(*rest)
+
+
+def require_same(lake: Lake, state: State) -> None:
+    """Raise Broken unless a version of the lake holds what the model has."""
+    topics = [topic for topic, ends in state.ends.items() if ends]
+    if lake.topics() != sorted(topics):
+        raise Broken("topics", f"{lake.topics()} in the lake, {topics} by right")
+    for topic in topics:
+        records, starts, ends = seen(lake, topic)
+        wanted = state.records[topic]
+        if lost := wanted.keys() - records.keys():
+            raise Broken("lost", f"version {lake.version} of {topic} lacks {sorted(lost)[:4]}")
+        if more := records.keys() - wanted.keys():
+            told = {place: records[place] for place in sorted(more)[:4]}
+            raise Broken("more", f"version {lake.version} of {topic} also has {told}")
+        if wrong := [place for place in wanted if wanted[place] != records[place]]:
+            place = wrong[0]
+            raise Broken("other", f"{topic} {place} is {records[place]}, not {wanted[place]}")
+        if (starts, ends) != (dict(state.starts[topic]), dict(state.ends[topic])):
+            bounds = (state.starts[topic], state.ends[topic])
+            raise Broken("bounds", f"{topic} has {starts} to {ends}, not {bounds}")
+
+
+def require_found(lake: Lake, state: State, keys: Sequence[bytes]) -> int:
+    """Each key's records are found, and no others, and the last is the last.
+
+    Returns how many segments key indexes decided. Raises Broken.
+    """
+    if EVENTS not in lake.topics():
+        return 0
+    log = lake.topic(EVENTS)
+    for key in keys:
+        wanted = {place: r for place, r in state.records[EVENTS].items() if r.key == key}
+        table = log.find(key, columns=COLUMNS).read_all()
+        found = dict(each for batch in table.to_batches() for each in records_of(batch))
+        if (len(table), found) != (len(wanted), wanted):
+            raise Broken("find", f"{key!r} of version {lake.version}: {found}, not {wanted}")
+        last, places = log.last(key), sorted(wanted)  # a key has one partition
+        if (last and (last.partition, last.offset)) != (places[-1] if places else None):
+            raise Broken("last", f"{key!r} of version {lake.version}: {last}, not {places[-1:]}")
+    return log.plan_find(keys=keys).by_index
+
+
+def require_kept(objects: Mapping[str, Object], state: State, stood: Mapping[int, int]) -> int:
+    """No kept offset of a group is above the lake's end, or above where the group stands.
+
+    Returns how many objects of groups there are. Raises Broken.
+    """
+    kept = [kept_offsets(each.data) for key, each in objects.items() if GROUPS in key]
+    ends = state.ends.get(LIVE, {})
+    for offsets in kept:
+        for partition, offset in offsets.items():
+            if offset > min(ends.get(partition, 0), stood.get(partition, 0)):
+                told = f"{offset} of partition {partition}, which ends at {ends}; it is at {stood}"
+                raise Broken("group", told)
+    return len(kept)
+
+
+def kept_offsets(data: bytes) -> dict[int, int]:
+    """The offsets in the object of a group, by partition."""
+    found = json.loads(data)["offsets"].items()
+    return {int(partition): int(offset) for partition, (offset, _) in found}
+
+
+def old_key_indexes(objects: Mapping[str, Object]) -> list[str]:
+    """The key indexes of a topic beside no log of theirs that the newest version does not name."""
+    table = CatalogTable.open(stage.open_store(LAKE))
+    rows = table.segments(table.snapshot(), EVENTS)
+    named = {f"lake/{row.key('keyindex')}" for row in rows if row.keyindex_bytes is not None}
+    found = [key for key in objects if key.endswith(".keyindex") and f"/{EVENTS}-" in key]
+    beside = {key for key in found if key.replace(".keyindex", ".log") in objects}
+    return sorted({*found} - named - beside)
+
+
+def require_all(state: State) -> None:
+    """Records, rejects, input files and runs of the newest version are those of the model."""
+    if not any(state.ends.values()):
+        return
+    require_same(seglake.open(LAKE), state)
+    table = CatalogTable.open(stage.open_store(LAKE))
+    snapshot = table.snapshot()
+    for topic in [topic for topic, ends in state.ends.items() if ends]:
+        runs = table.runs(snapshot, topic)
+        found = {(run.pipeline, run.run_id) for run in runs}
+        wanted = {name for name, run in state.runs.items() if _topic_of(name) == topic}
+        if found != wanted:
+            raise Broken("runs", f"{sorted(found ^ wanted)} are in one of lake and model")
+    if state.ends.get(EVENTS):
+        paths = set(map(str, table.sources(snapshot, EVENTS)["path"].to_pylist()))
+        if paths != set(state.sources):
+            raise Broken("sources", f"{sorted(paths ^ set(state.sources))} are in one of both")
+        _compare_rejects(table, snapshot, state)
+
+
+def _topic_of(name: tuple[str, str]) -> str:
+    return "live" if name[0] == "archive" else EVENTS
+
+
+def _compare_rejects(table: CatalogTable, snapshot: Any, state: State) -> None:
+    attempts = open_attempts(table.runs(snapshot, EVENTS))
+    taken = {run.taken for run in state.runs.values()}
+    wanted = sorted(
+        (line.path, line.number)
+        for run in state.runs.values()
+        if run.attempt_id not in taken
+        for line in run.rejects
+    )
+    expired = {
+        attempt
+        for row in table.maintenance(snapshot, EVENTS)
+        if row.operation == "expire-rejects"
+        for attempt in json.loads(row.report)["attempts"]
+    }
+    quarantine = QuarantineTable(table.store)
+    for key in quarantine.all_keys(EVENTS):
+        table.store.size(key)  # else SQL over the quarantine fails
+    tables = quarantine.read(EVENTS, set(attempts) - expired)
+    columns: list[Any] = [
+        (each["source_file"].to_pylist(), each["line"].to_pylist()) for each in tables
+    ]
+    found = sorted(pair for each in columns for pair in zip(*each, strict=True))
+    if found != wanted:
+        raise Broken("rejects", f"{found} are open, not {wanted}")

@@ -320,6 +320,8 @@ def test_all_that_goes_out_to_kafka_comes_in_again(tmp_path: Path) -> None:
     with Workbench(Sizes(events=3000, files=2, runs=1), tmp_path, LocalEngine()) as bench:
         section = exchange.run(bench)
     assert [table.title for table in section.tables] == ["Codec none", "Codec lz4", "Codec zstd"]
-    names = ["copy", "copy and CRC", "import", "export"]
-    assert all([row[0] for row in table.rows] == names for table in section.tables)
+    for table in section.tables:
+        alone = ["decompress"] if table.title != "Codec none" else []
+        names = ["copy", "copy and CRC", *alone, "import", "export"]
+        assert [row[0] for row in table.rows] == names
     assert len(section.goals) == 6

@@ -24,6 +24,21 @@ REST_BITS = 4  # of a hash, beside each pair
 PAIRS, POSITION, FIRST_BLOCK = range(3)  # what a row of `pages` has
 
 
+@njit(cache=True, nogil=True, inline="always")
+def word_at(data: Any, at: int) -> Any:
+    """The eight bytes from `at` on, little-endian."""
+    return (
+        np.uint64(data[at])
+        | np.uint64(data[at + 1]) << np.uint64(8)
+        | np.uint64(data[at + 2]) << np.uint64(16)
+        | np.uint64(data[at + 3]) << np.uint64(24)
+        | np.uint64(data[at + 4]) << np.uint64(32)
+        | np.uint64(data[at + 5]) << np.uint64(40)
+        | np.uint64(data[at + 6]) << np.uint64(48)
+        | np.uint64(data[at + 7]) << np.uint64(56)
+    )
+
+
 @njit(cache=True, nogil=True)
 def hash_of(data: Bytes, start: int, length: int) -> Any:
     """The hash of data[start : start + length]."""
@@ -31,16 +46,7 @@ def hash_of(data: Bytes, start: int, length: int) -> Any:
     value = np.uint64(length) * factor
     at, end = start, start + length
     while at + 8 <= end:
-        word = (
-            np.uint64(data[at])
-            | np.uint64(data[at + 1]) << np.uint64(8)
-            | np.uint64(data[at + 2]) << np.uint64(16)
-            | np.uint64(data[at + 3]) << np.uint64(24)
-            | np.uint64(data[at + 4]) << np.uint64(32)
-            | np.uint64(data[at + 5]) << np.uint64(40)
-            | np.uint64(data[at + 6]) << np.uint64(48)
-            | np.uint64(data[at + 7]) << np.uint64(56)
-        )
+        word = word_at(data, at)
         word *= factor
         word ^= word >> np.uint64(47)
         value = (value ^ word * factor) * factor

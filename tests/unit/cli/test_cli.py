@@ -380,3 +380,12 @@ def test_history_shows_interval_duration_and_reasons(tmp_path: Path) -> None:
     assert "1970-01-01T00:00:00Z/1970-01-01T01:00:00Z" in told
     assert "0.0 s" in told
     assert "reasons" in told
+
+
+def test_a_search_that_finds_nothing_says_so(maker: LakeMaker) -> None:
+    for form in ("jsonl", "table"):
+        done = CliRunner().invoke(
+            app, ["find", str(maker.root), "events", "--key", "nobody", "--format", form]
+        )
+        assert done.exit_code == 0
+        assert done.stderr == "events: no record has the key in the time that is asked for\n"

@@ -138,13 +138,27 @@ def find_rows(planned: FindPlan) -> Listing:
 
 
 def write_found(found: WindowReader, topic: str, form: str, output: Path | None) -> None:
-    """Write the records of a search, as `write` does; a table shows the first ones."""
+    """Write the records of a search, as `write` does; a table shows the first ones.
+
+    If there are none, a line on standard error says so.
+    """
+    batches = _or_told(found, f"{topic}: no record has the key in the time that is asked for")
     if form == "table":
-        rows = _rows(_first(found, _TABLE_ROWS))
+        rows = _rows(_first(batches, _TABLE_ROWS))
         show(f"records of {topic}", Listing(_COLUMNS, rows), as_json=False)
         return
     with _sink(output, binary=form in {"arrow", "parquet"}) as sink:
-        _WRITERS[form](found, found.schema, sink)
+        _WRITERS[form](batches, found.schema, sink)
+
+
+def _or_told(batches: Iterable[pa.RecordBatch], none: str) -> Iterator[pa.RecordBatch]:
+    """The batches; without any, `none` is told on standard error."""
+    records = 0
+    for batch in batches:
+        records += len(batch)
+        yield batch
+    if not records:
+        print(none, file=sys.stderr)
 
 
 def follow(log: Log, request: ReadRequest) -> None:

@@ -21,8 +21,8 @@ from seglake.format.decode import Decoded
 from seglake.format.records import Bytes, Int64s, fixed
 from seglake.log.fetch import LogFetch
 from seglake.log.segment import LogSegment
-from seglake.maintain.compaction import key_kernels
-from seglake.maintain.compaction.key_kernels import EXPIRED, FRESH, KeyedRecords, Words
+from seglake.maintain.compaction import latest_kernels
+from seglake.maintain.compaction.latest_kernels import EXPIRED, FRESH, KeyedRecords, Words
 from seglake.store import Store
 from seglake.write.spool.spool import Blob, SpoolWriter
 
@@ -51,7 +51,7 @@ class KeyTable:
 
         Returns the row that was reached, the records that count, and those with a null key.
         """
-        row, self.used, seen, nulls = key_kernels.put_records(
+        row, self.used, seen, nulls = latest_kernels.put_records(
             records, log_part.first_offset, log_part.log_start_offset, seed,
             row, self._slots, self.used, self._limit,
         )  # fmt: skip
@@ -60,12 +60,12 @@ class KeyTable:
     def put_rows(self, data: Any) -> None:
         """Put rows that another table gave; there must be room for them."""
         rows = np.frombuffer(data, np.uint64)
-        self.used = key_kernels.put_entries(fixed(rows.reshape(-1, 3)), self._slots, self.used)
+        self.used = latest_kernels.put_entries(fixed(rows.reshape(-1, 3)), self._slots, self.used)
 
     def take(self, buckets: int) -> list[Words]:
         """The rows of each bucket; the table is empty then."""
         ends, rows = np.empty(buckets, np.int64), np.empty((self.used, 3), np.uint64)
-        key_kernels.take_rows(self._slots, ends, rows)
+        latest_kernels.take_rows(self._slots, ends, rows)
         self.used = 0
         return np.split(rows, ends[:-1])
 

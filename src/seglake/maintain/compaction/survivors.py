@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.format.records import Bytes, Int64s, fixed
-from seglake.maintain.compaction import key_kernels
-from seglake.maintain.compaction.key_kernels import EXPIRED, FLAG_BITS, FRESH, Words
+from seglake.maintain.compaction import latest_kernels
 from seglake.maintain.compaction.keys import KeyTable
+from seglake.maintain.compaction.latest_kernels import EXPIRED, FLAG_BITS, FRESH, Words
 from seglake.store import Store
 from seglake.write.spool.spool import Blob, SpoolWriter, read_blobs
 
@@ -101,7 +101,7 @@ def bitmap(store: Store, spooled: pa.Table, first: int, edges: Int64s) -> Bytes:
     bits = np.zeros((int(edges[-1] - edges[0]) + 7) // 8, np.uint8)
     for blob in read_blobs(store, spooled):
         base = edges[blob.row["unit"] - first] - edges[0]
-        key_kernels.set_bits(bits, fixed(_unpack(blob.data) + base))
+        latest_kernels.set_bits(bits, fixed(_unpack(blob.data) + base))
     return bits
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.maintain.compaction import key_kernels
+from seglake.maintain.compaction import latest_kernels
 from seglake.maintain.compaction.keys import KeyTable
 from tests.judges.latest import hash_of
 from tests.makers.strategies import examples
@@ -16,7 +16,7 @@ WORDS = st.integers(0, 2**64 - 1)
 
 def hashed(data: bytes, low: int, high: int) -> tuple[int, int]:
     array = np.frombuffer(b"?" + data + b"?", np.uint8)
-    first, second = key_kernels.hash_of(array, 1, len(data), np.uint64(low), np.uint64(high))
+    first, second = latest_kernels.sip_hash_of(array, 1, len(data), np.uint64(low), np.uint64(high))
     return int(first), int(second)
 
 
@@ -65,5 +65,5 @@ def test_a_table_has_the_last_entry_of_each_hash(
 @given(st.sets(st.integers(0, 500)))
 def test_bits_are_set(numbers: set[int]) -> None:
     bits = np.zeros(63, np.uint8)
-    key_kernels.set_bits(bits, np.array(sorted(numbers), np.int64))
+    latest_kernels.set_bits(bits, np.array(sorted(numbers), np.int64))
     assert set(np.flatnonzero(np.unpackbits(bits, bitorder="little")).tolist()) == numbers

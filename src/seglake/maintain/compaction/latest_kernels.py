@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from seglake.format.key_kernels import word_at
 from seglake.format.records import Bytes, Int32s, Int64s
 from seglake.jit import njit
 
@@ -58,22 +59,8 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
     return v0, v1, _turned(v2, 32), v3
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _word_at(data: Any, at: int) -> Any:
-    return (
-        np.uint64(data[at])
-        | np.uint64(data[at + 1]) << np.uint64(8)
-        | np.uint64(data[at + 2]) << np.uint64(16)
-        | np.uint64(data[at + 3]) << np.uint64(24)
-        | np.uint64(data[at + 4]) << np.uint64(32)
-        | np.uint64(data[at + 5]) << np.uint64(40)
-        | np.uint64(data[at + 6]) << np.uint64(48)
-        | np.uint64(data[at + 7]) << np.uint64(56)
-    )
-
-
 @njit(cache=True, nogil=True)
-def hash_of(data: Bytes, start: int, length: int, low: Any, high: Any) -> Any:
+def sip_hash_of(data: Bytes, start: int, length: int, low: Any, high: Any) -> Any:
     """The two words of the hash of data[start : start + length], keyed with `low` and `high`."""
     v0 = low ^ np.uint64(0x736F6D6570736575)
     v1 = high ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
@@ -81,7 +68,7 @@ def hash_of(data: Bytes, start: int, length: int, low: Any, high: Any) -> Any:
     v3 = high ^ np.uint64(0x7465646279746573)
     at, end = start, start + length
     while at + 8 <= end:
-        word = _word_at(data, at)
+        word = word_at(data, at)
         v0, v1, v2, v3 = _round(v0, v1, v2, v3 ^ word)
         v0, v1, v2, v3 = _round(v0, v1, v2, v3)
         v0 ^= word
@@ -141,7 +128,7 @@ def put_records(
                 if records.lengths[row] < 0:
                     nulls += 1
                 else:
-                    first, second = hash_of(
+                    first, second = sip_hash_of(
                         records.data, records.starts[row], records.lengths[row], low, high
                     )
                     entry = np.uint64(records.offsets[row] - first_offset + 1) << np.uint64(

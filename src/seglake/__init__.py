@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from seglake.maintain.undo import Undone, undo
     from seglake.maintain.vacuum import Vacuumed, vacuum
     from seglake.read.consumers import Lag
+    from seglake.read.fields import Fields
     from seglake.read.lake import Lake, open  # noqa: A004  # users write seglake.open
     from seglake.read.listings import Commits, SegmentList
     from seglake.read.log import Log
@@ -70,6 +71,7 @@ __all__ = [
     "Deleted",
     "Erased",
     "Exported",
+    "Fields",
     "FindPlan",
     "Imported",
     "Lag",
@@ -146,6 +148,7 @@ _PUBLIC = {
     "seglake.maintain.undo": ("Undone", "undo"),
     "seglake.maintain.vacuum": ("Vacuumed", "vacuum"),
     "seglake.read.consumers": ("Lag",),
+    "seglake.read.fields": ("Fields",),
     "seglake.read.lake": ("Lake", "open"),
     "seglake.read.listings": ("Commits", "SegmentList"),
     "seglake.read.log": ("Log",),

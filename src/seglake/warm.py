@@ -32,7 +32,9 @@ from seglake.log.short.share_kernels import SLOT_FIELDS, help_readers
 from seglake.log.short.slots import functions
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.merge import merge
+from seglake.read.fields import Fields
 from seglake.read.lake import open as open_lake
+from seglake.read.where import Where
 from seglake.store import open_store
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
@@ -63,6 +65,7 @@ def main(progress: Callable[[int, int], None] = lambda _done, _total: None) -> N
             for order in ("time", "arrival"):
                 _round_trip(folder / f"lake-{number}-{order}", {**settings, "order": order})
         _round_trip(folder / "lake-offsets", _with_offsets(folder))
+        _fields()
         _help()
 
 
@@ -187,6 +190,13 @@ def _round_trip(root: Path, settings: Settings) -> None:
     log.find("u0").read_all()
     _merge(root)
     _compact(root)
+
+
+def _fields() -> None:
+    """Fields of values, as columns and as conditions."""
+    values: Any = pa.array([b'{"n":[1,"x"],"t":"\\u00e9"}', b'{"n":200.5}'], pa.binary())
+    Fields({"n": "int64", "t": "string"}).read(values)
+    Where({"n": [1, "x"]}, None).mask(pa.record_batch([values], ["value"]))
 
 
 def _compact(root: Path) -> None:

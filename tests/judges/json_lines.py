@@ -4,7 +4,8 @@ import json
 import re
 from typing import Any
 
-from seglake.write.rows.formats.jsonl import FieldNames, JsonRows
+from seglake.text.json_fields import FieldNames
+from seglake.write.rows.formats.jsonl import JsonRows
 from seglake.write.rows.rows import Reason
 from tests.makers.files import chunk
 

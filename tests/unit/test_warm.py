@@ -92,6 +92,27 @@ def read_windows(root: Path) -> None:
                 log.read_range(start, start + 60, columns=columns).read_all()
 
 
+def search(folder: Path) -> None:
+    """By keys, and by fields of every kind."""
+    maker = LakeMaker(folder, settings={"index.keys": True})
+    values = b'{"n": %d, "t": "\\u00e9", "l": [1, "x"]}', b'{"n": 2.5, "t": "y"}'
+    maker.run(
+        {0: [Event(T + i, b"%d" % i, values[i % 2] % ((i,) * (1 - i % 2))) for i in range(9)]}
+    )
+    log, stats = seglake.open(str(folder)).topic("events"), seglake.ReadStats()
+    kinds = {
+        "n": "int32",
+        "t": "string",
+        "l": "json",
+        "x": "float64",
+        "y": "bool",
+        "z": "timestamp",
+    }
+    assert len(log.read_range(T, T + 9, fields=kinds, stats=stats).read_all()) == 9
+    assert len(log.find(where={"l": ["x", 7], "n": [0, 2.5]}, newest=1).read_all()) == 1
+    assert log.last("3") is not None
+
+
 def ingest_offsets(folder: Path) -> None:
     """Records that keep their offsets, of lines and of columns."""
     rows = [Row(i % 2, i * 3, T + i, i // 7 % 2, b"k", None, [("a", b"b")]) for i in range(40)]
@@ -132,6 +153,7 @@ def compiled_later(folder: Path) -> set[tuple[str, str]]:
     assert len({kernel for kernel, _ in before}) > 20
     ingest_everything(folder)
     ingest_offsets(folder)
+    search(folder / "searched")
     tend_a_lake(folder / "tended")
     return compiled() - before
 

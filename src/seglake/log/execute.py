@@ -3,8 +3,9 @@
 Records come as Arrow batches in offset order, a few MiB at a time.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -22,12 +23,14 @@ class ReadStats:
 
     `requests` and `bytes_fetched` count what storage was asked for. The bytes between joined ranges
     count too. `bytes_matching` counts the bytes of the batches with a record for the caller.
+    `misfits` counts by field the values that a column's type cannot hold, if fields are read.
     """
 
     requests: int = 0
     bytes_fetched: int = 0
     bytes_matching: int = 0
     records: int = 0
+    misfits: Counter[str] = field(default_factory=Counter)
 
     @property
     def amplification(self) -> float:

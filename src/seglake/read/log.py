@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,11 +27,13 @@ from seglake.log.short.windows import ShortWindows
 from seglake.read import consumers
 from seglake.read.bulk import offsets_for_times, records_at
 from seglake.read.consumers import Lag
+from seglake.read.fields import AnyFields, FieldReader
 from seglake.read.listings import SUMS, SegmentList, summed
 from seglake.read.origin import Origin
 from seglake.read.record import Record
+from seglake.read.where import Conditions
 from seglake.read.window.around import Around, with_plain_types
-from seglake.read.window.find import FindPlan, KeySearch, found, homes, keys_of
+from seglake.read.window.find import Criteria, FindPlan, Search, found, homes
 from seglake.read.window.from_offset import records_from
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.reader import WindowReader, window_table
@@ -210,11 +213,17 @@ class Log(ShowsTable):
         *,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
+        fields: AnyFields | None = None,
     ) -> WindowReader:
-        """The last `count` records of each partition, partition after partition, by offset."""
+        """The last `count` records of each partition, partition after partition, by offset.
+
+        `fields` are those of `read_range`.
+        """
+        beside = FieldReader.of(fields, columns)
         ends = self.end_offsets(partitions)
         starts = {p: consumers.offset_of_last(self.reader(p), count) for p in ends}
-        return self.plan_offsets({p: (starts[p], ends[p]) for p in ends}, columns=columns).execute()
+        ranges = {p: (starts[p], ends[p]) for p in ends}
+        return beside.over(self.plan_offsets(ranges, columns=beside.wanted).execute())
 
     def follow(
         self,
@@ -271,10 +280,9 @@ class Log(ShowsTable):
         version: int | None = None,
     ) -> Plan:
         """What `read_range` would fetch: segments, byte ranges, bytes, the most records."""
-        if (log := self.at(version)) is not self:
-            return log.plan_range(start, end, partitions=partitions, columns=columns)
+        log: Log = self.at(version)
         window = _window(start, end)
-        return self._plan(dict.fromkeys(_chosen(self, partitions), window), columns)
+        return log._plan(dict.fromkeys(_chosen(log, partitions), window), columns)
 
     def read_range(
         self,
@@ -283,6 +291,7 @@ class Log(ShowsTable):
         *,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
+        fields: AnyFields | None = None,
         version: int | None = None,
         order: str = "offset",
         memory_bytes: int = MEMORY_BYTES,
@@ -293,24 +302,26 @@ class Log(ShowsTable):
         A record without a timestamp (-1) is in no window, however long the window is. `order`
         "offset" gives partition after partition, each in offset order. `order` "time" gives one
         stream by (timestamp, partition, offset). About `memory_bytes` are in use, whatever the
-        window's size. `columns` chooses and orders columns. `stats` counts requests and bytes, of
+        window's size. `columns` chooses and orders columns. `fields`, as in {"user": "string",
+        "status": "int32"}, adds fields of JSON values as columns; the others are then `partition`,
+        `offset` and `timestamp` unless `columns` names them. `stats` counts requests and bytes, of
         all reads of the window together.
         """
         if order not in ("offset", "time"):
             raise UsageError(f"order is 'offset' or 'time', not {order!r}")
-        if (log := self.at(version)) is not self:
-            return log.read_range(
-                start, end, partitions=partitions, columns=columns, order=order,
-                memory_bytes=memory_bytes, stats=stats,
-            )  # fmt: skip
-        readers = tuple(self.reader(p) for p in _chosen(self, partitions))
-        schema, window = schema_of(columns), _window(start, end)
-        read = merged if order == "time" else self._in_offset_order
-        return WindowReader(
+        log: Log = self.at(version)
+        beside, window = FieldReader.of(fields, columns), _window(start, end)
+        readers, schema = log._chosen_readers(partitions), schema_of(beside.wanted)
+        read = merged if order == "time" else log._in_offset_order
+        reader = WindowReader(
             schema,
-            partial(self._batches, read, readers, window, schema, memory_bytes, stats),
-            partial(window_table, self.topic, self.version, readers, window),
+            partial(log._batches, read, readers, window, schema, memory_bytes, stats),
+            partial(window_table, log.topic, log.version, readers, window),
         )
+        return beside.over(reader, stats)
+
+    def _chosen_readers(self, partitions: Iterable[int] | None) -> _Readers:
+        return tuple(self.reader(p) for p in _chosen(self, partitions))
 
     def _batches(
         self, read: _Read, readers: _Readers, window: Window, schema: pa.Schema, memory_bytes: int,
@@ -336,49 +347,59 @@ class Log(ShowsTable):
         fetch = self._origin.reads.cached_fetch
         yield from execute(fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
 
-    def find(
+    def find(  # noqa: PLR0913  # each has a default
         self,
         key: str | bytes | None = None,
         *,
         keys: Sequence[str | bytes] | None = None,
+        where: Conditions | None = None,
+        headers: Conditions | None = None,
         start: Time | None = None,
         end: Time | None = None,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
+        fields: AnyFields | None = None,
         newest: int | None = None,
         version: int | None = None,
         stats: ReadStats | None = None,
     ) -> WindowReader:
         """Every record with this key, or with one of these `keys`, and no other.
 
-        Text means its UTF-8. With `start` or `end` only records with start <= timestamp < end, so
-        none without a timestamp. Records come partition after partition, each in offset order. With
-        `newest`, of each partition only the last so many of them. Only partitions that can hold the
-        keys are asked, where keys choose the partition. Key indexes (setting `index.keys`) choose
-        the blocks to read; segments without one are read whole. The answer is the same. Raises as
-        `read_range`.
+        With `where`, as in {"status": 500, "user": ["ann", "bob"]}, only those whose JSON value has
+        each field with the value, or one of a list; with `headers`, likewise, those with each
+        header. Text is compared with a field's text, so "200" meets 200 too; a Python number meets
+        JSON numbers of its value, None what is null or missing. Each element of an array counts,
+        and each repeated header. Either may stand without a key: then every record is compared.
+
+        Text of a key means its UTF-8. With `start` or `end` only records with start <= timestamp <
+        end, so none without a timestamp. Records come partition after partition, each in offset
+        order. With `newest`, of each partition only the last so many of them. Only partitions that
+        can hold the keys are asked, where keys choose the partition. Key indexes (setting
+        `index.keys`) choose the blocks to read; segments without one are read whole. The answer is
+        the same. `fields` are those of `read_range`. Raises as `read_range`.
         """
-        if (log := self.at(version)) is not self:
-            return log.find(
-                key, keys=keys, start=start, end=end, partitions=partitions, columns=columns,
-                newest=newest, stats=stats,
-            )  # fmt: skip
         if newest is not None and newest < 0:
             raise UsageError(f"newest is a number of records, not {newest}")
-        schema, wanted, window = schema_of(columns), keys_of(key, keys), _open_window(start, end)
-        searches = self._searches(wanted, window, partitions)
+        log: Log = self.at(version)
+        beside = FieldReader.of(fields, columns)
+        criteria, window = Criteria.of(key, keys, where, headers), _open_window(start, end)
+        searches, schema = log._searches(criteria, window, partitions), schema_of(beside.wanted)
         readers = [search.reader for search in searches]
-        return WindowReader(
-            schema,
-            partial(self._found, searches, schema, newest, stats),
-            partial(window_table, self.topic, self.version, readers, window, keys=len(wanted)),
+        describe = partial(
+            window_table, log.topic, log.version, readers, window, criteria=str(criteria)
         )
+        reader = WindowReader(
+            schema, partial(log._found, searches, schema, newest, stats), describe
+        )
+        return beside.over(reader, stats)
 
     def plan_find(
         self,
         key: str | bytes | None = None,
         *,
         keys: Sequence[str | bytes] | None = None,
+        where: Conditions | None = None,
+        headers: Conditions | None = None,
         start: Time | None = None,
         end: Time | None = None,
         partitions: Iterable[int] | None = None,
@@ -388,11 +409,10 @@ class Log(ShowsTable):
 
         Reads key indexes and zone maps, and no record.
         """
-        if (log := self.at(version)) is not self:
-            return log.plan_find(key, keys=keys, start=start, end=end, partitions=partitions)
-        wanted, window = keys_of(key, keys), _open_window(start, end)
-        searches = self._searches(wanted, window, partitions)
-        return FindPlan.of(self.version, len(wanted), searches)
+        log: Log = self.at(version)
+        criteria = Criteria.of(key, keys, where, headers)
+        searches = log._searches(criteria, _open_window(start, end), partitions)
+        return FindPlan.of(log.version, criteria, searches)
 
     def last(
         self,
@@ -406,26 +426,29 @@ class Log(ShowsTable):
         If several partitions have the key, of their last records the one with the largest
         timestamp, and of equal ones that of the highest partition.
         """
-        if (log := self.at(version)) is not self:
-            return log.last(key, partitions=partitions)
-        columns = ["timestamp", "partition", "offset"]
-        rows = self.find(key, partitions=partitions, columns=columns, newest=1).read_all()
+        log, columns = self.at(version), ["timestamp", "partition", "offset"]
+        rows = log.find(key, partitions=partitions, columns=columns, newest=1).read_all()
         if not len(rows):
             return None
         places = zip(*(rows[name].cast(pa.int64()).to_pylist() for name in columns), strict=True)
         _, partition, offset = max(places)
-        return self.record_at(partition, offset)
+        return log.record_at(partition, offset)
 
     def _searches(
-        self, keys: Sequence[bytes], window: Window, partitions: Iterable[int] | None
-    ) -> list[KeySearch]:
-        """The searches for keys, one for each partition that can hold some."""
+        self, criteria: Criteria, window: Window, partitions: Iterable[int] | None
+    ) -> list[Search]:
+        """The searches, one for each partition that can hold what is asked for."""
         readers = {p: self.reader(p) for p in _chosen(self, partitions)}
-        chosen = homes(keys, self.partition_counts(), [*readers])
-        return [KeySearch.of(readers[p], window, here) for p, here in chosen.items()]
+        if criteria.keys is None:
+            return [Search.of(reader, window, criteria) for reader in readers.values()]
+        chosen = homes(criteria.keys, self.partition_counts(), [*readers])
+        return [
+            Search.of(readers[p], window, replace(criteria, keys=here))
+            for p, here in chosen.items()
+        ]
 
     def _found(
-        self, searches: Sequence[KeySearch], schema: pa.Schema, newest: int | None,
+        self, searches: Sequence[Search], schema: pa.Schema, newest: int | None,
         stats: ReadStats | None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         self._origin.deletions.look_if_due()

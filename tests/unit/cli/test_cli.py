@@ -388,4 +388,4 @@ def test_a_search_that_finds_nothing_says_so(maker: LakeMaker) -> None:
             app, ["find", str(maker.root), "events", "--key", "nobody", "--format", form]
         )
         assert done.exit_code == 0
-        assert done.stderr == "events: no record has the key in the time that is asked for\n"
+        assert done.stderr == "events: nothing is found in the time that is asked for\n"

@@ -587,6 +587,51 @@ def _found(it: Place) -> tuple[object, ...]:
     return "find", it.root, "found", "--key", "k"
 
 
+def _with_fields(it: Place) -> str:
+    """A topic whose values have a number and a text, and headers."""
+    maker = LakeMaker(it.root, topic="fields", partitions=1)
+    value, headers = b'{"n": %d, "u": {"name": "%s"}}', ((), (("h", b"x"),))
+    maker.run(
+        {0: [Event(T + n, b"k", value % (n, b"ab"[n % 2 :][:1]), headers[n % 2]) for n in range(6)]}
+    )
+    return "fields"
+
+
+@TABLE.shows("read --fields", "find --fields")
+def _fields(it: Place) -> None:
+    topic, window = _with_fields(it), ("--start", T + 1, "--end", T + 4)
+    asked = ("--fields", "n:int8,u.name")
+    row = {"partition": 0, "offset": 1, "timestamp": T + 1, "n": 1, "u.name": "b"}
+    for command in (
+        ("read", it.root, topic, *window),
+        ("find", it.root, topic, "--key", "k", *window),
+    ):
+        lines = it.tell(*command, *asked).splitlines()
+        assert json.loads(lines[0]) == row
+        assert len(lines) == 3
+        table = it.tell(*command, *asked, "--format", "csv")
+        assert table.splitlines()[:2] == [
+            ",".join(f'"{name}"' for name in row),
+            f'0,1,{T + 1},1,"b"',
+        ]
+        assert "u.name" in it.tell(*command, *asked, "--format", "table")
+    it.refused("no type 'year'", "read", it.root, topic, "--fields", "n:year")
+    it.refused("leave out --fields", "read", it.root, topic, "--fields", "n", "--explain")
+
+
+@TABLE.shows("find --where", "find --header")
+def _where(it: Place) -> None:
+    find = "find", it.root, _with_fields(it)
+
+    def offsets(*arguments: object) -> list[int]:
+        return [json.loads(line)["offset"] for line in it.tell(*find, *arguments).splitlines()]
+
+    assert offsets("--where", "u.name=b") == offsets("--header", "h=x") == [1, 3, 5]
+    assert offsets("--where", "n=1", "--where", "n=2", "--where", "u.name=a") == [2]
+    it.refused("'n' is not NAME=VALUE", *find, "--where", "n")
+    it.refused("--key, --keys-from, --where or --header", *find)
+
+
 @TABLE.shows("find --key", "find --keys-from", "find --newest", "find --partition")
 def _find(it: Place) -> None:
     find, file = _found(it), it.folder / "keys"
@@ -599,7 +644,7 @@ def _find(it: Place) -> None:
     assert offsets(*find, "--key", "j") == [*range(50)]
     assert offsets(*find, "--partition", 0, "--newest", 2) == [30, 40]
     assert offsets(*find, "--partition", 1) == []
-    it.refused("needs a key", *find[:3])
+    it.refused("a search needs --key", *find[:3])
 
 
 @TABLE.shows("find --start", "find --end", "find --last", "find --zone", "find --version")

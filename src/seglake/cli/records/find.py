@@ -1,16 +1,17 @@
-"""`seglake find`: the records of some keys."""
+"""`seglake find`: the records of some keys, fields or headers."""
 
 # ruff: noqa: A002, PLC0415, PLR0913, PLR0917  # an option is an argument of its name
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from seglake.cli.arguments.options import (
     End,
+    Fields,
     Json,
     Last,
     Partition,
@@ -30,6 +31,11 @@ def find(
     topic: Topic,
     key: Annotated[list[str] | None, typer.Option(help="A record key; base64:… for bytes.")] = None,
     keys_from: Annotated[Path | None, typer.Option(help="A file with a key in each line.")] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(help="FIELD=VALUE of the JSON value; each must hold.")
+    ] = None,
+    header: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of a header.")] = None,
+    fields: Fields = None,
     partition: Partition = None,
     start: Start = None,
     end: End = None,
@@ -48,23 +54,33 @@ def find(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Find every record of some keys, in a window of time or ever.
+    """Find every record of some keys, fields or headers, in a window of time or ever.
 
-    A key index (setting `index.keys`) says where to look; without one all is read.
+    A key index (setting `index.keys`) says where to look; without one, and without a key, all is
+    read.
     """
     import seglake
     from seglake.cli.records import write as records
     from seglake.maintain.erasure.wanted import keys_given
 
     start, end = window(start, end, last, zone)
-    how = {"--format": format, "--newest": newest, "--output": output}
+    how = {"--format": format, "--newest": newest, "--output": output, "--fields": fields}
     check_options(how, explain=explain, as_json=json)
-    keys = records.some_keys(keys_given(key or [], keys_from))
+    what: dict[str, Any] = {
+        "keys": keys_given(key or [], keys_from) if key or keys_from else None,
+        "where": records.conditions_of(where, "--where"),
+        "headers": records.conditions_of(header, "--header"),
+    }
+    records.require_some(what)
     log = seglake.open(root, version).topic(topic)
     partitions = None if partition is None else [partition]
     if explain:
-        plan = log.plan_find(keys=keys, start=start, end=end, partitions=partitions)
+        plan = log.plan_find(**what, start=start, end=end, partitions=partitions)
         show("what is read", records.find_rows(plan), as_json=json)
         return
-    found = log.find(keys=keys, start=start, end=end, partitions=partitions, newest=newest)
-    records.write_found(found, topic, format or "jsonl", output)
+    stats = seglake.ReadStats()
+    found = log.find(
+        **what, start=start, end=end, partitions=partitions, newest=newest,
+        fields=records.fields_of(fields), stats=stats,
+    )  # fmt: skip
+    records.write_found(found, topic, format or "jsonl", output, stats)

@@ -11,6 +11,7 @@ import typer
 
 from seglake.cli.arguments.options import (
     End,
+    Fields,
     Json,
     Last,
     Partition,
@@ -56,6 +57,7 @@ def read(
     end: End = None,
     last: Last = None,
     zone: Zone = None,
+    fields: Fields = None,
     order: Annotated[Order | None, typer.Option(help="Order of a window; default offset.")] = None,
     format: Annotated[
         OutputFormat | None, typer.Option(help="How to write; default jsonl.")
@@ -80,13 +82,15 @@ def read(
         "--order": order,
         "--max-records": max_records,
         "--output": output,
+        "--fields": fields,
     }
     check_options(how, explain=explain, as_json=json)
     if follow:
         times = {"--start": start, "--end": end, "--version": version, "--explain": explain or None}
         check_following({**how, **times})
     log = seglake.open(root, version).topic(topic)
-    request = records.ReadRequest(partition, offset, start, end, order or "offset", tail)
+    chosen = records.fields_of(fields)
+    request = records.ReadRequest(partition, offset, start, end, order or "offset", tail, chosen)
     if explain:
         show("byte ranges", records.plan_rows(records.plan(log, request)), as_json=json)
         return

@@ -4,7 +4,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -12,8 +12,7 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
-from seglake.cli.terminal.csv_rows import SCHEMA as CSV_SCHEMA
-from seglake.cli.terminal.csv_rows import csv_rows
+from seglake.cli.terminal.csv_rows import csv_rows, csv_schema
 from seglake.cli.terminal.json_lines import json_lines
 from seglake.cli.terminal.output import complete_file
 from seglake.cli.terminal.tables import Listing, show
@@ -23,6 +22,7 @@ from seglake.limits import INT64_MAX
 from seglake.log.execute import ReadStats, execute
 from seglake.log.piece import Piece, Window
 from seglake.read.consumers import offset_of_last
+from seglake.read.fields import FieldReader, Fields
 from seglake.read.log import Log
 from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan
 from seglake.read.window.plan import Plan, pieces_of
@@ -44,6 +44,26 @@ class ReadRequest(NamedTuple):
     end: str | None
     order: str
     tail: int | None = None
+    fields: Fields | None = None
+
+
+def fields_of(text: str | None) -> Fields | None:
+    """The fields of `--fields`: `NAME` or `NAME:TYPE`, with commas between. Raises UsageError."""
+    if text is None:
+        return None
+    pairs = (each.strip().rpartition(":") for each in text.split(",") if each.strip())
+    return Fields({name or kind: kind if name else "string" for name, _, kind in pairs})
+
+
+def conditions_of(pairs: list[str] | None, option: str) -> dict[str, list[str]]:
+    """The conditions of an option: NAME=VALUE. A repeated name may have either of its values."""
+    found: dict[str, list[str]] = {}
+    for pair in pairs or ():
+        name, equal, value = pair.partition("=")
+        if not name or not equal:
+            raise UsageError(f"{option} {pair!r} is not NAME=VALUE")
+        found.setdefault(name, []).append(value)
+    return found
 
 
 def plan(log: Log, request: ReadRequest) -> Plan:
@@ -112,22 +132,31 @@ def write(
         max_records = _TABLE_ROWS
     planned, stats = plan(log, request), ReadStats()
     reader = _reader(log, planned, request, stats)
-    batches = _first(reader, max_records)
+    schema, batches = reader.schema, _first(reader, max_records)
+    if request.fields is not None:
+        beside = FieldReader(request.fields, None)
+        schema, batches = beside.schema(schema), beside.batches(batches, stats.misfits)
     if form == "table":
-        show(f"records of {log.topic}", Listing(_COLUMNS, _rows(batches)), as_json=False)
+        show(f"records of {log.topic}", _listing(schema, batches), as_json=False)
         return
     with (
         _sink(output, binary=form in {"arrow", "parquet"}) as sink,
         _progress(planned, stats) as advance,
     ):
-        _WRITERS[form](advance(batches), reader.schema, sink)
+        _WRITERS[form](advance(batches), schema, sink)
+    tell_misfits(log.topic, stats)
 
 
-def some_keys(keys: list[bytes]) -> list[bytes]:
-    """The keys of a search. Raises UsageError if there are none."""
-    if not keys:
-        raise UsageError("a search needs a key: give --key or --keys-from")
-    return keys
+def tell_misfits(topic: str, stats: ReadStats) -> None:
+    """Say on standard error how many values a field's type could not hold."""
+    for name, count in stats.misfits.items():
+        print(f"{topic}: {name!r} is null in {count:,} records that do not fit", file=sys.stderr)
+
+
+def require_some(what: Mapping[str, object]) -> None:
+    """Raise UsageError unless something is searched for."""
+    if not any(what.values()):
+        raise UsageError("a search needs --key, --keys-from, --where or --header")
 
 
 def find_rows(planned: FindPlan) -> Listing:
@@ -137,18 +166,21 @@ def find_rows(planned: FindPlan) -> Listing:
     return Listing(FIND_COLUMNS, [*map(dict, planned.rows), total])
 
 
-def write_found(found: WindowReader, topic: str, form: str, output: Path | None) -> None:
+def write_found(
+    found: WindowReader, topic: str, form: str, output: Path | None, stats: ReadStats
+) -> None:
     """Write the records of a search, as `write` does; a table shows the first ones.
 
     If there are none, a line on standard error says so.
     """
-    batches = _or_told(found, f"{topic}: no record has the key in the time that is asked for")
+    batches = _or_told(found, f"{topic}: nothing is found in the time that is asked for")
     if form == "table":
-        rows = _rows(_first(batches, _TABLE_ROWS))
-        show(f"records of {topic}", Listing(_COLUMNS, rows), as_json=False)
+        listing = _listing(found.schema, _first(batches, _TABLE_ROWS))
+        show(f"records of {topic}", listing, as_json=False)
         return
     with _sink(output, binary=form in {"arrow", "parquet"}) as sink:
         _WRITERS[form](batches, found.schema, sink)
+    tell_misfits(topic, stats)
 
 
 def _or_told(batches: Iterable[pa.RecordBatch], none: str) -> Iterator[pa.RecordBatch]:
@@ -166,7 +198,10 @@ def follow(log: Log, request: ReadRequest) -> None:
     sink = sys.stdout.buffer
     with suppress(KeyboardInterrupt):
         chosen = None if request.partition is None else [request.partition]
-        for batch in log.follow(partitions=chosen):
+        batches = log.follow(partitions=chosen)
+        if request.fields is not None:
+            batches = FieldReader(request.fields, None).batches(batches, None)
+        for batch in batches:
             sink.write(json_lines(batch))
             sink.flush()
 
@@ -232,10 +267,10 @@ def _write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: A
             writer.write_batch(batch)
 
 
-def _write_csv(batches: Iterable[pa.RecordBatch], _schema: pa.Schema, sink: Any) -> None:
+def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Any) -> None:
     from pyarrow import csv
 
-    with csv.CSVWriter(sink, CSV_SCHEMA) as writer:
+    with csv.CSVWriter(sink, csv_schema(schema)) as writer:
         for batch in batches:
             writer.write_batch(csv_rows(batch))
 
@@ -247,26 +282,31 @@ _WRITERS = {
     "parquet": _write_parquet,
 }
 
-_COLUMNS = [
-    number("partition", "partition"),
-    number("offset", "offset"),
-    moment("timestamp", "timestamp"),
-    Column("key", "key"),
-    Column("value", "value"),
-    Column("headers", "headers", rank=1),
-]
+_COLUMNS = {
+    "partition": number("partition", "partition"),
+    "offset": number("offset", "offset"),
+    "timestamp": moment("timestamp", "timestamp"),
+    "key": Column("key", "key"),
+    "value": Column("value", "value"),
+    "headers": Column("headers", "headers", rank=1),
+}
+_NOT_SHOWN = ("topic", "timestamp_type")
+
+
+def _listing(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Listing:
+    """A table of records, with the columns of `schema` that people look at."""
+    names = [name for name in schema.names if name not in _NOT_SHOWN]
+    return Listing([_COLUMNS.get(name, Column(name, name)) for name in names], _rows(batches))
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
         for line in json_lines(batch).splitlines():
-            row = json.loads(line)
-            shown = {name: _shown(row[name]) for name in ("key", "value", "headers")}
-            yield {**row, **shown}
+            yield {name: _shown(value) for name, value in json.loads(line).items()}
 
 
-def _shown(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
+def _shown(value: Any) -> Any:
+    if value is None or isinstance(value, (str, int, float)):
         return value
     return json.dumps(value, ensure_ascii=False) if value else ""
 

@@ -1,5 +1,6 @@
 """Records as JSON lines, a whole Arrow batch at a time."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -8,39 +9,43 @@ import pyarrow as pa
 
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.records import Int32s, Spans
+from seglake.log.decode.columns import SCHEMA
 from seglake.text.json import base64, quoted
 from seglake.text.spans import constant, decimal_text, from_arrow, join_rows, nulls_as, where_null
 from seglake.text.utf8 import invalid_utf8
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
-    """One line per record, with the fields of a record.
+    """One line per record, with a member for each column, in their order.
 
-    Bytes that are not UTF-8 become {"base64": …}.
+    Bytes that are not UTF-8 become {"base64": …}. Times are milliseconds.
     """
     count = len(batch)
     if not count:
         return b""
     parts: list[Spans] = []
-    for name, texts in _fields(batch).items():
+    for name in batch.schema.names:
         opening = "," if parts else "{"
-        parts += [constant(f'{opening}"{name}":'.encode(), count), texts]
+        label = json.dumps(name, ensure_ascii=False)
+        parts += [constant(f"{opening}{label}:".encode(), count), _json_of(name, batch[name])]
     lines = join_rows([*parts, constant(b"}\n", count)])
     return lines.data[: int(lines.starts[-1] + lines.lengths[-1])].tobytes()
 
 
-def _fields(batch: pa.RecordBatch) -> dict[str, Spans]:
-    """The JSON of each field of each record."""
-    return {
-        "topic": _text(batch["topic"]),
-        "partition": decimal_text(batch["partition"].to_numpy()),
-        "offset": decimal_text(batch["offset"].to_numpy()),
-        "timestamp": decimal_text(batch["timestamp"].cast(pa.int64()).to_numpy()),
-        "timestamp_type": _types(batch["timestamp_type"].to_numpy()),
-        "key": _text(batch["key"]),
-        "value": _text(batch["value"]),
-        "headers": json_headers(batch["headers"]),
-    }
+def _json_of(name: str, column: Any) -> Spans:
+    """The JSON of a column, of a log or of a field."""
+    kind = column.type
+    if name == "timestamp_type" and kind == SCHEMA.field(name).type:
+        return _types(column.to_numpy())
+    if kind == SCHEMA.field("headers").type:
+        return json_headers(column)
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.int64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        return _text(column)
+    if pa.types.is_integer(column.type) and not column.null_count:
+        return decimal_text(column.to_numpy())
+    return nulls_as(from_arrow(column.cast(pa.string())), b"null")
 
 
 def _text(array: Any) -> Spans:

@@ -1,15 +1,16 @@
-"""The records of some keys: by key indexes where segments have them, else by a scan.
+"""The records of some keys, fields or headers: by key indexes where that is possible, or a scan.
 
 An index only says which blocks may hold a key. Records are compared, so the answer does not depend
-on any index.
+on any index. Fields and headers have none: each record of the window is compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +28,7 @@ from seglake.log.segment import LogSegment
 from seglake.log.threads import ahead
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch
+from seglake.read.where import Conditions, Where
 from seglake.shown import ShowsTable, Table, number, short_bytes, size
 
 _FIRST_RANGES = 4  # that a search for the newest records reads at first, then twice as many
@@ -43,6 +45,50 @@ FIND_COLUMNS = [
 FIND_NAMES = ("by_index", "scanned", "ranges", "bytes", "records_at_most")
 
 Pieces = Iterator[Piece]
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What records are searched for: one of these keys (None: any key), and all of `where`."""
+
+    keys: Sequence[bytes] | None
+    where: Where
+
+    @staticmethod
+    def of(
+        key: str | bytes | None,
+        keys: Sequence[str | bytes] | None,
+        where: Conditions | None = None,
+        headers: Conditions | None = None,
+    ) -> Criteria:
+        """What a caller asks for. Raises UsageError if that is nothing, or contradicts itself."""
+        conditions = Where(where, headers)
+        if key is None and keys is None:
+            if not conditions:
+                raise UsageError("find takes a key, keys, where or headers: give one of them")
+            return Criteria(None, conditions)
+        return Criteria(keys_of(key, keys), conditions)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are compared."""
+        return ["key"] * (self.keys is not None) + self.where.columns
+
+    def __str__(self) -> str:
+        keys = [] if self.keys is None else [f"{len(self.keys):,} key{'s' * (len(self.keys) != 1)}"]
+        return " with ".join([*keys, *([str(self.where)] if self.where else [])])
+
+    def met(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The records of a batch that meet all of it."""
+        if self.keys is not None:
+            batch = batch.filter(pc.is_in(batch["key"], value_set=self._key_set))
+        if self.where and len(batch):
+            batch = batch.filter(pa.array(self.where.mask(batch)))
+        return batch
+
+    @cached_property
+    def _key_set(self) -> Any:
+        return pa.array(self.keys or [], pa.binary())
 
 
 def keys_of(key: str | bytes | None, keys: Sequence[str | bytes] | None) -> list[bytes]:
@@ -86,20 +132,21 @@ class _Way:
 
 
 @dataclass(frozen=True)
-class KeySearch:
-    """The records of keys in one log partition, within a window."""
+class Search:
+    """The records that meet criteria in one log partition, within a window."""
 
     reader: PartitionReader
     window: Window
-    keys: Sequence[bytes]
-    hashes: Hashes
+    criteria: Criteria
+    hashes: Hashes | None  # of the keys, if there are some
     way: _Way = field(default_factory=_Way)
 
     @staticmethod
-    def of(reader: PartitionReader, window: Window, keys: Sequence[bytes]) -> KeySearch:
-        """The search for some keys."""
+    def of(reader: PartitionReader, window: Window, criteria: Criteria) -> Search:
+        """The search in a partition."""
         above = window.above(reader.view.log_start_offset)
-        return KeySearch(reader, above, keys, hashes_of_keys(keys))
+        hashes = None if criteria.keys is None else hashes_of_keys(criteria.keys)
+        return Search(reader, above, criteria, hashes)
 
     def pieces(self) -> Pieces:
         """What is to be read, in offset order."""
@@ -137,7 +184,7 @@ class KeySearch:
         self, segment: LogSegment, bounds: Bounds, records: int, *, whole: bool, joined: bool
     ) -> Piece:
         ask = self.reader.ask
-        if segment.keyindex_bytes:
+        if self.hashes is not None and segment.keyindex_bytes:
             marks = partial(self.reader.key_blocks, segment, self.hashes)
             found = ask(segment, ZoneSearch.among, marks, bounds, joined=joined)
             if found is not None:
@@ -155,9 +202,9 @@ def _filled(pieces: Pieces) -> Pieces:
 
 
 def found(
-    searches: Sequence[KeySearch], schema: pa.Schema, newest: int | None, stats: ReadStats | None
+    searches: Sequence[Search], schema: pa.Schema, newest: int | None, stats: ReadStats | None
 ) -> Iterator[pa.RecordBatch]:
-    """The records of the keys, partition after partition, in offset order; no batch is empty.
+    """The records that are found, partition after partition, in offset order; no batch is empty.
 
     With `newest`, of each partition only the last so many.
     """
@@ -170,25 +217,24 @@ def found(
 
 
 class _Matching:
-    """Reads pieces, and keeps the records whose key is one of a search."""
+    """Reads pieces, and keeps the records that meet the criteria of a search."""
 
-    def __init__(self, search: KeySearch, schema: pa.Schema, stats: ReadStats | None) -> None:
+    def __init__(self, search: Search, schema: pa.Schema, stats: ReadStats | None) -> None:
         self._search, self._schema, self._stats = search, schema, stats
-        self._keys = pa.array(search.keys, pa.binary())
-        has_key = "key" in schema.names
-        self._read = schema if has_key else pa.schema([*schema, SCHEMA.field("key")])
+        more = [name for name in search.criteria.columns if name not in schema.names]
+        self._read = pa.schema([*schema, *(SCHEMA.field(name) for name in more)])
 
     def of(self, pieces: Pieces) -> Iterator[pa.RecordBatch]:
-        """The records of the keys in some pieces."""
+        """The records in some pieces that meet the criteria."""
         fetch = self._search.reader.cached_fetch
         batches = execute(fetch, pieces, self._read, stats=self._stats)
         for batch in batches:
-            matches = batch.filter(pc.is_in(batch["key"], value_set=self._keys))
+            matches = self._search.criteria.met(batch)
             if len(matches):
                 yield matches.select(self._schema.names)
 
     def last(self, count: int) -> Iterator[pa.RecordBatch]:
-        """The last records of the keys, at most `count`."""
+        """The last records that meet the criteria, at most `count`."""
         parts, left = list[list[pa.RecordBatch]](), count
         pieces = self._search.newest_pieces()
         while left and (piece := next(pieces, None)):
@@ -221,13 +267,13 @@ class FindPlan(ShowsTable):
     """
 
     version: int
-    keys: int
+    criteria: str
     rows: Sequence[Mapping[str, int]]
 
     @staticmethod
-    def of(version: int, keys: int, searches: Sequence[KeySearch]) -> FindPlan:
+    def of(version: int, criteria: Criteria, searches: Sequence[Search]) -> FindPlan:
         """The plan of some searches. Reads key indexes and zone maps."""
-        return FindPlan(version, keys, [_plan_row(search) for search in searches])
+        return FindPlan(version, str(criteria), [_plan_row(search) for search in searches])
 
     @property
     def by_index(self) -> int:
@@ -251,7 +297,7 @@ class FindPlan(ShowsTable):
 
     def _table(self) -> Table:
         title = (
-            f"A search for {self.keys:,} {'key' if self.keys == 1 else 'keys'} in version "
+            f"A search for {self.criteria} in version "
             f"{self.version}: segments by key index {self.by_index:,}, without {self.scanned:,}; "
             "at most "
             f"{self.records_at_most:,} records in {short_bytes(self.size_bytes)}"
@@ -260,7 +306,7 @@ class FindPlan(ShowsTable):
         return Table(title, FIND_COLUMNS, rows, len(self.rows))
 
 
-def _plan_row(search: KeySearch) -> dict[str, int]:
+def _plan_row(search: Search) -> dict[str, int]:
     pieces = [*search.pieces()]
     return {
         "partition": search.reader.view.partition,

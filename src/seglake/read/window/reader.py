@@ -52,6 +52,14 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
         self._place: Iterator[pa.RecordBatch] | None = None
         self._count: int | None = None  # of the records of the last read that came to its end
 
+    def mapped(
+        self,
+        schema: pa.Schema,
+        change: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    ) -> WindowReader:
+        """The same window, whose batches `change` makes ones of `schema`."""
+        return WindowReader(schema, lambda: change(self._batches()), self._describe)
+
     def _table(self) -> Table:
         table = self._describe()
         if self._count is None:
@@ -111,11 +119,16 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
 
 
 def window_table(
-    topic: str, version: int, readers: Sequence[PartitionReader], window: Window, *, keys: int = 0
+    topic: str,
+    version: int,
+    readers: Sequence[PartitionReader],
+    window: Window,
+    *,
+    criteria: str = "",
 ) -> Table:
     """What the catalog says of a window: a row for each partition. Nothing is read.
 
-    With `keys`, only the records of so many keys are wanted, and all others are counted too.
+    With `criteria`, only records that meet them are wanted, and all others are counted too.
     """
     rows, exact = list[tuple[int, ...]](), True
     for reader in readers:
@@ -123,11 +136,11 @@ def window_table(
         rows.append(row)
         exact &= whole
     records, log_bytes = (sum(row[at] for row in rows) for at in (2, 3))
-    exact &= not keys
+    exact &= not criteria
     count = f"{records:,} records" if exact else f"at most {records:,} records"
     title = (
-        f"{_of_keys(keys)} window of {topic} in version {version}, {_bounds(window)}: {count} in "
-        f"{short_bytes(log_bytes)} of {len(rows):,} log partitions"
+        f"{f'{criteria} in a' if criteria else 'A'} window of {topic} in version {version}, "
+        f"{_bounds(window)}: {count} in {short_bytes(log_bytes)} of {len(rows):,} log partitions"
     )
     columns = [number("partition", "partition"), number("segments", "segments"),
                number("records", "records" if exact else "records at most"),
@@ -145,10 +158,6 @@ def _row(reader: PartitionReader, window: Window) -> tuple[tuple[int, ...], bool
     some = counts > 0  # a segment without records only covers a gap
     row = (int(np.count_nonzero(some)), int(counts.sum()), int(sizes[some].sum(dtype="i8")))
     return (view.partition, *row), bool(whole[some].all())
-
-
-def _of_keys(count: int) -> str:
-    return f"{count:,} {'key' if count == 1 else 'keys'} in a" if count else "A"
 
 
 def _bounds(window: Window) -> str:

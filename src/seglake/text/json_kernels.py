@@ -1,7 +1,9 @@
-"""The JSON scanner: one pass validates a line (RFC 8259) and notes where the wanted values stand.
+"""The JSON scanner: one pass validates a text (RFC 8259) and notes where the wanted values stand.
 
-The byte after a line, which is a line feed or a zero of the padding, stops every token. So no loop
-compares its position with the end of the line.
+Texts may stand one after another, or with line feeds between, and zeros follow the last one. So no
+loop over the bytes of a token compares its position with the end of the text: a token that goes on
+behind it ends in the next text or at the zeros, and then the text was not JSON. No object or array
+begins behind the end.
 """
 
 import numpy as np
@@ -14,7 +16,7 @@ from seglake.text.utf8 import utf8_sequence
 
 MAX_DEPTH = 512
 MISSING, PLAIN, ESCAPED, RAW, NONE = range(5)  # kinds of values; NONE is JSON's null
-FINE, NOT_JSON, NOT_UTF8 = 0, -1, -2  # the verdict on a line
+FINE, NOT_JSON, NOT_UTF8 = 0, -1, -2  # the verdict on a text
 
 # One entry (row) of the tree of wanted member names: where the name begins in `names`, the length
 # of the name, the slot of its value or -1, first and last + 1 of the entries below it, first and
@@ -29,10 +31,10 @@ Entries = npt.NDArray[np.int64]
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _skip_space(base: int, position: int) -> int:
-    """The next byte that is not a blank. A line feed is not a blank here: it ends the line."""
+    """The next byte that is not a blank."""
     while True:
         byte = byte_at(base, position)
-        if byte > 0x20 or byte not in (0x20, 0x09, 0x0D):
+        if byte > 0x20 or byte not in (0x20, 0x09, 0x0A, 0x0D):
             return position
         position += 1
 
@@ -231,7 +233,7 @@ def _match_text(text: Bytes, length: int, parent: int, names: int, tree: Entries
 
 
 @njit(cache=True, nogil=True)
-def _scan_line(
+def _scan_text(
     base: int,
     position: int,
     end: int,
@@ -241,13 +243,13 @@ def _scan_line(
     sizes: Int64s,
     stack: Entries,
 ) -> int:
-    """Validate the object at `position`, and fill `begins` and `sizes` by slot. Returns a verdict.
+    """Validate the object in [position, end), and fill `begins` and `sizes` by slot.
 
-    The bytes from `end` on stop every token: a line feed, or the zeros of the padding.
+    Returns a verdict.
     """
     depth, slot, entry, in_object = 0, -1, 0, False
     position = _skip_space(base, position)
-    if byte_at(base, position) != 0x7B:
+    if position >= end or byte_at(base, position) != 0x7B:
         return NOT_JSON
     while True:
         if in_object:  # a member's name
@@ -281,7 +283,7 @@ def _scan_line(
             kind = ESCAPED if escaped else PLAIN
             position = stop + 1
         elif byte in (0x7B, 0x5B):
-            if depth == MAX_DEPTH:
+            if depth == MAX_DEPTH or position >= end:
                 return NOT_JSON
             in_object = byte == 0x7B
             stack[depth, 0], stack[depth, 1] = entry if in_object else NOWHERE, slot
@@ -319,16 +321,17 @@ def _scan_line(
                 begins[slot] = stack[depth, 2]
                 sizes[slot] = (position - stack[depth, 2]) << 3 | RAW
             if depth == 0:
-                return FINE if _skip_space(base, position) >= end else NOT_JSON
+                fine = position <= end and _skip_space(base, position) >= end
+                return FINE if fine else NOT_JSON
 
 
 @njit(cache=True, nogil=True)
-def scan_lines(
+def scan_texts(
     data: Bytes, starts: Int64s, lengths: Int32s, names: Bytes, tree: Entries, slots: int
 ) -> tuple[Entries, Entries, Int8s]:
-    """For each line and slot, where the value begins, and its length * 8 + kind.
+    """For each text and slot, where the value begins, and its length * 8 + kind.
 
-    Also returns a verdict for each line.
+    Also returns a verdict for each text. Null is no JSON. `data` is padded.
     """
     base, names_base = data.ctypes.data, names.ctypes.data
     rows = len(starts)
@@ -337,7 +340,7 @@ def scan_lines(
     verdicts = np.zeros(rows, np.int8)
     for row in range(rows):
         start = starts[row]
-        verdict = _scan_line(
+        verdict = _scan_text(
             base, start, start + lengths[row], names_base, tree, begins[row], sizes[row], stack
         )
         if verdict != FINE:
@@ -367,3 +370,57 @@ def unescape_all(
                 size += 1
         ends[row] = size
     return out, ends
+
+
+@njit(cache=True, nogil=True)
+def count_elements(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
+    """How many elements each valid JSON array has; an upper bound: commas, and one more."""
+    base = data.ctypes.data
+    counts = np.zeros(len(starts), np.int64)
+    for row in range(len(starts)):
+        for k in range(starts[row], starts[row] + lengths[row]):
+            counts[row] += byte_at(base, k) == 0x2C
+        counts[row] += 1
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def elements(
+    data: Bytes, starts: Int64s, lengths: Int32s, rows: Int64s, begins: Int64s, sizes: Int64s
+) -> int:
+    """The elements of valid JSON arrays: of which array, where, and their length * 8 + kind.
+
+    Returns how many there are; the arrays that it fills have room for `count_elements`.
+    """
+    base, n = data.ctypes.data, 0
+    for row in range(len(starts)):
+        end = starts[row] + lengths[row] - 1  # of the closing bracket
+        position = _skip_space(base, starts[row] + 1)
+        while position < end:
+            begin, kind, depth = position, RAW, 0
+            if byte_at(base, position) == 0x22:
+                begin += 1
+                position, escaped = _skip_string(base, begin)
+                kind = ESCAPED if escaped else PLAIN
+                stop = position
+                position += 1
+            else:
+                kind = NONE if byte_at(base, position) == 0x6E else RAW
+                while position < end:
+                    byte = byte_at(base, position)
+                    if byte == 0x22:
+                        position = _skip_string(base, position + 1)[0]
+                    elif byte in (0x5B, 0x7B):
+                        depth += 1
+                    elif byte in (0x5D, 0x7D):
+                        depth -= 1
+                    elif depth == 0 and (byte == 0x2C or byte <= 0x20):
+                        break
+                    position += 1
+                stop = position
+            rows[n], begins[n], sizes[n] = row, begin, (stop - begin) << 3 | kind
+            n += 1
+            position = _skip_space(base, position)
+            if position < end:  # a comma
+                position = _skip_space(base, position + 1)
+    return n

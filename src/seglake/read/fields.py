@@ -1,0 +1,231 @@
+"""Fields of JSON values as columns of a type: a function of the stored record alone.
+
+A field is found as an ingest finds it: `a.b` is a member of that name, or else `b` of the object at
+`a`, and of repeated members the last one counts. The text of a string, or of another value as it
+stands, is read as the column's type: `200` and `"200"` are the same number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from seglake.errors import UsageError
+from seglake.format.records import Flags, Spans
+from seglake.log.decode.columns import SCHEMA
+from seglake.log.execute import ReadStats
+from seglake.read.window.reader import WindowReader
+from seglake.text.json_fields import FieldNames, JsonFields
+from seglake.text.json_kernels import FINE
+from seglake.text.spans import from_arrow, signed_integers, to_arrow
+from seglake.times.formats import ISO, TimeFormat
+from seglake.times.readers import read_times
+from seglake.times.time_kernels import READ
+
+BESIDE = ("partition", "offset", "timestamp")  # the columns of a log that fields stand beside
+_NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+
+pc: Any = pyarrow.compute  # its stubs ask for the type of each item
+Array = Any  # a pa.Array, likewise
+
+Misfits = Counter[str]  # by field: values that the column's type cannot hold
+Column = tuple[Array, Flags]  # the values, and which of those that are there could not be read
+
+
+def _read_text(texts: Spans) -> Column:
+    return to_arrow(texts).cast(pa.string()), np.zeros(len(texts), np.bool_)
+
+
+def _read_integers(texts: Spans, kind: Any) -> Column:
+    numbers, read = signed_integers(*texts)
+    limits = np.iinfo(kind.to_pandas_dtype())
+    read &= (numbers >= limits.min) & (numbers <= limits.max)
+    return pa.array(numbers.astype(kind.to_pandas_dtype()), kind, mask=~read), _left(texts, read)
+
+
+def _read_floats(texts: Spans, kind: Any) -> Column:
+    array = to_arrow(texts)
+    good = pc.fill_null(pc.match_substring_regex(array, _NUMBER), fill_value=False)
+    numbers = pc.if_else(good, array, None).cast(pa.float64()).cast(kind)
+    finite = pc.fill_null(pc.is_finite(numbers), fill_value=False)
+    read = np.asarray(finite.to_numpy(zero_copy_only=False))
+    return pc.if_else(finite, numbers, None), _left(texts, read)
+
+
+def _read_flags(texts: Spans) -> Column:
+    array = to_arrow(texts)
+    true, false = (pc.fill_null(pc.equal(array, name), False) for name in ("true", "false"))
+    good = pc.or_(true, false)
+    read = np.asarray(good.to_numpy(zero_copy_only=False))
+    return pc.if_else(good, true, None), _left(texts, read)
+
+
+def _read_times(texts: Spans) -> Column:
+    times = read_times(texts, TimeFormat(ISO))
+    read = (texts.lengths >= 0) & (times.codes == READ)
+    return pa.array(times.ms, SCHEMA.field("timestamp").type, mask=~read), _left(texts, read)
+
+
+def _left(texts: Spans, read: Flags) -> Flags:
+    """Which texts are there, and not read."""
+    return (texts.lengths >= 0) & ~read
+
+
+_INTEGERS = {"int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64()}
+_FLOATS = {"float32": pa.float32(), "float64": pa.float64()}
+_OTHERS = {
+    "string": pa.string(), "json": pa.string(), "bool": pa.bool_(),
+    "timestamp": SCHEMA.field("timestamp").type,
+}  # fmt: skip
+TYPES: Mapping[str, pa.DataType] = {**_OTHERS, **_INTEGERS, **_FLOATS}
+_ALIASES = {"int": "int32", "bigint": "int64", "long": "int64", "float": "float32",
+            "double": "float64", "boolean": "bool", "text": "string"}  # fmt: skip
+
+
+def _reader(kind: str) -> Callable[[JsonFields, str], Column]:
+    if kind == "json":
+        return lambda found, name: _read_text(found.json(name))
+    if kind in _INTEGERS:
+        return lambda found, name: _read_integers(found.text(name), _INTEGERS[kind])
+    if kind in _FLOATS:
+        return lambda found, name: _read_floats(found.text(name), _FLOATS[kind])
+    plain = {"string": _read_text, "bool": _read_flags, "timestamp": _read_times}[kind]
+    return lambda found, name: plain(found.text(name))
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Fields of record values, and the type of each one's column.
+
+    `types` maps a field to `string`, `json` (its JSON as it stands), `bool`, `int8` to `int64`,
+    `float32`, `float64` or `timestamp` (ISO 8601, UTC where it has no zone). Names alone are
+    strings. What a record does not have is null. So is what its type cannot hold, or a value that
+    is no JSON object; these are counted in `ReadStats.misfits`, or, if `strict`, an error. Raises
+    UsageError for another type.
+    """
+
+    types: Mapping[str, str] | Sequence[str]
+    strict: bool = False
+    _kinds: dict[str, str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.types, str):
+            raise UsageError(f"fields is a list of names, or a type for each: [{self.types!r}]")
+        pairs = self.types if isinstance(self.types, Mapping) else dict.fromkeys(self.types)
+        kinds = {name: _kind(name, kind) for name, kind in pairs.items()}
+        if not kinds:
+            raise UsageError("fields names no field: leave it out to read whole values")
+        object.__setattr__(self, "_kinds", kinds)
+
+    @staticmethod
+    def of(fields: AnyFields) -> Fields:
+        """Fields as a caller gives them."""
+        return fields if isinstance(fields, Fields) else Fields(fields)
+
+    @property
+    def columns(self) -> list[Any]:
+        """The columns, in the order of the fields."""
+        return [pa.field(name, TYPES[kind]) for name, kind in self._kinds.items()]
+
+    def kind(self, name: str) -> str:
+        """The type of a field's column."""
+        return self._kinds[name]
+
+    @cached_property
+    def _names(self) -> FieldNames:
+        return FieldNames(self._kinds)
+
+    def read(self, values: Array) -> tuple[list[Array], dict[str, Flags]]:
+        """The columns of some values, and for each field which of them its type cannot hold."""
+        texts = from_arrow(values)
+        found = JsonFields(texts, self._names)
+        broken = (found.verdicts != FINE) & (texts.lengths >= 0)
+        read = {name: _reader(kind)(found, name) for name, kind in self._kinds.items()}
+        return [array for array, _ in read.values()], {n: b | broken for n, (_, b) in read.items()}
+
+
+AnyFields = Fields | Mapping[str, str] | Sequence[str]
+
+
+def _kind(name: str, kind: str | None) -> str:
+    chosen = "string" if kind is None else _ALIASES.get(kind.lower(), kind.lower())
+    if chosen not in TYPES:
+        raise UsageError(f"field {name!r}: no type {kind!r}; types are {', '.join(TYPES)}")
+    return chosen
+
+
+class WholeValues(NamedTuple):
+    """Reads the columns `wanted` of a log, and no field."""
+
+    wanted: Sequence[str] | None
+
+    def over(self, window: WindowReader, _stats: ReadStats | None = None) -> WindowReader:
+        """The window as it is."""
+        return window
+
+
+class FieldReader:
+    """Puts the columns of fields beside those of a log; `columns` None means `BESIDE`.
+
+    `wanted` are the columns to read. Raises UsageError if two columns had one name.
+    """
+
+    def __init__(self, fields: AnyFields, columns: Sequence[str] | None) -> None:
+        self._fields = Fields.of(fields)
+        self._beside = [*(BESIDE if columns is None else columns)]
+        more = ["value", *(BESIDE[:2] if self._fields.strict else ())]
+        self.wanted = [*dict.fromkeys([*self._beside, *more])]
+        if twice := {*self._beside} & {each.name for each in self._fields.columns}:
+            raise UsageError(
+                f"{min(twice)!r} is a column of the log and a field: name the other columns that "
+                "are wanted in columns"
+            )
+
+    @staticmethod
+    def of(fields: AnyFields | None, columns: Sequence[str] | None) -> FieldReader | WholeValues:
+        """What reads these columns, and fields beside them if there are some."""
+        return WholeValues(columns) if fields is None else FieldReader(fields, columns)
+
+    def over(self, window: WindowReader, stats: ReadStats | None = None) -> WindowReader:
+        """A window of the columns `wanted`, with those of the fields; `stats` counts misfits."""
+        misfits = None if stats is None else stats.misfits
+        return window.mapped(
+            self.schema(window.schema), lambda batches: self.batches(batches, misfits)
+        )
+
+    def schema(self, read: pa.Schema) -> pa.Schema:
+        """The columns that come out of batches with the schema `read`."""
+        return pa.schema([*(read.field(name) for name in self._beside), *self._fields.columns])
+
+    def batches(
+        self, read: Iterator[pa.RecordBatch], misfits: Misfits | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches with fields in place of the value. Raises UsageError if `strict`."""
+        for batch in read:
+            arrays, left = self._fields.read(batch["value"])
+            for name, which in left.items():
+                self._note(batch, name, which, misfits)
+            beside = [batch[name] for name in self._beside]
+            columns: Any = [*beside, *arrays]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema(batch.schema))
+
+    def _note(
+        self, batch: pa.RecordBatch, name: str, which: Flags, misfits: Misfits | None
+    ) -> None:
+        count = int(np.count_nonzero(which))
+        if count and self._fields.strict:
+            row = batch.slice(int(np.argmax(which)), 1)
+            place = f"partition {row['partition'][0]}, offset {row['offset'][0]}"
+            raise UsageError(
+                f"field {name!r} of {place} is no {self._fields.kind(name)}: read it as a string, "
+                "or without strict as null"
+            )
+        if count and misfits is not None:
+            misfits[name] += count

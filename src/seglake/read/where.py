@@ -1,0 +1,169 @@
+"""Conditions on fields and headers of records: which records of a batch meet all of them.
+
+A condition is an equality. Text is compared with the value's text without its type, so `"200"` is
+the number 200 and the string "200"; case counts. A Python number is equal to JSON numbers of its
+value, and to no string. True and False are themselves; None is null, or no such field. Each
+element of an array counts, and each repeated header. An object is equal to nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from seglake.errors import UsageError
+from seglake.format.records import Flags
+from seglake.text.json_fields import FieldNames, JsonFields, Scalars
+from seglake.text.spans import from_arrow, to_arrow
+
+pc: Any = pyarrow.compute  # its stubs ask for the type of each item
+
+Conditions = Mapping[str, Any]  # a value for each name, or a list of values of which one is meant
+
+_NOT_PLAIN = r"[.eE]|^-0$"  # JSON numbers that another text may be equal to
+_NEAR = 1e-12  # numbers that differ by more, relatively, are different
+
+
+class Where:
+    """Equalities that a record meets: of fields of its value, and of headers.
+
+    Raises UsageError for a value that nothing can be equal to.
+    """
+
+    def __init__(self, fields: Conditions | None, headers: Conditions | None) -> None:
+        self._fields = {
+            name: [_checked(name, each) for each in _choices(name, value)]
+            for name, value in (fields or {}).items()
+        }
+        self._headers = {
+            name: [_header(name, each) for each in _choices(name, value)]
+            for name, value in (headers or {}).items()
+        }
+        self._names = FieldNames(self._fields)
+
+    def __bool__(self) -> bool:
+        return bool(self._fields or self._headers)
+
+    def __str__(self) -> str:
+        pairs = [*self._fields.items(), *self._headers.items()]
+        return " and ".join(f"{name} = {' or '.join(map(str, values))}" for name, values in pairs)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are looked at."""
+        return ["value"] * bool(self._fields) + ["headers"] * bool(self._headers)
+
+    def mask(self, batch: pa.RecordBatch) -> Flags:
+        """Whether each record of a batch meets all conditions."""
+        mask = np.ones(len(batch), np.bool_)
+        for name, values in self._headers.items():
+            mask &= _with_header(batch["headers"], name, values)
+        if self._fields and mask.any():
+            found = JsonFields(from_arrow(batch["value"]), self._names)
+            for name, values in self._fields.items():
+                mask &= _with_field(found, name, values)
+        return mask
+
+
+def _choices(name: str, value: Any) -> list[Any]:
+    values = [*value] if isinstance(value, (list, tuple, set, frozenset)) else [value]
+    if not values:
+        raise UsageError(f"{name!r} is compared with no value: give one, or leave it out")
+    return values
+
+
+def _checked(name: str, value: Any) -> Any:
+    if value is not None and not isinstance(value, (str, bool, int, float, Decimal)):
+        raise UsageError(f"{name!r} is compared with {value!r}: text, a number, True, False, None")
+    if isinstance(value, (float, Decimal)) and not math.isfinite(value):
+        raise UsageError(f"{name!r} is compared with {value}, which JSON does not have")
+    return value
+
+
+def _header(name: str, value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    raise UsageError(f"header {name!r} is compared with {value!r}: a header is text, bytes or None")
+
+
+def _with_header(headers: Any, name: str, values: Sequence[bytes | None]) -> Flags:
+    """Which records have the header with one of the values."""
+    items, rows = headers.flatten(), pc.list_parent_indices(headers)
+    named, texts = pc.equal(items.field("key"), name), items.field("value")
+    wanted = pa.array([each for each in values if each is not None], texts.type)
+    same = pc.is_in(texts, value_set=wanted, skip_nulls=True)
+    if None in values:
+        same = pc.or_(same, pc.is_null(texts))
+    return _marked(len(headers), rows.filter(pc.and_(named, same)).to_numpy())
+
+
+def _with_field(found: JsonFields, name: str, values: Sequence[Any]) -> Flags:
+    """Which records have the field with one of the values."""
+    scalars = found.scalars(name)
+    same = np.zeros(len(scalars.rows), np.bool_)
+    texts = to_arrow(scalars.texts)
+    plain = [each for each in values if isinstance(each, str)]
+    if plain:
+        same |= _is_in(texts, plain)
+    raw = [str(each).lower() for each in values if isinstance(each, bool)]
+    numbers = [each for each in values if _is_number(each)]
+    if raw or numbers:
+        same |= scalars.raw & _is_in(texts, [*raw, *(str(each) for each in numbers)])
+    for number in numbers:
+        same |= _equal(scalars, texts, number)
+    mask = _marked(len(found.verdicts), scalars.rows[same])
+    return mask | found.is_null(name) if None in values else mask
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+
+
+def _is_in(texts: Any, values: Sequence[str]) -> Flags:
+    found: Flags = pc.is_in(texts, value_set=pa.array(values, texts.type)).to_numpy(
+        zero_copy_only=False
+    )
+    return found
+
+
+def _equal(scalars: Scalars, texts: Any, number: Any) -> Flags:
+    """Which of the JSON numbers that have a point or an exponent are exactly this number."""
+    same = np.zeros(len(texts), np.bool_)
+    unusual = pc.match_substring_regex(texts, _NOT_PLAIN).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(scalars.raw & unusual)
+    rows = rows[~_is_in(texts.take(pa.array(rows)), ["true", "false"])]  # they have an e
+    some = texts.take(pa.array(rows))
+    near = _near(some.cast(pa.float64()).to_numpy(zero_copy_only=False), number)
+    exact = Decimal(number) if not isinstance(number, float) else Decimal(repr(number))
+    candidates = some.filter(pa.array(near)).unique().to_pylist()
+    equal = [each for each in candidates if Decimal(each) == exact]
+    same[rows] = _is_in(some, equal)
+    return same
+
+
+def _near(numbers: Any, number: Any) -> Flags:
+    try:
+        middle = float(number)
+    except OverflowError:
+        middle = math.inf
+    least = 1e-300
+    near: Flags = (
+        abs(numbers) > 1 / least
+        if math.isinf(middle)
+        else abs(numbers - middle) <= max(abs(middle) * _NEAR, least)
+    )
+    return near
+
+
+def _marked(count: int, rows: Any) -> Flags:
+    mask = np.zeros(count, np.bool_)
+    mask[rows] = True
+    return mask

@@ -1,0 +1,167 @@
+"""Fields of JSON objects: one scan finds the values of the names that are wanted.
+
+It is the one reading of a field that there is: an ingest takes keys and times with it, and a reader
+columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from seglake.format.records import NULL, Flags, Int32s, Int64s, Spans
+from seglake.text.json_kernels import (
+    ESCAPED,
+    FINE,
+    MISSING,
+    NONE,
+    PLAIN,
+    RAW,
+    Int8s,
+    count_elements,
+    elements,
+    scan_texts,
+    unescape_all,
+)
+from seglake.text.simd import PADDING
+from seglake.text.spans import from_ends, join_rows, where_null
+
+_ARRAY, _NESTED = 0x5B, np.array([0x5B, 0x7B], np.uint8)  # [ and {
+
+FieldPath = tuple[str, ...]
+
+
+class FieldNames:
+    """The fields to find. "a.b" is the member "b" of the object at "a", or a member "a.b".
+
+    If a line has both, the member "a.b" counts. If a member is repeated, the last one counts.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        both = {path for name in names for path in ((name,), tuple(name.split(".")))}
+        paths = sorted(both)
+        self.slots = {path: slot for slot, path in enumerate(paths)}
+        prefixes = {path[:size] for path in paths for size in range(1, len(path) + 1)}
+        entries = [(), None, *sorted(prefixes, key=lambda path: (len(path), path))]
+        texts = [b"" if entry is None else (entry[-1:] or ("",))[0].encode() for entry in entries]
+        ends = np.cumsum([len(text) for text in texts])
+        self.names = np.frombuffer(b"".join(texts) + bytes(PADDING), np.uint8)
+        self.tree = np.array(
+            [
+                [end - len(text), len(text), *self._entry(entry, entries)]
+                for entry, text, end in zip(entries, texts, ends.tolist(), strict=True)
+            ],
+            np.int64,
+        )
+
+    def _entry(self, path: FieldPath | None, entries: Sequence[FieldPath | None]) -> list[int]:
+        """The slot of a path, the range of entries below it, the range of slots at or below it."""
+        if path is None:
+            return [-1, 0, 0, 0, 0]
+        size = len(path)
+        below = [at for at, entry in enumerate(entries) if entry and entry[:-1] == path]
+        slots = [slot for other, slot in self.slots.items() if other[:size] == path]
+        first, last = (below[0], below[-1] + 1) if below else (0, 0)
+        low, high = (slots[0], slots[-1] + 1) if slots else (0, 0)
+        return [self.slots.get(path, -1), first, last, low, high]
+
+
+class Scalars(NamedTuple):
+    """Values that are no object and no array, of the rows `rows`, which may repeat.
+
+    `texts` are without quotes and escapes; where `raw`, the value is a number, true or false.
+    """
+
+    rows: Int64s
+    texts: Spans
+    raw: Flags
+
+    @staticmethod
+    def joined(one: Scalars, other: Scalars) -> Scalars:
+        """The values of both."""
+        parts = [join_rows([each.texts]) for each in (one, other)]
+        data = np.concatenate([part.data for part in parts])
+        starts = [parts[0].starts, parts[1].starts + len(parts[0].data)]
+        lengths = np.concatenate([each.texts.lengths for each in (one, other)])
+        texts = Spans(data, np.concatenate(starts), lengths)
+        rows = np.concatenate([one.rows, other.rows])
+        return Scalars(rows, texts, np.concatenate([one.raw, other.raw]))
+
+
+class JsonFields:
+    """The fields of texts, in a padded buffer. `verdicts` are those of `scan_texts`."""
+
+    def __init__(self, texts: Spans, wanted: FieldNames) -> None:
+        self._data, self._slots = texts.data, wanted.slots
+        self._begins, self._sizes, self.verdicts = scan_texts(
+            texts.data, texts.starts, texts.lengths, wanted.names, wanted.tree, len(wanted.slots)
+        )
+
+    def text(self, name: str) -> Spans:
+        """Strings without quotes and escapes, other values as they stand; null if missing."""
+        return self._resolved(*self._values(name))
+
+    def scalars(self, name: str) -> Scalars:
+        """The strings, numbers, true and false of a field: the value, or an array's elements."""
+        starts, lengths, kinds = self._values(name)
+        first = self._data[np.where(lengths > 0, starts, 0)]
+        nested = (kinds == RAW) & np.isin(first, _NESTED)
+        plain = np.flatnonzero((lengths >= 0) & ~nested)
+        texts = self._resolved(starts[plain], lengths[plain], kinds[plain])
+        single = Scalars(plain, texts, kinds[plain] == RAW)
+        arrays = np.flatnonzero(nested & (first == _ARRAY))
+        if not len(arrays):
+            return single
+        return Scalars.joined(single, self._elements(starts, lengths, arrays))
+
+    def is_null(self, name: str) -> Flags:
+        """Whether an object lacks the field, or has null there."""
+        null: Flags = (self._values(name)[1] < 0) & (self.verdicts == FINE)
+        return null
+
+    def _elements(self, starts: Int64s, lengths: Int32s, arrays: Int64s) -> Scalars:
+        starts, lengths = starts[arrays], lengths[arrays]
+        room = int(count_elements(self._data, starts, lengths).sum())
+        rows, begins, sizes = (np.empty(room, np.int64) for _ in range(3))
+        count = elements(self._data, starts, lengths, rows, begins, sizes)
+        rows, begins, kinds = rows[:count], begins[:count], (sizes[:count] & 7).astype(np.int8)
+        nested = (kinds == RAW) & np.isin(self._data[begins], _NESTED)
+        chosen = np.flatnonzero((kinds != NONE) & ~nested)
+        texts = self._resolved(
+            begins[chosen], (sizes[:count] >> 3).astype(np.int32)[chosen], kinds[chosen]
+        )
+        return Scalars(arrays[rows[chosen]], texts, kinds[chosen] == RAW)
+
+    def _resolved(self, starts: Int64s, lengths: Int32s, kinds: Int8s) -> Spans:
+        if np.any(kinds == ESCAPED):
+            resolved = from_ends(*unescape_all(self._data, starts, lengths, kinds))
+            return where_null(resolved, lengths < 0)
+        return Spans(self._data, starts, lengths)
+
+    def json(self, name: str) -> Spans:
+        """The values of a field as JSON, as they stand; null if missing."""
+        starts, lengths, kinds = self._values(name)
+        string = (kinds == PLAIN) | (kinds == ESCAPED)
+        return Spans(self._data, starts - string, (lengths + 2 * string).astype(np.int32))
+
+    def has(self, name: str) -> bool:
+        """Whether some text has the field, if only as null."""
+        slots = [self._slots[(name,)], self._slots[tuple(name.split("."))]]
+        # most often one of the first texts has the field
+        parts = (sizes[:, slot] for sizes in (self._sizes[:64], self._sizes) for slot in slots)
+        return any((part & 7 != MISSING).any() for part in parts)
+
+    def _values(self, name: str) -> tuple[Int64s, Int32s, Int8s]:
+        """Starts, lengths (null if missing) and kinds of the values of a field."""
+        literal, nested = self._slots[(name,)], self._slots[tuple(name.split("."))]
+        begins, sizes = self._begins[:, literal], self._sizes[:, literal]
+        if nested != literal:
+            absent = sizes & 7 == MISSING
+            begins = np.where(absent, self._begins[:, nested], begins)
+            sizes = np.where(absent, self._sizes[:, nested], sizes)
+        kinds = (sizes & 7).astype(np.int8)
+        missing = (kinds == MISSING) | (kinds == NONE)
+        lengths = np.where(missing, NULL, sizes >> 3).astype(np.int32)
+        return np.ascontiguousarray(begins), lengths, kinds

@@ -1,0 +1,258 @@
+"""Fields of values: as columns, and as conditions; the judge is Python's json, record by record."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import seglake
+from seglake import Fields, Log, ReadStats
+from seglake.errors import UsageError
+from seglake.read.fields import TYPES
+from tests.makers.lakes import Event, LakeMaker, Shape
+
+T = 1_700_000_000_000
+NAMES = ("a", "b", "a.b", "ü")
+
+numbers = st.one_of(
+    st.sampled_from(
+        ["0", "-0", "1", "200", "200.0", "2e2", "20.0E1", "1e400", "-7", "0.1", "0.10"]
+    ),
+    st.sampled_from(["9007199254740993", "9007199254740992", "9223372036854775808", "300", "1E-2"]),
+    st.integers(-(2**70), 2**70).map(str),
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+)
+texts = st.one_of(
+    st.sampled_from(["200", "true", "", "é", "null", "2026-01-01T00:00:00Z", "[1,2]", '"', "\\"]),
+    st.text(max_size=5),
+)
+literals = st.sampled_from(["true", "false", "null"])
+scalars = st.one_of(numbers, literals, texts.flatmap(lambda text: st.sampled_from(written(text))))
+blanks = st.sampled_from(["", " ", "\n", "\t\r\n "])
+
+
+def written(text: str) -> list[str]:
+    """A text as JSON in two ways."""
+    return [json.dumps(text), json.dumps(text, ensure_ascii=False)]
+
+
+def _array(items: list[str], blank: str) -> str:
+    return f"[{blank}{f'{blank},{blank}'.join(items)}{blank}]"
+
+
+def _object(pairs: list[tuple[str, str]], blank: str) -> str:
+    members = f"{blank},{blank}".join(f"{json.dumps(k)}{blank}:{blank}{v}" for k, v in pairs)
+    return f"{{{blank}{members}{blank}}}"
+
+
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.builds(_array, st.lists(inner, max_size=4), blanks),
+        st.builds(_object, st.lists(st.tuples(st.sampled_from(NAMES), inner), max_size=3), blanks),
+    ),
+    max_leaves=6,
+)
+objects = st.builds(
+    _object, st.lists(st.tuples(st.sampled_from(NAMES), values), max_size=4), blanks
+)
+records = st.one_of(
+    objects.map(str.encode), values.map(str.encode), st.none(), st.binary(max_size=6),
+    objects.map(lambda text: text.encode()[:-1]),
+)  # fmt: skip
+
+
+class Number(str):
+    """A number as it is written."""
+
+
+def parsed(value: bytes | None) -> dict[str, Any] | None:
+    """The object in a value, as an ingest reads it; None if there is none."""
+
+    def refused(name: str) -> None:
+        raise ValueError(name)
+
+    try:
+        text = (value or b"").decode()
+        found = json.loads(text, parse_int=Number, parse_float=Number, parse_constant=refused)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def lookup(found: dict[str, Any] | None, name: str) -> Any:
+    if found is None:
+        return None
+    if name in found:
+        return found[name]
+    here: Any = found
+    for part in name.split("."):
+        if not isinstance(here, dict) or part not in here:
+            return None
+        here = here[part]
+    return here
+
+
+def plain(value: Any) -> str | None:
+    """The text of a scalar without its type."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else "".join("�" if "\ud800" <= c < "\ue000" else c for c in value)
+
+
+def log_of(folder: str, values: list[bytes | None], batch: int = 7) -> Log:
+    maker = LakeMaker(Path(folder))
+    events = [Event(T + n, b"k%d" % (n % 3), value) for n, value in enumerate(values)]
+    maker.run({0: events}, Shape("zstd", batch))
+    return seglake.open(folder).topic("events")
+
+
+def meets(value: Any, wanted: Any) -> bool:
+    """Whether a scalar of JSON is equal to what a caller gives."""
+    if isinstance(value, list):
+        return any(not isinstance(each, list) and meets(each, wanted) for each in value)
+    if isinstance(value, dict) or value is None:
+        return False
+    if isinstance(wanted, bool):
+        return value is wanted
+    if isinstance(wanted, str):
+        return plain(value) == wanted
+    number = Decimal(repr(wanted)) if isinstance(wanted, float) else Decimal(wanted)
+    return isinstance(value, Number) and Decimal(value) == number
+
+
+asked = st.one_of(
+    st.sampled_from([200, 0, 0.1, 200.0, 2**53 + 1, 10**400, True, False, None, Decimal("0.10")]),
+    st.sampled_from(["200", "2e2", "true", "", "é", "null"]), st.integers(-9, 9), texts,
+)  # fmt: skip
+
+
+@given(
+    st.lists(records, max_size=12), st.sampled_from(NAMES), st.lists(asked, min_size=1, max_size=3)
+)
+@example([b'{"a":1e400}', b'{"a":[[200],200]}', b'{"a":-0}'], "a", [10**400, 200, 0])
+def test_where_finds_what_is_equal(
+    values: list[bytes | None], name: str, wanted: list[Any]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        log = log_of(folder, values)
+        found = log.find(where={name: wanted}, columns=["offset"]).read_all()["offset"].to_pylist()
+        newest = log.find(where={name: wanted}, columns=["offset"], newest=2).read_all()["offset"]
+    right = []
+    for offset, value in enumerate(values):
+        whole = parsed(value)
+        here = lookup(whole, name)
+        null = whole is not None and here is None and None in wanted
+        if null or any(meets(here, each) for each in wanted if each is not None):
+            right.append(offset)
+    assert found == right
+    assert newest.to_pylist() == right[-2:]
+
+
+def read_as(value: Any, kind: str) -> Any:
+    """A value as one of a type; None if that is not possible."""
+    text = json.dumps(value) if isinstance(value, (list, dict)) else plain(value)
+    if text is None or kind == "string":
+        return text
+    if kind == "bool":
+        return {"true": True, "false": False}.get(text)
+    if kind == "float64":
+        read = (parsed(f'{{"x":{text}}}'.encode()) or {}).get("x")
+        number = float(text) if isinstance(read, Number) else math.inf
+        return number if math.isfinite(number) else None
+    whole = int(text) if text.isascii() and text.removeprefix("-").isdigit() else None
+    bits = int(kind.removeprefix("int"))
+    return whole if whole is not None and -(2 ** (bits - 1)) <= whole < 2 ** (bits - 1) else None
+
+
+@given(
+    st.lists(records, max_size=12), st.sampled_from(["string", "bool", "float64", "int8", "int64"])
+)
+def test_columns_have_what_their_type_can_hold(values: list[bytes | None], kind: str) -> None:
+    stats = ReadStats()
+    with tempfile.TemporaryDirectory() as folder:
+        log = log_of(folder, values)
+        table = log.read_range(T, T + 99, fields=dict.fromkeys(NAMES, kind), stats=stats).read_all()
+    assert table.schema.names == ["partition", "offset", "timestamp", *NAMES]
+    for name in NAMES:
+        assert table.schema.field(name).type == TYPES[kind]
+        given_values = [lookup(parsed(value), name) for value in values]
+        right = [read_as(value, kind) for value in given_values]
+        for got, should, value in zip(table[name].to_pylist(), right, given_values, strict=True):
+            if kind == "string" and isinstance(value, (list, dict)):
+                assert parsed(f'{{"x":{got}}}'.encode()) == {"x": value}
+            else:
+                assert got == should, value
+        broken = [value is not None and parsed(value) is None for value in values]
+        lost = sum(
+            bad or (value is not None and each is None)
+            for bad, value, each in zip(broken, given_values, right, strict=True)
+        )
+        assert stats.misfits[name] == lost
+
+
+def test_what_does_not_fit_is_an_error_if_that_is_asked_for(tmp_path: Path) -> None:
+    log = log_of(str(tmp_path), [b'{"n": 1}', b'{"n": "x"}', b"broken"])
+    read = log.read_range(T, T + 9, fields=Fields({"n": "int32"}, strict=True))
+    with pytest.raises(UsageError, match="'n' of partition 0, offset 1 is no int32"):
+        read.read_all()
+    times = log.read_range(T, T + 9, columns=["value"], fields={"n": "timestamp"}).read_all()
+    assert times.schema.names == ["value", "n"]
+    assert times.schema.field("n").type == pa.timestamp("ms", "UTC")
+
+
+def test_wrong_fields_are_named(tmp_path: Path) -> None:
+    log = log_of(str(tmp_path), [b"{}"])
+    for fields, words in (
+        ({"n": "decimal"}, "field 'n': no type 'decimal'; types are string, json"),
+        ("n", "fields is a list of names"),
+        ({}, "names no field"),
+        ({"offset": "int32"}, "'offset' is a column of the log and a field"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            log.read_range(T, T + 9, fields=fields)
+    for where, words in (
+        ({"n": {}}, "compared with {}"), ({"n": []}, "no value"), ({"n": math.nan}, "nan"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=words):
+            log.find(where=where)
+    with pytest.raises(UsageError, match="a key, keys, where or headers"):
+        log.find()
+    with pytest.raises(UsageError, match="header 'h' is compared with 1"):
+        log.find(headers={"h": 1})
+
+
+def test_keys_headers_and_fields_go_together(tmp_path: Path) -> None:
+    maker, headers = (
+        LakeMaker(tmp_path, partitions=2),
+        [(("h", b"x"), ("h", None)), (), (("g", b"x"),)],
+    )
+    events = [
+        Event(T + n, b"k%d" % (n % 2), b'{"n": %d}' % (n % 5), headers[n % 3]) for n in range(60)
+    ]
+    maker.run({0: events[:30], 1: events[30:]})
+    log = seglake.open(str(tmp_path)).topic("events")
+
+    def found(**how: Any) -> list[int]:
+        rows = log.find(columns=["timestamp"], **how).read_all()["timestamp"].cast(pa.int64())
+        return [*(rows.to_numpy() - T).tolist()]
+
+    assert found(headers={"h": "x"}) == [n for n in range(60) if n % 3 == 0]
+    assert found(headers={"h": None}) == found(headers={"h": b"x"})
+    assert found(headers={"h": ["x", "y"]}, where={"n": 3}) == [3, 18, 33, 48]
+    assert found(where={"n": "3"}, start=T + 10, end=T + 40) == [
+        n for n in range(10, 40) if n % 5 == 3
+    ]
+    assert "n = 3" in str(log.plan_find(where={"n": 3}))
+    rows = log.find(where={"n": 4}, fields={"n": "int8"}, columns=["key"]).read_all()
+    assert set(rows["n"].to_pylist()) == {4}
+    assert len(rows) == 12

@@ -192,3 +192,27 @@ def test_lookups_on_executors(spark: SparkSession, maker: LakeMaker) -> None:
         if at - 10 <= r.timestamp < at
     ]
     assert sorted(map(tuple, found.collect())) == sorted(expected)
+
+
+def test_fields_are_columns_of_their_type(spark: SparkSession, tmp_path: Path) -> None:
+    lines = ['{"user": {"name": "é%d"}, "n": %d, "ok": %s, "at": "2026-01-01T00:00:%02dZ"}']
+    values = [lines[0] % (n, n * 100, "true" if n % 2 else '"false"', n) for n in range(40)]
+    values += ["broken", '{"n": "7", "user": {"name": null}}']
+    LakeMaker(tmp_path / "lake").run(
+        {0: [Event(T + n, b"k", v.encode()) for n, v in enumerate(values)]}
+    )
+    fields = {"user.name": "string", "n": "int16", "ok": "bool", "at": "timestamp", "m": "float64"}
+    reader = spark.read.format("seglake").option("subscribe", "events").option("columns", "offset")
+    frame = reader.option("fields", ",".join(map(":".join, fields.items()))).load(
+        str(tmp_path / "lake")
+    )
+    assert [each.simpleString() for each in frame.schema.fields][1:] == [
+        "user.name:string", "n:smallint", "ok:boolean", "at:timestamp", "m:double",
+    ]  # fmt: skip
+    log = seglake.open(str(tmp_path / "lake")).topic("events")
+    wanted = log.read_range(T, T + 99, columns=["offset"], fields=fields).read_all()
+    at = wanted.schema.get_field_index("at")
+    wanted = wanted.set_column(at, "at", wanted["at"].cast(pa.timestamp("us", "UTC")))
+    assert frame.orderBy("offset").toArrow().equals(wanted)
+    assert wanted["n"].null_count == 1
+    assert frame.where("n = 300").count() == 1

@@ -15,7 +15,9 @@ from seglake.datasource.spark_columns import in_spark, read_schema
 from seglake.engine import spare_the_collector
 from seglake.errors import SeglakeError, UsageError
 from seglake.limits import ALL_TIMES
+from seglake.log.decode.columns import schema_of
 from seglake.log.piece import Window
+from seglake.read.fields import FieldReader
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
 from seglake.read.window.plan import pieces_of
@@ -73,11 +75,15 @@ def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa
         return
     store = _store(options.root, _items(options.storage), _items(from_environment()))
     columns = options.columns
-    schema = read_schema(columns)
+    names = read_schema(columns).names
+    beside = None if options.fields is None else FieldReader(options.fields, names)
     try:
         batches = tasks.records(
-            partition.value, store, schema, fail_on_data_loss=options.fail_on_data_loss
-        )
+            partition.value, store, schema_of(names if beside is None else beside.wanted),
+            fail_on_data_loss=options.fail_on_data_loss,
+        )  # fmt: skip
+        if beside is not None:
+            batches = beside.batches(batches, None)
         yield from in_spark(batches, columns)
     except SeglakeError as error:
         raise plain(error) from None

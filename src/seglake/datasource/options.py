@@ -4,19 +4,24 @@ Options of Spark's Kafka source have its names, values, defaults and rules (`Kaf
 `KafkaOffsetRangeLimit`, `JsonUtils` in Spark's connector/kafka-0-10-sql). The others are Seglake's.
 """
 
+from __future__ import annotations
+
 import difflib
 import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from seglake.datasource.java_regex import translate
 from seglake.errors import UsageError
 from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.times.durations import duration_ms
 from seglake.times.instants import Time, to_epoch_ms
+
+if TYPE_CHECKING:
+    from seglake.read.fields import Fields
 
 EARLIEST, LATEST = -2, -1  # Kafka's numbers for the two ends of a log
 
@@ -65,6 +70,7 @@ class Options:
     storage: Mapping[str, str] = field(repr=False)  # may be credentials
     topics: TopicChoice
     columns: tuple[str, ...]
+    fields: Fields | None
     starting: Bound | None
     ending: Bound | None
     start_time_ms: int | None
@@ -103,7 +109,7 @@ class Options:
 
 
 _BOTH = (
-    "path", "assign", "subscribe", "subscribePattern", "columns", "includeHeaders",
+    "path", "assign", "subscribe", "subscribePattern", "columns", "includeHeaders", "fields",
     "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets",
     "startingOffsetsByTimestampStrategy", "failOnDataLoss", "minPartitions",
     "maxRecordsPerPartition", "bytesPerPartition",
@@ -143,6 +149,7 @@ def parse(options: Mapping[str, str]) -> Options:
         storage={n.removeprefix(_STORAGE): v for n, v in values.items() if n.startswith(_STORAGE)},
         topics=read.topics(),
         columns=read.columns(),
+        fields=read.fields(),
         starting=read.bound("starting"),
         ending=read.bound("ending"),
         start_time_ms=read.time("startTime"),
@@ -220,6 +227,8 @@ class _Values:
     def columns(self) -> tuple[str, ...]:
         listed = self.text("columns")
         headers = self.flag("includeHeaders", otherwise=False)
+        if listed is None and "fields" in self:
+            return ("partition", "offset", "timestamp", *("headers",) * headers)
         if listed is None:
             return COLUMNS if headers else COLUMNS[:-1]
         columns = tuple(_split(listed))
@@ -231,6 +240,20 @@ class _Values:
         if "includeHeaders" in self and headers != ("headers" in columns):
             raise UsageError(f"options includeHeaders={headers} and columns={listed!r} disagree")
         return columns
+
+    def fields(self) -> Fields | None:
+        text = self.text("fields")
+        if text is None:
+            return None
+        from seglake.read.fields import Fields  # noqa: PLC0415  # every session imports this one
+
+        fields = Fields.parse(text)
+        if twice := fields.kinds.keys() & {*self.columns()}:
+            raise UsageError(
+                f"{min(twice)!r} is a column and a field: name the other columns that are wanted"
+                " in option columns"
+            )
+        return fields
 
     def topics(self) -> TopicChoice:
         names = [name for name in ("assign", "subscribe", "subscribePattern") if name in self]

@@ -21,9 +21,14 @@ with extra("spark", "the Spark data source"):
     from pyspark.sql.types import (
         ArrayType,
         BinaryType,
+        BooleanType,
+        ByteType,
         DataType,
+        DoubleType,
+        FloatType,
         IntegerType,
         LongType,
+        ShortType,
         StringType,
         StructField,
         StructType,
@@ -47,6 +52,12 @@ _TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": ArrayType(_HEADER),
 }
+_FIELD_TYPES: dict[str, DataType] = {
+    "string": StringType(), "json": StringType(), "bool": BooleanType(),
+    "timestamp": TimestampType(),
+    "int8": ByteType(), "int16": ShortType(), "int32": IntegerType(), "int64": LongType(),
+    "float32": FloatType(), "float64": DoubleType(),
+}  # fmt: skip
 
 
 class SeglakeDataSource(DataSource):
@@ -63,8 +74,11 @@ class SeglakeDataSource(DataSource):
         return "seglake"
 
     def schema(self) -> StructType:
-        """The columns of Spark's Kafka source, or those that the option `columns` names."""
-        return struct_of(self._parsed.columns)
+        """The columns of Spark's Kafka source, or those of the options `columns` and `fields`."""
+        struct, fields = struct_of(self._parsed.columns), self._parsed.fields
+        for name, kind in () if fields is None else fields.kinds.items():
+            struct.add(name, _FIELD_TYPES[kind])
+        return struct
 
     @plain_errors
     def reader(self, schema: StructType) -> BatchReader:

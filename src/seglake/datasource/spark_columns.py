@@ -44,13 +44,16 @@ def in_spark(
 ) -> Iterator[pa.RecordBatch]:
     """The records in batches of `spark_schema`; small batches are joined, large ones divided.
 
-    The first `own_columns` columns of a batch are the caller's and stay unchanged.
+    The first `own_columns` columns of a batch are the caller's and stay unchanged. Those after
+    `columns` are fields of values.
     """
     for batch in _joined(batches):
-        own = batch.columns[:own_columns]
+        own, end = batch.columns[:own_columns], own_columns + len(columns)
         arrays = [_converted(batch.column(own_columns + i), name) for i, name in enumerate(columns)]
-        schema = pa.schema([*list(batch.schema)[:own_columns], *spark_schema(columns)])
-        whole = pa.RecordBatch.from_arrays([*own, *arrays], schema=schema)
+        more = [_field(array) for array in batch.columns[end:]]
+        fields = [pa.field(n, a.type) for n, a in zip(batch.schema.names[end:], more, strict=True)]
+        schema = pa.schema([*list(batch.schema)[:own_columns], *spark_schema(columns), *fields])
+        whole = pa.RecordBatch.from_arrays([*own, *arrays, *more], schema=schema)
         for start in range(0, len(whole), _MOST_ROWS):
             yield whole.slice(start, _MOST_ROWS)
 
@@ -77,6 +80,10 @@ def _converted(array: Any, name: str) -> Any:
     if name == "timestamp":
         return _microseconds(array)
     return _without_empty(array) if name == "headers" else array
+
+
+def _field(array: Any) -> Any:
+    return _microseconds(array) if pa.types.is_timestamp(array.type) else array
 
 
 def _microseconds(timestamps: Any) -> Any:

@@ -129,14 +129,21 @@ class Fields:
         """Fields as a caller gives them."""
         return fields if isinstance(fields, Fields) else Fields(fields)
 
+    @staticmethod
+    def parse(text: str) -> Fields:
+        """Fields as a command line has them: `user,status:int32`. Raises UsageError."""
+        pairs = (each.strip().rpartition(":") for each in text.split(",") if each.strip())
+        return Fields({name or kind: kind if name else "string" for name, _, kind in pairs})
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """The type of each field's column, by its name in `TYPES`."""
+        return self._kinds
+
     @property
     def columns(self) -> list[Any]:
         """The columns, in the order of the fields."""
         return [pa.field(name, TYPES[kind]) for name, kind in self._kinds.items()]
-
-    def kind(self, name: str) -> str:
-        """The type of a field's column."""
-        return self._kinds[name]
 
     @cached_property
     def _names(self) -> FieldNames:
@@ -224,7 +231,7 @@ class FieldReader:
             row = batch.slice(int(np.argmax(which)), 1)
             place = f"partition {row['partition'][0]}, offset {row['offset'][0]}"
             raise UsageError(
-                f"field {name!r} of {place} is no {self._fields.kind(name)}: read it as a string, "
+                f"field {name!r} of {place} is no {self._fields.kinds[name]}: read it as a string, "
                 "or without strict as null"
             )
         if count and misfits is not None:

@@ -128,6 +128,8 @@ def test_start_of_a_stream(options: dict[str, str], expected: Bound) -> None:
         ({"columns": "key,time"}, "unknown column 'time'; the nearest is timestamp"),
         ({"columns": "key,key"}, "columns names each column once"),
         ({"columns": ","}, "columns names each column once"),
+        ({"fields": "user:year"}, "field 'user': no type 'year'"),
+        ({"fields": "key", "columns": "key"}, "'key' is a column and a field"),
         ({"columns": "key", "includeHeaders": "true"}, "includeHeaders=True and columns='key'"),
         ({"columns": "headers", "includeHeaders": "false"}, "disagree"),
         ({"kafka_auto_offset_reset": "none"}, "not supported: set startingOffsets"),
@@ -203,6 +205,14 @@ def test_storage_options_are_passed_on() -> None:
 
 def test_storage_options_are_not_shown() -> None:
     assert "a secret" not in repr(parse(given(storage_token="a secret")))
+
+
+def test_fields() -> None:
+    assert parse(given()).fields is None
+    found = parse(given(fields="user, status:int"))
+    assert found.columns == ("partition", "offset", "timestamp")
+    assert found.fields is not None
+    assert found.fields.kinds == {"user": "string", "status": "int32"}
 
 
 def test_columns() -> None:

@@ -81,6 +81,6 @@ def find(
     stats = seglake.ReadStats()
     found = log.find(
         **what, start=start, end=end, partitions=partitions, newest=newest,
-        fields=records.fields_of(fields), stats=stats,
+        fields=None if fields is None else seglake.Fields.parse(fields), stats=stats,
     )  # fmt: skip
     records.write_found(found, topic, format or "jsonl", output, stats)

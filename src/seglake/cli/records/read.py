@@ -89,7 +89,7 @@ def read(
         times = {"--start": start, "--end": end, "--version": version, "--explain": explain or None}
         check_following({**how, **times})
     log = seglake.open(root, version).topic(topic)
-    chosen = records.fields_of(fields)
+    chosen = None if fields is None else seglake.Fields.parse(fields)
     request = records.ReadRequest(partition, offset, start, end, order or "offset", tail, chosen)
     if explain:
         show("byte ranges", records.plan_rows(records.plan(log, request)), as_json=json)

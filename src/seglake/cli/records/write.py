@@ -47,14 +47,6 @@ class ReadRequest(NamedTuple):
     fields: Fields | None = None
 
 
-def fields_of(text: str | None) -> Fields | None:
-    """The fields of `--fields`: `NAME` or `NAME:TYPE`, with commas between. Raises UsageError."""
-    if text is None:
-        return None
-    pairs = (each.strip().rpartition(":") for each in text.split(",") if each.strip())
-    return Fields({name or kind: kind if name else "string" for name, _, kind in pairs})
-
-
 def conditions_of(pairs: list[str] | None, option: str) -> dict[str, list[str]]:
     """The conditions of an option: NAME=VALUE. A repeated name may have either of its values."""
     found: dict[str, list[str]] = {}

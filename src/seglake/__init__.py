@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from seglake.maintain.undo import Undone, undo
     from seglake.maintain.vacuum import Vacuumed, vacuum
     from seglake.read.consumers import Lag
+    from seglake.read.field_list import FieldList
     from seglake.read.fields import Fields
     from seglake.read.lake import Lake, open  # noqa: A004  # users write seglake.open
     from seglake.read.listings import Commits, SegmentList
@@ -71,6 +72,7 @@ __all__ = [
     "Deleted",
     "Erased",
     "Exported",
+    "FieldList",
     "Fields",
     "FindPlan",
     "Imported",
@@ -148,6 +150,7 @@ _PUBLIC = {
     "seglake.maintain.undo": ("Undone", "undo"),
     "seglake.maintain.vacuum": ("Vacuumed", "vacuum"),
     "seglake.read.consumers": ("Lag",),
+    "seglake.read.field_list": ("FieldList",),
     "seglake.read.fields": ("Fields",),
     "seglake.read.lake": ("Lake", "open"),
     "seglake.read.listings": ("Commits", "SegmentList"),

@@ -17,7 +17,6 @@ from seglake.catalog.rows import TopicRow
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
-from seglake.limits import INT64_MAX
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import MEMORY_BYTES, ReadStats, execute
 from seglake.log.lookup.block_search import OffsetAndTimestamp
@@ -27,12 +26,14 @@ from seglake.log.short.windows import ShortWindows
 from seglake.read import consumers
 from seglake.read.bulk import offsets_for_times, records_at
 from seglake.read.consumers import Lag
+from seglake.read.field_list import FieldList, listed
 from seglake.read.fields import AnyFields, FieldReader
 from seglake.read.listings import SUMS, SegmentList, summed
 from seglake.read.origin import Origin
 from seglake.read.record import Record
 from seglake.read.where import Conditions
 from seglake.read.window.around import Around, with_plain_types
+from seglake.read.window.bounds import open_window, window_of
 from seglake.read.window.find import Criteria, FindPlan, Search, found, homes
 from seglake.read.window.from_offset import records_from
 from seglake.read.window.plan import Plan, pieces_of
@@ -281,7 +282,7 @@ class Log(ShowsTable):
     ) -> Plan:
         """What `read_range` would fetch: segments, byte ranges, bytes, the most records."""
         log: Log = self.at(version)
-        window = _window(start, end)
+        window = window_of(start, end)
         return log._plan(dict.fromkeys(_chosen(log, partitions), window), columns)
 
     def read_range(
@@ -310,7 +311,7 @@ class Log(ShowsTable):
         if order not in ("offset", "time"):
             raise UsageError(f"order is 'offset' or 'time', not {order!r}")
         log: Log = self.at(version)
-        beside, window = FieldReader.of(fields, columns), _window(start, end)
+        beside, window = FieldReader.of(fields, columns), window_of(start, end)
         readers, schema = log._chosen_readers(partitions), schema_of(beside.wanted)
         read = merged if order == "time" else log._in_offset_order
         reader = WindowReader(
@@ -382,7 +383,7 @@ class Log(ShowsTable):
             raise UsageError(f"newest is a number of records, not {newest}")
         log: Log = self.at(version)
         beside = FieldReader.of(fields, columns)
-        criteria, window = Criteria.of(key, keys, where, headers), _open_window(start, end)
+        criteria, window = Criteria.of(key, keys, where, headers), open_window(start, end)
         searches, schema = log._searches(criteria, window, partitions), schema_of(beside.wanted)
         readers = [search.reader for search in searches]
         describe = partial(
@@ -411,7 +412,7 @@ class Log(ShowsTable):
         """
         log: Log = self.at(version)
         criteria = Criteria.of(key, keys, where, headers)
-        searches = log._searches(criteria, _open_window(start, end), partitions)
+        searches = log._searches(criteria, open_window(start, end), partitions)
         return FindPlan.of(log.version, criteria, searches)
 
     def last(
@@ -454,6 +455,15 @@ class Log(ShowsTable):
         self._origin.deletions.look_if_due()
         return found(searches, schema, newest, stats)
 
+    def fields(self, sample: int = 1000) -> FieldList:
+        """The fields of JSON values: names, types and shares, in the newest `sample` records.
+
+        They come from all partitions alike. `types` of the result is what `read_range` takes.
+        """
+        share = -(-sample // len(self.partitions()))
+        values = self.tail(share, columns=["value"]).read_all()["value"]
+        return listed(values.to_pylist()[:sample])
+
     def read_around(
         self,
         rows: Any,
@@ -491,7 +501,7 @@ class Log(ShowsTable):
 
         It is complete if the intervals of committed runs cover [start, end + lateness_ms).
         """
-        window = _window(start, end)
+        window = window_of(start, end)
         return covers(self.coverage(), window.start_ms, window.end_ms + lateness_ms)
 
     def coverage(self) -> list[tuple[int, int]]:
@@ -581,17 +591,3 @@ def _not_negative(time: Time) -> int:
     if timestamp < 0:
         raise UsageError(f"{time!r} lies before 1970: a target time cannot be negative")
     return timestamp
-
-
-def _open_window(start: Time | None, end: Time | None) -> Window:
-    """The window between two times, of which either may be open."""
-    if start is None and end is None:
-        return Window()
-    return _window(0 if start is None else start, INT64_MAX if end is None else end)
-
-
-def _window(start: Time, end: Time) -> Window:
-    start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
-    if start_ms > end_ms:
-        raise UsageError(f"the window would end before it starts: {start!r} to {end!r}")
-    return Window.of_times(start_ms, end_ms)

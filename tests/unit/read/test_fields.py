@@ -256,3 +256,35 @@ def test_keys_headers_and_fields_go_together(tmp_path: Path) -> None:
     rows = log.find(where={"n": 4}, fields={"n": "int8"}, columns=["key"]).read_all()
     assert set(rows["n"].to_pylist()) == {4}
     assert len(rows) == 12
+
+
+def test_the_fields_of_a_sample(tmp_path: Path) -> None:
+    values: list[bytes | None] = [
+        b'{"n": 1, "t": "2026-01-01T00:00:00Z", "u": {"a": 1, "b": [1]}, "m": "x", "z": null}',
+        b'{"n": null, "t": "2026-01-01", "u": {"a": 1.5}, "m": 2, "ok": true}',
+        b"broken", None,
+    ]  # fmt: skip
+    log = log_of(str(tmp_path), values)
+    found = log.fields()
+    assert (found.sampled, found.objects) == (4, 2)
+    assert found.types == {
+        "n": "int64", "t": "timestamp", "u.a": "float64", "u.b": "json", "m": "string",
+        "z": "string", "ok": "bool",
+    }  # fmt: skip
+    assert {each.name: each.records for each in found.fields}["ok"] == 1
+    stats = ReadStats()
+    log.read_range(T, T + 9, fields=found.types, stats=stats).read_all()
+    assert stats.misfits == dict.fromkeys(found.types, 1)  # the broken one
+    assert "Fields in 2 JSON objects of 4 records" in str(found)
+    assert log.fields(sample=1).sampled == 1
+
+
+@given(st.lists(objects.map(str.encode), max_size=6))
+@example([b'{"a":1e400,"b":1%s}' % (400 * b"0"), b'{"a":{"b":1},"b":2}'])
+def test_a_field_holds_what_the_sample_has(values: list[bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        log, stats = log_of(folder, [*values, b"{}"]), ReadStats()
+        types = log.fields().types
+        if types:
+            log.read_range(T, T + 99, columns=[], fields=types, stats=stats).read_all()
+    assert not +stats.misfits

@@ -1,0 +1,118 @@
+"""The fields that values have: names, types and shares, by a look at a sample."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from seglake.format.records import Spans
+from seglake.shown import Column, ShowsTable, Table, number
+from seglake.times.formats import ISO, TimeFormat
+from seglake.times.readers import read_times
+from seglake.times.time_kernels import READ
+
+_SHOWN = 60  # fields in a table
+_INT64 = range(-(2**63), 2**63)
+
+
+class ListedField(NamedTuple):
+    """A field: its name, the type of column that holds all its values, and in how many it is."""
+
+    name: str
+    type: str
+    records: int
+
+
+@dataclass(frozen=True, repr=False)
+class FieldList(ShowsTable):
+    """The fields of a sample of records, in the order in which they were met.
+
+    Of `sampled` records `objects` have a JSON object as their value.
+    """
+
+    sampled: int
+    objects: int
+    fields: Sequence[ListedField]
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each field, as `read_range` takes them."""
+        return {each.name: each.type for each in self.fields}
+
+    def _table(self) -> Table:
+        title = f"Fields in {self.objects:,} JSON objects of {self.sampled:,} records"
+        columns = [Column("name", "field"), Column("type", "type"), number("records", "records")]
+        return Table(title, columns, [*map(tuple, self.fields[:_SHOWN])], len(self.fields))
+
+
+def listed(values: Sequence[bytes | None]) -> FieldList:
+    """The fields of some values. Of an object its members are listed, not itself."""
+    met: dict[str, list[Any]] = {}
+    objects = 0
+    for value in values:
+        found = _object(value)
+        objects += found is not None
+        for name, item in dict(_members(found or {})).items():
+            met.setdefault(name, []).append(item)
+    lists = {name: items for name, items in met.items() if not all(map(_is_whole, items))}
+    fields = [ListedField(name, _type_of(items), len(items)) for name, items in lists.items()]
+    return FieldList(len(values), objects, fields)
+
+
+def _is_whole(item: Any) -> bool:
+    """Whether it is an object whose members are listed."""
+    return isinstance(item, dict) and bool(item)
+
+
+def _object(value: bytes | None) -> dict[str, Any] | None:
+    try:
+        found = json.loads(value or b"")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _members(found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The members at each depth, by the way to them; a name that has dots itself comes last."""
+    yield from _below(found, "")
+    yield from ((name, item) for name, item in found.items() if "." in name)
+
+
+def _below(found: dict[str, Any], way: str) -> Iterator[tuple[str, Any]]:
+    """Those that a way without dots in its names leads to."""
+    for name, item in found.items():
+        if "." not in name:
+            yield way + name, item
+            if isinstance(item, dict):
+                yield from _below(item, f"{way}{name}.")
+
+
+def _type_of(items: Sequence[Any]) -> str:
+    """The narrowest type of column that holds all of them; null fits each."""
+    kinds = {type(item) for item in items if item is not None}
+    if not kinds:
+        return "string"
+    if kinds & {dict, list}:
+        return "json"
+    if kinds == {int} and all(item in _INT64 for item in items if item is not None):
+        return "int64"
+    if kinds <= {int, float}:
+        return "float64" if all(map(_fits_float, items)) else "string"
+    if kinds == {bool}:
+        return "bool"
+    return "timestamp" if kinds == {str} and _are_times(items) else "string"
+
+
+def _fits_float(item: float | None) -> bool:
+    try:
+        return item is None or math.isfinite(item)
+    except OverflowError:  # an integer of hundreds of digits
+        return False
+
+
+def _are_times(items: Sequence[str | None]) -> bool:
+    texts = Spans.of([item.encode("utf-8", "replace") for item in items if item is not None])
+    return bool((read_times(texts, TimeFormat(ISO)).codes == READ).all())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,9 @@ from seglake.shown import ShowsTable, Table, number
 from seglake.store import Store
 from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array
 from seglake.times.intervals import covers, united
+
+if TYPE_CHECKING:
+    from seglake.read.dataset import LogDataset
 
 _Readers = tuple[PartitionReader, ...]
 _Read = Callable[[_Readers, Window, pa.Schema, int, ReadStats], Iterator[pa.RecordBatch]]
@@ -415,6 +418,31 @@ class Log(ShowsTable):
         places = zip(*(rows[name].cast(pa.int64()).to_pylist() for name in columns), strict=True)
         _, partition, offset = max(places)
         return self.record_at(partition, offset)
+
+    def dataset(
+        self,
+        start: Time | None = None,
+        end: Time | None = None,
+        *,
+        partitions: Iterable[int] | None = None,
+        columns: Sequence[str] | None = None,
+        version: int | None = None,
+        stats: ReadStats | None = None,
+    ) -> LogDataset:
+        """The records as a `pyarrow.dataset.Dataset`, which DuckDB, Polars and others scan.
+
+        With `start` or `end` only records with start <= timestamp < end, so none without a
+        timestamp. Nothing is read before a scan. A filter of the scan chooses what is read: its
+        comparisons of `timestamp`, `offset` and `partition`, and equality of `key`. Records come
+        partition after partition, each in offset order. `columns` chooses and orders columns.
+        `stats` counts requests and bytes, of all scans together. Raises as `read_range`.
+        """
+        from seglake.read.dataset import LogDataset  # noqa: PLC0415  # a fifth of a second
+
+        if (log := self.at(version)) is not self:
+            return log.dataset(start, end, partitions=partitions, columns=columns, stats=stats)
+        chosen = [self.reader(p).view.partition for p in _chosen(self, partitions)]
+        return LogDataset(self, _open_window(start, end), chosen, schema_of(columns), stats)
 
     def _searches(
         self, keys: Sequence[bytes], window: Window, partitions: Iterable[int] | None

@@ -151,10 +151,10 @@ class _Reading:
             return self._compared(name, *arguments)
         if name == "is_in":
             return self._among(*arguments)
-        if name in ("and", "and_kleene"):
+        if name == "and_kleene":
             one, two = map(self._truth, arguments)
             return one.both(two)
-        if name in ("or", "or_kleene"):
+        if name == "or_kleene":
             one, two = map(self._truth, arguments)
             return one.either(two)
         if name == "if_else":  # DuckDB writes so what is null for null

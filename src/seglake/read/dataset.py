@@ -52,7 +52,7 @@ class LogDataset(ShowsTable, ds.UnionDataset):
     Nothing is read before a scan. A scan reads the columns that it is asked for and those of its
     filter. It reads only where comparisons of the timestamp, the offset or the partition, and
     equality of the key, say that records can be; the whole filter is then applied. Records come
-    partition after partition, each in offset order. Can be pickled.
+    partition after partition, each in offset order. Can be pickled, without its `stats`.
 
     Methods are those of pyarrow. Where Arrow's C++ would read the dataset without them, as on the
     right side of a `join`, UsageError is raised.
@@ -104,7 +104,10 @@ class LogDataset(ShowsTable, ds.UnionDataset):
             self._log, self._window, self._partitions, self.schema, self._stats, where
         )
 
-    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[ds.Fragment]:  # noqa: A002, ARG002
+    def get_fragments(
+        self,
+        filter: pc.Expression | None = None,  # noqa: A002, ARG002  # pyarrow's name
+    ) -> Iterator[ds.Fragment]:
         """Raises UsageError: the files of a log are none that Arrow can read."""
         raise UsageError(
             "a log has no fragments that Arrow can read: scan the dataset, or for parts of it "

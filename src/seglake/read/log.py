@@ -57,8 +57,8 @@ class Log(ShowsTable):
     epoch. Methods raise UnknownTopic for a partition that does not exist, and CorruptData, with the
     file's name, for a damaged file. Safe for threads. A pickled log contains its list of segments,
     some 70 bytes for each, and no credentials. An unpickled log is of the same version. Only
-    its methods `closed`, `at`, `segments`, `follow`, `find`, `last` and `read_around` with a key
-    read the catalog. The logs of a lake that a process unpickles share one cache.
+    its methods `closed`, `at`, `segments`, `follow`, `find`, `last`, and `read_around` and scans
+    of `dataset` with a key, read the catalog. Unpickled logs of a lake share one cache.
     """
 
     def __init__(self, snapshot: Snapshot, topic: str, origin: Origin) -> None:
@@ -431,11 +431,9 @@ class Log(ShowsTable):
     ) -> LogDataset:
         """The records as a `pyarrow.dataset.Dataset`, which DuckDB, Polars and others scan.
 
-        With `start` or `end` only records with start <= timestamp < end, so none without a
-        timestamp. Nothing is read before a scan. A filter of the scan chooses what is read: its
-        comparisons of `timestamp`, `offset` and `partition`, and equality of `key`. Records come
-        partition after partition, each in offset order. `columns` chooses and orders columns.
-        `stats` counts requests and bytes, of all scans together. Raises as `read_range`.
+        `start` and `end` are those of `find`. Nothing is read before a scan. Its filter chooses
+        what is read: by comparisons of `timestamp`, `offset` and `partition`, and equality of
+        `key`. Records come partition after partition, each in offset order. Raises as `read_range`.
         """
         from seglake.read.dataset import LogDataset  # noqa: PLC0415  # a fifth of a second
 

@@ -31,6 +31,8 @@ _FLIPPED = {
     "equal": "equal", "less": "greater", "less_equal": "greater_equal", "greater": "less",
     "greater_equal": "less_equal",
 }  # fmt: skip
+# What reading raises where Arrow writes an expression as no version before, or not at all.
+_OTHER_FORM = (pa.ArrowException, AttributeError, LookupError, TypeError, ValueError)
 _NULL_MATCHES_NULL = 0  # of null_matching_behavior
 
 
@@ -85,7 +87,7 @@ class Selection(NamedTuple):
         """The records of this selection for which `expression` is true, and perhaps others."""
         try:
             return self.both(_Reading([*self.parts]).of(expression))
-        except (pa.ArrowException, LookupError, ValueError):  # not as this version of Arrow writes
+        except _OTHER_FORM:
             return self
 
 
@@ -94,7 +96,7 @@ def fields_of(expression: pc.Expression) -> set[str] | None:
     try:
         steps, _ = _steps(expression)
         return {word for kind, word in steps if kind == "field_ref"}
-    except (pa.ArrowException, LookupError, ValueError):
+    except _OTHER_FORM:
         return None
 
 

@@ -243,6 +243,9 @@ UNDERSTOOD: list[tuple[Any, dict[int, Part]]] = [
     (_within("key", [b"a", None], pa.binary(), as_duckdb=True, skip=True),
      _same(Part(keys=frozenset([b"a"])))),
     (field("key").isin([b"a", None]), _same(Part())),  # null is in it
+    (field("key").isin(["a"]), _same(Part(keys=frozenset([b"a"])))),
+    (compute.is_in(field("offset"), value_set=pa.chunked_array([[4], [6]])), _same(Part())),
+    (compute.is_in(field("key"), value_set=pa.array([b"a"]).dictionary_encode()), _same(Part())),
     (field("key") > b"a", _same(Part())),
     ((field("key") == b"a") & (field("key") == b"b"), {}),
     ((field("timestamp") >= at(5)) & compute.starts_with(field("value"), "x"), _same(AFTER_5)),
@@ -424,6 +427,24 @@ def test_polars_pushes_its_conditions(
         assert asked.filters == [None]
     else:
         assert _parts(asked) == parts
+
+
+def test_a_filter_of_pyarrow_comes_before_that_of_polars(asked: Asked, full: pa.Table) -> None:
+    web, same = asked.web.filter(field("key") == b"k7"), field("key") == b"k7"
+    frame = pl.scan_pyarrow_dataset(web).filter(pl.col("offset") < 100).collect()
+    expected = full.filter(same & (field("offset") < 100))
+    assert frame["offset"].to_list() == expected["offset"].to_pylist() != []
+    assert asked.stats.records == 100  # of the one partition that can hold the key
+
+
+def test_duckdb_reads_local_times_in_its_own_zone(asked: Asked) -> None:
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'Asia/Tokyo'")
+        connection.register("web", asked.web)
+        local = (START + timedelta(hours=9)).replace(tzinfo=None)
+        query = f"SELECT count(*) FROM web WHERE timestamp < TIMESTAMP '{local}'"
+        assert connection.execute(query).fetchone() == (200,)
+    assert set(_parts(asked).values()) == {Part(Window(end_ms=T + 1_000))}
 
 
 def test_pandas_takes_a_table(asked: Asked, full: pa.Table) -> None:

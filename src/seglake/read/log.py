@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,9 @@ from seglake.store import Store
 from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array
 from seglake.times.intervals import covers, united
 
+if TYPE_CHECKING:
+    from seglake.read.dataset import LogDataset
+
 _Readers = tuple[PartitionReader, ...]
 _Read = Callable[[_Readers, Window, pa.Schema, int, ReadStats], Iterator[pa.RecordBatch]]
 
@@ -58,8 +61,8 @@ class Log(ShowsTable):
     epoch. Methods raise UnknownTopic for a partition that does not exist, and CorruptData, with the
     file's name, for a damaged file. Safe for threads. A pickled log contains its list of segments,
     some 70 bytes for each, and no credentials. An unpickled log is of the same version. Only
-    its methods `closed`, `at`, `segments`, `follow`, `find`, `last` and `read_around` with a key
-    read the catalog. The logs of a lake that a process unpickles share one cache.
+    its methods `closed`, `at`, `segments`, `follow`, `find`, `last`, and `read_around` and scans
+    of `dataset` with a key, read the catalog. Unpickled logs of a lake share one cache.
     """
 
     def __init__(self, snapshot: Snapshot, topic: str, origin: Origin) -> None:
@@ -434,6 +437,29 @@ class Log(ShowsTable):
         places = zip(*(rows[name].cast(pa.int64()).to_pylist() for name in columns), strict=True)
         _, partition, offset = max(places)
         return log.record_at(partition, offset)
+
+    def dataset(
+        self,
+        start: Time | None = None,
+        end: Time | None = None,
+        *,
+        partitions: Iterable[int] | None = None,
+        columns: Sequence[str] | None = None,
+        version: int | None = None,
+        stats: ReadStats | None = None,
+    ) -> LogDataset:
+        """The records as a `pyarrow.dataset.Dataset`, which DuckDB, Polars and others scan.
+
+        `start` and `end` are those of `find`. Nothing is read before a scan. Its filter chooses
+        what is read: by comparisons of `timestamp`, `offset` and `partition`, and equality of
+        `key`. Records come partition after partition, each in offset order. Raises as `read_range`.
+        """
+        from seglake.read.dataset import LogDataset  # noqa: PLC0415  # a fifth of a second
+
+        if (log := self.at(version)) is not self:
+            return log.dataset(start, end, partitions=partitions, columns=columns, stats=stats)
+        chosen = [self.reader(p).view.partition for p in _chosen(self, partitions)]
+        return LogDataset(self, _open_window(start, end), chosen, schema_of(columns), stats)
 
     def _searches(
         self, criteria: Criteria, window: Window, partitions: Iterable[int] | None

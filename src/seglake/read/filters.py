@@ -1,0 +1,262 @@
+"""What a filter of Arrow says of where its records are: partitions, times, offsets, keys.
+
+pyarrow gives no access to the tree of an expression, but it pickles one as an Arrow file. The
+columns of this file are the literals, and the metadata of its schema is the tree: a line for each
+step, calls before their arguments. Substrait would be the other way. It refuses a whole expression
+where it has no word for a part, such as a search for text in a binary column; then a window of
+time beside this part would be lost.
+
+A `Selection` holds each record for which the filter is true, and perhaps others. So the filter must
+be applied to the records again. What is not understood selects everything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.limits import INT64_MAX, INT64_MIN
+from seglake.log.piece import Window
+
+Keys = frozenset[bytes] | None  # None: any key, and none
+
+_LINE = re.compile(r"(\w+): '(.*)'")
+_METADATA = "-- schema metadata --\n"
+_UNITS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
+_FLIPPED = {
+    "equal": "equal", "less": "greater", "less_equal": "greater_equal", "greater": "less",
+    "greater_equal": "less_equal",
+}  # fmt: skip
+# What reading raises where Arrow writes an expression as no version before, or not at all.
+_OTHER_FORM = (pa.ArrowException, AttributeError, LookupError, TypeError, ValueError)
+_NULL_MATCHES_NULL = 0  # of null_matching_behavior
+
+
+class Part(NamedTuple):
+    """The wanted records of one log partition: those in the window with one of the keys."""
+
+    window: Window = Window()
+    keys: Keys = None
+
+    def both(self, other: Part) -> Part | None:
+        """The records in both parts, or None if there can be none."""
+        (a, b), keys = (self.window, other.window), self.keys
+        window = Window(
+            max(a.start_ms, b.start_ms), min(a.end_ms, b.end_ms),
+            max(a.start_offset, b.start_offset), min(a.end_offset, b.end_offset),
+        )  # fmt: skip
+        if other.keys is not None:
+            keys = other.keys if keys is None else keys & other.keys
+        full = window.start_ms < window.end_ms and window.start_offset < window.end_offset
+        return Part(window, keys) if full and (keys is None or keys) else None
+
+    def either(self, other: Part) -> Part:
+        """The smallest part that holds both."""
+        a, b = self.window, other.window
+        window = Window(
+            min(a.start_ms, b.start_ms), max(a.end_ms, b.end_ms),
+            min(a.start_offset, b.start_offset), max(a.end_offset, b.end_offset),
+        )  # fmt: skip
+        some = self.keys is not None and other.keys is not None
+        return Part(
+            window, (self.keys or frozenset()) | (other.keys or frozenset()) if some else None
+        )
+
+
+class Selection(NamedTuple):
+    """The wanted part of each log partition by its number; one that is left out has none."""
+
+    parts: Mapping[int, Part]
+
+    def both(self, other: Selection) -> Selection:
+        """The records in both selections, and perhaps others of this one."""
+        pairs = {p: part.both(other.parts[p]) for p, part in self.parts.items() if p in other.parts}
+        return Selection({p: part for p, part in pairs.items() if part})
+
+    def either(self, other: Selection) -> Selection:
+        """The records in one of the selections, and perhaps others."""
+        mine, its = self.parts, other.parts
+        shared = {p: part.either(its[p]) for p, part in mine.items() if p in its}
+        return Selection({**mine, **its, **shared})
+
+    def of(self, expression: pc.Expression) -> Selection:
+        """The records of this selection for which `expression` is true, and perhaps others."""
+        try:
+            return self.both(_Reading([*self.parts]).of(expression))
+        except _OTHER_FORM:
+            return self
+
+
+def fields_of(expression: pc.Expression) -> set[str] | None:
+    """The columns that an expression names, or None if they cannot be told."""
+    try:
+        steps, _ = _steps(expression)
+        return {word for kind, word in steps if kind == "field_ref"}
+    except _OTHER_FORM:
+        return None
+
+
+def _steps(expression: pc.Expression) -> tuple[list[tuple[str, str]], Sequence[Any]]:
+    """The steps of an expression as (kind, word), and its literals and options as Arrow scalars.
+
+    Raises ValueError for a step of an unknown form.
+    """
+    reduced: Any = expression.__reduce__()
+    _, (data,) = reduced
+    with pa.ipc.open_file(data) as file:
+        batch = file.get_batch(0)
+    text = batch.schema.to_string(truncate_metadata=False, show_field_metadata=False)
+    found = [_LINE.fullmatch(line) for line in text.partition(_METADATA)[2].splitlines()]
+    steps = [(match[1], match[2]) for match in found if match]
+    if len(steps) < len(found) or any(kind not in _Reading.KINDS for kind, _ in steps):
+        raise ValueError("an expression has a step of an unknown form")
+    return steps, [column[0] for column in batch.columns]
+
+
+class _Field(str):
+    """The name of a column, as an argument."""
+
+    __slots__ = ()
+
+
+class _Reading:
+    """Reads expressions over the records of some log partitions."""
+
+    KINDS = frozenset({"call", "field_ref", "literal", "options", "end"})
+
+    def __init__(self, partitions: Sequence[int]) -> None:
+        self._everything = Selection(dict.fromkeys(partitions, Part()))
+        self._nothing = Selection({})
+
+    def of(self, expression: pc.Expression) -> Selection:
+        """The records for which an expression can be true."""
+        steps, values = _steps(expression)
+        frames: list[list[Any]] = [[]]  # the arguments of each call that is open
+        for kind, word in steps:
+            if kind == "call":
+                frames.append([])
+            elif kind == "end":
+                arguments = frames.pop()
+                frames[-1].append(self._call(word, arguments))
+            else:
+                frames[-1].append(_Field(word) if kind == "field_ref" else values[int(word)])
+        ((root,),) = frames
+        return self._truth(root)
+
+    def _call(self, name: str, arguments: Sequence[Any]) -> Selection:
+        """The records for which a call can be true."""
+        if name in _FLIPPED:
+            return self._compared(name, *arguments)
+        if name == "is_in":
+            return self._among(*arguments)
+        if name == "and_kleene":
+            one, two = map(self._truth, arguments)
+            return one.both(two)
+        if name == "or_kleene":
+            one, two = map(self._truth, arguments)
+            return one.either(two)
+        if name == "if_else":  # DuckDB writes so what is null for null
+            condition, one, two = map(self._truth, arguments)
+            return condition.both(one).either(two)
+        return self._everything
+
+    def _truth(self, argument: Any) -> Selection:
+        """The records for which an argument can be true; null is not true."""
+        if isinstance(argument, Selection):
+            return argument
+        if isinstance(argument, pa.Scalar):
+            return self._nothing if argument.as_py() in (None, False) else self._everything
+        return self._everything
+
+    def _compared(self, name: str, left: Any, right: Any) -> Selection:
+        if isinstance(left, pa.Scalar):
+            name, left, right = _FLIPPED[name], right, left
+        if not (isinstance(left, _Field) and isinstance(right, pa.Scalar)):
+            return self._everything
+        if not right.is_valid:
+            return self._nothing
+        if left == "key":
+            return self._with_keys(pa.array([right])) if name == "equal" else self._everything
+        ends = _ends(left, pa.array([right]))
+        return self._everything if ends is None else self._within(left, *_range(name, *ends[0]))
+
+    def _among(self, field: Any, options: Any) -> Selection:
+        values, nulls = options["value_set"].values, options["null_matching_behavior"].as_py()
+        kept = values.drop_null()
+        if not isinstance(field, _Field):
+            return self._everything
+        if field == "key":
+            maybe_null = values.null_count and nulls == _NULL_MATCHES_NULL
+            return self._everything if maybe_null else self._with_keys(kept)
+        ends = _ends(field, kept)
+        if ends is None:
+            return self._everything
+        ranges = [_range("equal", low, high) for low, high in ends]
+        if field == "partition":
+            chosen = {low for low, _ in ranges}
+            return self._chosen(lambda partition: partition in chosen)
+        full = [(low, high) for low, high in ranges if low < high]
+        if not full:
+            return self._nothing
+        return self._within(field, min(full)[0], max(full)[1])
+
+    def _with_keys(self, values: Any) -> Selection:
+        kind = values.type
+        if not any(test(kind) for test in _BYTES):
+            return self._everything
+        keys = frozenset(values.cast(pa.binary()).to_pylist())
+        return self._each(Part(keys=keys)) if keys else self._nothing
+
+    def _within(self, field: str, low: int, high: int) -> Selection:
+        """The records whose value of a column is in [low, high)."""
+        if field == "partition":
+            return self._chosen(lambda partition: low <= partition < high)
+        low, high = max(low, INT64_MIN), min(high, INT64_MAX)
+        if low >= high:
+            return self._nothing
+        if field == "timestamp":
+            return self._each(Part(Window(low, high)))
+        return self._each(Part(Window(start_offset=max(low, 0), end_offset=high)))
+
+    def _each(self, part: Part) -> Selection:
+        return Selection(dict.fromkeys(self._everything.parts, part))
+
+    def _chosen(self, wanted: Callable[[int], bool]) -> Selection:
+        parts = self._everything.parts
+        return Selection(
+            {partition: part for partition, part in parts.items() if wanted(partition)}
+        )
+
+
+_BYTES = (
+    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view, pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
+)  # fmt: skip
+
+
+def _ends(field: str, values: Any) -> list[tuple[int, int]] | None:
+    """Values in the unit of a column, rounded down and rounded up; None if they do not compare."""
+    kind = values.type
+    if field in ("offset", "partition") and pa.types.is_integer(kind):
+        return [(value, value) for value in values.to_pylist()]
+    if field == "timestamp" and pa.types.is_timestamp(kind) and kind.tz is not None:
+        factor, divisor = _UNITS[kind.unit]
+        numbers = values.cast(pa.int64()).to_pylist()
+        return [(n * factor // divisor, -(-n * factor // divisor)) for n in numbers]
+    return None
+
+
+def _range(name: str, below: int, above: int) -> tuple[int, int]:
+    """The integers [low, high) for which a comparison with a number holds.
+
+    `below` and `above` are the number, rounded down and rounded up.
+    """
+    if name == "equal":
+        return above, below + 1
+    if name.startswith("less"):
+        return INT64_MIN, above if name == "less" else below + 1
+    return below + 1 if name == "greater" else above, INT64_MAX

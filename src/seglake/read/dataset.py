@@ -16,12 +16,14 @@ import pyarrow.dataset as ds
 from pyarrow.fs import FileSystemHandler, PyFileSystem
 
 from seglake.errors import UsageError
-from seglake.log.decode.columns import SCHEMA
+from seglake.log.decode.columns import SCHEMA, schema_of
 from seglake.log.execute import ReadStats, execute
 from seglake.log.partition import PartitionReader
 from seglake.log.piece import Window
+from seglake.read.fields import FieldReader, Fields
 from seglake.read.filters import Part, Selection, fields_of
-from seglake.read.window.find import KeySearch, found, homes
+from seglake.read.where import Where
+from seglake.read.window.find import Criteria, Search, found, homes
 from seglake.read.window.plan import pieces_of
 from seglake.read.window.reader import window_table
 from seglake.shown import ShowsTable, Table
@@ -64,16 +66,17 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         window: Window,
         partitions: Sequence[int],
         schema: pa.Schema,
+        fields: Fields | None = None,
         stats: ReadStats | None = None,
         where: pc.Expression | None = None,
     ) -> None:
         super().__init__(schema, [_guard(schema)])  # type: ignore[call-arg]  # absent in the stubs
         self._log, self._window, self._partitions = log, window, tuple(partitions)
-        self._stats, self._where = stats, where
+        self._fields, self._stats, self._where = fields, stats, where
 
     def __reduce__(self) -> tuple[Any, ...]:
-        own = (self._log, self._window, self._partitions, self.schema, None, self._where)
-        return LogDataset, own
+        own = (self._log, self._window, self._partitions, self.schema, self._fields, None)
+        return LogDataset, (*own, self._where)
 
     def _table(self) -> Table:
         readers = [self._log.reader(partition) for partition in self._partitions]
@@ -101,7 +104,7 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         """The dataset of the records for which `expression` is true, too."""
         where = _conjunction(self._where, expression)
         return LogDataset(
-            self._log, self._window, self._partitions, self.schema, self._stats, where
+            self._log, self._window, self._partitions, self.schema, self._fields, self._stats, where
         )
 
     def get_fragments(
@@ -138,6 +141,21 @@ class LogDataset(ShowsTable, ds.UnionDataset):
 
     def _batches(self, schema: pa.Schema, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         """The records where `where` can be true, and perhaps others, as batches of `schema`."""
+        kinds = {} if self._fields is None else self._fields.kinds
+        beside = [name for name in schema.names if name not in kinds]
+        if len(beside) == len(schema):
+            return self._records(schema, where)
+        chosen = {name: kinds[name] for name in schema.names if name in kinds}
+        reader = FieldReader(Fields(chosen, strict=self._strict), beside)
+        misfits = None if self._stats is None else self._stats.misfits
+        return reader.batches(self._records(schema_of(reader.wanted), where), misfits)
+
+    @property
+    def _strict(self) -> bool:
+        return self._fields is not None and self._fields.strict
+
+    def _records(self, schema: pa.Schema, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
+        """As `_batches`, of columns of the log."""
         chosen = Selection(dict.fromkeys(self._partitions, Part(self._window)))
         if where is not None:
             chosen = chosen.of(where)
@@ -242,10 +260,11 @@ def _conjunction(one: pc.Expression | None, two: pc.Expression | None) -> pc.Exp
 
 def _searches(
     reads: Sequence[tuple[PartitionReader, Window]], keys: Sequence[bytes], counts: Sequence[int]
-) -> list[KeySearch]:
+) -> list[Search]:
     by_partition = {reader.view.partition: (reader, window) for reader, window in reads}
     here = homes(keys, counts, [*by_partition])
-    return [KeySearch.of(*by_partition[partition], wanted) for partition, wanted in here.items()]
+    nothing = Where(None, None)
+    return [Search.of(*by_partition[p], Criteria(wanted, nothing)) for p, wanted in here.items()]
 
 
 class _NoFiles(FileSystemHandler):

@@ -19,7 +19,7 @@ import pyarrow.compute
 
 from seglake.errors import UsageError
 from seglake.format.records import Flags, Spans
-from seglake.log.decode.columns import SCHEMA
+from seglake.log.decode.columns import SCHEMA, schema_of
 from seglake.log.execute import ReadStats
 from seglake.read.window.reader import WindowReader
 from seglake.text.json_fields import FieldNames, JsonFields
@@ -176,6 +176,10 @@ class WholeValues(NamedTuple):
     def over(self, window: WindowReader, _stats: ReadStats | None = None) -> WindowReader:
         """The window as it is."""
         return window
+
+    def schema(self, _read: pa.Schema) -> pa.Schema:
+        """The columns."""
+        return schema_of(self.wanted)
 
 
 class FieldReader:

@@ -17,8 +17,8 @@ from seglake.catalog.rows import TopicRow
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
-from seglake.log.decode.columns import schema_of
-from seglake.log.execute import MEMORY_BYTES, ReadStats, execute
+from seglake.log.decode.columns import SCHEMA, schema_of
+from seglake.log.execute import MEMORY_BYTES, ReadStats
 from seglake.log.lookup.block_search import OffsetAndTimestamp
 from seglake.log.partition import PartitionReader
 from seglake.log.piece import Window
@@ -27,7 +27,7 @@ from seglake.read import consumers
 from seglake.read.bulk import offsets_for_times, records_at
 from seglake.read.consumers import Lag
 from seglake.read.field_list import FieldList, listed
-from seglake.read.fields import AnyFields, FieldReader
+from seglake.read.fields import AnyFields, FieldReader, Fields
 from seglake.read.listings import SUMS, SegmentList, summed
 from seglake.read.origin import Origin
 from seglake.read.record import Record
@@ -36,6 +36,7 @@ from seglake.read.window.around import Around, with_plain_types
 from seglake.read.window.bounds import open_window, window_of
 from seglake.read.window.find import Criteria, FindPlan, Search, found, homes
 from seglake.read.window.from_offset import records_from
+from seglake.read.window.offset_order import OffsetOrder
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.reader import WindowReader, window_table
 from seglake.read.window.time_order import merged
@@ -47,8 +48,9 @@ from seglake.times.intervals import covers, united
 if TYPE_CHECKING:
     from seglake.read.dataset import LogDataset
 
-_Readers = tuple[PartitionReader, ...]
-_Read = Callable[[_Readers, Window, pa.Schema, int, ReadStats], Iterator[pa.RecordBatch]]
+_Read = Callable[
+    [Sequence[PartitionReader], Window, pa.Schema, int, ReadStats], Iterator[pa.RecordBatch]
+]
 
 _SHOWN = 20  # log partitions in a table
 MAX_RECORDS = 500  # of one fetch: Kafka's max.poll.records
@@ -69,7 +71,7 @@ class Log(ShowsTable):
         self._snapshot, self._origin = snapshot, origin
         self.topic = snapshot.topic(topic).topic
         self._readers: dict[int, PartitionReader] = {}
-        self._short = ShortWindows(origin.reads)
+        self._offset_order = OffsetOrder(origin.reads.cached_fetch, ShortWindows(origin.reads))
 
     def _table(self) -> Table:
         title = f"<{self.topic} in version {self.version} of {self._origin.store.uri!r}>"
@@ -311,45 +313,22 @@ class Log(ShowsTable):
         `offset` and `timestamp` unless `columns` names them. `stats` counts requests and bytes, of
         all reads of the window together.
         """
-        if order not in ("offset", "time"):
-            raise UsageError(f"order is 'offset' or 'time', not {order!r}")
         log: Log = self.at(version)
+        ways: dict[str, _Read] = {"offset": log._offset_order, "time": merged}
+        if order not in ways:
+            raise UsageError(f"order is 'offset' or 'time', not {order!r}")
         beside, window = FieldReader.of(fields, columns), window_of(start, end)
-        readers, schema = log._chosen_readers(partitions), schema_of(beside.wanted)
-        read = merged if order == "time" else log._in_offset_order
-        reader = WindowReader(
-            schema,
-            partial(log._batches, read, readers, window, schema, memory_bytes, stats),
-            partial(window_table, log.topic, log.version, readers, window),
-        )
+        readers = tuple(log.reader(p) for p in _chosen(log, partitions))
+        schema, counted = schema_of(beside.wanted), stats or ReadStats()
+        read = partial(ways[order], readers, window, schema, memory_bytes, counted)
+        describe = partial(window_table, log.topic, log.version, readers, window)
+        reader = WindowReader(schema, partial(log._after_a_look, read), describe)
         return beside.over(reader, stats)
 
-    def _chosen_readers(self, partitions: Iterable[int] | None) -> _Readers:
-        return tuple(self.reader(p) for p in _chosen(self, partitions))
-
-    def _batches(
-        self, read: _Read, readers: _Readers, window: Window, schema: pa.Schema, memory_bytes: int,
-        stats: ReadStats | None,
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        self._origin.deletions.look_if_due()  # long may have passed since the readers were taken
-        return read(readers, window, schema, memory_bytes, stats or ReadStats())
-
-    def _in_offset_order(
-        self,
-        readers: _Readers,
-        window: Window,
-        schema: pa.Schema,
-        memory_bytes: int,
-        stats: ReadStats,
-    ) -> Iterator[pa.RecordBatch]:
-        short = self._short.read(readers, window, schema, memory_bytes, stats)
-        if short is not None:
-            yield from short
-            return
-        # Pieces come one by one; a Plan would keep all of them in memory.
-        pieces = pieces_of([(reader, window) for reader in readers])
-        fetch = self._origin.reads.cached_fetch
-        yield from execute(fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
+    def _after_a_look(self, read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[Any]:
+        """What is read now: long may have passed since the readers were taken."""
+        self._origin.deletions.look_if_due()
+        return read()
 
     def find(  # noqa: PLR0913  # each has a default
         self,
@@ -393,7 +372,9 @@ class Log(ShowsTable):
             window_table, log.topic, log.version, readers, window, criteria=str(criteria)
         )
         reader = WindowReader(
-            schema, partial(log._found, searches, schema, newest, stats), describe
+            schema,
+            partial(log._after_a_look, partial(found, searches, schema, newest, stats)),
+            describe,
         )
         return beside.over(reader, stats)
 
@@ -445,21 +426,23 @@ class Log(ShowsTable):
         *,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
+        fields: AnyFields | None = None,
         version: int | None = None,
         stats: ReadStats | None = None,
     ) -> LogDataset:
         """The records as a `pyarrow.dataset.Dataset`, which DuckDB, Polars and others scan.
 
-        `start` and `end` are those of `find`. Nothing is read before a scan. Its filter chooses
-        what is read: by comparisons of `timestamp`, `offset` and `partition`, and equality of
-        `key`. Records come partition after partition, each in offset order. Raises as `read_range`.
+        `start` and `end` are those of `find`, `fields` those of `read_range`. Nothing is read
+        before a scan. Its filter chooses what is read: by comparisons of `timestamp`, `offset` and
+        `partition`, and equality of `key`. Raises as `read_range`.
         """
         from seglake.read.dataset import LogDataset  # noqa: PLC0415  # a fifth of a second
 
-        if (log := self.at(version)) is not self:
-            return log.dataset(start, end, partitions=partitions, columns=columns, stats=stats)
-        chosen = [self.reader(p).view.partition for p in _chosen(self, partitions)]
-        return LogDataset(self, _open_window(start, end), chosen, schema_of(columns), stats)
+        log: Log = self.at(version)
+        chosen = [log.reader(p).view.partition for p in _chosen(log, partitions)]
+        wanted = None if fields is None else Fields.of(fields)
+        schema = FieldReader.of(wanted, columns).schema(SCHEMA)
+        return LogDataset(log, open_window(start, end), chosen, schema, wanted, stats)
 
     def _searches(
         self, criteria: Criteria, window: Window, partitions: Iterable[int] | None
@@ -473,13 +456,6 @@ class Log(ShowsTable):
             Search.of(readers[p], window, replace(criteria, keys=here))
             for p, here in chosen.items()
         ]
-
-    def _found(
-        self, searches: Sequence[Search], schema: pa.Schema, newest: int | None,
-        stats: ReadStats | None,
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        self._origin.deletions.look_if_due()
-        return found(searches, schema, newest, stats)
 
     def fields(self, sample: int = 1000) -> FieldList:
         """The fields of JSON values: names, types and shares, in the newest `sample` records.

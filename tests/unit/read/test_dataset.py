@@ -598,3 +598,28 @@ def test_times_of_other_zones_are_the_same_times(asked: Asked, full: pa.Table) -
     berlin = pa.scalar(START + timedelta(seconds=1), pa.timestamp("ms", "UTC"))
     later = field("timestamp") >= berlin
     assert asked.web.to_table(filter=later).equals(full.filter(later))
+
+
+def test_engines_read_fields_as_columns(tmp_path: Path) -> None:
+    maker, values = LakeMaker(tmp_path), (b'{"status": %d, "user": "u%d"}', b"broken %d %d")
+    events = [
+        Event(T + n, b"k%d" % (n % 3), values[n % 7 == 6] % (200 + n % 2, n % 5)) for n in range(90)
+    ]
+    maker.run({0: events}, Shape("zstd", 200))
+    log, stats = seglake.open(str(tmp_path)).topic("events"), seglake.ReadStats()
+    web = log.dataset(T + 10, T + 80, fields={"status": "int16", "user": "string"}, stats=stats)
+    assert web.schema.names == ["partition", "offset", "timestamp", "status", "user"]
+    full = log.read_range(T + 10, T + 80, fields={"status": "int16", "user": "string"}).read_all()
+    assert web.to_table().equals(full)
+    by_status = dict(
+        sql("SELECT status, count(*) FROM web WHERE user = 'u3' GROUP BY 1").fetchall()
+    )
+    users = zip(full["status"].to_pylist(), full["user"].to_pylist(), strict=True)
+    kept = [status for status, user in users if user == "u3"]
+    assert by_status == {status: kept.count(status) for status in {*kept}}
+    late = pl.scan_pyarrow_dataset(web).filter(pl.col("offset") >= 60).select("user").collect()
+    assert late["user"].to_list() == full.filter(pc.field("offset") >= 60)["user"].to_pylist()
+    stats.misfits.clear()
+    whole = pickle.loads(pickle.dumps(web)).to_table(columns=["offset", "user"])
+    assert whole.equals(full.select(["offset", "user"]))
+    assert web.to_table(columns=["user"])["user"].null_count == stats.misfits["user"] == 10

@@ -29,7 +29,7 @@ with extra("spark", "a Spark session"):
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-SPARKS = ("4.0", "4.1", "4.2")
+SPARKS = ("3.5", "4.0", "4.1", "4.2")
 JAVA_VERSIONS = (17, 21)
 _SPARK = ".".join(pyspark.__version__.split(".")[:2])
 DELTA_ARTIFACT, DELTA_VERSION = f"delta-spark_{_SPARK}_2.13", "4.4.0"  # there is one for each Spark
@@ -103,10 +103,12 @@ def spark_session(
     the jars of Spark's Kafka source.
 
     Raises:
-        ConfigError: another Spark; no usable Java; or `delta`, and the running session or JVM has
-            no Delta, or another one.
+        ConfigError: another Spark, or one before 4.0 for `delta` or `kafka`; no usable Java; or
+            `delta`, and the running session or JVM has no Delta, or another one.
     """
     require_version(pyspark.__version__)
+    if delta or kafka:
+        require_spark_4("Delta's tables in Spark" if delta else "an archive")
     running = SparkSession.getActiveSession()
     if running is None:
         settings = _settings(master, conf or {}, delta=delta, kafka=kafka)
@@ -126,6 +128,15 @@ def require_version(version: str) -> None:
             f"Seglake works with Spark {', '.join(SPARKS)}, and this is Spark {version} under"
             f" pyspark {pyspark.__version__}: use pyspark {SPARKS[-1]}, or an older one of these,"
             " with a SPARK_HOME that is unset or the same Spark"
+        )
+
+
+def require_spark_4(what: str) -> None:
+    """Raise ConfigError if pyspark is older than 4.0, which `what` needs."""
+    if int(pyspark.__version__.partition(".")[0]) < 4:
+        raise ConfigError(
+            f"{what} needs Spark 4.0 or newer, and this is {pyspark.__version__}: use pyspark"
+            f" {SPARKS[-1]}. With Spark 3.5 files are ingested and tended, and tasks read"
         )
 
 

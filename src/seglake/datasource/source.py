@@ -16,6 +16,12 @@ from seglake.extras import extra
 
 with extra("spark", "the Spark data source"):
     import pyspark
+
+    if pyspark.__version__ < "4":  # this module must not import a session
+        raise ConfigError(
+            f"the format seglake needs Spark 4.0 or newer, and this is {pyspark.__version__}: use"
+            " pyspark 4.2, or read with seglake.open in the tasks of mapPartitions"
+        )
     from pyspark.errors import AnalysisException
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.types import (

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from seglake.catalog.quarantine.files import FRAME
 from seglake.engine import original_errors, run_task
-from seglake.errors import InputError
+from seglake.errors import ConfigError, InputError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s
 from seglake.write.map.sort import BlobMaker, reject_blob
@@ -71,8 +71,14 @@ class MapFrame(NamedTuple):
     def read(self, frame: DataFrame) -> pa.Table:
         """Write the blobs of all partitions to the spool.
 
-        Spark may run a task again after a failure; only the blobs of one try are returned.
+        Spark may run a task again after a failure; only the blobs of one try are returned. Raises
+        ConfigError for a DataFrame of an older Spark.
         """
+        if not hasattr(frame, "toArrow"):
+            raise ConfigError(
+                "the ingest of a DataFrame needs Spark 4.0 or newer: use pyspark 4.2, or write the "
+                "rows as Parquet files and ingest these"
+            )
         with original_errors(), short_batches(frame):
             return frame.mapInArrow(self.__call__, _DDL).toArrow()
 

@@ -102,10 +102,10 @@ def test_delta_of_another_version_is_an_error_with_the_remedy(
             session.spark_session("clash")
 
 
-@pytest.mark.parametrize("version", ["3.5.8", "4.3.0", "4.20.0", "5.0.0"])
+@pytest.mark.parametrize("version", ["3.4.4", "4.3.0", "4.20.0", "5.0.0"])
 def test_another_spark_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the package, that of the JVM, and that of a session of one's own."""
-    remedy = f"works with Spark 4.0, 4.1, 4.2, and this is Spark {version} .*: use pyspark 4.2"
+    remedy = f"works with Spark 3.5, 4.0, 4.1, 4.2, and this is Spark {version} .*: use pyspark 4.2"
     with monkeypatch.context() as patch:
         patch.setattr("pyspark.__version__", version)
         with pytest.raises(ConfigError, match=remedy):
@@ -118,8 +118,8 @@ def test_another_spark_is_refused(version: str, monkeypatch: pytest.MonkeyPatch)
         SparkEngine(running).map(str, [1])
 
 
-@pytest.mark.parametrize("version", ["4.0.1", "4.1.4", "4.2.0"])
-def test_sparks_from_4_0_on_are_accepted(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", ["3.5.7", "4.0.1", "4.1.4", "4.2.0"])
+def test_sparks_from_3_5_on_are_accepted(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a JVM of the same Spark: another, which SPARK_HOME names, is refused."""
     monkeypatch.setattr("pyspark.__version__", version)
     session.require_version(version)
@@ -241,3 +241,11 @@ def test_jars_that_do_not_exist_leave_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(SeglakeError, match="could not be fetched"):
         session.fetch_jars(unknown, tmp_path / "jars")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("needs", ["delta", "kafka"])
+def test_what_spark_3_5_lacks_is_a_sentence(needs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "3.5.7")
+    how: Any = {"delta": False, needs: True}
+    with pytest.raises(ConfigError, match=r"needs Spark 4\.0 or newer, and this is 3\.5\.7: use"):
+        session.spark_session("old", **how)

@@ -167,6 +167,16 @@ FAULTS: dict[str, Put] = {
     "a group goes on after the end of what was archived": lambda: [
         edited(archive, "_keep_groups", ("min(each.offset, ends[partition])", "each.offset"))
     ],
+    "a refresh goes on in a rebuilt catalog behind a late write": lambda: [
+        edited(DeltaLog, "since", ("any(commit.begins for commit in commits)", "False"))
+    ],
+    "an erasure deletes once what dead attempts left": lambda: [
+        edited(
+            _Erasure,
+            "delete_old",
+            ("if known.issuperset(item.key for item in attempts.left):", "if True:"),
+        )
+    ],
     "an erasure hides what another one left": lambda: [
         patch.object(each, "unfinished", lambda *_: {}) for each in (erase, redrive)
     ],

@@ -39,6 +39,8 @@ FOUND = {  # by this history, whatever else finds it
     "an erasure takes rejects that came after its commit": 30_045,
     "a vacuum takes who paused between rows for committed": 150_007_513,
     "a late write replaces the checkpoint of a rebuild": 37_845,
+    "a refresh goes on in a rebuilt catalog behind a late write": 230_008_727,
+    "an erasure deletes once what dead attempts left": 230_011_101,
     "an erasure leaves old key indexes": 30_015,
     "a reindex that hashes keys does not announce itself": 31_740,
     "a group goes on after the end of what was archived": 30_038,

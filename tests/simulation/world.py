@@ -166,7 +166,7 @@ class Process:
     odds: Odds = QUIET
     calls: int = 0
     dead: bool = False
-    patience: int = 20_000  # calls until it is taken for one without end
+    patience: int = 50_000  # calls until it is taken for one without end
     doomed: str = ""
     mishap: Mishap | None = None
     about: dict[str, Any] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from seglake.clock import now_ms
 Action = dict[str, Any]
 Bounds = Mapping[str, tuple[int, int]]  # the smallest and largest value of integer columns
 Operation = Literal["WRITE", "REPLACE", "DELETE", "OPTIMIZE", "CREATE TABLE"]  # Delta's names
+BEGINS = "seglake.begins"  # in the description of the first commit of a table that is created anew
 FENCE = "seglake.fence"  # in the description of a commit that no commit under way may follow
 _ENGINE = "Seglake"
 
@@ -45,7 +46,8 @@ class DeltaCommit(NamedTuple):
     """One commit. `removed` maps the path of each removed file to whether that changes rows.
 
     `operation` and `engine` are what its writer says of it. `fences` is true of a commit whose
-    writer is about to delete files that a commit under way may name.
+    writer is about to delete files that a commit under way may name; `begins` of the first commit
+    of a table that was created anew, which follows no other, whatever its number.
     """
 
     version: int
@@ -58,6 +60,7 @@ class DeltaCommit(NamedTuple):
     operation: str
     engine: str
     fences: bool = False
+    begins: bool = False
 
     @property
     def is_ours(self) -> bool:
@@ -127,7 +130,17 @@ def parsed(version: int, lines: Iterable[Action]) -> DeltaCommit:
         str(info.get("operation", "an unnamed operation")),
         str(info.get("engineInfo", "an unnamed program")),
         FENCE in info,
+        BEGINS in info,
     )
+
+
+def beginning(content: bytes) -> bytes:
+    """The same commit, which says that it begins a table."""
+    lines = list(map(json.loads, content.splitlines()))
+    for line in lines:
+        if "commitInfo" in line:
+            line["commitInfo"][BEGINS] = "true"
+    return "\n".join(map(json.dumps, lines)).encode()
 
 
 def _added(action: Action) -> AddedFile:

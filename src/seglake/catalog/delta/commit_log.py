@@ -109,6 +109,18 @@ class DeltaLog:
         The list is also empty if the log no longer has the version itself, see `has`, or the newest
         commit that was read before: other commits may have their numbers.
         """
+        commits = self._after(version, most)
+        if self._seen and commits and not self.is_same_table():
+            return []  # of a table that was created anew, whose numbers go on
+        if any(commit.begins for commit in commits):  # a late write brought back one before it
+            raise self.created_anew()
+        if commits:
+            self._check(commits)
+            self._seen = commits[-1]
+        return commits
+
+    def _after(self, version: int, most: int) -> list[DeltaCommit]:
+        """The commits after a version, unchecked: all of them, or at least the first `most`."""
         commits: list[DeltaCommit] = []
         ahead = 1
         while len(commits) < most:
@@ -118,11 +130,6 @@ class DeltaLog:
             if len(there) < ahead:
                 break
             ahead = min(2 * ahead, REQUESTS)
-        if self._seen and commits and not self.is_same_table():
-            return []  # of a table that was created anew, whose numbers go on
-        if commits:
-            self._check(commits)
-            self._seen = commits[-1]
         return commits
 
     def retained(
@@ -206,7 +213,8 @@ class DeltaLog:
         listed = self.store.list(f"{self.folder}/_delta_log")
         matches = (_VERSION.fullmatch(item.key) for item in listed if item.key.endswith(".json"))
         last = min((int(match[1]) for match in matches if match), default=0) - 1
-        while commits := self.since(last, _READ_AT_ONCE):
+        while commits := self._after(last, _READ_AT_ONCE):
+            self._check(commits)
             last = commits[-1].version
 
     def retains(self, version: int) -> bool:

@@ -18,7 +18,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from seglake.catalog.delta import table_contract
-from seglake.catalog.delta.actions import Action, AddedFile, header, redefinition
+from seglake.catalog.delta.actions import Action, AddedFile, beginning, header, redefinition
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, LOGGED, DeltaLog
 from seglake.catalog.delta.table_contract import (
     FILE_RETENTION,
@@ -192,8 +192,8 @@ def renumber(log: DeltaLog, made: int, version: int) -> None:
     with _delta_errors(log.table_uri, "its versions cannot be renumbered"):
         _create_checkpoint(log, _table(log.store, log.folder, made))
     store, folder = log.store, f"{log.folder}/_delta_log"
-    for suffix in ("checkpoint.parquet", "json"):
-        content = store.read_all(f"{folder}/{made:020}.{suffix}")
+    for suffix, change in (("checkpoint.parquet", bytes), ("json", beginning)):
+        content = change(bytes(store.read_all(f"{folder}/{made:020}.{suffix}")))
         if not store.put_if_absent(f"{folder}/{version:020}.{suffix}", content):
             raise StoreError(f"{log.table_uri}: a late write has made version {version}")
     last = json.loads(bytes(store.read_all(f"{folder}/_last_checkpoint")))

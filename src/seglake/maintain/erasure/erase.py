@@ -216,14 +216,29 @@ class _Erasure:
             pause_s = min(2 * pause_s, _LONGEST_WAIT_S)
 
     def delete_old(self) -> None:
-        """Delete the old objects that held what is erased."""
-        attempts = self._look()
+        """Delete the old objects that held what is erased.
+
+        An attempt that was given up may be alive, and write while this goes on. So what such
+        attempts left is looked at again, until nothing has come.
+        """
+        attempts, known = self._look(), set[str]()
         if attempts.dying:  # they were given up after they were looked at, and may have written
             attempts = self._look()
+        while True:
+            self._delete_old(attempts)
+            known |= {item.key for item in attempts.left}
+            attempts = self._look()
+            if known.issuperset(item.key for item in attempts.left):
+                return
+
+    def _delete_old(self, attempts: Attempts) -> None:
         dying = {item.key for item in attempts.left if attempt_of(item.key) in attempts.dying}
         QuarantineTable(self._table.store).remove_files(dying)  # one may just have named its files
+        before, size = self.report.deleted, self.report.deleted_bytes
         self._find_old(attempts)
         delete(self._table.store, self.report.deleted)
+        self.report.deleted = [*before, *self.report.deleted]
+        self.report.deleted_bytes += size
 
     def _look(self) -> Attempts:
         own = {self.report.attempt_id, *self._logs.attempts}

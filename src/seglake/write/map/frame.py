@@ -74,13 +74,14 @@ class MapFrame(NamedTuple):
         Spark may run a task again after a failure; only the blobs of one try are returned. Raises
         ConfigError for a DataFrame of an older Spark.
         """
-        if not hasattr(frame, "toArrow"):
-            raise ConfigError(
-                "the ingest of a DataFrame needs Spark 4.0 or newer: use pyspark 4.2, or write the "
-                "rows as Parquet files and ingest these"
-            )
         with original_errors(), short_batches(frame):
-            return frame.mapInArrow(self.__call__, _DDL).toArrow()
+            mapped = frame.mapInArrow(self.__call__, _DDL)
+            if not hasattr(mapped, "toArrow"):
+                raise ConfigError(
+                    "the ingest of a DataFrame needs Spark 4.0 or newer: use pyspark 4.2, or write "
+                    "the rows as Parquet files and ingest these"
+                )
+            return mapped.toArrow()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the blobs of one partition of the DataFrame to the spool."""

@@ -284,6 +284,32 @@ def test_an_attempt_that_fails__withdraws(root: Path) -> None:
     assert erase(str(root), "events", ["gone"]).records == 4
 
 
+def test_a_dead_attempt_that_writes_while_an_erasure_deletes__leaves_no_key(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vacuum gave it up, it was not dead, and its log came after the erasure's look."""
+    table = open_catalog(str(root))
+    rows = [row for row in table.segments(table.snapshot(), "events") if row.record_count]
+    late, dead = open_store(str(root)), new_attempt()
+    fate.give_up(late, dead)
+    logs_of = {row.key("log"): bytes(late.read_all(row.key("log"))) for row in rows}
+    real, deletions = erase_module.delete, list[int]()
+
+    def delete(store: Any, keys: Any) -> None:
+        real(store, keys)
+        deletions.append(len(keys))
+        if len(deletions) == 2:  # the first is of lists of rejects
+            for row in rows:
+                key = row.key("log")
+                late.put(key.replace(row.attempt_id, dead), logs_of[key])
+
+    monkeypatch.setattr(erase_module, "delete", delete)
+    done = erase(str(root), "events", ["gone"], vacuum=True, grace_hours=0)
+    assert files_with_the_key(root) == []
+    assert [key for key in done.deleted if dead in key]
+    assert deletions[-1] > 0
+
+
 def test_a_dead_announcement__is_removed_and_its_attempt_cannot_commit(root: Path) -> None:
     store, dead = open_store(str(root)), new_attempt()
     store.put(begun_key(dead), b'{"topic": "events"}')

@@ -76,3 +76,22 @@ def test_a_lake_that_is_open_does_not_go_on_in_a_rebuilt_catalog(tmp_path: Path)
     assert rebuilt.version == before + 1
     with pytest.raises(VersionExpired, match="created anew"):
         lake.refresh()
+
+
+def test_a_late_write_of_an_old_commit_makes_a_rebuilt_catalog_no_news(tmp_path: Path) -> None:
+    """Storage carries the newest commit of before out once more, when the catalog is rebuilt."""
+    write_file(tmp_path / "in/a.jsonl", [Line(T + n) for n in range(40)])
+    pipeline, root = pipeline_of(tmp_path / "lake", tmp_path / "in"), tmp_path / "lake"
+    ingest(pipeline, "1")
+    lake = seglake.open(str(root))
+    lake.refresh()
+    late = root / f"catalog/log/_delta_log/{lake.version:020}.json"
+    content = late.read_bytes()
+    rebuild_catalog(str(root), force=True, dry_run=False)
+    late.write_bytes(content)
+    with pytest.raises(VersionExpired, match="created anew"):
+        lake.refresh()
+    assert seglake.open(str(root)).topic("events").end_offsets() == {0: 14, 1: 13, 2: 13}
+    write_file(tmp_path / "in/b.jsonl", [Line(T + n) for n in range(10)])
+    assert ingest(pipeline, "2").records == 10
+    assert verify(str(root), deep=True).findings == []

@@ -32,10 +32,12 @@ from seglake.log.short.share_kernels import SLOT_FIELDS, help_readers
 from seglake.log.short.slots import functions
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.merge import merge
+from seglake.read.field_list import listed
 from seglake.read.fields import Fields
 from seglake.read.lake import open as open_lake
 from seglake.read.where import Where
 from seglake.store import open_store
+from seglake.write.draft.draft import draft
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
 
@@ -66,6 +68,8 @@ def main(progress: Callable[[int, int], None] = lambda _done, _total: None) -> N
                 _round_trip(folder / f"lake-{number}-{order}", {**settings, "order": order})
         _round_trip(folder / "lake-offsets", _with_offsets(folder))
         _fields()
+        for form in ("jsonl", "csv", "text"):
+            draft([str(folder / form)])
         _help()
 
 
@@ -196,6 +200,7 @@ def _fields() -> None:
     """Fields of values, as columns and as conditions."""
     values: Any = pa.array([b'{"n":[1,"x"],"t":"\\u00e9"}', b'{"n":200.5}'], pa.binary())
     Fields({"n": "int64", "t": "string"}).read(values)
+    listed([b'{"t":"2026-01-01T00:00:00Z"}'])
     Where({"n": [1, "x"]}, None).mask(pa.record_batch([values], ["value"]))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from json import dumps
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,13 +39,16 @@ def init(
     from seglake.write.check import check
     from seglake.write.draft.draft import draft
 
-    made = draft(paths, root=root, topic=topic)
+    made = draft(paths, root=root, topic=topic, output=output or Path("pipeline.toml"))
     file = output or Path(f"{made.topic}.toml")
     if file.exists() and not force:
         raise UsageError(f"{file} is there already: give another -o FILE, or --force")
-    with complete(file) as temporary:  # so that no file is left if it is refused
+    with TemporaryDirectory() as folder:  # so that no file is left if it is refused
+        draft_file = Path(folder) / file.name
+        draft_file.write_text(made.toml, "utf-8")
+        checked = check(load(draft_file), _SAMPLE)
+    with complete(file) as temporary:
         temporary.write_text(made.toml, "utf-8")
-        checked = check(load(temporary), _SAMPLE)
     if json:
         rejects = {"sampled": len(checked.rows), "reasons": checked.reasons}
         print(dumps({"file": str(file), **made.as_dict(), **rejects}, ensure_ascii=False))
@@ -61,4 +65,7 @@ def _show(file: Path, made: Draft, checked: Checked) -> None:
         print(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}")
     for doubt in (*made.doubts, *checked.reasons):
         print(f"  not sure: {doubt}")
+    if rejected == len(checked.rows):
+        print(f"Nothing would be a record: correct {file}, then seglake check --conf-file {file}")
+        return
     print(f"Next: seglake check --conf-file {file}, then seglake ingest --conf-file {file} --local")

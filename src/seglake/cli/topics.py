@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from seglake.cli.arguments.options import Json, Root, Version
 from seglake.cli.terminal.tables import Listing, show
+from seglake.limits import INT64_MAX
 from seglake.shown import Column, number, second, size
 
 if TYPE_CHECKING:
+    from seglake.format.records import Int64s
     from seglake.read.lake import Lake
     from seglake.read.log import Log
 
@@ -37,9 +39,14 @@ def topic_rows(lake: Lake) -> Listing:
     return Listing(columns, (_topic_row(lake.topic(name)) for name in lake.topics()))
 
 
+def _oldest(times: Int64s) -> int:
+    """The smallest of some times, -1 without one: a segment without records has none."""
+    return int(times.min(initial=INT64_MAX, where=times >= 0)) if (times >= 0).any() else -1
+
+
 def _topic_row(log: Log) -> dict[str, Any]:
     views = [log.reader(partition).view.segments for partition in log.partitions()]
-    lows = [int(view.min_timestamps.min()) for view in views if len(view.min_timestamps)]
+    lows = [_oldest(view.min_timestamps) for view in views]
     highs = [int(view.max_timestamps.max()) for view in views if len(view.max_timestamps)]
     return {
         "topic": log.topic,
@@ -50,6 +57,6 @@ def _topic_row(log: Log) -> dict[str, Any]:
         "segments": sum(len(view.base_offsets) for view in views),
         "records": sum(int(view.details["record_count"].sum()) for view in views),
         "log_bytes": sum(int(view.details["sizes"][:, 0].sum()) for view in views),
-        "min_timestamp": min(lows, default=-1),
+        "min_timestamp": min((low for low in lows if low >= 0), default=-1),
         "max_timestamp": max(highs, default=-1),
     }

@@ -117,7 +117,7 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
         )
     limits = RowLimits(pipeline.topic.event_times(now_ms()))
     store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
-    inputs = find_inputs(pipeline.input, store)
+    inputs = find_inputs(pipeline.input, store, pipeline.root)
     splits = plan_splits(inputs.files, store, pipeline)
     rows, said, early = _sample(splits, store, pipeline, limits, sample, text_bytes)
     return Checked(

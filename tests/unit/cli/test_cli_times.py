@@ -110,6 +110,12 @@ def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:
     assert (done.exit_code, done.stdout) == (0, "")
     told = "events: nothing in the last 1h; the newest record is of 2026-05-31T22:30:00.000Z\n"
     assert done.stderr == told
+    later = CliRunner().invoke(
+        app, ["read", str(tmp_path), "events", "--start", "2026-06-01T00:00Z"]
+    )
+    assert later.stderr.startswith(
+        "events: nothing from 2026-06-01T00:00Z on; the newest record is"
+    )
     log = seglake.open(str(tmp_path)).topic("events")
     with pytest.raises(TypeError, match=r"a time for each partition, as in \{0: '2026-01-01'\}"):
         log.offsets_for_times("2026-01-01")  # type: ignore[arg-type]

@@ -174,6 +174,37 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
     assert "these fields are times, too: created" in doubts_of(tmp_path, "g.jsonl", both)
 
 
+def test_logs_that_look_like_csv(tmp_path: Path) -> None:
+    """An agent with a semicolon in each line; a comma before the milliseconds."""
+    agent = '10.0.0.{n} - {user} [%d/%b/%Y:%H:%M:%S +0000] "GET / HTTP/1.1" 200 {n} "-" "X (a; b)"'
+    python = "%Y-%m-%d %H:%M:%S,250 INFO root: request {n}, done"
+    for name, form in (("access", agent), ("python", python)):
+        path = tmp_path / f"{name}.log"
+        path.write_bytes(of_events(form))
+        found, _ = drafted(tmp_path, path)
+        assert "(?P<time>" in found.choices["input.format"].reason or "(?P<time>" in found.toml
+        assert found.choices["timestamp.field"].value == "time"
+
+
+def test_the_folder_may_hold_the_pipeline_and_the_lake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, rows in (("a.parquet", None), ("b.jsonl", EPOCHS)):
+        folder = tmp_path / name.partition(".")[2]
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        if rows is None:
+            pq.write_table(pa.table({"ts": pa.array(TIMES, pa.timestamp("ms", "UTC"))}), name)
+        else:
+            Path(name).write_bytes(rows)
+        done = CliRunner().invoke(app, ["init", ".", "-o", "p.toml", "--topic", "t"])
+        assert done.exit_code == 0, done.output
+        for run_id, records in (("1", ROWS), ("2", 0)):
+            report = ingest_files(LocalEngine(), load("p.toml"), DeclaredRun(run_id))
+            assert (report.records, report.quarantined) == (records, 0)
+
+
 def test_names_of_fields_may_have_any_characters(tmp_path: Path) -> None:
     rows = jsonl(*({"a\n'b\\": 1, 't"\\s\x7f': ms(t)} for t in TIMES))
     (tmp_path / "a.jsonl").write_bytes(rows)

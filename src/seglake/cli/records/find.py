@@ -83,4 +83,5 @@ def find(
         **what, start=start, end=end, partitions=partitions, newest=newest,
         fields=None if fields is None else seglake.Fields.parse(fields), stats=stats,
     )  # fmt: skip
-    records.write_found(found, topic, format or "jsonl", output, stats)
+    when = "" if start is None and end is None else "in the time that is asked for"
+    records.write_found(found, topic, format or "jsonl", output, stats, when=when)

@@ -159,13 +159,13 @@ def find_rows(planned: FindPlan) -> Listing:
 
 
 def write_found(
-    found: WindowReader, topic: str, form: str, output: Path | None, stats: ReadStats
+    found: WindowReader, topic: str, form: str, output: Path | None, stats: ReadStats, *, when: str
 ) -> None:
     """Write the records of a search, as `write` does; a table shows the first ones.
 
-    If there are none, a line on standard error says so.
+    If there are none, a line on standard error says so; `when` is the time that is asked for.
     """
-    batches = _or_told(found, f"{topic}: nothing is found in the time that is asked for")
+    batches = _or_told(found, f"{topic}: nothing is found {when}".rstrip())
     if form == "table":
         listing = _listing(found.schema, _first(batches, _TABLE_ROWS))
         show(f"records of {topic}", listing, as_json=False)
@@ -199,8 +199,8 @@ def follow(log: Log, request: ReadRequest) -> None:
 
 
 def tell_newest(log: Log, partition: int | None, start: str | None, last: str | None) -> None:
-    """Say on standard error of when the newest record is, if `last` begins after it."""
-    if last is None or start is None:
+    """Say on standard error of when the newest record is, if the window begins after it."""
+    if start is None:
         return
     chosen = log.partitions() if partition is None else [partition]
     times = [log.reader(item).view.segments.max_timestamps for item in chosen]
@@ -209,7 +209,8 @@ def tell_newest(log: Log, partition: int | None, start: str | None, last: str | 
         when = (
             f"the newest record is of {format_ms(newest)}" if newest >= 0 else "no record is there"
         )
-        print(f"{log.topic}: nothing in the last {last}; {when}", file=sys.stderr)
+        window = f"from {start} on" if last is None else f"in the last {last}"
+        print(f"{log.topic}: nothing {window}; {when}", file=sys.stderr)
 
 
 def _reader(

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from seglake.errors import InputError
@@ -46,15 +47,17 @@ def draft(
     root: str = "./lake",
     topic: str | None = None,
     storage: Mapping[str, str] | None = None,
+    output: Path | None = None,
 ) -> Draft:
     """Look at files, and write the pipeline that ingests them, as a text of TOML.
 
-    `paths` are those of `input.paths`. Some rows from the beginnings of up to eight files are read.
-    Raises InputError if there is nothing to read, or nothing that Seglake can read.
+    `paths` are those of `input.paths`; the text will be in the file `output`. Some rows from the
+    beginnings of up to eight files are read. Raises InputError if there is nothing to read, or
+    nothing that Seglake can read.
     """
     if not paths:
         raise InputError("no path is given: name files, folders or globs")
-    sample = sample_of(paths, storage or {})
+    sample = sample_of(paths, storage or {}, root, output)
     time = time_of(sample)
     key = key_of(sample, time.field if time else None)
     choices = dict(_choices(sample, time, key))

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from seglake.config import Input
 from seglake.config.rules import flat
 from seglake.errors import InputError
 from seglake.write.draft.encoding import Beginning, encoding_of
-from seglake.write.draft.shapes import Shape, shape_of
+from seglake.write.draft.shapes import Shape, log_shape_of, shape_of
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import SourceFile
@@ -53,19 +54,24 @@ class Sample(NamedTuple):
     times: frozenset[str] = frozenset()
 
 
-def sample_of(paths: Sequence[str], storage: Mapping[str, str]) -> Sample:
-    """A sample of the files that these paths name, as `input.paths` would.
+def sample_of(
+    paths: Sequence[str], storage: Mapping[str, str], root: str, output: Path | None
+) -> Sample:
+    """A sample of the files that these paths name, as `input.paths` would, but those of the lake.
+
+    The settings leave out a pipeline file `output` that lies in one of the folders.
 
     Raises InputError if there are none, if they are empty, or if no format reads them.
     """
     store = InputStore(storage)
-    listed = find_inputs(Input(paths=tuple(paths), format="text", on_empty="ok"), store)
+    listed = find_inputs(Input(paths=tuple(paths), format="text", on_empty="ok"), store, root)
     if listed.missing:
         raise InputError(f"{', '.join(listed.missing)}: does not exist; correct the path")
     files = [file for file in listed.files if file.size]
     if not files:
         raise InputError(f"{', '.join(paths)}: there is no file with any bytes; name other paths")
-    chosen, settings, doubts = _one_kind(files)
+    beside = output is not None and any(_holds(path, output) for path in paths)
+    chosen, settings, doubts = _one_kind(files, beside=beside)
     some = _some(chosen)
     head = _parquet(some, store) or _lines(some, store)
     size = sum(file.size for file in chosen)
@@ -78,21 +84,28 @@ def sample_of(paths: Sequence[str], storage: Mapping[str, str]) -> Sample:
     )
 
 
-def _one_kind(files: list[SourceFile]) -> tuple[list[SourceFile], dict[str, Any], list[str]]:
+def _holds(path: str, output: Path) -> bool:
+    return Path(path).is_dir() and output.absolute().is_relative_to(Path(path).absolute())
+
+
+def _one_kind(
+    files: list[SourceFile], *, beside: bool
+) -> tuple[list[SourceFile], dict[str, Any], list[str]]:
     """The files with the suffix that has most bytes, the setting that chooses them, and doubts."""
     sizes = Counter[str]()
     for file in files:
         sizes[_suffix(file)] += file.size
-    if len(sizes) == 1:
+    if len(sizes) == 1 and not beside:
         return files, {}, []
     ((suffix, _),) = sizes.most_common(1)
     chosen = [file for file in files if _suffix(file) == suffix]
     others = len(files) - len(chosen)
-    doubt = f"files of other kinds are left out: {others:,}"
+    doubts = [f"files of other kinds are left out: {others:,}"] if others else []
     globs = [
         f"*.{each}{end}" for each in ([suffix] if suffix else sizes) if each for end in ("", ".*")
     ]
-    return chosen, {"include" if suffix else "exclude": globs}, [doubt]
+    globs += ["*.toml"] * (beside and not suffix)
+    return chosen, {"include" if suffix else "exclude": globs}, doubts
 
 
 def _suffix(file: SourceFile) -> str:
@@ -150,7 +163,7 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     lines = [line for head in heads for line in head]
     if not lines:
         raise InputError(f"{files[0].path}: has no lines; name other files")
-    for read in (_json, partial(_csv, heads=heads), _text):
+    for read in (partial(_json, path=files[0].path), _log, partial(_csv, heads=heads), _text):
         sample = read(lines)
         if sample is not None:
             settings = {} if encoding == UTF_8 else {"encoding": encoding}
@@ -185,11 +198,11 @@ def _head(beginning: Beginning, encoding: str) -> list[str]:
     return list(islice((line for line in lines if line.strip()), _ROWS))
 
 
-def _json(lines: Sequence[str]) -> Sample | None:
+def _json(lines: Sequence[str], path: str) -> Sample | None:
     """A sample of JSON lines; None if they are none. Raises InputError for an array."""
     if re.match(r"\s*\[\s*(?:[{\[]|$)", lines[0]):
         raise InputError(
-            "the file is a JSON array; one JSON object a line is wanted: `jq -c '.[]'` makes lines"
+            f"{path}: is a JSON array; one JSON object a line is wanted: `jq -c '.[]'` makes lines"
         )
     rows = [row for line in lines if isinstance(row := _parsed(line), dict)]
     if len(rows) < _MOST * len(lines):
@@ -257,9 +270,17 @@ def _table(tables: list[list[list[str]]], delimiter: str) -> Sample:
     return Sample(settings, fields, len(rows), 0, 0, doubts)
 
 
+def _log(lines: Sequence[str]) -> Sample | None:
+    """A sample of a log of a well-known shape, though its lines may look like CSV, too."""
+    return _shaped(lines, log_shape_of(lines))
+
+
 def _text(lines: Sequence[str]) -> Sample | None:
     """A sample of text with a time in the lines; None if there is none."""
-    shape = shape_of(lines)
+    return _shaped(lines, shape_of(lines))
+
+
+def _shaped(lines: Sequence[str], shape: Shape | None) -> Sample | None:
     if shape is None:
         return None
     matches = [match for line in lines if (match := shape.expression.match(line))]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _ENOUGH = 0.02  # of the lines must match: an event may have many lines
-_NEARLY = 0.99  # as many as another shape: then the one that knows more fields is taken
+_NEARLY = 0.99  # as many as another shape, or as there are events: then it is taken
 
 
 class Shape(NamedTuple):
@@ -44,6 +44,17 @@ _SHAPES = (
     *(Shape(rf"\W?(?P<time>{time})", rf"\W?{time}") for time in _TIMES),
     *(Shape(rf".*?(?P<time>{time})", rf".*?{time}") for time in (_CLF, *_TIMES)),
 )
+
+
+def log_shape_of(lines: Sequence[str]) -> Shape | None:
+    """The shape of an access log, or of a time and a level, if nearly all events have it."""
+    for shape in (_SHAPES[0], _SHAPES[2]):
+        first = re.compile(shape.start) if shape.start else None
+        events = [line for line in lines if first is None or first.match(line)]
+        matches = sum(map(bool, map(shape.expression.match, events)))
+        if matches and matches >= _NEARLY * len(events) and shape.expression.match(lines[0]):
+            return shape
+    return None
 
 
 def shape_of(lines: Sequence[str]) -> Shape | None:

@@ -218,7 +218,8 @@ def _require_same(done: RunRow, pipeline: Pipeline, run: DeclaredRun) -> None:
     if done.fingerprint != pipeline.fingerprint():
         raise ConfigError(
             f"{committed} with other settings, by {winner}; nothing was ingested with these "
-            "settings: give this run another --run-id, or restore the settings"
+            "settings. To ingest its files anew with these, add --replace (`seglake undo` takes "
+            "the run out); else restore the settings, or give a run of other files another --run-id"
         )
     interval = (done.interval_start_ms, done.interval_end_ms)
     if interval != (run.interval or (None, None)):
@@ -311,8 +312,11 @@ def check_rejects(attempt: Attempt) -> None:
     reasons = ", ".join(f"{reason}: {count}" for reason, count in report.reasons.items())
     raise QuarantineLimit(
         f"{rejected} of {rows} rows were rejected ({reasons}), {why}; nothing was committed. "
-        + "".join(f"{sentence}. " for sentence in (*report.absent_fields, *report.hints))
-        + "`seglake quarantine` with this run id shows some of them"
+        + "".join(
+            f"{sentence}{'' if sentence.endswith('?') else '.'} "
+            for sentence in (*report.absent_fields, *report.hints)
+        )
+        + f"`seglake quarantine` with --run-id {report.run_id} shows some of them"
     )
 
 

@@ -82,7 +82,9 @@ def files_of(engine: Engine, pipeline: Pipeline) -> InputOf:
 
     They are listed once: planning again keeps the list.
     """
-    listed = cache(partial(find_inputs, pipeline.input, InputStore(pipeline.storage)))
+    listed = cache(
+        partial(find_inputs, pipeline.input, InputStore(pipeline.storage), pipeline.root)
+    )
     return lambda sources: InputFiles(engine, pipeline, listed(), sources)
 
 
@@ -176,7 +178,7 @@ def changes_since(pipeline: Pipeline, sources: pa.Table, attempt_id: str) -> Dif
     for path in pipeline.input.paths:
         one = pipeline.input.model_copy(update={"paths": (path,), "on_empty": "ok"})
         try:
-            files.update(list_inputs(one, store))
+            files.update(list_inputs(one, store, pipeline.root))
         except InputError as problem:
             logger.info("changes since the run was committed: %s", problem)
             is_gone = partial(_is_gone, store)

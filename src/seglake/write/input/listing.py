@@ -9,6 +9,7 @@
 - Of the files below a folder, and those that match a glob, `input.include` and `input.exclude`
   choose. A glob there is compared with the name of a file; if it has a "/", with the path below the
   folder, or below the folder in front of a glob's first wildcard.
+- A lake in such a folder is no input of its own ingests.
 - A file that is named twice is read once. An empty file is listed and has no rows.
 - A link to nothing, like every file that cannot be read, is an InputError.
 - `input.on_empty` decides about a glob or a folder without files, and about a plain path that does
@@ -70,15 +71,16 @@ def _matches(globs: Iterable[tuple[bool, re.Pattern[str]]], key: str) -> bool:
     return any(wanted.fullmatch(key if deep else name) for deep, wanted in globs)
 
 
-def list_inputs(settings: Input, store: InputStore) -> list[SourceFile]:
+def list_inputs(settings: Input, store: InputStore, lake: str = "") -> list[SourceFile]:
     """The files that a pipeline names, each once, sorted by path; see `find_inputs`."""
-    return find_inputs(settings, store).files
+    return find_inputs(settings, store, lake).files
 
 
-def find_inputs(settings: Input, store: InputStore) -> ListedInputs:
+def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInputs:
     """The files that `input.paths` names, each once, sorted by path.
 
-    Those that `include` and `exclude` leave out are named, and paths that do not exist.
+    Those that `include` and `exclude` leave out are named, and paths that do not exist. What lies
+    below the root `lake` is no input of a folder or glob around it.
 
     Raises:
         InputError: nothing was found at a path and `on_empty` is "error", or it does not exist and
@@ -91,7 +93,7 @@ def find_inputs(settings: Input, store: InputStore) -> ListedInputs:
     missing: list[str] = []
     for path in settings.paths:
         glob = _WILDCARD.search(path) is not None and not _is_named(path, store)
-        matches = list((_glob if glob else _plain)(path, store, versions))
+        matches = _outside(lake, path, (_glob if glob else _plain)(path, store, versions))
         if not matches and (gone := _missing(path, settings.on_empty, store, glob=glob)):
             missing.append(gone)
         included = {file for file, key in matches if key is None or choice.keeps(key)}
@@ -102,6 +104,16 @@ def find_inputs(settings: Input, store: InputStore) -> ListedInputs:
     with ThreadPoolExecutor(REQUESTS) as pool:
         files = list(pool.map(partial(_file, store=store, versions=versions), sorted(chosen)))
     return ListedInputs(files, sorted(left_out - chosen), missing)
+
+
+def _outside(
+    lake: str, path: str, matches: Iterable[tuple[str, str | None]]
+) -> list[tuple[str, str | None]]:
+    """The matches that are not below the root `lake`, unless the path itself is."""
+    inside = f"{_join(*locate(lake))}/" if lake else ""
+    if not inside or f"{_join(*locate(_fixed(path)))}/".startswith(inside):
+        return list(matches)
+    return [match for match in matches if not match[0].startswith(inside)]
 
 
 def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str | None:

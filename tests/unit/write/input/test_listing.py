@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.config import Pipeline
+from seglake.config import Input, Pipeline
 from seglake.errors import InputError
 from seglake.store import Listed, open_store
 from seglake.write.input.content import InputStore
@@ -335,3 +335,19 @@ def test_include_and_exclude_in_a_bucket(
     found = find_inputs(settings.input, bucket)
     assert [file.path for file in found.files] == [f"memory://logs/{key}" for key in wanted]
     assert all(file.startswith("memory://logs/") for file in found.left_out)
+
+
+def test_a_lake_in_the_folder_is_no_input(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "lake/catalog/b.json", "lakes/c.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    store = InputStore({})
+
+    def found(path: Path) -> list[str]:
+        settings = Input(format="jsonl", paths=(str(path),))
+        files = find_inputs(settings, store, str(tmp_path / "lake")).files
+        return [each.path.removeprefix(f"{tmp_path}/") for each in files]
+
+    assert found(tmp_path) == ["a.jsonl", "lakes/c.jsonl"]
+    assert found(tmp_path / "**/*.json*") == ["a.jsonl", "lakes/c.jsonl"]
+    assert found(tmp_path / "lake") == ["lake/catalog/b.json"]  # somebody means it

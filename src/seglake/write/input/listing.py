@@ -93,7 +93,8 @@ def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInp
     missing: list[str] = []
     for path in settings.paths:
         glob = _WILDCARD.search(path) is not None and not _is_named(path, store)
-        matches = _outside(lake, path, (_glob if glob else _plain)(path, store, versions))
+        folder, find = (_fixed(path), _glob) if glob else (path, _plain)
+        matches = _outside(lake, folder, find(path, store, versions))
         if not matches and (gone := _missing(path, settings.on_empty, store, glob=glob)):
             missing.append(gone)
         included = {file for file, key in matches if key is None or choice.keeps(key)}
@@ -107,11 +108,11 @@ def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInp
 
 
 def _outside(
-    lake: str, path: str, matches: Iterable[tuple[str, str | None]]
+    lake: str, folder: str, matches: Iterable[tuple[str, str | None]]
 ) -> list[tuple[str, str | None]]:
-    """The matches that are not below the root `lake`, unless the path itself is."""
+    """The matches that are not below the root `lake`, unless the folder itself is."""
     inside = f"{_join(*locate(lake))}/" if lake else ""
-    if not inside or f"{_join(*locate(_fixed(path)))}/".startswith(inside):
+    if not inside or f"{_join(*locate(folder))}/".startswith(inside):
         return list(matches)
     return [match for match in matches if not match[0].startswith(inside)]
 

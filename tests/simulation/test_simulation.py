@@ -38,7 +38,7 @@ FOUND = {  # by this history, whatever else finds it
     "an erasure takes who writes rows for committed": 30_051,
     "an erasure takes rejects that came after its commit": 30_045,
     "a vacuum takes who paused between rows for committed": 150_007_513,
-    "a late write replaces the checkpoint of a rebuild": 37_845,
+    "a late write replaces the checkpoint of a rebuild": 42_602,
     "a refresh goes on in a rebuilt catalog behind a late write": 230_008_727,
     "an erasure deletes once what dead attempts left": 230_011_101,
     "an erasure leaves old key indexes": 30_015,

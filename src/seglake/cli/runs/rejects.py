@@ -35,7 +35,7 @@ class Rejects(NamedTuple):
         """A row for each reject, or for the first so many of each group."""
         look = {"line": number("line", "line"), "raw": Column("raw", "row", _cut)}
         columns = [look.get(name, Column(name, head)) for name, head in _COLUMNS.items()]
-        return Listing([Column("run_id", "run"), *columns], self._rows(sample))
+        return Listing([Column("run_id", "run", rank=1), *columns], self._rows(sample))
 
     def counts(self) -> Counter[Group]:
         """How many rejects `table` has of each group."""
@@ -55,6 +55,9 @@ class Rejects(NamedTuple):
 
     def show(self, limit: int | None, *, as_json: bool) -> None:
         """Print a sample, and say what it leaves out. As JSON all of them, unless limited."""
+        if not self.runs:
+            told = "has no committed run with open rejects; give --run-id for those of a failed one"
+            print(f"{self.topic}: {told}", file=sys.stderr)
         if as_json and limit is None:
             stream_json(self.table(None).rows)
             said = left_out({}, 0, self.unkept())

@@ -20,13 +20,13 @@ from seglake.times.instants import format_ms
 if TYPE_CHECKING:
     from seglake.write.check import Checked, SampledRow
 
-_WIDE = 60  # characters of a value in a table
+_WIDE = 40  # characters of a value in a table
 
 _RECORDS = [
     Column("place", "file:line"),
     Column("time", "time", fit="whole"),
-    number("partition", "partition", rank=2),
-    Column("key", "key", rank=1),
+    number("partition", "partition", rank=1),
+    Column("key", "key"),
     Column("headers", "headers", rank=3),
     Column("value", "value"),
 ]
@@ -92,7 +92,8 @@ def _shown(row: SampledRow) -> dict[str, Any]:
     if value is not None and wide is not None and len(value) > wide:
         value = f"{value[:wide]}…"
     reason = row.reason if row.time_value is None else f"{row.reason}: {row.time_value!r}"
-    cells = {"place": place, "time": _time(row), "headers": " ".join(headers), "value": value}
+    cells = {"place": place, "time": _time(row), "headers": " ".join(headers) or None}
+    cells["value"] = value
     cells["reason"] = reason
     return {**dataclasses.asdict(row), **cells}
 

@@ -6,9 +6,9 @@ from random import Random
 from typing import NamedTuple
 
 from tests.simulation.deeds import Deed
-from tests.simulation.inputs import ALL_KEYS, FILES, FOLDER, PARQUET
+from tests.simulation.inputs import ALL_KEYS, FILES, FOLDER, KEYS, PARQUET
 from tests.simulation.meetings import AFTER, AGAIN, SCENES, STOPS, Scene, Scenes
-from tests.simulation.world import HOUR_MS, SKEWS_MS, Odds
+from tests.simulation.world import HOUR_MS, SKEWS_MS, Mishap, Odds
 
 GAPS_MS = (0, 0, 0, 500, 20_000, HOUR_MS, 24.3 * HOUR_MS)
 LONG_GAPS_MS = (0, HOUR_MS, 24.3 * HOUR_MS)
@@ -105,8 +105,24 @@ def _with_keys(plan: Plan) -> Plan:
     indexer = [Deed("index-keys", flag=True), *(_of_keys(chance, n) for n in range(4))]
     gaps_ms = chance.choice((GAPS_MS, GAPS_MS[:5]))
     tasks = tuple(Task(chance.choice(gaps_ms), deed) for deed in indexer)
-    parts = (*grouped, Part("indexer", 0, tasks))
-    return plan._replace(parts=parts, readers=(*plan.readers, "find"), keyed=True)
+    parts = [*grouped, Part("indexer", 0, tasks)]
+    if plan.old and chance.random() < 0.3:
+        parts = [*map(_later, grouped), *_reindexed_meanwhile(chance)]
+        plan = plan._replace(odds=Odds())
+    return plan._replace(parts=tuple(parts), readers=(*plan.readers, "find"), keyed=True)
+
+
+def _reindexed_meanwhile(chance: Random) -> list[Part]:
+    """A reindex that stops before it writes something, while an erasure ends."""
+    stop = Mishap("put lake/topics/", chance.choice((2_000, 3_500, 5_000)))
+    reindex = Deed("reindex", number=1, mishap=stop)
+    keys = tuple(sorted(key.encode() for key in KEYS))
+    erase = Deed("erase", keys=keys, flag=True, grace_hours=chance.choice((24, 1)))
+    set_up = Task(0, Deed("index-keys", flag=True))
+    return [
+        Part("indexer", 0, (set_up, Task(chance.uniform(0, 1_500), reindex))),
+        Part("eraser", 0, (Task(chance.uniform(800, 1_500), erase),)),
+    ]
 
 
 def _grouped(deed: Deed) -> Deed:
@@ -142,11 +158,12 @@ def _with_scene(chance: Random, parts: list[Part], scene: Scene) -> list[Part]:
         part._replace(skew_ms=0, tasks=(*tasks, *part.tasks[len(tasks) :]))
         for part, tasks in zip(every[: len(own)], own, strict=True)
     ]
-    rest = [
-        part._replace(tasks=(part.tasks[0]._replace(gap_ms=_LATER_MS), *part.tasks[1:]))
-        for part in every[len(first) :]
-    ]
-    return [*first, *rest]
+    return [*first, *map(_later, every[len(first) :])]
+
+
+def _later(part: Part) -> Part:
+    """A part that begins after those who are in a scene."""
+    return part._replace(tasks=(part.tasks[0]._replace(gap_ms=_LATER_MS), *part.tasks[1:]))
 
 
 def _odds(chance: Random, *, disk: bool, meets: bool) -> Odds:

@@ -12,16 +12,12 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import pyspark
 import pytest
 
 import seglake
 from seglake.errors import ConfigError
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.skipif(pyspark.__version__ >= "4", reason="pyspark is newer than 3.5"),
-]
+pytestmark = pytest.mark.spark
 T = 1_700_000_000_000
 IN_TASKS = """
 import sys

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from seglake.format.records import Spans
+import pyarrow as pa
+
 from seglake.shown import Column, ShowsTable, Table, number
+from seglake.text.spans import from_arrow
 from seglake.times.formats import ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
@@ -114,5 +116,6 @@ def _fits_float(item: float | None) -> bool:
 
 
 def _are_times(items: Sequence[str | None]) -> bool:
-    texts = Spans.of([item.encode("utf-8", "replace") for item in items if item is not None])
+    values = [item.encode("utf-8", "replace") for item in items if item is not None]
+    texts = from_arrow(pa.array(values, pa.binary()))
     return bool((read_times(texts, TimeFormat(ISO)).codes == READ).all())

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import seglake
 from seglake import Fields, Log, ReadStats
 from seglake.errors import UsageError
+from seglake.read.field_list import listed
 from seglake.read.fields import TYPES
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -277,6 +278,7 @@ def test_the_fields_of_a_sample(tmp_path: Path) -> None:
     assert stats.misfits == dict.fromkeys(found.types, 1)  # the broken one
     assert "Fields in 2 JSON objects of 4 records" in str(found)
     assert log.fields(sample=1).sampled == 1
+    assert listed([b'{"a":"\\ud800"}']).types == {"a": "string"}
 
 
 @given(st.lists(objects.map(str.encode), max_size=6))

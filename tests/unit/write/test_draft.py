@@ -186,6 +186,18 @@ def test_logs_that_look_like_csv(tmp_path: Path) -> None:
         assert found.choices["timestamp.field"].value == "time"
 
 
+@pytest.mark.parametrize(
+    "form", ["%b %d %H:%M:%S,250 host app: {n}", "%Y/%m/%d %H:%M:%S.250 [x] {n}"]
+)
+def test_fractions_of_a_second_are_read(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "app.log"
+    path.write_bytes(of_events(form))
+    drafted(tmp_path, path)
+    lake = seglake.open(str(tmp_path / "lake"))
+    times = lake.topic(lake.topics()[0]).read_range(0, 2**62).read_all()["timestamp"]
+    assert {*(times.cast(pa.int64()).to_numpy() % 1000).tolist()} == {250}
+
+
 def test_the_folder_may_hold_the_pipeline_and_the_lake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,12 +70,21 @@ def _time_in(sample: Sample, name: str) -> TimeChoice | None:
         return None
     if name in sample.times:
         return TimeChoice(name, {}, f"a column of a time type, such as {values[0]}", [])
-    for form in (*EPOCH_POWERS, ISO, *PATTERNS):
+    for form in (*EPOCH_POWERS, ISO, *_patterns(values)):
         year = None if _has_year(form) else _year(values, form)
         span = _span(values, form, year)
         if span is not None:
             return _choice(name, values, form, year, span)
     return None
+
+
+def _patterns(values: list[str]) -> Iterator[str]:
+    """The patterns; where seconds have a fraction, patterns with one come first."""
+    part = re.search(r":\d{2}([.,])\d+", values[0])
+    if part:
+        whole = (form for form in PATTERNS if "%S" in form and "%f" not in form)
+        yield from (form.replace("%S", f"%S{part[1]}%f") for form in whole)
+    yield from PATTERNS
 
 
 def _choice(name: str, values: list[str], form: str, year: int | None, span: _Span) -> TimeChoice:

@@ -24,11 +24,12 @@ class Shape(NamedTuple):
 
 _CLF = r"\d{2}/[A-Z][a-z]{2}/\d{4}:[\d:]{8} [+-]\d{4}"
 _ISO = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?"
-_SYSLOG = r"[A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}:\d{2}"
+_PART = r"(?:[.,]\d+)?"  # of a second
+_SYSLOG = rf"[A-Z][a-z]{{2}} +\d{{1,2}} \d{{2}}:\d{{2}}:\d{{2}}{_PART}"
 _OTHERS = (
-    r"\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}",
-    r"\d{2}\.\d{2}\.\d{4} \d{2}:\d{2}:\d{2}",
-    r"\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}",
+    r"\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}" + _PART,
+    r"\d{2}\.\d{2}\.\d{4} \d{2}:\d{2}:\d{2}" + _PART,
+    r"\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}" + _PART,
     r"\d{2}-[A-Z][a-z]{2}-\d{4} \d{2}:\d{2}:\d{2}(?:\.\d+)?",
     r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}:\d{2}(?:\.\d+)? \d{4}",
     r"1\d{9}(?:\.\d+|\d{3})?\b",
@@ -47,8 +48,8 @@ _SHAPES = (
 
 
 def log_shape_of(lines: Sequence[str]) -> Shape | None:
-    """The shape of an access log, or of a time and a level, if nearly all events have it."""
-    for shape in (_SHAPES[0], _SHAPES[2]):
+    """The shape of an access log, of syslog, or of a time and a level, if nearly all have it."""
+    for shape in _SHAPES[:3]:
         first = re.compile(shape.start) if shape.start else None
         events = [line for line in lines if first is None or first.match(line)]
         matches = sum(map(bool, map(shape.expression.match, events)))

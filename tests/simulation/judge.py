@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -117,13 +118,26 @@ def kept_offsets(data: bytes) -> dict[int, int]:
 
 
 def old_key_indexes(objects: Mapping[str, Object]) -> list[str]:
-    """The key indexes of a topic beside no log of theirs that the newest version does not name."""
-    table = CatalogTable.open(stage.open_store(LAKE))
-    rows = table.segments(table.snapshot(), EVENTS)
-    named = {f"lake/{row.key('keyindex')}" for row in rows if row.keyindex_bytes is not None}
+    """The key indexes of a topic whose log is gone: no log has their place and number of bytes.
+
+    Whether a version names them does not matter. Another one may have replaced an index of a log
+    that stays.
+    """
     found = [key for key in objects if key.endswith(".keyindex") and f"/{EVENTS}-" in key]
-    beside = {key for key in found if key.replace(".keyindex", ".log") in objects}
-    return sorted({*found} - named - beside)
+    logs = {(*_place(key), len(each.data)) for key, each in objects.items() if key.endswith(".log")}
+    return [key for key in found if (*_place(key), _log_bytes(objects[key].data)) not in logs]
+
+
+def _place(key: str) -> tuple[str, str]:
+    """The log partition and the base offset in the key of a segment's file."""
+    *_, partition, _, name = key.split("/")
+    return partition, name.partition(".")[0]
+
+
+def _log_bytes(index: bytes) -> int:
+    """What a key index says of its log: docs/format.md."""
+    size: int = struct.unpack_from("<q", index, 16)[0]
+    return size
 
 
 def require_all(state: State) -> None:

@@ -19,6 +19,7 @@ from seglake import Fields, Log, ReadStats
 from seglake.errors import UsageError
 from seglake.read.field_list import listed
 from seglake.read.fields import TYPES
+from tests.judges.json_lines import Number, lookup, parse, shown
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
@@ -72,42 +73,20 @@ records = st.one_of(
 )  # fmt: skip
 
 
-class Number(str):
-    """A number as it is written."""
-
-
-def parsed(value: bytes | None) -> dict[str, Any] | None:
+def parsed(value: bytes | None) -> Any:
     """The object in a value, as an ingest reads it; None if there is none."""
-
-    def refused(name: str) -> None:
-        raise ValueError(name)
-
-    try:
-        text = (value or b"").decode()
-        found = json.loads(text, parse_int=Number, parse_float=Number, parse_constant=refused)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+    return parse(value or b"")
 
 
-def lookup(found: dict[str, Any] | None, name: str) -> Any:
-    if found is None:
-        return None
-    if name in found:
-        return found[name]
-    here: Any = found
-    for part in name.split("."):
-        if not isinstance(here, dict) or part not in here:
-            return None
-        here = here[part]
-    return here
+def field_of(value: bytes | None, name: str) -> Any:
+    whole = parsed(value)
+    return None if whole is None else lookup(whole, name)
 
 
 def plain(value: Any) -> str | None:
     """The text of a scalar without its type."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return None if value is None else "".join("�" if "\ud800" <= c < "\ue000" else c for c in value)
+    text = shown(value)
+    return None if text is None else text.decode()
 
 
 def log_of(folder: str, values: list[bytes | None], batch: int = 7) -> Log:
@@ -151,7 +130,7 @@ def test_where_finds_what_is_equal(
     right = []
     for offset, value in enumerate(values):
         whole = parsed(value)
-        here = lookup(whole, name)
+        here = field_of(value, name)
         null = whole is not None and here is None and None in wanted
         if null or any(meets(here, each) for each in wanted if each is not None):
             right.append(offset)
@@ -186,7 +165,7 @@ def test_columns_have_what_their_type_can_hold(values: list[bytes | None], kind:
     assert table.schema.names == ["partition", "offset", "timestamp", *NAMES]
     for name in NAMES:
         assert table.schema.field(name).type == TYPES[kind]
-        given_values = [lookup(parsed(value), name) for value in values]
+        given_values = [field_of(value, name) for value in values]
         right = [read_as(value, kind) for value in given_values]
         for got, should, value in zip(table[name].to_pylist(), right, given_values, strict=True):
             if kind == "string" and isinstance(value, (list, dict)):

@@ -172,11 +172,7 @@ FAULTS: dict[str, Put] = {
         edited(DeltaLog, "since", ("any(commit.begins for commit in commits)", "False"))
     ],
     "an erasure deletes once what dead attempts left": lambda: [
-        edited(
-            _Erasure,
-            "delete_old",
-            ("if known.issuperset(item.key for item in attempts.left):", "if True:"),
-        )
+        edited(_Erasure, "delete_old", ("if known >= attempts.remains:", "if True:"))
     ],
     "an erasure hides what another one left": lambda: [
         patch.object(each, "unfinished", lambda *_: {}) for each in (erase, redrive)

@@ -38,13 +38,15 @@ _QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
 class Attempts(NamedTuple):
     """The attempts that did not commit and may be at the topic, and all that are committed.
 
-    `left` are the objects of attempts that have ended and that no version names.
+    `left` are the objects of attempts that have ended and that no version names; `remains` are the
+    keys of those of `dying` attempts, which are given up, and may write more if they are alive.
     """
 
     running: list[str]
     dying: set[str]
     committed: set[str]
     left: list[Listed]
+    remains: set[str]
 
     def has_ended(self, attempt_id: str) -> bool:
         """Whether an attempt is committed, or given up."""
@@ -77,7 +79,7 @@ class _RunningSince(NamedTuple):
 
 def _find(table: CatalogTable, topic: str, times: _RunningSince, own: Collection[str]) -> Attempts:
     unnamed, committed = _unnamed(table, times.now_ms)
-    attempts = Attempts([], set(), committed, [])
+    attempts = Attempts([], set(), committed, [], set())
     for owner, objects in unnamed.items():
         if owner is None or owner in own or not _may_be_at(table.store, topic, objects):
             continue
@@ -88,6 +90,8 @@ def _find(table: CatalogTable, topic: str, times: _RunningSince, own: Collection
                 attempts.dying.add(owner)
         if attempts.has_ended(owner):
             attempts.left.extend(objects)
+        if owner in attempts.dying:
+            attempts.remains.update(item.key for item in objects)
     attempts.running.sort()
     return attempts
 

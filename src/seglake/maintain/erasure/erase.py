@@ -218,17 +218,17 @@ class _Erasure:
     def delete_old(self) -> None:
         """Delete the old objects that held what is erased.
 
-        An attempt that was given up may be alive, and write while this goes on. So what such
-        attempts left is looked at again, until nothing has come.
+        An attempt that was given up may be alive, and write while this goes on. So it is looked
+        again, until such attempts have left nothing more. Others, however many, are no reason.
         """
         attempts, known = self._look(), set[str]()
         if attempts.dying:  # they were given up after they were looked at, and may have written
             attempts = self._look()
         while True:
             self._delete_old(attempts)
-            known |= {item.key for item in attempts.left}
+            known |= attempts.remains
             attempts = self._look()
-            if known.issuperset(item.key for item in attempts.left):
+            if known >= attempts.remains:
                 return
 
     def _delete_old(self, attempts: Attempts) -> None:

@@ -20,7 +20,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import AttemptAbandoned, QuarantineLimit, SeglakeError, UsageError
-from seglake.layout import KEY_INDEX, begun_key, new_attempt
+from seglake.layout import KEY_INDEX, begun_key, new_attempt, new_blobs_key
 from seglake.maintain import merge as merge_module
 from seglake.maintain import undo as undo_module
 from seglake.maintain import vacuum as vacuum_module
@@ -309,6 +309,28 @@ def test_a_dead_attempt_that_writes_while_an_erasure_deletes__leaves_no_key(
     assert files_with_the_key(root) == []
     assert [key for key in done.deleted if dead in key]
     assert deletions[-1] > 0
+
+
+def test_an_erasure_ends_though_attempts_end_all_the_time(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What committed attempts leave is no reason to look again."""
+    looks, real = list[Attempts](), attempts.look
+
+    def look_after_a_run(*given: Any) -> Attempts:
+        assert len(looks) < 9
+        number = len(looks)
+        ingest(next_run(root, number, key="kept"), f"more-{number}")
+        committed = open_catalog(str(root)).runs(open_catalog(str(root)).snapshot(), "events")
+        open_store(str(root)).put(new_blobs_key(committed[-1].attempt_id), b"left")
+        looks.append(real(*given))
+        return looks[-1]
+
+    monkeypatch.setattr(erase_module, "look", look_after_a_run)
+    done = erase(str(root), "events", ["gone"], vacuum=True)
+    assert files_with_the_key(root) == []
+    assert looks[-1].left
+    assert done.version >= 0
 
 
 def test_a_dead_announcement__is_removed_and_its_attempt_cannot_commit(root: Path) -> None:

@@ -393,7 +393,7 @@ def test_a_redrive_brings_nothing_back_that_is_erased_while_it_begins(
     def act(*given_: Any) -> Any:
         with monkeypatch.context() as patched:
             patched.setattr(redrive_input, "shared_units", group)
-            patched.setattr(_Erasure, "_look", lambda _: Attempts([], set(), set(), []))
+            patched.setattr(_Erasure, "_look", lambda _: Attempts([], set(), set(), [], set()))
             erase(str(model.root), "events", raw_containing="0.1.gz:2")
         return group(*given_)
 

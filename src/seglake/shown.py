@@ -82,6 +82,11 @@ def prose(field: str, heading: str, rank: int = 0) -> Column:
     return Column(field, heading, rank=rank, fit="wrap")
 
 
+def counted(count: int, noun: str) -> str:
+    """A number and its noun, as in "1 file" and "1,000 files"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def short_bytes(count: float) -> str:
     """A size in the largest unit that leaves at least one, as in "1.5 MiB"."""
     units = ["TiB", "GiB", "MiB", "KiB", "B"]
@@ -300,7 +305,7 @@ def _reported(name: str, value: Any) -> str:
         return _lines([f"{key}: {_reported('', item)}" for key, item in value.items()])
     if isinstance(value, list | tuple):
         many = name.endswith("_files")
-        return f"{len(value):,} files" if many else _lines([_reported("", v) for v in value])
+        return counted(len(value), "file") if many else _lines([_reported("", v) for v in value])
     if not isinstance(value, int) or isinstance(value, bool):
         return str(value)
     if name.endswith(("timestamp", "_at_ms")):

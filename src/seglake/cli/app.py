@@ -42,6 +42,7 @@ from seglake.cli.runs.run_status import run_status
 from seglake.cli.segments import segments
 from seglake.cli.serve import serve
 from seglake.cli.topics import topics
+from seglake.cli.usage import Command
 from seglake.cli.vacuum import vacuum
 from seglake.cli.verify import verify
 from seglake.cli.warm import warm
@@ -67,7 +68,7 @@ app = typer.Typer(
 for group, commands in GROUPS.items():
     for command in commands:
         name = command.__name__.strip("_").replace("_", "-")
-        app.command(name, rich_help_panel=group, epilog=epilog(name))(command)
+        app.command(name, cls=Command, rich_help_panel=group, epilog=epilog(name))(command)
 
 
 @app.callback()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator
+from itertools import starmap
 from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 
 from seglake.cli.arguments.options import Conf, Json, Source
 from seglake.cli.terminal.tables import Listing, show
-from seglake.shown import Column, number, prose
+from seglake.shown import Column, counted, number, prose
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ def _show(checked: Checked) -> None:
 
 
 def _files(checked: Checked) -> Iterator[str]:
-    yield f"{checked.files:,} files, {checked.size_bytes:,} bytes, {checked.splits:,} splits"
+    counts = (checked.files, "file"), (checked.size_bytes, "byte"), (checked.splits, "split")
+    yield ", ".join(starmap(counted, counts))
     for path, size, packing in checked.first_files:
         yield f"  {path}  {size:,} bytes  {packing}".rstrip()
     if checked.files > len(checked.first_files):

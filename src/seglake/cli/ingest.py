@@ -55,7 +55,7 @@ def ingest(
     steps = in_threads if local else on_spark
     with steps(context.obj) as progress, reported(pipeline, interval) as run:
         run.report = work(pipeline, interval=interval, progress=progress, **where)
-    print_report(run.report, as_json=json)
+    print_report(run.report, pipeline.root, as_json=json)
     raise typer.Exit(run.report.exit_code)
 
 
@@ -80,11 +80,11 @@ def _replacement(
     return partial(replace, run_id=run_id, whole_interval=whole_interval, with_nothing=nothing)
 
 
-def print_report(report: Report, *, as_json: bool) -> None:
-    """Print the report of a run; for people without empty values."""
+def print_report(report: Report, root: str, *, as_json: bool) -> None:
+    """Print the report of a run; for people with the lake, and without empty values."""
     if as_json:
         print(report.as_json())
         return
-    fields = report.as_dict()
+    fields = {"lake": root, **report.as_dict()}
     print(fields.pop("summary"))
     show_report("ingest", fields)

@@ -2,9 +2,12 @@
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
+import sys
+
 
 def warm() -> None:
     """Compile every kernel now, so that nobody waits for it later. No Spark, no Java."""
     from runpy import run_module
 
+    print("Some 170 kernels are compiled, which takes about a minute.", file=sys.stderr)
     run_module("seglake.warm", run_name="__main__")  # above this layer: it warms this one, too

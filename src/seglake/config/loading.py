@@ -95,6 +95,9 @@ def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:
 
 def _remedy(section: str, key: str) -> str:
     """What to do about a key that its section does not have: another one may have it."""
+    longer = [each for each in _keys(section) if each.startswith(f"{key}.")]
+    if longer:  # such as topic.compression.type
+        return f"did you mean {section}.{longer[0]}?"
     owners = [each for each in ("pipeline", *SECTIONS) if key in _keys(each)]
     if owners:
         return f"did you mean {' or '.join(f'{owner}.{key}' for owner in owners)}?"

@@ -119,4 +119,4 @@ def _interval_ms(start: Time | None, end: Time | None) -> tuple[int, int] | None
 
 
 def _clock_id() -> str:
-    return now().isoformat(timespec="microseconds")
+    return now().isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -45,7 +45,7 @@ def demo(
     _generate(events, count)  # unless the folder exists
     report = _ingest(root, events)
     if report.status == "committed":
-        print_report(report, as_json=False)
+        print_report(report, str(root), as_json=False)
     else:
         _print(f"Run {RUN_ID!r} is committed already: nothing was ingested again.")
     _questions(root)

@@ -13,7 +13,7 @@ import typer
 from seglake.cli.arguments.options import DryRun, Json
 from seglake.cli.terminal.progress import bar
 from seglake.cli.terminal.tables import Listing, show
-from seglake.shown import Column, number, size
+from seglake.shown import Column, counted, number, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,7 +121,7 @@ def _notes(report: Imported) -> Iterator[str]:
     if report.gone:
         count = len(report.gone)
         yield (
-            f"{report.topic}: {count:,} object{'s' * (count > 1)} that the lake reads "
+            f"{report.topic}: {counted(count, 'object')} that the lake reads "
             f"{'are' if count > 1 else 'is'} gone from the bucket, and reads of those records "
             f"fail: {', '.join(report.gone[:_GONE])}{', …' * (count > _GONE)}; keep the topic's "
             "retention below the broker's"

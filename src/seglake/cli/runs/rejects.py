@@ -11,7 +11,7 @@ from seglake.catalog.failed_run import FailedRun
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow
 from seglake.cli.terminal.tables import Listing, show, stream_json
-from seglake.shown import Column, number
+from seglake.shown import Column, counted, number
 from seglake.store import Store
 from seglake.text.json import text_or_base64
 
@@ -120,10 +120,10 @@ def left_out(counts: Mapping[Group, int], shown: int, unkept: int) -> list[str]:
         for (reason, *_), count in counts.items():
             of_reason[reason] += count
         reasons = ", ".join(f"{reason}: {count:,}" for reason, count in of_reason.most_common())
-        files = len({group[2] for group in counts})
+        files = counted(len({group[2] for group in counts}), "file")
         said.append(
-            f"{shown:,} of {total:,} rejected rows are shown ({reasons}; {files:,} "
-            f"file{'s' * (files != 1)}): --limit {total} shows all, --json without --limit too"
+            f"{shown:,} of {total:,} rejected rows are shown ({reasons}; {files}): "
+            f"--limit {total} shows all, --json without --limit too"
         )
     if unkept:
         said.append(f"{unkept:,} more were rejected by runs that failed, which keep a sample")

@@ -121,8 +121,8 @@ def _told_if_stopped() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         print(
-            "seglake: stopped; nothing is half done: run it again with the same run id, and what "
-            "was not committed is ingested then",
+            "seglake: stopped; nothing is half done: run it again, with the same run id if it had "
+            "one, and what was not committed is ingested then",
             file=sys.stderr,
         )
         raise

@@ -29,7 +29,7 @@ from seglake.log.threads import ahead
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch
 from seglake.read.where import Conditions, Where
-from seglake.shown import ShowsTable, Table, number, short_bytes, size
+from seglake.shown import ShowsTable, Table, counted, number, short_bytes, size
 
 _FIRST_RANGES = 4  # that a search for the newest records reads at first, then twice as many
 _SHOWN = 20  # log partitions in a table
@@ -75,7 +75,7 @@ class Criteria:
         return ["key"] * (self.keys is not None) + self.where.columns
 
     def __str__(self) -> str:
-        keys = [] if self.keys is None else [f"{len(self.keys):,} key{'s' * (len(self.keys) != 1)}"]
+        keys = [] if self.keys is None else [counted(len(self.keys), "key")]
         return " with ".join([*keys, *([str(self.where)] if self.where else [])])
 
     def met(self, batch: pa.RecordBatch) -> pa.RecordBatch:

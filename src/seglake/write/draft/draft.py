@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seglake.errors import InputError
+from seglake.shown import counted, short_bytes
 from seglake.write.draft.choice import KeyChoice, TimeChoice, key_of, time_of
 from seglake.write.draft.sample import Sample, sample_of
 
@@ -83,8 +84,8 @@ def _choices(
     """The settings that are chosen, in the order of the file."""
     if time is None:
         yield "pipeline.order", Choice("arrival", "no time is known")
-    size = f"{sample.size_bytes / 2**20:,.1f} MiB"
-    reason = f"files: {sample.files:,}; about {size} when they are unpacked"
+    size = short_bytes(sample.size_bytes)
+    reason = f"{counted(sample.files, 'file')}; about {size} when unpacked"
     yield "input.format", Choice(sample.settings["format"], reason)
     if time is not None:
         yield "timestamp.field", Choice(time.field, time.reason)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from seglake.catalog.rows import RunRow, SegmentRow, in_a_row
-from seglake.shown import ShowsTable, Table, of_report
+from seglake.shown import ShowsTable, Table, counted, of_report
 from seglake.write.driver.selection import Differences, Selection
 
 _UNUSUAL = (
@@ -121,19 +121,23 @@ class Report(ShowsTable):
         """What left the topic for it."""
         if not self.replaced_runs:
             return ""
-        runs = f"run{'s' * (len(self.replaced_runs) != 1)} {', '.join(self.replaced_runs)}"
-        left = f"{self.replaced_records:,} records of {_number(self.replaced_files)} left"
+        runs = f"{'runs' if self.replaced_runs[1:] else 'run'} {', '.join(self.replaced_runs)}"
+        records = counted(self.replaced_records, "record")
+        left = f"{records} of {counted(self.replaced_files, 'file')} left"
         return f"; in the place of {runs}: {left}"
 
     def _ingested(self) -> str:
         if self.input_files or self.input_rows or self.skipped_records:
             skipped = f", {self.skipped_records:,} skipped" if self.skipped_records else ""
-            return f"{self.records:,} records, {self.quarantined:,} rejected{skipped}"
+            return f"{counted(self.records, 'record')}, {self.quarantined:,} rejected{skipped}"
         present = [*self.skipped_files, *self.changed_files]
         if not present:
             return f"nothing new: the input is empty{self._missing()}"
         other = f", {len(self.changed_files):,} in another version" if self.changed_files else ""
-        return f"nothing new: the topic has {_files(present)} already{other}"
+        return (
+            f"nothing new: the topic has {_files(present)} already{other}; --replace with the "
+            "--run-id of a run ingests its files anew"
+        )
 
     def _missing(self) -> str:
         if not self.missing_paths:
@@ -206,8 +210,4 @@ class Report(ShowsTable):
 
 
 def _files(paths: Sequence[str]) -> str:
-    return _number(len(paths))
-
-
-def _number(files: int) -> str:
-    return f"{files:,} file{'s' * (files != 1)}"
+    return counted(len(paths), "file")

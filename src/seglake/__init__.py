@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from seglake.kafka.attach import attach_logs
     from seglake.kafka.exporting import Exported, export_logs
     from seglake.kafka.importing import Imported, import_logs
+    from seglake.log.blocks.search import OffsetAndTimestamp
     from seglake.log.execute import ReadStats
-    from seglake.log.lookup.block_search import OffsetAndTimestamp
     from seglake.maintain.compaction.compact import Compacted, compact
     from seglake.maintain.erasure.erase import Erased, erase
     from seglake.maintain.expiry.delete_records import Deleted, delete_records
@@ -155,7 +155,7 @@ _PUBLIC = {
     "seglake.read.lake": ("Lake", "open"),
     "seglake.read.listings": ("Commits", "SegmentList"),
     "seglake.read.log": ("Log",),
-    "seglake.log.lookup.block_search": ("OffsetAndTimestamp",),
+    "seglake.log.blocks.search": ("OffsetAndTimestamp",),
     "seglake.read.record": ("Record",),
     "seglake.log.execute": ("ReadStats",),
     "seglake.read.window.find": ("FindPlan",),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.format.index import OFFSET_ENTRY, TIME_ENTRY, IndexPolicy
-from seglake.log.partition import PartitionReader
+from seglake.log.lookup import PartitionReader
 from seglake.log.reads import SharedReads
 from seglake.log.zones.search import ZoneSearch
 from seglake.maintain.health.reindex import reindex

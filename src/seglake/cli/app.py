@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from seglake.cli.arguments.spelling import Command
 from seglake.cli.check import check
 from seglake.cli.demo.run import demo
 from seglake.cli.examples import epilog
@@ -42,7 +43,6 @@ from seglake.cli.runs.run_status import run_status
 from seglake.cli.segments import segments
 from seglake.cli.serve import serve
 from seglake.cli.topics import topics
-from seglake.cli.usage import Command
 from seglake.cli.vacuum import vacuum
 from seglake.cli.verify import verify
 from seglake.cli.warm import warm

@@ -15,7 +15,7 @@ from seglake.catalog.version.snapshot import PartitionView
 from seglake.errors import UnknownTopic, VersionExpired
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import execute
-from seglake.log.partition import PartitionReader
+from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Piece, Window
 from seglake.read.lake import Lake
 from seglake.read.window.plan import pieces_of

@@ -2,10 +2,10 @@
 
 from seglake.catalog.deletions import Deletions
 from seglake.log.batch_cache import BatchCache
+from seglake.log.blocks.search import BlockSearch
 from seglake.log.byte_cache import ByteCache
 from seglake.log.fetch import LogFetch, Meaning
 from seglake.log.key_indexes import KeyIndexes
-from seglake.log.lookup.block_search import BlockSearch
 from seglake.log.slabs import SlabCache
 from seglake.log.zones.cache import ZoneMapCache
 from seglake.store import Store, release

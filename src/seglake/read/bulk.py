@@ -9,7 +9,7 @@ import pyarrow as pa
 from seglake.format.records import Int64s
 from seglake.log.decode.columns import record_batch
 from seglake.log.fetch import LogFetch
-from seglake.log.partition import PartitionReader
+from seglake.log.lookup import PartitionReader
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.search import ZoneSearch, distinct
 
@@ -67,7 +67,7 @@ class _Answers:
         self.timestamps[part] = np.where(hit, stamps[at], self.timestamps[part])
 
     def look_up(self, reader: PartitionReader, missing: npt.NDArray[np.bool_]) -> None:
-        """Answer times one by one, because the records in their blocks were deleted."""
+        """Look up each missing time alone: its block has no answer, as its records were deleted."""
         for time in distinct(self.times[missing]).tolist():
             first, last = np.searchsorted(self.times, [time, time + 1])
             answer = reader.offset_for_time(time)

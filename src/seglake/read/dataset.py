@@ -18,7 +18,7 @@ from pyarrow.fs import FileSystemHandler, PyFileSystem
 from seglake.errors import UsageError
 from seglake.log.decode.columns import SCHEMA, schema_of
 from seglake.log.execute import ReadStats, execute
-from seglake.log.partition import PartitionReader
+from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
 from seglake.read.fields import FieldReader, Fields
 from seglake.read.filters import Part, Selection, fields_of

@@ -17,10 +17,10 @@ from seglake.catalog.rows import TopicRow
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
+from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.log.decode.columns import SCHEMA, schema_of
 from seglake.log.execute import MEMORY_BYTES, ReadStats
-from seglake.log.lookup.block_search import OffsetAndTimestamp
-from seglake.log.partition import PartitionReader
+from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
 from seglake.log.short.windows import ShortWindows
 from seglake.read import consumers
@@ -33,13 +33,13 @@ from seglake.read.origin import Origin
 from seglake.read.record import Record
 from seglake.read.where import Conditions
 from seglake.read.window.around import Around, with_plain_types
-from seglake.read.window.bounds import open_window, window_of
 from seglake.read.window.find import Criteria, FindPlan, Search, found, homes
 from seglake.read.window.from_offset import records_from
 from seglake.read.window.offset_order import OffsetOrder
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.reader import WindowReader, window_table
 from seglake.read.window.time_order import merged
+from seglake.read.window.times import open_window, window_of
 from seglake.shown import ShowsTable, Table, number
 from seglake.store import Store
 from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array
@@ -62,9 +62,10 @@ class Log(ShowsTable):
     Times are aware datetimes, ISO-8601 strings with a zone, or integer milliseconds since the
     epoch. Methods raise UnknownTopic for a partition that does not exist, and CorruptData, with the
     file's name, for a damaged file. Safe for threads. A pickled log contains its list of segments,
-    some 70 bytes for each, and no credentials. An unpickled log is of the same version. Only
-    its methods `closed`, `at`, `segments`, `follow`, `find`, `last`, and `read_around` and scans
-    of `dataset` with a key, read the catalog. Unpickled logs of a lake share one cache.
+    some 70 bytes for each, and no credentials. An unpickled log is of the same version. These
+    methods read the catalog: `closed`, `coverage`, `at`, `segments`, `follow`, `find`, `plan_find`
+    and `last`. `read_around` and a scan of `dataset` read it if they filter by a key. Unpickled
+    logs of a lake share one cache.
     """
 
     def __init__(self, snapshot: Snapshot, topic: str, origin: Origin) -> None:
@@ -104,9 +105,9 @@ class Log(ShowsTable):
         return self._snapshot.version
 
     def kept_groups(self) -> list[GroupInTopic]:
-        """Where consumer groups stood that an archive of the topic has kept, whatever the version.
+        """The committed offsets of consumer groups that an archive of this topic saved, by name.
 
-        They come by name. Raises StoreError, CorruptData.
+        They do not depend on the version of this log. Raises StoreError, CorruptData.
         """
         return of_topic(self.store, self._origin.lake, self.topic)
 
@@ -326,7 +327,7 @@ class Log(ShowsTable):
         return beside.over(reader, stats)
 
     def _after_a_look(self, read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[Any]:
-        """What is read now: long may have passed since the readers were taken."""
+        """Look for deleted logs, then read. The readers may have been made long ago."""
         self._origin.deletions.look_if_due()
         return read()
 
@@ -348,18 +349,20 @@ class Log(ShowsTable):
     ) -> WindowReader:
         """Every record with this key, or with one of these `keys`, and no other.
 
-        With `where`, as in {"status": 500, "user": ["ann", "bob"]}, only those whose JSON value has
-        each field with the value, or one of a list; with `headers`, likewise, those with each
-        header. Text is compared with a field's text, so "200" meets 200 too; a Python number meets
-        JSON numbers of its value, None what is null or missing. Each element of an array counts,
-        and each repeated header. Either may stand without a key: then every record is compared.
+        `where` maps a field of the JSON value to a value or to a list of values, as in
+        {"status": 500, "user": ["ann", "bob"]}. A record matches if every field has its value or
+        one of its list. `headers` does the same for record headers. A string matches a field with
+        this text, so "200" matches the number 200. A number matches only an equal JSON number.
+        None matches null and a missing field. Each element of an array counts, and each repeated
+        header. Without a key, every record is compared.
 
-        Text of a key means its UTF-8. With `start` or `end` only records with start <= timestamp <
-        end, so none without a timestamp. Records come partition after partition, each in offset
-        order. With `newest`, of each partition only the last so many of them. Only partitions that
-        can hold the keys are asked, where keys choose the partition. Key indexes (setting
-        `index.keys`) choose the blocks to read; segments without one are read whole. The answer is
-        the same. `fields` are those of `read_range`. Raises as `read_range`.
+        A string as a key means its UTF-8. `start` and `end` bound the timestamps: start <=
+        timestamp < end. A record without a timestamp then never matches. Records come partition
+        after partition, each in offset order. `newest` is a number: each partition gives only its
+        last `newest` matching records. If keys choose the partition, only partitions that can hold
+        the keys are asked. Key indexes (setting `index.keys`) choose the blocks to read. Segments
+        without a key index are read whole. The answer is the same. `fields` are those of
+        `read_range`. Raises as `read_range`.
         """
         if newest is not None and newest < 0:
             raise UsageError(f"newest is a number of records, not {newest}")
@@ -408,8 +411,8 @@ class Log(ShowsTable):
     ) -> Record | None:
         """The last record with this key: that of the highest offset; None if there is none.
 
-        If several partitions have the key, of their last records the one with the largest
-        timestamp, and of equal ones that of the highest partition.
+        Several partitions may have the key. Then the result is the last record with the largest
+        timestamp. If timestamps are equal, the highest partition wins.
         """
         log, columns = self.at(version), ["timestamp", "partition", "offset"]
         rows = log.find(key, partitions=partitions, columns=columns, newest=1).read_all()
@@ -533,10 +536,10 @@ class Log(ShowsTable):
         `skew_ms` is the most by which the two logs date the same record differently. Subtract it
         from the smallest timestamp of the unread records of a partition: in the other log, no
         unread record is older than this time. So the consumer starts there at the first record that
-        reaches this time. Timestamps cannot give fewer duplicates. For a partition that is read to
-        its end, the smallest timestamp is taken as 1 ms after the newest timestamp. If both topics
-        have the same number of partitions, a partition continues in the partition of the same
-        number. Otherwise all partitions start at the smallest of these times.
+        reaches this time. Timestamps cannot give fewer duplicates. A partition without unread
+        records has no smallest timestamp: its newest timestamp plus 1 ms takes that place. If both
+        topics have the same number of partitions, a partition continues in the partition of the
+        same number. Otherwise all partitions start at the smallest of these times.
         """
         since = {
             p: consumers.unread_since(self.reader(p), offset) - skew_ms

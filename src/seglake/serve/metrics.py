@@ -34,7 +34,7 @@ App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class LakeFigures(Protocol):
-    """The figures of the lake."""
+    """What a server knows of its lake."""
 
     @property
     def version(self) -> int:
@@ -55,7 +55,9 @@ class Figures:
         counts = self._counts
         yield _gauge("version", "Version of the catalog that is served", self._topics.version)
         age = (now_ms() - self._topics.refreshed_ms) / 1000
-        yield _gauge("refresh_age_seconds", "Time since the last look at the catalog", age)
+        yield _gauge(
+            "refresh_age_seconds", "Time since the last look at the catalog that worked", age
+        )
         yield _gauge("open_connections", "Connections now", counts.open_connections)
         for name, meaning in _COUNTERS.items():
             yield _counter(name, meaning, [((), getattr(counts, name))])

@@ -330,6 +330,26 @@ def test_an_error_is_one_line_and_an_exit_code(
     assert run("read")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("read", "lake", "web", "--limit", 3), "read has no option --limit: .* --max-records"),
+        (("read", "lake", "web", "--from=3"), "read has no option --from: .* --start"),
+        (("ingest", "web.toml", "--local"), "web.toml .* seglake ingest --conf-file web.toml"),
+        (("ingest", "--conf", "web.toml"), "ingest has no option --conf: .* --conf-file"),
+        (("undo", "lake", "web", "--run", "x"), "undo has no option --run: .* --run-id"),
+    ],
+)
+def test_another_name_of_an_option_is_understood(typed: tuple[object, ...], meant: str) -> None:
+    with pytest.raises(UsageError, match=meant):
+        seglake(*typed)
+
+
+def test_an_options_own_name_is_taken(maker: LakeMaker) -> None:
+    """`--limit` is an option of `quarantine`, and another name elsewhere."""
+    assert "rejected rows of events" in seglake("quarantine", maker.root, "events", "--limit", 3)
+
+
 @pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(maker: LakeMaker) -> None:
     program = "from seglake.cli import main; main()"

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,10 @@ from typer.testing import CliRunner
 
 import seglake
 from seglake.cli.app import app
+from seglake.cli.history import history_rows
+from seglake.cli.terminal.tables import show
 from seglake.shown import Column, draw, moment, number, prose, second, short_bytes, short_time, size
+from seglake.write.api import declared
 from tests.harness.narrow import assert_whole, narrow_terminal
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -74,10 +78,21 @@ def test_history_keeps_what_matters(root: Path) -> None:
     with narrow_terminal():
         title, heads, _, *rows, hint, more = printed("history", root).splitlines()
     assert title.strip() == "commits"
-    assert heads.split() == ["finished", "topic", "operation", "run", "records", "rejected"]
+    assert heads.split() == ["finished", "topic", "operation", "run", "state", "records"]
     assert sum("ingest" in row and " run " in row for row in rows) == 3
-    left = "pipeline, state, interval, took, files, rows, reasons; --json has all"
+    left = "pipeline, interval, took, files, rows, rejected, reasons; --json has all"
     assert f"{hint} {more}" == f"no room for: {left}"
+
+
+def test_history_never_cuts_a_run_id(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`undo` needs it; without a name, a run has the time at which it began."""
+    made = declared(None, (None, None)).run_id
+    runs = [replace(run, run_id=made) for run in seglake.open(str(root)).history()]
+    with narrow_terminal():
+        show("commits", history_rows(runs, as_json=False), as_json=False)
+    _, heads, _, first, *_ = capsys.readouterr().out.splitlines()
+    assert made in first
+    assert heads.split() == ["finished", "topic", "run", "records"]
 
 
 def test_topics_show_large_numbers_whole() -> None:

@@ -107,6 +107,10 @@ def test_overrides_replace_single_settings(tmp_path: Path) -> None:
 
 CSV = {"input.format": "csv", "timestamp.format": "iso8601"}
 MISTAKES = [
+    (
+        {"topic.compression": "zstd"},
+        "topic.compression: unknown key; did you mean topic.compression.type?",
+    ),
     ({"topic.partitons": 3}, "topic.partitons: unknown key; did you mean topic.partitions?"),
     (
         {"topic.segment_bytes": 3},

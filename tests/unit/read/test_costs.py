@@ -24,7 +24,7 @@ from seglake.format.segment import choose_indexed
 from seglake.format.zonemap import ZoneMap
 from seglake.log.byte_cache import ByteCache
 from seglake.log.execute import ReadStats
-from seglake.log.partition import PartitionReader
+from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
 from seglake.log.reads import SharedReads
 from seglake.log.zones.bounds import Bounds

@@ -21,7 +21,7 @@ from seglake.format.records import Int32s, Int64s, Spans
 from seglake.limits import INT64_MAX
 from seglake.log.decode.columns import SCHEMA, Array
 from seglake.log.execute import ReadStats, execute
-from seglake.log.partition import PartitionReader
+from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
 from seglake.log.zones.bounds import union
 from seglake.log.zones.search import distinct

@@ -22,7 +22,7 @@ from seglake.format.records import Spans
 from seglake.limits import REQUESTS
 from seglake.log.decode.columns import SCHEMA
 from seglake.log.execute import ReadStats, execute
-from seglake.log.partition import PartitionReader
+from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Piece, Window
 from seglake.log.segment import LogSegment
 from seglake.log.threads import ahead

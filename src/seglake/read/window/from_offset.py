@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from seglake.log.execute import MEMORY_BYTES, execute
-from seglake.log.partition import PartitionReader
+from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
 from seglake.read.window.plan import pieces_of
 
@@ -15,7 +15,8 @@ def records_from(
 ) -> pa.Table:
     """The records at `offset` and above, at most `max_records`.
 
-    Raises OffsetOutOfRange below the log start and above the end, CorruptData and StoreError.
+    Raises OffsetOutOfRange if `offset` is below the log start or above the end. Raises CorruptData
+    and StoreError.
     """
     reader.require(offset, reader.view.end_offset)
     pieces = pieces_of([(reader, Window(start_offset=offset))])

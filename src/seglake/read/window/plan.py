@@ -13,7 +13,7 @@ from seglake.format.records import Int64s
 from seglake.limits import REQUESTS
 from seglake.log.chunk import Fetch
 from seglake.log.execute import MEMORY_BYTES, ReadStats, execute
-from seglake.log.partition import PartitionReader
+from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Piece, Window
 from seglake.log.segment import LogSegment
 from seglake.log.threads import ahead

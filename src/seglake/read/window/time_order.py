@@ -13,7 +13,7 @@ import pyarrow as pa
 from seglake.format.records import Int64s
 from seglake.log.decode.columns import SCHEMA
 from seglake.log.execute import ReadStats, execute
-from seglake.log.partition import PartitionReader
+from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
 from seglake.read.window.plan import pieces_of
 

@@ -80,7 +80,10 @@ class Stretch(NamedTuple):
         return int(self.last_offsets[-1])
 
     def key(self, segment: LogSegment) -> tuple[str, int, int]:
-        """What its bytes are cached by: once it is forgotten, another one may begin there."""
+        """The key of its bytes in the cache.
+
+        It has the end, because a later stretch may begin at the same byte and end elsewhere.
+        """
         return segment.log_key, self.start, self.end
 
 
@@ -143,8 +146,8 @@ class Stretches:
     async def run(self, work: Callable[[], _Result], *, waits: bool = False) -> _Result:
         """The result of blocking work, done on a thread.
 
-        What `waits` for storage outside of the lake has threads of its own: a slow bucket holds
-        nobody who reads the lake.
+        Work with `waits` runs on a second pool of threads, so that a slow bucket outside the lake
+        does not block reads of the lake.
         """
         pool = self._waiting if waits else self._threads
         return await asyncio.get_running_loop().run_in_executor(pool, work)
@@ -253,7 +256,7 @@ class Stretches:
         return stretch, chunk.data
 
     def _check_end(self, segment: LogSegment, stretch: Stretch) -> None:
-        """Raise CorruptData if the zone map does not have the last batch where it stands.
+        """Raise CorruptData if the zone map has the last batch at another place.
 
         No checksum covers its base offset, and no batch behind it bounds its offsets.
         """
@@ -343,7 +346,7 @@ class _StoreReaders:
         self._open = OrderedDict[tuple[str, int], Iterator[Chunk]]()
 
     def forget(self) -> None:
-        """Read on nowhere."""
+        """Drop all iterators: the next reads begin anew."""
         self._open.clear()
 
     def next(self, segment: LogSegment, ranges: LogRanges, *, ahead: bool) -> Chunk:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from seglake.log.lookup.block_search import OffsetAndTimestamp
+from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.serve.records.taking import Run
 from seglake.serve.topics.window import WindowPartition
 
@@ -73,13 +73,13 @@ class ReplayedPartition:
         self.held_bytes = window.held_bytes + self._ends.nbytes + self._latest.nbytes
 
     def end(self) -> int:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         now = self._clock.event_time_ms()
         shown = 0 if now is None else int(self._latest.searchsorted(now))
         return int(self._ends[shown - 1]) if shown else self.start
 
     def grows_in(self) -> float | None:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         self._clock.start()
         later = int(self._ends.searchsorted(self.end(), "right"))
         if later == len(self._ends):
@@ -87,17 +87,17 @@ class ReplayedPartition:
         return self._clock.seconds_until(int(self._latest[later]))
 
     def runs(self, offset: int) -> Iterator[Run]:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         return self._window.runs(offset)
 
     def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         return self._window.at_time(timestamp)
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         return self._window.newest_below(self.end())
 
     def log_bytes(self) -> int:
-        """See `Partition`; what is still to come counts too."""
+        """See `ServedPartition`; what is still to come counts too."""
         return self._window.log_bytes()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from seglake.layout import SUFFIXES
-from seglake.log.lookup.block_search import OffsetAndTimestamp
-from seglake.log.partition import PartitionReader
+from seglake.log.blocks.search import OffsetAndTimestamp
+from seglake.log.lookup import PartitionReader
 from seglake.serve.records.taking import Run
 
 _RUN_BYTES = 800  # of a run and its segment, with the names of its files

@@ -1,7 +1,8 @@
 """A window of time as a partition of its own: exactly the records of `read_range`.
 
 The window is planned when it is first asked for: which segments and index blocks lie wholly in it,
-and which have strangers. Segments and blocks that lie wholly in it are sent as stored.
+and which have strangers: records outside the window. Segments and blocks that lie wholly in it are
+sent as stored.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import pyarrow as pa
 
 from seglake.format.records import Int64s, fixed
 from seglake.limits import INT64_MAX, INT64_MIN
+from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import execute
 from seglake.log.fetch import LogFetch
-from seglake.log.lookup.block_search import OffsetAndTimestamp
-from seglake.log.partition import PartitionReader
+from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogRanges, LogSegment
@@ -50,19 +51,19 @@ class WindowPartition:
         self.held_bytes = held_bytes(reader, len(self._runs))
 
     def end(self) -> int:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         return self._end
 
     def grows_in(self) -> float | None:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         return None
 
     def runs(self, offset: int) -> Iterator[Run]:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         return iter(self._runs[bisect_right(self._ends, offset) :])
 
     def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         window = self._window._replace(start_ms=max(timestamp, self._window.start_ms))
         if window.start_ms >= window.end_ms:
             return None
@@ -74,11 +75,11 @@ class WindowPartition:
         return None
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         return self.newest_below(self._end)
 
     def log_bytes(self) -> int:
-        """See `Partition`; batches at the edges count whole."""
+        """See `ServedPartition`; batches at the edges count whole."""
         return sum(run.end - run.start for run in self._runs)
 
     def newest_below(self, end: int) -> OffsetAndTimestamp | None:
@@ -94,10 +95,10 @@ class WindowPartition:
         return newest
 
     def blocks(self) -> tuple[Int64s, Int64s]:
-        """The end offset of each index block, and the latest time in it and all before it, in ms.
+        """Two arrays with an item for each index block: its end offset, and a timestamp (ms).
 
-        Both ascend. The last end offset is that of the partition. The times of strangers count, up
-        to the window's end.
+        The timestamp is the largest of all blocks up to and including it. Both ascend. The last end
+        offset is that of the partition. The times of strangers count, up to the window's end.
         """
         segments = {run.segment.log_key: run.segment for run in self._runs}
         ends, latest = list[Int64s](), list[Int64s]()
@@ -141,7 +142,10 @@ def _offsets(batch: np.void) -> tuple[int, int]:
 
 
 def _edge_within(fetch: LogFetch, run: Run, row: int) -> tuple[int, int] | None:
-    """The same in a run with strangers: only batches with a record in the window count."""
+    """What `_edge` says, for a run with records outside the window.
+
+    Only batches with a record in the window count.
+    """
     found = None
     ranges = LogRanges.one(run.start, run.end, run.first_offset, run.end_offset)
     for chunk in fetch.chunks_of(run.segment, ranges):

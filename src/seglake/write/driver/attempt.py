@@ -43,8 +43,8 @@ class DeclaredRun(NamedTuple):
 class Replacement(Protocol):
     """Committed runs that an attempt's commit removes. Readers see the old records or the new.
 
-    `with_nothing` says whether no record at all may take their place. `records` counts those that
-    the last change removes.
+    `with_nothing` allows a commit that has no record of its own. `records` is how many records the
+    last call of `change` removes.
     """
 
     with_nothing: bool
@@ -112,13 +112,14 @@ class Attempt:
     def first_offset(self, partition: int) -> int:
         """The offset at which a log partition goes on: its end offset.
 
-        Without a record so far, it is the start of the offsets that the run declares to cover.
+        If the log partition has no record yet, this is the first offset that the run declares for
+        it, or 0.
         """
         end = end_offsets(self.base, self.topic).get(partition, 0)
         return end or self.run.offsets.get(partition, (0, 0))[0]
 
     def log_starts(self) -> list[PartitionRow]:
-        """Rows for log partitions without a record whose log in Kafka starts above offset 0."""
+        """A row for each log partition that is empty here and starts above offset 0 in Kafka."""
         begun = {p for p, end in end_offsets(self.base, self.topic).items() if end}
         return [
             PartitionRow(

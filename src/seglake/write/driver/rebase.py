@@ -106,7 +106,9 @@ def _sound_table(row: SegmentRow, data: memoryview, at: int) -> BatchTable:
     """
     table, damage = scan(data, base_position=at)
     try:
-        check_crcs(data, table, base_position=at)  # a wrong length shows only where a batch ends
+        # The CRCs come first. `scan` sees a wrong length of a batch only where the next one should
+        # begin, and the CRC names the batch itself.
+        check_crcs(data, table, base_position=at)
         if damage is not None and not (damage.cut_short and at + len(data) < row.log_bytes):
             raise damage.error
     except CorruptData as error:

@@ -2,8 +2,8 @@
 
 Spark promises no order and no stable partitions. So the order column, unique integers of the
 caller, decides among equal event times (`order = "time"`), or is the whole order (`order =
-"arrival"`). The log is then a function of the rows, however Spark divides them. Where records keep
-their offsets, these are the order, and the order column only numbers the rejects.
+"arrival"`). The log is then a function of the rows, however Spark divides them. If records keep
+their offsets, the offsets are the sort key. The order column then only numbers the rejects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blobs as byte strings (why not Arrow IPC: docs/decisions, number 8).
+"""Blobs as byte strings (why not Arrow IPC: docs/decisions/0008-packing-of-blobs.md).
 
 Records that stay plain are columns as they stand in memory, and their bodies. Before they are
 compressed, sort columns and timestamps become differences, and all integers stand byte plane by

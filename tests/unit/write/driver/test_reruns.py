@@ -120,12 +120,17 @@ def test_a_run_whose_input_is_gone_is_still_done(inbox: Path, lake: Path) -> Non
 def test_a_run_that_finds_nothing_new_says_so(inbox: Path, lake: Path) -> None:
     assert ingest(pipeline_of(lake, inbox), "1").summary == "9 records, 0 rejected"
     nothing = ingest(pipeline_of(lake, inbox), "2")
-    assert nothing.summary == "nothing new: the topic has 1 file already"
+    assert nothing.summary == (
+        "nothing new: the topic has 1 file already; --replace with the --run-id of a run ingests "
+        "its files anew"
+    )
     empty = pipeline_of(lake, inbox / "*.none", input={"on_empty": "ok"})
     assert ingest(empty, "3").summary == "nothing new: the input is empty"
     write_file(inbox / "a.jsonl", [Line(T)])
     skipping = ingest(pipeline_of(lake, inbox, on_changed_source="skip"), "4")
-    assert skipping.summary == "nothing new: the topic has 1 file already, 1 in another version"
+    assert skipping.summary.startswith(
+        "nothing new: the topic has 1 file already, 1 in another version; --replace"
+    )
 
 
 def test_a_missing_folder_is_an_empty_hour_that_names_it(inbox: Path, lake: Path) -> None:
@@ -180,10 +185,11 @@ def test_the_text_for_people_has_the_summary_first(
 ) -> None:
     ingest(pipeline_of(lake, inbox))
     write_file(inbox / "b.jsonl", [Line(T)])
-    print_report(ingest(pipeline_of(lake, inbox)), as_json=False)
+    print_report(ingest(pipeline_of(lake, inbox)), str(lake), as_json=False)
     text = capsys.readouterr().out
     assert text.startswith("already committed; since then: 1 file new (")
-    assert re.search(r"new files +.* 1 files", text)
+    assert re.search(rf"lake +{lake.name}", text.replace(f"{lake.parent}/", ""))
+    assert re.search(r"new files +1 file\n", re.sub(" +\n", "\n", text))
 
 
 def test_the_same_run_with_other_settings_or_interval_is_an_error(inbox: Path, lake: Path) -> None:

@@ -15,10 +15,10 @@ from seglake.format.batch import CONTROL, MAX_BATCH_BYTES, BatchTable
 from seglake.format.codecs import native
 from seglake.format.decode import Decoded, decode_batches, scan_batches
 from seglake.format.records import Bytes, Int64s, read_only
+from seglake.log.blocks import search_kernels as kernels
 from seglake.log.byte_cache import ByteCache
 from seglake.log.chunk import Chunk
 from seglake.log.fetch import LogFetch
-from seglake.log.lookup import lookup_kernels as kernels
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.search import Block
 

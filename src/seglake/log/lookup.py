@@ -13,7 +13,7 @@ from seglake.catalog.version.snapshot import PartitionView
 from seglake.errors import OffsetNotFound, OffsetOutOfRange
 from seglake.format.decode import Decoded
 from seglake.format.records import Int64s
-from seglake.log.lookup.block_search import OffsetAndTimestamp
+from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogSegment
 from seglake.log.zones.search import Block, ZoneSearch

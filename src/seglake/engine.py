@@ -103,7 +103,10 @@ class SparkEngine:
         from seglake.session import require_version, spark_session  # noqa: PLC0415
 
         if self._given is None:
-            return spark_session("seglake ingest", master=self._master, delta=False)
+            _log.info("Spark starts")  # for some seconds
+            session = spark_session("seglake ingest", master=self._master, delta=False)
+            _log.info("Spark runs")
+            return session
         require_version(self._given.version)
         return self._given
 

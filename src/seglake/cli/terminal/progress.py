@@ -80,7 +80,7 @@ def on_spark(job: Job | None = None) -> Iterator[Callable[[str], None]]:
 
     running = SparkSession.getActiveSession()
     try:
-        with _told_if_stopped(), _no_py4j_traces(), _steps("starting Spark") as progress:
+        with _told_if_stopped(), _no_py4j_traces(), _steps() as progress:
             yield progress
     finally:
         started = SparkSession.getActiveSession()
@@ -95,7 +95,7 @@ def in_threads(job: Job | None = None) -> Iterator[Callable[[str], None]]:
     if job is not None:
         yield job.tell
         return
-    with _told_if_stopped(), _steps("reading the settings") as progress:
+    with _told_if_stopped(), _steps() as progress:
         yield progress
 
 
@@ -129,7 +129,7 @@ def _told_if_stopped() -> Iterator[None]:
 
 
 @contextmanager
-def _steps(first: str) -> Iterator[Callable[[str], None]]:
+def _steps() -> Iterator[Callable[[str], None]]:
     """A function that shows a step beside a spinner; without a terminal there are log lines."""
     from seglake.write.driver.report import silent
 
@@ -139,7 +139,7 @@ def _steps(first: str) -> Iterator[Callable[[str], None]]:
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(first) as status:
+    with Console(stderr=True).status("reading the settings") as status:
         spinner = _Spinner(status.update)
         with handled(spinner), told_every(1.0):
             yield spinner.step

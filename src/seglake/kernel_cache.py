@@ -37,13 +37,13 @@ _THREAD = threading.local()
 WATCHERS = list[Callable[[], None]]()  # are called after each kernel that was compiled
 
 
-class Absent(Exception):
+class NotCompiled(Exception):
     """The kernel has to be compiled, and the caller does not want to wait for that."""
 
 
 @contextmanager
 def never_compiling() -> Iterator[None]:
-    """In the block, this thread's calls of kernels that are not there raise `Absent`."""
+    """In the block, this thread's calls of kernels that are not there raise `NotCompiled`."""
     _THREAD.never_compiling = True
     try:
         yield
@@ -70,7 +70,7 @@ class KernelCache(caching.NullCache):
         found = self._shipped.load_overload(sig, target_context)
         found = found or self._kept.load_overload(sig, target_context)
         if found is None and getattr(_THREAD, "never_compiling", False):
-            raise Absent
+            raise NotCompiled
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -107,11 +107,11 @@ class _Given(_Stamped, caching.UserProvidedCacheLocator):
     """`NUMBA_CACHE_DIR`."""
 
 
-class _Beside(_Stamped, caching.InTreeCacheLocator):
+class _BesideSource(_Stamped, caching.InTreeCacheLocator):
     """`__pycache__` beside the source."""
 
 
-class _BesideReadOnly(_Beside):
+class _BesideReadOnly(_BesideSource):
     """`__pycache__` beside the source, which need not be writable."""
 
     def ensure_cache_path(self) -> None:
@@ -140,14 +140,14 @@ class _Temporary(_Stamped, caching.InTreeCacheLocator):
 
 
 class _KeptPlaces(caching.CompileResultCacheImpl):
-    _locator_classes = [_Given, _Beside, _OfUser, _Temporary]  # noqa: RUF012  # as in numba
+    _locator_classes = [_Given, _BesideSource, _OfUser, _Temporary]  # noqa: RUF012  # as in numba
 
 
 class _ShippedPlace(caching.CompileResultCacheImpl):
     _locator_classes = [_BesideReadOnly]  # noqa: RUF012  # as in numba
 
 
-class _Kernels(caching.FunctionCache):
+class _KernelFiles(caching.FunctionCache):
     """The kernels of a function in one place.
 
     Before it loads a kernel, numba imports everything that it could compile, which takes 0.2 s of
@@ -162,7 +162,7 @@ class _Kernels(caching.FunctionCache):
         return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
 
 
-class _Kept(_Kernels):
+class _Kept(_KernelFiles):
     """The kernels of a function, in the first place that this user can write to."""
 
     _impl_class = _KeptPlaces
@@ -172,7 +172,7 @@ class _Kept(_Kernels):
         return isinstance(self._impl.locator, places)
 
 
-class _Shipped(_Kernels):
+class _Shipped(_KernelFiles):
     """The kernels of a function that are beside its source."""
 
     _impl_class = _ShippedPlace

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from seglake.interpreted import INTERPRETED, argument, result
-from seglake.kernel_cache import Absent, never_compiling, own_folder
+from seglake.kernel_cache import NotCompiled, never_compiling, own_folder
 from seglake.locks import Lock
 
 try:
@@ -72,7 +72,7 @@ class Meanwhile:
         try:
             with never_compiling():
                 return self._compiled(*args, **named)
-        except Absent:
+        except NotCompiled:
             return None
 
     def _absent(self, *args: Any, **named: Any) -> Any:
@@ -122,7 +122,7 @@ def long_way() -> Iterator[None]:
     _LONG_WAY.clear()
 
 
-class _Beside:
+class _CompilerBeside:
     """The process that compiles beside: one at a time for an installation and its user.
 
     It has a lock on a file as long as it lives. Whoever gets the lock starts the process, and
@@ -166,7 +166,7 @@ class _Beside:
         return True
 
 
-BESIDE = _Beside()
+BESIDE = _CompilerBeside()
 
 
 def _lock_name() -> str:

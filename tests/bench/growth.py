@@ -13,7 +13,7 @@ import numpy as np
 import seglake
 from seglake.catalog.rows import SegmentRow, TopicRow
 from seglake.format.batch import HEADER, OVERHEAD, BatchTable
-from seglake.format.encode import Batches, rebase
+from seglake.format.encode import EncodedBatches, rebase
 from seglake.format.segment import rebuild
 from seglake.layout import new_attempt
 from seglake.log.files import put_indexes
@@ -152,7 +152,7 @@ def _copied(segment: _Segment, model: _Model, number: int, root: str, attempt: s
     return replace(copied, **put_indexes(store, copied.id, sealed))
 
 
-def _later(batches: Batches, delta_ms: int) -> Batches:
+def _later(batches: EncodedBatches, delta_ms: int) -> EncodedBatches:
     """The same batches with all times later: those in the records are relative to the header's."""
     data, table = batches.data.copy(), batches.table.copy()
     for name in ("min_timestamp", "max_timestamp"):
@@ -165,7 +165,7 @@ def _later(batches: Batches, delta_ms: int) -> Batches:
     ranges = zip(table["position"].tolist(), table["size"].tolist(), strict=True)
     headers["crc"] = [crc32c.crc32c(data.data[start + 21 : start + size]) for start, size in ranges]
     data[places] = headers.view(np.uint8).reshape(-1, OVERHEAD)
-    return Batches(data, table)
+    return EncodedBatches(data, table)
 
 
 class _Length:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from seglake.catalog.rows import RunRow, SegmentId, SegmentRow, TopicRow
 from seglake.config import Topic
-from seglake.format.encode import Batches, encode_batches, encode_bodies
+from seglake.format.encode import EncodedBatches, encode_batches, encode_bodies
 from seglake.format.records import Records, Spans
 from seglake.layout import new_attempt
 from seglake.log.encoding import encoding_of
@@ -70,7 +70,7 @@ def make_keyed_lake(root: Path, made: Keyed, **settings: object) -> list[Segment
     return rows
 
 
-def _batches(made: Keyed, topic: Topic) -> Iterator[Batches]:
+def _batches(made: Keyed, topic: Topic) -> Iterator[EncodedBatches]:
     numbers, chance = made.numbers(), np.random.default_rng(8)
     encoding = encoding_of(topic, 0)
     for first in range(0, made.records, AT_ONCE):

@@ -23,7 +23,7 @@ from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.format.codecs.compression import IDS, compressor
 from seglake.format.decode import scan_batches
-from seglake.format.encode import Batches, Encoding, encode_batches, encode_bodies
+from seglake.format.encode import EncodedBatches, Encoding, encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
 from seglake.format.keyindex import KeyIndexBuilder
 from seglake.format.records import Headers, Records, Spans
@@ -174,7 +174,7 @@ class LakeMaker:
             offset += 1
 
     def _segments(
-        self, partition: int, base: int, parts: Iterable[Batches], shape: Shape, attempt: str
+        self, partition: int, base: int, parts: Iterable[EncodedBatches], shape: Shape, attempt: str
     ) -> list[SegmentRow]:
         roller = Roller(base, SegmentLimits(shape.segment_bytes), shape.policy)
         rows, data = [], b""
@@ -248,7 +248,7 @@ def _key_index(base: int, log: bytes, policy: IndexPolicy) -> bytes:
     return builder.finish(len(log))
 
 
-def _encode(rows: Sequence[Event], base: int, shape: Shape) -> list[Batches]:
+def _encode(rows: Sequence[Event], base: int, shape: Shape) -> list[EncodedBatches]:
     """The batches of rows, cut where offsets are left out."""
     parts, offset = [], base
     cuts = [i for i, row in enumerate(rows) if row.gap and i]

@@ -286,7 +286,7 @@ def record_columns(count: int) -> RecordColumns:
     return RecordColumns(*[np.empty(count, dtype) for dtype in _COLUMN_TYPES])
 
 
-class Limits(NamedTuple):
+class WindowLimits(NamedTuple):
     """A window: smallest and largest timestamp, smallest and largest offset, all inclusive."""
 
     low_time: int
@@ -330,8 +330,8 @@ class RecordBody(NamedTuple):
 
 @njit(cache=True, nogil=True, inline="always")
 def limits_of(window):
-    """The `Limits` in the four items of an array."""
-    return Limits(window[0], window[1], window[2], window[3])
+    """The `WindowLimits` in the four items of an array."""
+    return WindowLimits(window[0], window[1], window[2], window[3])
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -439,9 +439,9 @@ def parse_records(table, data, starts, ends, windows, window_of, columns):
     """Parse the records of all batches; output the records that lie in the window of their batch.
 
     The decompressed records of batch b are data[starts[b] : ends[b]]. The window of batch b is
-    windows[window_of[b]], in the order of `Limits`. `columns` are `RecordColumns` with room for
-    every record. Returns (number of records in the windows, 0, 0), or (_, batch, problem) for the
-    first damaged batch. Of a record outside the window, only the timestamp and the offset are
+    windows[window_of[b]], in the order of `WindowLimits`. `columns` are `RecordColumns` with room
+    for every record. Returns (number of records in the windows, 0, 0), or (_, batch, problem) for
+    the first damaged batch. Of a record outside the window, only the timestamp and the offset are
     decoded.
     """
     data, columns, n = uncounted(data), uncounted(columns), 0

@@ -75,7 +75,7 @@ class Bodies(NamedTuple):
         return Bodies(np.concatenate(starts), sizes, parts[0].data, tuple(others))
 
 
-class Batches(NamedTuple):
+class EncodedBatches(NamedTuple):
     """Encoded batches: their bytes, their batch table, and if asked for hashes of their keys."""
 
     data: Bytes
@@ -143,7 +143,7 @@ def encode_batches(
     base_offset: int = 0,
     offsets: Int64s | None = None,
     stamped: Flags | None = None,
-) -> Batches:
+) -> EncodedBatches:
     """Frame n records as batches, at consecutive offsets from `base_offset` on or at `offsets`.
 
     `timestamps` are ms since the epoch, -1 or above, in any order; `offsets` must rise, and gaps
@@ -174,7 +174,7 @@ def encode_batches(
         _stamp(table, encoding.append_time_ms)
     _write_headers(data, table)
     keys = KeyHashes.of_bodies(*bodies[:3]) if encoding.hash_keys else None
-    return Batches(data, table, keys)
+    return EncodedBatches(data, table, keys)
 
 
 def _cut(
@@ -243,7 +243,7 @@ def _starts(table: BatchTable) -> Int64s:
     return starts
 
 
-def rebase(data: Any, table: BatchTable, delta: int) -> Batches:
+def rebase(data: Any, table: BatchTable, delta: int) -> EncodedBatches:
     """Move every offset by `delta`. All other bytes stay, CRCs included."""
     moved = np.frombuffer(data, np.uint8).copy()
     table = table.copy()
@@ -251,10 +251,10 @@ def rebase(data: Any, table: BatchTable, delta: int) -> Batches:
         table[name] += delta
     offsets = table["base_offset"].copy()
     encode_kernels.put_big_endians(moved, _starts(table), BASE_OFFSET_AT, offsets, 8)
-    return Batches(moved, table)
+    return EncodedBatches(moved, table)
 
 
-def restamp(batches: Batches, append_time_ms: int) -> Batches:
+def restamp(batches: EncodedBatches, append_time_ms: int) -> EncodedBatches:
     """Give LogAppendTime batches another append time: max timestamp and CRC change."""
     data, table = batches.data.copy(), batches.table.copy()
     for name in ("min_timestamp", "max_timestamp"):
@@ -262,4 +262,4 @@ def restamp(batches: Batches, append_time_ms: int) -> Batches:
     stamps = np.full(len(table), append_time_ms, np.int64)
     encode_kernels.put_big_endians(data, _starts(table), MAX_TIMESTAMP_AT, stamps, 8)
     write_crcs(data, table)
-    return Batches(data, table)
+    return EncodedBatches(data, table)

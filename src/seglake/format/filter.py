@@ -31,7 +31,7 @@ from seglake.format.batch import (
 from seglake.format.codecs.compression import NAMES, compressor
 from seglake.format.codecs.framing import Framed, Framing
 from seglake.format.decode import Decoded, scan_batches, with_extremes
-from seglake.format.encode import Batches, encode_bodies, write_crcs
+from seglake.format.encode import EncodedBatches, encode_bodies, write_crcs
 from seglake.format.records import Flags, Int64s, Records, fixed, read_only
 from seglake.limits import INT32_MAX
 
@@ -45,16 +45,16 @@ class _Changed(NamedTuple):
     firsts: Int64s  # one more than there are batches
 
 
-def copied(data: Any, table: BatchTable) -> Batches:
+def copied(data: Any, table: BatchTable) -> EncodedBatches:
     """The batches of `table` byte for byte; positions in it count from the start of `data`."""
     moved = table.copy()
     moved["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
-    return Batches(joined(data, table, np.zeros(len(table), bool), []), moved)
+    return EncodedBatches(joined(data, table, np.zeros(len(table), bool), []), moved)
 
 
 def filter_batches(
     data: Any, table: BatchTable, decoded: Decoded, stays: Flags, horizons: Int64s | None = None
-) -> Batches:
+) -> EncodedBatches:
     """The batches of `table` with only the records that stay; batches without one are left out.
 
     Positions in `table` count from the start of `data`. `decoded` has every record of these
@@ -76,10 +76,10 @@ def filter_batches(
     whole = joined(data, table[rows], changed, parts)
     result["position"] = np.cumsum(result["size"], dtype=np.int64) - result["size"]
     numbers = np.cumsum(counts > 0) - 1
-    return Batches(whole, with_extremes(result, renumbered(decoded, kept, numbers)))
+    return EncodedBatches(whole, with_extremes(result, renumbered(decoded, kept, numbers)))
 
 
-def emptied(header: Any) -> Batches:
+def emptied(header: Any) -> EncodedBatches:
     """The batch of which `header` is the first 61 bytes, without records."""
     found = np.frombuffer(header, HEADER, 1).copy()
     found["attributes"] &= ~(CODEC_MASK | DELETE_HORIZON)
@@ -87,7 +87,7 @@ def emptied(header: Any) -> Batches:
     return _bare(found)
 
 
-def blank(base_offset: int, last_offset: int, *, max_timestamp: int = -1) -> Batches:
+def blank(base_offset: int, last_offset: int, *, max_timestamp: int = -1) -> EncodedBatches:
     """An empty batch of no producer, for offsets that have no record (`last_offset` inclusive).
 
     `max_timestamp`, in ms, is what its header says. Raises UsageError for more than 2^31 offsets.
@@ -103,13 +103,13 @@ def blank(base_offset: int, last_offset: int, *, max_timestamp: int = -1) -> Bat
     return _bare(header)
 
 
-def _bare(header: npt.NDArray[np.void]) -> Batches:
+def _bare(header: npt.NDArray[np.void]) -> EncodedBatches:
     header["length"], header["count"] = OVERHEAD - LOG_OVERHEAD, 0
     header["crc"] = crc32c.crc32c(header.tobytes()[CRC_START:])
     data = np.frombuffer(header.tobytes(), np.uint8)
     table = scan_batches(data)
     table["min_timestamp"], table["offset_of_max"], table["lateness"] = -1, table["base_offset"], 0
-    return Batches(data, table)
+    return EncodedBatches(data, table)
 
 
 def reencoded(

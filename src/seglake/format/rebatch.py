@@ -15,12 +15,12 @@ from seglake.format import encode_kernels
 from seglake.format.batch import CODEC_MASK, HEADER, LOG_APPEND_TIME, OVERHEAD, BatchTable
 from seglake.format.codecs.payload import Payload
 from seglake.format.decode import decode, with_extremes, with_record_times
-from seglake.format.encode import Batches
+from seglake.format.encode import EncodedBatches
 from seglake.format.filter import copied, joined, reencoded, renumbered
 from seglake.format.records import Flags, Int64s, fixed, read_only
 
 
-def rebatch(data: Any, table: BatchTable, payload: Payload, batch_bytes: int) -> Batches:
+def rebatch(data: Any, table: BatchTable, payload: Payload, batch_bytes: int) -> EncodedBatches:
     """The batches of `table`, neighbours joined while their records take at most `batch_bytes`.
 
     Positions in `table` count from the start of `data`; `payload` has all their records, header
@@ -46,7 +46,7 @@ def _fit(data: Any, table: BatchTable) -> Flags:
     return fit
 
 
-def _regrouped(data: Any, table: BatchTable, payload: Payload, firsts: Int64s) -> Batches:
+def _regrouped(data: Any, table: BatchTable, payload: Payload, firsts: Int64s) -> EncodedBatches:
     decoded = decode(table, payload)
     result = table[firsts[:-1]]
     result["last_offset"] = table["last_offset"][firsts[1:] - 1]
@@ -58,4 +58,4 @@ def _regrouped(data: Any, table: BatchTable, payload: Payload, firsts: Int64s) -
     whole = joined(data, before, changed, parts)
     result["position"] = np.cumsum(result["size"], dtype=np.int64) - result["size"]
     numbers = np.repeat(np.arange(len(result)), np.diff(firsts))
-    return Batches(whole, with_extremes(result, renumbered(decoded, all_of, numbers)))
+    return EncodedBatches(whole, with_extremes(result, renumbered(decoded, all_of, numbers)))

@@ -17,7 +17,7 @@ from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
 from seglake.kafka.folder import PartitionFolder, is_internal
 from seglake.kafka.importing import Imported, TargetLake, TopicIntake, Way, require_one
 from seglake.kafka.parts import PartTask, batches_of, located
-from seglake.kafka.sources import Bucket, find_bucket
+from seglake.kafka.sources import TieredBucket, find_bucket
 from seglake.kafka.survey import Extent
 from seglake.kafka.tiered import TieredPartition, tiered_partitions
 from seglake.log.links import Link
@@ -65,12 +65,12 @@ def attach_logs(
 class _Offer(NamedTuple):
     """What buckets have: the partitions of each topic, and why others are refused."""
 
-    buckets: Sequence[Bucket]
+    buckets: Sequence[TieredBucket]
     topics: dict[str, list[PartitionFolder]]
     refused: dict[str, SeglakeError]
 
 
-def _offer(buckets: Sequence[Bucket], names: Collection[str] | None) -> _Offer:
+def _offer(buckets: Sequence[TieredBucket], names: Collection[str] | None) -> _Offer:
     """What the buckets have of some topics; without names, of all but the broker's own.
 
     Raises InputError if there is no topic.
@@ -115,7 +115,10 @@ def _reason(refused: Mapping[str, SeglakeError]) -> SeglakeError:
 
 
 def _gone(
-    lake: TargetLake, base: Snapshot, buckets: Sequence[Bucket], topics: Collection[str] | None
+    lake: TargetLake,
+    base: Snapshot,
+    buckets: Sequence[TieredBucket],
+    topics: Collection[str] | None,
 ) -> dict[str, list[str]]:
     """The URIs that a version reads in the buckets, and where no object is any more, by topic."""
     gone = dict[str, list[str]]()
@@ -128,7 +131,7 @@ def _gone(
     return {topic: uris for topic, uris in gone.items() if uris}
 
 
-def _is_gone(uri: str, bucket: Bucket) -> bool:
+def _is_gone(uri: str, bucket: TieredBucket) -> bool:
     """Whether this was an object of the bucket, and is not there any more."""
     begin = f"{bucket.store.uri}/"
     mine = uri.startswith(f"{begin}{bucket.prefix}")

@@ -27,7 +27,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.errors import UsageError
 from seglake.format.batch import LEADER_EPOCH_AT, BatchTable
-from seglake.format.encode import Batches
+from seglake.format.encode import EncodedBatches
 from seglake.format.filter import blank
 from seglake.format.records import Bytes
 from seglake.format.segment import rebuild
@@ -276,7 +276,7 @@ def _fresh_log(store: Store, row: SegmentRow) -> Iterator[Any]:
     check.check()
 
 
-def _write_some(target: Store, row: SegmentRow, parts: Iterator[Batches]) -> _Written | None:
+def _write_some(target: Store, row: SegmentRow, parts: Iterator[EncodedBatches]) -> _Written | None:
     """Some batches of a segment as a segment that begins with the first of them."""
     first = next((part for part in parts if len(part.table)), None)
     if first is None:
@@ -285,7 +285,7 @@ def _write_some(target: Store, row: SegmentRow, parts: Iterator[Batches]) -> _Wr
     with target.writer(_key(row, base, "log")) as sink:
         log = LogWriter(sink, base)
         for part in chain([first], parts):
-            log.write(Batches(_fresh(part.data, part.table), part.table))
+            log.write(EncodedBatches(_fresh(part.data, part.table), part.table))
     sealed = rebuild(base, log.table, row.index_policy)
     target.put(_key(row, base, "index"), sealed.offset_index)
     target.put(_key(row, base, "timeindex"), sealed.time_index)

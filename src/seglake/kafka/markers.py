@@ -27,7 +27,7 @@ from seglake.format.batch import (
     BatchTable,
 )
 from seglake.format.decode import decode_batches
-from seglake.format.encode import Batches, write_crcs
+from seglake.format.encode import EncodedBatches, write_crcs
 from seglake.format.records import Int64s, read_only
 
 ABORT, COMMIT = 0, 1
@@ -68,7 +68,7 @@ def markers_in(data: Any, table: BatchTable) -> tuple[Int64s, Int64s]:
     return decoded.batch.astype(np.int64), (high << 8) | low
 
 
-def settled(batches: Batches) -> Batches:
+def settled(batches: EncodedBatches) -> EncodedBatches:
     """The batches, those of transactions without producer, sequence and the transactional bit.
 
     So no reader waits for a marker. Their checksums are made anew; all other bytes stay.
@@ -83,7 +83,7 @@ def settled(batches: Batches) -> Batches:
     table["attributes"][rows] &= ~TRANSACTIONAL
     first = int(starts[0])
     write_crcs(data[first:], table[rows])
-    return Batches(data, table)
+    return EncodedBatches(data, table)
 
 
 def read_entries(data: Any) -> npt.NDArray[np.void]:

@@ -16,7 +16,7 @@ from seglake.errors import CorruptData
 from seglake.format.batch import TRANSACTIONAL, BatchTable
 from seglake.format.codecs.payload import Payload
 from seglake.format.decode import with_record_times
-from seglake.format.encode import Batches
+from seglake.format.encode import EncodedBatches
 from seglake.format.filter import copied
 from seglake.kafka.folder import PartitionFolder
 from seglake.kafka.markers import headers_of, settled
@@ -65,7 +65,7 @@ def located(folder: PartitionFolder) -> Iterator[None]:
         ) from damage
 
 
-def batches_of(task: PartTask) -> Iterator[Batches]:
+def batches_of(task: PartTask) -> Iterator[EncodedBatches]:
     """The batches that come in, checked. Raises CorruptData and StoreError."""
     folder, (log, begin, stop, base, end) = task.folder, task.part
     if begin == stop:
@@ -93,5 +93,5 @@ def _staying(chunk: Chunk, aborted: Transactions) -> BatchTable:
     return staying
 
 
-def _settled(data: Any, part: BatchTable, payload: Payload) -> Batches:
+def _settled(data: Any, part: BatchTable, payload: Payload) -> EncodedBatches:
     return settled(copied(data, with_record_times(part, payload)))

@@ -18,7 +18,7 @@ _MEANT = (
 )
 
 
-class Bucket(NamedTuple):
+class TieredBucket(NamedTuple):
     """A bucket of tiered storage, and the sizes of the objects that are meant, by key.
 
     The keys that are meant begin with `prefix`.
@@ -51,7 +51,7 @@ def find(
     return SourceFolders(folders, skipped)
 
 
-def find_bucket(source: str, storage_options: Mapping[str, str] | None) -> Bucket:
+def find_bucket(source: str, storage_options: Mapping[str, str] | None) -> TieredBucket:
     """The bucket of tiered storage at a source.
 
     Raises InputError if no segment is there, and UsageError for the folders of a broker.
@@ -73,7 +73,7 @@ def find_bucket(source: str, storage_options: Mapping[str, str] | None) -> Bucke
     )
 
 
-def _bucket(source: str, storage_options: Mapping[str, str] | None) -> Bucket | None:
+def _bucket(source: str, storage_options: Mapping[str, str] | None) -> TieredBucket | None:
     """The bucket at a source; None if no manifest is there, or a broker's log before any."""
     store = open_store(source, storage_options)
     prefix, is_tiered = "", _is_tiered(store.list())
@@ -85,7 +85,9 @@ def _bucket(source: str, storage_options: Mapping[str, str] | None) -> Bucket | 
         is_tiered = _is_tiered(_beginning_with(prefix, store))
     if not is_tiered:
         return None
-    return Bucket(store, prefix, {item.key: item.size for item in _beginning_with(prefix, store)})
+    return TieredBucket(
+        store, prefix, {item.key: item.size for item in _beginning_with(prefix, store)}
+    )
 
 
 def _beginning_with(prefix: str, store: Store) -> Iterator[Listed]:

@@ -17,7 +17,7 @@ from seglake.catalog.rows import SegmentId, SegmentRow
 from seglake.config import Topic
 from seglake.format.batch import CODEC_MASK, LOG_APPEND_TIME, TABLE, TIMESTAMP_TYPES, BatchTable
 from seglake.format.codecs.compression import NAMES
-from seglake.format.encode import Batches
+from seglake.format.encode import EncodedBatches
 from seglake.format.filter import blank
 from seglake.format.index import IndexPolicy
 from seglake.format.key_hashes import KeyHashes
@@ -67,7 +67,7 @@ class SegmentWriter:
         self._keys = _builder(first.base_offset, self._policy)
         self.rows: list[SegmentRow] = []
 
-    def append(self, batches: Batches) -> None:
+    def append(self, batches: EncodedBatches) -> None:
         """Append record batches, whose absolute offsets rise.
 
         A segment begins where the segment before it ends, even if its first record is higher.
@@ -133,7 +133,7 @@ class LogWriter:
         self.size = self.crc = 0
         self.end = base_offset  # the offset after the last batch
 
-    def write(self, batches: Batches) -> None:
+    def write(self, batches: EncodedBatches) -> None:
         """Append batches."""
         if not len(batches.table):
             return
@@ -153,7 +153,7 @@ class LogWriter:
         return table
 
 
-def write_segment(store: Store, new: NewSegment, parts: Iterable[Batches]) -> SegmentRow:
+def write_segment(store: Store, new: NewSegment, parts: Iterable[EncodedBatches]) -> SegmentRow:
     """Write consecutive batches, with complete tables, as a segment.
 
     An empty batch is added for offsets after the last batch. The row names the codec of most bytes
@@ -186,7 +186,7 @@ def _builder(base_offset: int, policy: IndexPolicy | None) -> KeyIndexBuilder | 
     return KeyIndexBuilder(base_offset, policy) if policy and policy.keys else None
 
 
-def _part(batches: Batches, row: int, count: int) -> KeyHashes | None:
+def _part(batches: EncodedBatches, row: int, count: int) -> KeyHashes | None:
     """The hashes of the keys of `count` batches from `row` on, if the batches come with them."""
     if batches.keys is None:
         return None

@@ -40,7 +40,7 @@ def untold(_part: str) -> None:
 
 
 @dataclass
-class Part(MaintenanceReport):
+class MaintenancePart(MaintenanceReport):
     """One part: an operation on a topic, or on the lake (`topic` is then None).
 
     It has the operation's report, or the error that ended it.
@@ -58,7 +58,7 @@ class Maintained(MaintenanceReport):
     """The parts, in the order in which they ran."""
 
     dry_run: bool = False
-    parts: list[Part] = field(default_factory=list)
+    parts: list[MaintenancePart] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
@@ -152,9 +152,9 @@ def _of_topic(
 
 def _done(
     operation: str, topic: str | None, do: Callable[[], MaintenanceReport], told: Told
-) -> Part:
+) -> MaintenancePart:
     """Do a part; the part has the error if it fails."""
-    part = Part(operation, topic)
+    part = MaintenancePart(operation, topic)
     told(operation if topic is None else f"{operation} {topic}")
     begun = time.monotonic()
     try:

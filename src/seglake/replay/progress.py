@@ -35,7 +35,7 @@ _FIRST_SEARCH = 1000  # offsets at a partition's end; each further search has fo
 _PAUSE_S = 0.2  # between two requests
 
 
-class Search(NamedTuple):
+class OffsetSearch(NamedTuple):
     """Offsets [start, end) of a partition to search; its log starts at `low`."""
 
     low: int
@@ -43,7 +43,7 @@ class Search(NamedTuple):
     end: int
 
     @classmethod
-    def before(cls, low: int, end: int, size: int) -> Search:
+    def before(cls, low: int, end: int, size: int) -> OffsetSearch:
         """The last `size` offsets below `end`."""
         return cls(low, max(low, end - size), end)
 
@@ -71,7 +71,7 @@ class Progress:
         """
         found = dict[int, int]()
 
-        def look(searches: Mapping[int, Search]) -> Collection[int]:
+        def look(searches: Mapping[int, OffsetSearch]) -> Collection[int]:
             found.update((each.partition, each.lake_offset) for each in self._in(name, searches))
             return found
 
@@ -89,7 +89,7 @@ class Progress:
         """
         found = dict[tuple[int, int], int]()
 
-        def look(searches: Mapping[int, Search]) -> Collection[int]:
+        def look(searches: Mapping[int, OffsetSearch]) -> Collection[int]:
             first, done = dict[tuple[int, int], int](), set[int]()
             last = dict[int, int]()
             for partition, place, lake_offset in self._in(name, searches):
@@ -109,18 +109,20 @@ class Progress:
         return found
 
     def _backwards(
-        self, partitions: Collection[int], look: Callable[[Mapping[int, Search]], Collection[int]]
+        self,
+        partitions: Collection[int],
+        look: Callable[[Mapping[int, OffsetSearch]], Collection[int]],
     ) -> None:
         """Have `look` search stretches from the ends on; it returns the partitions it has done."""
         ends = self._ends(partitions)
         lows = self._offsets(partitions, OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
         size = _FIRST_SEARCH
-        searches = {p: Search.before(lows[p], ends[p], size) for p in partitions}
+        searches = {p: OffsetSearch.before(lows[p], ends[p], size) for p in partitions}
         while searches := {p: each for p, each in searches.items() if each.start < each.end}:
             done = look(searches)
             size *= 4
             searches = {
-                p: Search.before(each.low, each.start, size)
+                p: OffsetSearch.before(each.low, each.start, size)
                 for p, each in searches.items()
                 if p not in done
             }
@@ -162,7 +164,7 @@ class Progress:
                     raise
                 time.sleep(_PAUSE_S)
 
-    def _in(self, name: str, searches: Mapping[int, Search]) -> Iterator[Replayed]:
+    def _in(self, name: str, searches: Mapping[int, OffsetSearch]) -> Iterator[Replayed]:
         """The replay's records in these stretches; of a partition in the order of the topic."""
         self._consumer.assign(
             [TopicPartition(self._topic, p, each.start) for p, each in searches.items()]

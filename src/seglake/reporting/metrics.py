@@ -22,7 +22,7 @@ _JOB = "seglake"
 _PATIENCE_MS = 10_000
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One value: the metric's name and meaning, the labels of the value."""
 
     name: str
@@ -31,24 +31,24 @@ class Sample(NamedTuple):
     value: float
 
 
-def samples(report: LakeReport) -> Iterator[Sample]:
+def samples(report: LakeReport) -> Iterator[MetricSample]:
     """Every metric of a report; a value that is not known is left out."""
-    yield Sample("seglake_version", "Version of the catalog", {}, report.version)
+    yield MetricSample("seglake_version", "Version of the catalog", {}, report.version)
     for figures in report.topics:
         topic = {"topic": figures.topic}
         for name, meaning, value in _of_topic(figures):
             if value is not None:
-                yield Sample(f"seglake_{name}", meaning, topic, value)
+                yield MetricSample(f"seglake_{name}", meaning, topic, value)
         for partition in figures.partitions:
             labels = {**topic, "partition": str(partition.partition)}
-            yield Sample("seglake_end_offset", "End offset", labels, partition.end_offset)
-            yield Sample(
+            yield MetricSample("seglake_end_offset", "End offset", labels, partition.end_offset)
+            yield MetricSample(
                 "seglake_log_start_offset", "Log start", labels, partition.log_start_offset
             )
         topic_alerts = alerts(figures)
         for severity in SEVERITIES:
             count = sum(alert.severity == severity for alert in topic_alerts)
-            yield Sample("seglake_alerts", "Alerts", {**topic, "severity": severity}, count)
+            yield MetricSample("seglake_alerts", "Alerts", {**topic, "severity": severity}, count)
 
 
 def _of_topic(figures: TopicFigures) -> Iterator[tuple[str, str, float | None]]:

@@ -28,8 +28,8 @@ from seglake.format.decode import (
     with_extremes,
 )
 from seglake.format.encode import (
-    Batches,
     Bodies,
+    EncodedBatches,
     Encoding,
     encode_batches,
     encode_bodies,
@@ -81,7 +81,7 @@ def encode(
     limit: int = 16384,
     base_offset: int = 0,
     append_time: int | None = None,
-) -> Batches:
+) -> EncodedBatches:
     data = columns(items)
     bodies = encode_bodies(data, np.arange(len(items)))
     chosen = encoding(codec, limit, append_time)

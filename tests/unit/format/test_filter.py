@@ -14,7 +14,7 @@ from seglake.format.batch import OVERHEAD
 from seglake.format.codecs.compression import IDS, compressor
 from seglake.format.codecs.payload import payload_of
 from seglake.format.decode import decode_batches, scan_batches, with_record_times
-from seglake.format.encode import Batches, Encoding, encode_batches, encode_bodies
+from seglake.format.encode import EncodedBatches, Encoding, encode_batches, encode_bodies
 from seglake.format.filter import NO_HORIZON, blank, copied, emptied, filter_batches
 from seglake.format.records import read_only
 from tests.judges.described import describe
@@ -39,13 +39,13 @@ def logs(draw: st.DrawFn) -> bytes:
     return stamped(made, producer, draw(st.sampled_from([0, 9])))
 
 
-def encoded(events: list[Event], encoding: Encoding, base_offset: int) -> Batches:
+def encoded(events: list[Event], encoding: Encoding, base_offset: int) -> EncodedBatches:
     records = records_of(events)
     bodies = encode_bodies(records, np.arange(len(events)))
     return encode_batches(records.timestamps, bodies, encoding, base_offset=base_offset)
 
 
-def stamped(made: Batches, producer: tuple[int, int, int], leader_epoch: int) -> bytes:
+def stamped(made: EncodedBatches, producer: tuple[int, int, int], leader_epoch: int) -> bytes:
     """The same batches of a producer and a leader epoch; the model computes their checksums."""
     log = b""
     for row in made.table:
@@ -116,7 +116,7 @@ def uncompressed(log: bytes) -> list[bytes]:
     ]  # fmt: skip
 
 
-def filtered(log: bytes, keep: set[int], horizons: dict[int, int]) -> Batches:
+def filtered(log: bytes, keep: set[int], horizons: dict[int, int]) -> EncodedBatches:
     """What the product makes; `horizons` by base offset."""
     table = scan_batches(log)
     decoded = decode_batches(log, table, control=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from seglake.format.codecs.payload import payload_of
 from seglake.format.decode import scan_batches
-from seglake.format.encode import Batches, Encoding
+from seglake.format.encode import EncodedBatches, Encoding
 from seglake.format.rebatch import rebatch
 from seglake.format.records import read_only
 from tests.judges.described import describe
@@ -28,7 +28,7 @@ from tests.unit.format.test_filter import (
 )
 
 
-def rebatched(log: bytes, limit: int) -> Batches:
+def rebatched(log: bytes, limit: int) -> EncodedBatches:
     table = scan_batches(log)
     return rebatch(log, table, payload_of(read_only(log), table), limit)
 

@@ -47,7 +47,7 @@ from seglake.serve.codes import Code
 from seglake.serve.counts import ServerCounts
 from seglake.serve.groups import offsets
 from seglake.serve.groups.coordinator import Coordinator
-from seglake.serve.groups.group import Group, Limits
+from seglake.serve.groups.group import Group, GroupLimits
 from seglake.serve.groups.member import Join
 from seglake.serve.groups.offsets import Committed, OffsetStore
 from tests.harness.lake_server import Serving, Wire, serving
@@ -360,7 +360,7 @@ def test_there_are_only_so_many_groups(root: Path) -> None:
 def test_storage_trouble_is_an_error_that_clients_try_again_after(tmp_path: Path) -> None:
     async def asked() -> list[Any]:
         store = OffsetStore(tmp_path / "groups")
-        groups = Coordinator(store, Limits(), 10, ServerCounts())
+        groups = Coordinator(store, GroupLimits(), 10, ServerCounts())
         store._db.close()
         found = [
             await groups.commit("g", {("t", 0): Committed(1)}), await groups.committed("g"),
@@ -446,7 +446,7 @@ def test_a_timer_that_fails_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
         real(group, now_ms)
 
     async def gone() -> None:
-        groups = Coordinator(OffsetStore(Path(":memory:")), Limits(0, 1), 10, ServerCounts())
+        groups = Coordinator(OffsetStore(Path(":memory:")), GroupLimits(0, 1), 10, ServerCounts())
         ask = Join("", None, "c", "host", 20, 20, "consumer", (("range", b""),))
         joined = await groups.join("g", ask)
         assert joined.code is Code.MEMBER_ID_REQUIRED

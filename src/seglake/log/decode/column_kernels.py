@@ -88,7 +88,7 @@ def append_items(
     return nulls
 
 
-class Batches(NamedTuple):
+class FetchedBatches(NamedTuple):
     """Record batches to decode."""
 
     log: Bytes  # the fetched bytes
@@ -133,7 +133,7 @@ class Buffers(NamedTuple):
 def fill(batches, arena, place, columns):
     """Append the wanted records of batches to columns, from batch place[ROW] on.
 
-    A record is wanted if it lies in the window of its batch. The arguments are `Batches`, an
+    A record is wanted if it lies in the window of its batch. The arguments are `FetchedBatches`, an
     `Arena` and `Buffers`. `place` goes from call to call: the next batch, the used bytes of the
     arena, and the bytes of the batches with a wanted record.
 

@@ -19,8 +19,8 @@ from seglake.log.decode.column_kernels import (
     STATES,
     UNKNOWN,
     Arena,
-    Batches,
     Buffers,
+    FetchedBatches,
     fill,
 )
 
@@ -34,7 +34,7 @@ class Direct:
 
     def __init__(self, chunk: Chunk, rows: BatchTable, within: Within) -> None:
         self._chunk, self._rows = chunk, fixed(rows)
-        self._batches = Batches(
+        self._batches = FetchedBatches(
             read_only(chunk.data), self._rows, fixed(within.window_of), fixed(within.windows),
             *chunk.cached_places(rows),
         )  # fmt: skip

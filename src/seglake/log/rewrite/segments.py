@@ -21,7 +21,7 @@ from seglake.errors import UsageError
 from seglake.format.batch import OVERHEAD, TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
 from seglake.format.decode import decode, with_record_times
-from seglake.format.encode import Batches
+from seglake.format.encode import EncodedBatches
 from seglake.format.filter import copied, emptied, filter_batches
 from seglake.format.index import IndexPolicy
 from seglake.format.rebatch import rebatch
@@ -80,7 +80,7 @@ def rewrite(
     return replace(row, timestamp_type=own_type, codec=last.codec)
 
 
-def _with_end(old: _OldLogs, base: int, end: int) -> Iterator[Batches]:
+def _with_end(old: _OldLogs, base: int, end: int) -> Iterator[EncodedBatches]:
     """The batches that stay. The last batch stays as a header if its records go (KAFKA-17076)."""
     at = base
     for batches in old.batches():
@@ -105,7 +105,7 @@ def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
     return first.base_offset, last.end_offset
 
 
-def staying(store: Store, rows: Sequence[SegmentRow], keep: Keep) -> Iterator[Batches]:
+def staying(store: Store, rows: Sequence[SegmentRow], keep: Keep) -> Iterator[EncodedBatches]:
     """The batches of segments that stay, some at a time, checked and with complete tables.
 
     Batches without records are left out. Raises CorruptData and StoreError.
@@ -121,7 +121,7 @@ class _OldLogs:
         self.header: bytes | None = None
         self.last_offset = -1
 
-    def batches(self) -> Iterator[Batches]:
+    def batches(self) -> Iterator[EncodedBatches]:
         """The batches that stay, with complete tables, some at a time. Raises CorruptData."""
         read = self._sieve.keep.fates(_as_batches(self._rows)) != GOES
         rows = [row for row, needed in zip(self._rows, read, strict=True) if needed]
@@ -138,7 +138,7 @@ class _OldLogs:
         for check in checks.values():
             check.check()
 
-    def _staying(self, chunk: Chunk) -> Iterator[Batches]:
+    def _staying(self, chunk: Chunk) -> Iterator[EncodedBatches]:
         table = chunk.table[chunk.table["count"] > 0]
         left = table[self._sieve.keep.fates(table) != GOES]
         return chunk.in_parts(left, DECODE_BYTES, partial(self._sieve.staying, chunk.data))
@@ -150,7 +150,7 @@ class _Sieve(NamedTuple):
     keep: Keep
     batch_bytes: int | None
 
-    def staying(self, data: Any, table: BatchTable, payload: Payload) -> Batches:
+    def staying(self, data: Any, table: BatchTable, payload: Payload) -> EncodedBatches:
         """The records that stay of some batches, none of which has the fate `GOES`."""
         keep = self.keep
         asked = keep.fates(table) == UNDECIDED

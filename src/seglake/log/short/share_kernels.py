@@ -24,7 +24,7 @@ from seglake.log.short.window_kernels import (
     SEGMENT_FIELDS,
     STRETCHES,
     BatchRoom,
-    Stretches,
+    StretchTable,
     read_stretches,
 )
 
@@ -152,7 +152,7 @@ def _read(share, calls):
     planned: Any = pointer(share[PLANNED])
     table: Any = pointer(share[BATCHES])
     columns = carray(planned, (STRETCHES, share[PLANNED + 1] // STRETCHES), np.int64)
-    stretches = Stretches(
+    stretches = StretchTable(
         carray(segments, (share[SEGMENTS + 1] // SEGMENT_FIELDS, SEGMENT_FIELDS), np.int64),
         columns[:, share[FIRST] : share[LAST]], calls[PREAD],
         carray(seen, (share[SEEN + 1],), np.uint64), share[CACHES] != 0,

@@ -18,7 +18,14 @@ from seglake.format.records import Bytes, Int32s, Int64s
 from seglake.format.zonemap import ENTRY
 from seglake.interpreted import meanwhile
 from seglake.jit import njit
-from seglake.log.decode.column_kernels import DONE, FULL, Arena, Batches, fill, wanted_batches
+from seglake.log.decode.column_kernels import (
+    DONE,
+    FULL,
+    Arena,
+    FetchedBatches,
+    fill,
+    wanted_batches,
+)
 from seglake.log.fetch_kernels import (
     ADDRESS,
     BATCH_END,
@@ -116,7 +123,7 @@ def plan_stretches(segments, ranges, stretches, seen, most_bytes):
     return count, fresh_bytes, cached_bytes, repeated > 0
 
 
-class Stretches(NamedTuple):
+class StretchTable(NamedTuple):
     """Some stretches of a short window, and how to read them."""
 
     segments: Int64s  # a row of `SEGMENT_FIELDS` for each segment
@@ -135,13 +142,13 @@ class BatchRoom(NamedTuple):
     positions: Int64s  # for each batch, its position in its log
     rows: Int64s  # the numbers of the wanted batches
     window_of: Int32s  # for each wanted batch, the number of its window: that of its segment
-    cached_at: Int64s  # as in `Batches`, with the next one
+    cached_at: Int64s  # as in `FetchedBatches`, with the next one
     cached_bytes: Int64s
 
 
 @njit(cache=True, nogil=True)
 def read_stretches(stretches, room, arena, place, costs, columns):
-    """Append the records of `Stretches` to columns. Returns why it stopped.
+    """Append the records of `StretchTable` to columns. Returns why it stopped.
 
     `room` is a `BatchRoom`; `arena`, `place` and `columns` are those of `fill`. The reasons are
     those of `fill`, and `ELSEWHERE` if these kernels cannot read the stretches. `costs` receives
@@ -176,7 +183,9 @@ def read_stretches(stretches, room, arena, place, costs, columns):
         room.cached_at[i], room.cached_bytes[i] = room.cached_at[row], room.cached_bytes[row]
     # 4. Decode the wanted batches into the columns. The arena keeps their records for the cache.
     reason = fill(
-        Batches(room.log, table[:count], room.window_of, limits, room.cached_at, room.cached_bytes),
+        FetchedBatches(
+            room.log, table[:count], room.window_of, limits, room.cached_at, room.cached_bytes
+        ),
         Arena(arena.addresses, arena.max_bytes, arena.data, keeps, arena.ends, arena.sizes),
         place,
         columns,

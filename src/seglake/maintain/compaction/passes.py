@@ -23,7 +23,13 @@ from seglake.log.tasks import Progress, logged
 from seglake.maintain.compaction.cleaning import CleanGroup, CleanGroups, edges_of, groups_of
 from seglake.maintain.compaction.keys import FindKeys, Keys, LogPart
 from seglake.maintain.compaction.policy import LogToClean, Policy
-from seglake.maintain.compaction.survivors import KEPT, TOMBSTONES, Bucket, FindSurvivors, Survivors
+from seglake.maintain.compaction.survivors import (
+    KEPT,
+    TOMBSTONES,
+    BlobBucket,
+    FindSurvivors,
+    Survivors,
+)
 from seglake.store import Store
 from seglake.write.spool.spool import SPOOLED, clear
 
@@ -139,7 +145,7 @@ class Passes:
     def _survivors(self, logs: Sequence[LogToClean], keys: Keys) -> Survivors:
         edges = {log.partition: edges_of(log.rows) for log in logs}
         buckets = [
-            Bucket(partition, edges[partition], spooled)
+            BlobBucket(partition, edges[partition], spooled)
             for (partition, _), spooled in _parts(keys.spooled, "partition", "number")
         ]
         task = FindSurvivors(self.store, self.attempt_id)

@@ -24,7 +24,7 @@ from seglake.write.spool.spool import Blob, SpoolWriter, read_blobs
 KEPT, TOMBSTONES = 0, 1  # kinds of blobs: all offsets that stay; the fresh tombstones among them
 
 
-class Bucket(NamedTuple):
+class BlobBucket(NamedTuple):
     """The blobs of one bucket of a log partition.
 
     Segment i of the round covers offsets edges[i] to edges[i + 1], exclusive.
@@ -57,7 +57,7 @@ class FindSurvivors(NamedTuple):
     store: Store
     attempt_id: str
 
-    def __call__(self, buckets: Sequence[Bucket]) -> Survivors:
+    def __call__(self, buckets: Sequence[BlobBucket]) -> Survivors:
         """Read the blobs of some buckets, one bucket after another."""
         keys, expired = Counter[int](), Counter[int]()
         with SpoolWriter(self.store, self.attempt_id) as spool:
@@ -71,7 +71,7 @@ class FindSurvivors(NamedTuple):
                 _spread(bucket, TOMBSTONES, entries[fresh], spool)
         return Survivors(spool.rows(), keys, expired)
 
-    def _entries(self, bucket: Bucket) -> Words:
+    def _entries(self, bucket: BlobBucket) -> Words:
         """The entries of all keys, in the order of offsets."""
         table = KeyTable(bucket.rows)
         for blob in read_blobs(self.store, bucket.spooled):
@@ -81,7 +81,7 @@ class FindSurvivors(NamedTuple):
         return entries
 
 
-def _spread(bucket: Bucket, kind: int, entries: Words, spool: SpoolWriter) -> None:
+def _spread(bucket: BlobBucket, kind: int, entries: Words, spool: SpoolWriter) -> None:
     """Write the offsets of each segment as a blob."""
     edges = bucket.edges
     offsets = (entries >> np.uint64(FLAG_BITS)).astype(np.int64) - 1 + edges[0]

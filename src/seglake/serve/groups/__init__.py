@@ -12,7 +12,7 @@ from seglake.serve.counts import ServerCounts
 from seglake.serve.groups.apis import GroupApis, GroupTopics
 from seglake.serve.groups.archived import ArchivedGroups
 from seglake.serve.groups.coordinator import Coordinator
-from seglake.serve.groups.group import Limits
+from seglake.serve.groups.group import GroupLimits
 from seglake.serve.groups.offsets import OffsetStore
 from seglake.serve.settings import Address, Groups
 
@@ -41,7 +41,7 @@ class GroupsPart:
 
 def open_groups(settings: Groups, counts: ServerCounts, topics: GroupTopics) -> GroupsPart:
     """The groups of a server, with what they committed before. Raises ConfigError."""
-    limits = Limits(
+    limits = GroupLimits(
         settings.initial_delay_ms, settings.min_session_ms, settings.max_session_ms,
         settings.max_members,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from seglake.limits import INT64_MAX
 from seglake.serve.codes import Code
 from seglake.serve.counts import ServerCounts
 from seglake.serve.groups.archived import ArchivedGroups
-from seglake.serve.groups.group import Group, Limits
+from seglake.serve.groups.group import Group, GroupLimits
 from seglake.serve.groups.member import Join, Joined, Sync, Synced
 from seglake.serve.groups.offsets import Committed, OffsetStore, Where
 
@@ -52,7 +52,7 @@ class Coordinator:
     def __init__(
         self,
         store: OffsetStore,
-        limits: Limits,
+        limits: GroupLimits,
         max_groups: int,
         counts: ServerCounts,
         archived: ArchivedGroups | None = None,

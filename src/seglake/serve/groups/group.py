@@ -22,7 +22,7 @@ from seglake.serve.codes import Code
 from seglake.serve.groups.member import Join, Joined, JoinReply, Member, Sync, Synced, SyncReply
 
 
-class Limits(NamedTuple):
+class GroupLimits(NamedTuple):
     """Bounds of a group; times in ms, those of sessions inclusive."""
 
     initial_delay_ms: int = 500
@@ -34,7 +34,7 @@ class Limits(NamedTuple):
 class Group:
     """The members of a group, and what they wait for."""
 
-    def __init__(self, group_id: str, limits: Limits) -> None:
+    def __init__(self, group_id: str, limits: GroupLimits) -> None:
         self.group_id, self._limits = group_id, limits
         self.state = "Empty"
         self.generation = self.logged_generation = 0  # the second is the coordinator's

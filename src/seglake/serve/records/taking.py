@@ -16,7 +16,7 @@ import numpy as np
 from seglake.errors import CorruptData
 from seglake.format.batch import OVERHEAD
 from seglake.format.decode import decode_batches, scan_batches
-from seglake.format.encode import Batches
+from seglake.format.encode import EncodedBatches
 from seglake.format.filter import blank, filter_batches
 from seglake.format.records import Int64s
 from seglake.limits import INT32_MAX
@@ -180,10 +180,10 @@ class _Taking:
         self.offset = max(self.offset, min(stretch.last_offset + 1, run.end_offset, self._end))
         return True
 
-    async def _within(self, run: Run, stretch: Stretch) -> Batches:
+    async def _within(self, run: Run, stretch: Stretch) -> EncodedBatches:
         """The records of the window in the part of the run that a stretch has."""
         key = (stretch.key(run.segment), run)
-        batches: Batches | None = self._filtered.get(key)
+        batches: EncodedBatches | None = self._filtered.get(key)
         if batches is None:
             data = await self._stretches.read(run.segment, stretch)
             start, end = max(run.start, stretch.start), min(run.end, stretch.end)
@@ -226,7 +226,7 @@ class _Taking:
             self.offset = last + 1
 
 
-def records_within(data: memoryview, run: Run, start: int) -> Batches:
+def records_within(data: memoryview, run: Run, start: int) -> EncodedBatches:
     """The batches in `data` with only the records of the run's window; some may be left out."""
     window = run.window or Window()
     try:
@@ -236,7 +236,7 @@ def records_within(data: memoryview, run: Run, start: int) -> Batches:
         stays = (times >= window.start_ms) & (times < window.end_ms)
         stays &= (offsets >= window.start_offset) & (offsets < window.end_offset)
         if not stays.any():
-            return Batches(np.empty(0, np.uint8), table[:0])
+            return EncodedBatches(np.empty(0, np.uint8), table[:0])
         return filter_batches(data, table, decoded, stays)
     except CorruptData as damage:
         raise damage.within(run.segment.log_key, start) from damage

@@ -20,7 +20,7 @@ from seglake.engine import Amounts, Engine
 from seglake.errors import CorruptData
 from seglake.format.batch import BatchTable
 from seglake.format.decode import check_crcs, scan
-from seglake.format.encode import Batches, rebase, restamp
+from seglake.format.encode import EncodedBatches, rebase, restamp
 from seglake.format.keyindex import KeyIndexBuilder
 from seglake.format.segment import rebuild
 from seglake.log.files import LogCheck, check_crc, put_indexes
@@ -79,7 +79,7 @@ class Move(NamedTuple):
 
 def _moved_batches(
     store: Store, row: SegmentRow, delta: int, stamp: int | None
-) -> Iterator[Batches]:
+) -> Iterator[EncodedBatches]:
     """The record batches at their new offsets, a few MiB at a time.
 
     Raises CorruptData for damage; the checksum of the whole log is known only at the end.

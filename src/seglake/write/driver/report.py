@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from seglake.catalog.rows import RunRow, SegmentRow, in_a_row
 from seglake.shown import ShowsTable, Table, counted, of_report
-from seglake.write.driver.selection import Differences, Selection
+from seglake.write.driver.selection import Differences, InputSelection
 
 _UNUSUAL = (
     "absent_fields", "replaced_runs", "replaced_records", "replaced_files", "skipped_records",
@@ -95,7 +95,7 @@ class Report(ShowsTable):
         """A report for the next attempt, which shares the `seconds` of this one."""
         return replace(self)
 
-    def describe_input(self, selection: Selection) -> None:
+    def describe_input(self, selection: InputSelection) -> None:
         """Fill in the files that are read, skipped and changed, and the paths without any."""
         self.input_files = len(selection.files)
         self.input_bytes = sum(file.size for file in selection.files)

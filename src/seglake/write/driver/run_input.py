@@ -17,7 +17,13 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine
 from seglake.errors import InputError, MissingObject, StoreError
-from seglake.write.driver.selection import Differences, Selection, compare, known_versions, select
+from seglake.write.driver.selection import (
+    Differences,
+    InputSelection,
+    compare,
+    known_versions,
+    select,
+)
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
@@ -45,7 +51,7 @@ class RunInput(ABC):
     DataFrame.
     """
 
-    selection = Selection([], [], [])
+    selection = InputSelection([], [], [])
     order_column: str | None = None
 
     def is_empty(self) -> bool:

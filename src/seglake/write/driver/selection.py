@@ -14,7 +14,7 @@ from seglake.errors import InputError
 from seglake.write.input.files import FileVersion, SourceFile
 
 
-class Selection(NamedTuple):
+class InputSelection(NamedTuple):
     """The files that an attempt reads, the files ingested before, and those that changed since.
 
     `missing` are paths of the input that do not exist.
@@ -58,12 +58,12 @@ def known_versions(sources: pa.Table, files: Sequence[SourceFile]) -> dict[str, 
 
 def select(
     files: Sequence[SourceFile], versions_of: Mapping[str, list[FileVersion]], on_changed: str
-) -> Selection:
+) -> InputSelection:
     """Divide the input list by the versions of files that the topic has.
 
     Raises InputError for a changed file if `on_changed` is "fail".
     """
-    selected = Selection([], [], [])
+    selected = InputSelection([], [], [])
     for file in files:
         versions = versions_of.get(file.path)
         if versions is None:

@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from seglake.errors import InputError
-from seglake.format.encode import Batches, Encoding, encode_batches, rebase
+from seglake.format.encode import EncodedBatches, Encoding, encode_batches, rebase
 from seglake.format.filter import blank
 from seglake.format.records import Int64s
 from seglake.limits import INT32_MAX, INT64_MAX
@@ -28,10 +28,10 @@ class Covered(NamedTuple):
 
 def encode(
     parts: Iterator[SortedRecords], encoding: Encoding, base_offset: int
-) -> Iterator[Batches]:
+) -> Iterator[EncodedBatches]:
     """The record batches of consecutive records, offsets from `base_offset` on."""
 
-    def framed(records: SortedRecords, before: int) -> Batches:
+    def framed(records: SortedRecords, before: int) -> EncodedBatches:
         return encode_batches(
             records.timestamps, records.bodies, encoding, base_offset=base_offset + before
         )
@@ -41,9 +41,9 @@ def encode(
 
 def _filled(
     parts: Iterator[SortedRecords],
-    framed: Callable[[SortedRecords, int], Batches],
+    framed: Callable[[SortedRecords, int], EncodedBatches],
     batch_bytes: int,
-) -> Iterator[Batches]:
+) -> Iterator[EncodedBatches]:
     """The record batches of the parts, `framed` from records and the count of those before.
 
     The last record batch of a part is filled up with records of the next part, so where record
@@ -78,15 +78,15 @@ def _enough(records: SortedRecords, batch_bytes: int) -> int:
     return int(np.searchsorted(np.cumsum(records.bodies.sizes), batch_bytes, "right")) + 1
 
 
-def _first(batches: Batches, count: int) -> Batches:
+def _first(batches: EncodedBatches, count: int) -> EncodedBatches:
     """The first batches; none of a negative count."""
     table = batches.table[: max(count, 0)]
     end = int(table["position"][-1]) + int(table["size"][-1]) if len(table) else 0
     keys = batches.keys and batches.keys.part(0, int(table["count"].sum(dtype=np.int64)))
-    return Batches(batches.data[:end], table, keys)
+    return EncodedBatches(batches.data[:end], table, keys)
 
 
-def consecutive(parts: Iterator[Batches], base_offset: int) -> Iterator[Batches]:
+def consecutive(parts: Iterator[EncodedBatches], base_offset: int) -> Iterator[EncodedBatches]:
     """The parts, each with offsets from 0, moved to consecutive offsets from `base_offset` on."""
     for part in parts:
         yield rebase(part.data, part.table, base_offset)
@@ -95,7 +95,7 @@ def consecutive(parts: Iterator[Batches], base_offset: int) -> Iterator[Batches]
 
 def encode_at(
     parts: Iterator[SortedRecords], encoding: Encoding, covered: Covered
-) -> Iterator[Batches]:
+) -> Iterator[EncodedBatches]:
     """The record batches of records that keep their offsets, which are their sort keys.
 
     A gap is no batch, except where it is too long for one segment and at the end: there batches
@@ -103,7 +103,7 @@ def encode_at(
     """
     at = covered.start
 
-    def framed(records: SortedRecords, _before: int) -> Batches:
+    def framed(records: SortedRecords, _before: int) -> EncodedBatches:
         return _at_offsets(records, encoding)
 
     for batches in _filled(_rising(parts, covered), framed, encoding.batch_bytes):
@@ -129,7 +129,7 @@ def _rising(parts: Iterator[SortedRecords], covered: Covered) -> Iterator[Sorted
             yield part
 
 
-def _at_offsets(records: SortedRecords, encoding: Encoding) -> Batches:
+def _at_offsets(records: SortedRecords, encoding: Encoding) -> EncodedBatches:
     ties = records.tie_breakers
     return encode_batches(
         records.timestamps, records.bodies, replace(encoding, append_time_ms=None),
@@ -137,7 +137,7 @@ def _at_offsets(records: SortedRecords, encoding: Encoding) -> Batches:
     )  # fmt: skip
 
 
-def _bridged(batches: Batches, at: int) -> Iterator[Batches]:
+def _bridged(batches: EncodedBatches, at: int) -> Iterator[EncodedBatches]:
     """The batches behind the offset `at`, with others in gaps that no segment can span."""
     table = batches.table
     before = _ends_before(table["last_offset"], at)
@@ -145,7 +145,7 @@ def _bridged(batches: Batches, at: int) -> Iterator[Batches]:
     for first, end in pairwise(sorted({0, *far, len(table)})):
         if first in far:
             yield from _blanks(int(before[first]), int(table["base_offset"][first]))
-        yield Batches(batches.data, table[first:end])
+        yield EncodedBatches(batches.data, table[first:end])
 
 
 def _ends_before(last_offsets: Int64s, at: int) -> Int64s:
@@ -153,7 +153,7 @@ def _ends_before(last_offsets: Int64s, at: int) -> Int64s:
     return np.append(at, last_offsets + 1)[:-1]
 
 
-def _blanks(start: int, end: int) -> Iterator[Batches]:
+def _blanks(start: int, end: int) -> Iterator[EncodedBatches]:
     """Batches without a record for the offsets [start, end)."""
     for first in range(start, end, INT32_MAX):
         yield blank(first, min(first + INT32_MAX, end) - 1)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from seglake.catalog.rows import SegmentRow
 from seglake.config import Topic
 from seglake.engine import Amounts
-from seglake.format.encode import Batches
+from seglake.format.encode import EncodedBatches
 from seglake.log.encoding import encoding_of
 from seglake.log.writer import SegmentWriter
 from seglake.store import Store
@@ -73,7 +73,7 @@ class WritePieces(NamedTuple):
 
     def _batches(
         self, blobs: Iterator[SpooledBlob], bounds: PieceBounds, piece: ReducePiece
-    ) -> Iterator[Batches]:
+    ) -> Iterator[EncodedBatches]:
         if self.topic.offset_field is not None:
             return self._at_offsets(blobs, bounds, piece)
         base_offset, first = piece.base_offset, next(blobs)
@@ -87,7 +87,7 @@ class WritePieces(NamedTuple):
 
     def _at_offsets(
         self, blobs: Iterator[SpooledBlob], bounds: PieceBounds, piece: ReducePiece
-    ) -> Iterator[Batches]:
+    ) -> Iterator[EncodedBatches]:
         inside = (_within(_placed(blob), bounds) for blob in blobs)
         merged = merge(inside, self.merge_bytes)
         name = f"{piece.topic}-{piece.partition}"

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from seglake.errors import CorruptData
 from seglake.format.batch import TABLE
-from seglake.format.encode import Batches, Bodies
+from seglake.format.encode import Bodies, EncodedBatches
 from seglake.format.records import Int64s, Spans
 from seglake.text.spans import to_arrow
 from seglake.write.spool.sorted_records import SortedRecords
@@ -117,7 +117,7 @@ def _integers(raw: memoryview, at: int, count: int) -> Int64s:
     return np.frombuffer(raw, np.int64, count, at)
 
 
-def pack_batches(batches: Batches) -> bytes:
+def pack_batches(batches: EncodedBatches) -> bytes:
     """Finished record batches as one string; uncompressed record batches are compressed here."""
     table = squeeze(batches.table.tobytes())
     data = batches.data.tobytes()
@@ -127,7 +127,7 @@ def pack_batches(batches: Batches) -> bytes:
     return struct.pack("<qq", len(table), plain) + table + data
 
 
-def unpack_batches(data: Any) -> Batches:
+def unpack_batches(data: Any) -> EncodedBatches:
     """The inverse of `pack_batches`. Raises CorruptData."""
     view = memoryview(data)
     _require(len(view) >= 16)
@@ -138,7 +138,7 @@ def unpack_batches(data: Any) -> Batches:
     raw = expand(rest) if plain else rest
     table = np.frombuffer(rows, TABLE)
     _require(table["size"].sum(dtype=np.int64) == len(raw))
-    return Batches(np.frombuffer(raw, np.uint8), table)
+    return EncodedBatches(np.frombuffer(raw, np.uint8), table)
 
 
 def pack_rejects(split: int, lines: Int64s, reasons: npt.NDArray[np.int8], raw: Spans) -> bytes:

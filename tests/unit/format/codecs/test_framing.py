@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from seglake.format.codecs import codec_kernels, framing, native
 from seglake.format.codecs.compression import IDS, Zstd, compressor
-from seglake.format.encode import Batches, Encoding, encode_batches, encode_bodies
+from seglake.format.encode import EncodedBatches, Encoding, encode_batches, encode_bodies
 from seglake.format.records import Headers, Records, Spans
 
 LEVELS = [-7, 1, 3, 4, 9, 19]
@@ -34,13 +34,13 @@ def records_of(given_rows: list[Any]) -> Records:
     )
 
 
-def encoded(made: Records, encoding: Encoding, gaps: list[int] | None = None) -> Batches:
+def encoded(made: Records, encoding: Encoding, gaps: list[int] | None = None) -> EncodedBatches:
     bodies = encode_bodies(made, np.arange(len(made)))
     places = None if gaps is None else np.cumsum(gaps[: len(made)], dtype=np.int64)
     return encode_batches(made.timestamps, bodies, encoding, offsets=places)
 
 
-def same(some: Batches, others: Batches) -> bool:
+def same(some: EncodedBatches, others: EncodedBatches) -> bool:
     return some.data.tobytes() == others.data.tobytes() and bool((some.table == others.table).all())
 
 

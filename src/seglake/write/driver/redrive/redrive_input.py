@@ -30,7 +30,7 @@ from seglake.format.records import Int64s
 from seglake.limits import REQUESTS
 from seglake.store import Store
 from seglake.write.driver.run_input import RunInput, Sources, SplitCounts
-from seglake.write.driver.selection import Selection
+from seglake.write.driver.selection import InputSelection
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore, unreadable
 from seglake.write.input.files import SourceFile, Split
@@ -88,7 +88,7 @@ class RedriveInput(RunInput):
         sources_of_run = rows_of(SourceRow, topic, _of_attempt(sources, chain.first.attempt_id))
         files = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
         present = _present([row for row in sources_of_run if row.path in listed], files)
-        self.selection = Selection(sorted(present), [], [])
+        self.selection = InputSelection(sorted(present), [], [])
         FORMATS[pipeline.input.format].check(self.selection.files, files, pipeline)
         rows = {row.path: row.rows for row in sources_of_run}
         anew = [

@@ -72,11 +72,15 @@ ERRORS = of_events("%Y/%m/%d %H:%M:%S [error] {n}#0: {user}")
 MIDDLE = of_events("{user} did something at %Y-%m-%d %H:%M:%S in room {n}")
 
 
-def parquet() -> bytes:
-    columns: dict[str, Any] = {"at": pa.array(TIMES, pa.timestamp("us", "UTC")), "user": USERS}
+def parquet(times: Any) -> bytes:
+    columns: dict[str, Any] = {"at": times, "user": USERS}
     sink = io.BytesIO()
     pq.write_table(pa.table(columns), sink)
     return sink.getvalue()
+
+
+ZONED = pa.array(TIMES, pa.timestamp("us", "UTC"))
+NANOSECONDS = pa.array([ms(time) * 10**6 + 789 for time in TIMES], pa.timestamp("ns"))
 
 
 def tar() -> bytes:
@@ -111,7 +115,9 @@ CASES: dict[str, Case] = {
     "brackets": ("app.log", BRACKETS, {"field": "time", "format": "iso8601"}, None),
     "error log": ("error.log", ERRORS, {"field": "time", "format": "%Y/%m/%d %H:%M:%S"}, None),
     "time in the middle": ("a.txt", MIDDLE, {"field": "time", "format": "iso8601"}, None),
-    "parquet": ("a.parquet", parquet(), {"field": "at"}, "user"),
+    "parquet": ("a.parquet", parquet(ZONED), {"field": "at", "zone": None}, "user"),
+    "parquet without a zone": ("a.parquet", parquet(NANOSECONDS), {"field": "at", "zone": "UTC"},
+                               "user"),
     "log of a server": ("error.log", of_events("[%a %b %d %H:%M:%S.123456 %Y] [core] {user}"),
                         {"field": "time", "format": "%a %b %e %H:%M:%S.%f %Y"}, None),
     "log of Java": ("a.log", of_events("%d-%b-%Y %H:%M:%S.123 INFO [main] {user} {n}"),
@@ -170,6 +176,11 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
     assert "c1, c2" in doubts_of(tmp_path, "f.csv", NAMELESS)
     days = table("date,time,n", lambda n: f"2026-03-{n % 9 + 10},10:00:00,{n}")
     assert "date has whole days" in doubts_of(tmp_path, "h.csv", days)
+    typed = doubts_of(tmp_path, "j.parquet", parquet(ZONED.cast(pa.date32())))
+    assert "at has whole days" in typed
+    assert "zone = 'UTC' is a guess" in typed
+    assert "zone" not in doubts_of(tmp_path, "k.parquet", parquet(ZONED))
+    assert "zone = 'UTC' is a guess" in doubts_of(tmp_path, "l.parquet", parquet(NANOSECONDS))
     both = jsonl(*({"created": ms(t), "time": ms(t)} for t in TIMES))
     assert "these fields are times, too: created" in doubts_of(tmp_path, "g.jsonl", both)
 

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import json
+import sys
 import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -226,6 +227,13 @@ def test_the_folder_may_hold_the_pipeline_and_the_lake(
         for run_id, records in (("1", ROWS), ("2", 0)):
             report = ingest_files(LocalEngine(), load("p.toml"), DeclaredRun(run_id))
             assert (report.records, report.quarantined) == (records, 0)
+
+
+def test_nanoseconds_need_no_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    (tmp_path / "a.parquet").write_bytes(parquet(NANOSECONDS))
+    found = draft([str(tmp_path / "a.parquet")]).choices["timestamp.field"]
+    assert found.reason.endswith("such as 2026-03-01 09:30:00")
 
 
 def test_names_of_fields_may_have_any_characters(tmp_path: Path) -> None:

@@ -135,12 +135,20 @@ def _parquet(files: Sequence[SourceFile], store: InputStore) -> Sample | None:
         except pa.ArrowException as problem:
             raise InputError(f"{file.path}: is no Parquet file: {problem}; leave it out") from None
         for name, column in zip(table.column_names, table.columns, strict=True):
-            values = ["" if item is None else str(item) for item in column.to_pylist()]
+            values = ["" if item is None else str(item) for item in _plain(column).to_pylist()]
             fields.setdefault(name, []).extend(item or None for item in values)
             if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
                 times.add(name)
         rows += len(table)
     return Sample({"format": "parquet"}, fields, rows, 0, 0, [], frozenset(times))
+
+
+def _plain(column: Any) -> Any:
+    """A column with times in microseconds: without pandas, Python has no nanoseconds."""
+    kind = column.type
+    if not pa.types.is_timestamp(kind) or kind.unit != "ns":
+        return column
+    return column.cast(pa.timestamp("us", kind.tz), safe=False)
 
 
 def _first_rows(file: SourceFile, store: InputStore) -> pa.Table:

@@ -70,6 +70,10 @@ SYSLOG = of_events("%b %e %H:%M:%S web1 {user}[{n}]: hello")
 LEVELS = of_events("%Y-%m-%d %H:%M:%S,123 INFO module {user} says {n}\n  and more of it")
 BRACKETS = of_events("[%Y-%m-%dT%H:%M:%SZ] {user} {n}")
 ERRORS = of_events("%Y/%m/%d %H:%M:%S [error] {n}#0: {user}")
+GLOG = of_events("I%m%d %H:%M:%S.123456 77 {user}.cc:{n}] says, hello\n  and more")
+GLOG_WITH_A_YEAR = of_events("W%Y%m%d %H:%M:%S.123456 77 {user}.cc:{n}] says, hello")
+LEVEL_FIRST = of_events("INFO [main] %Y-%m-%d %H:%M:%S,250 {user} says, {n}")
+LOG4J_DATE = of_events("%d %b %Y %H:%M:%S,250 INFO {user} says {n}")
 MIDDLE = of_events("{user} did something at %Y-%m-%d %H:%M:%S in room {n}")
 
 
@@ -113,6 +117,12 @@ CASES: dict[str, Case] = {
                    "user"),
     "syslog": ("syslog", SYSLOG, {"field": "time", "format": "%b %e %H:%M:%S"}, "process"),
     "several lines": ("app.log", LEVELS, {"field": "time", "format": "iso8601"}, None),
+    "glog": ("a.INFO", GLOG, {"field": "time", "format": "%m%d %H:%M:%S.%f"}, None),
+    "glog with a year": ("a.log", GLOG_WITH_A_YEAR,
+                         {"field": "time", "format": "%Y%m%d %H:%M:%S.%f", "year": None}, None),
+    "a level first": ("a.log", LEVEL_FIRST, {"field": "time", "format": "iso8601"}, None),
+    "dates of log4j": ("a.log", LOG4J_DATE, {"field": "time", "format": "%d %b %Y %H:%M:%S,%f"},
+                       None),
     "brackets": ("app.log", BRACKETS, {"field": "time", "format": "iso8601"}, None),
     "error log": ("error.log", ERRORS, {"field": "time", "format": "%Y/%m/%d %H:%M:%S"}, None),
     "time in the middle": ("a.txt", MIDDLE, {"field": "time", "format": "iso8601"}, None),
@@ -151,7 +161,7 @@ def test_what_it_drafts_is_ingested_as_it_is(tmp_path: Path, case: str) -> None:
     records = seglake.open(str(tmp_path / "lake")).topic(made.topic).read_range(0, 4 * 10**12)
     stamps: list[Any] = records.read_all()["timestamp"].to_pylist()
     times = sorted(stamps)
-    if time and case != "syslog":  # whose year is a guess
+    if time and case not in {"syslog", "glog"}:  # whose year is a guess
         per_unit = timedelta(minutes=1) if case == "semicolons" else timedelta(seconds=1)
         wanted = [t + timedelta(days=n) * (case == "months first") for n, t in enumerate(TIMES)]
         assert all(
@@ -169,6 +179,7 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
     assert doubts_of(tmp_path, "a.jsonl", EPOCHS) == ""
     assert "zone = 'UTC' is a guess" in doubts_of(tmp_path, "b.tsv", TABS)
     assert "year = " in doubts_of(tmp_path, "syslog", SYSLOG)
+    assert "the times name no year; timestamp.year = " in doubts_of(tmp_path, "i.INFO", GLOG)
     assert "other way round" in doubts_of(
         tmp_path, "c.csv", table("date,n", lambda n: f"03/0{n % 9 + 1}/2026 10:00:00,{n}")
     )

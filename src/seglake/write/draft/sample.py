@@ -32,6 +32,7 @@ _MOST = 0.9  # of the lines must agree with a format
 _PACKED = 5  # times as large are files when they are unpacked
 _DELIMITERS = (",", ";", "\t", "|")
 _SUFFIX = re.compile(r"\.([A-Za-z]\w*?)(?:\.(?:gz|bz2|zst|zstd|[\d_T:-]+))*$")
+_COMMA_IN_A_TIME = re.compile(r":\d{2},\d{3}[\s\])]")  # Java's milliseconds
 _NAME = re.compile(r"[A-Za-z_][\w .#/()-]*")
 
 Fields = dict[str, list[str | None]]
@@ -242,7 +243,7 @@ def _as_text(value: Any) -> str | None:
 
 def _csv(lines: Sequence[str], heads: Sequence[Sequence[str]]) -> Sample | None:
     """A sample of CSV files; None if no delimiter cuts the lines into as many fields each."""
-    for delimiter in _DELIMITERS:
+    for delimiter in _DELIMITERS[bool(_COMMA_IN_A_TIME.search(lines[0])) :]:
         if len(lines) > 1 and lines[0].count(delimiter):
             tables = [list(csv.reader(head, delimiter=delimiter)) for head in heads if head]
             rows = [row for table in tables for row in table]

@@ -442,3 +442,18 @@ def test_values_without_fields_and_keys_of_bytes_are_told(tmp_path: Path) -> Non
     LakeMaker(empty).run({0: [Event(T)]})
     no_keys = "events: no record of a sample has a key; search with --where or --header"
     assert told_of(empty, "find", "--key", "abc") == [none, no_keys]
+
+
+def test_the_last_row_of_a_plan_to_find_has_the_sums(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path, partitions=3)
+    for _ in range(2):
+        maker.run({p: [Event(T, b"k", b"1")] * (p + 1) for p in range(3)})
+    asked = ["find", str(tmp_path), "events", "--where", "a=1", "--explain"]
+    lines = CliRunner().invoke(app, asked).stdout.splitlines()[3:]
+    cells = [line.split() for line in lines]
+    assert [row[0] for row in cells] == ["0", "1", "2", "all"]
+    counts = [[int(row[at]) for at in (1, 2, 3, -1)] for row in cells]
+    assert counts[-1] == [sum(column) for column in zip(*counts[:-1], strict=True)]
+    assert counts[-1] == [0, 6, 6, 12]
+    rows = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    assert [row["partition"] for row in rows] == [0, 1, 2, None]

@@ -158,7 +158,8 @@ def find_rows(planned: FindPlan) -> Listing:
     """A row for each log partition of a search, and a row with their sums."""
     sums = [sum(row[name] for row in planned.rows) for name in FIND_NAMES]
     total = dict(zip(("partition", *FIND_NAMES), (None, *sums), strict=True))
-    return Listing(FIND_COLUMNS, [*map(dict, planned.rows), total])
+    columns = [FIND_COLUMNS[0]._replace(none="all"), *FIND_COLUMNS[1:]]
+    return Listing(columns, [*map(dict, planned.rows), total])
 
 
 def write_found(

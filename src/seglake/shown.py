@@ -31,7 +31,7 @@ Fit = Literal["whole", "cut", "wrap"]
 class Column(NamedTuple):
     """A column of a table: a field of the rows, its heading, and the text of a value.
 
-    None is shown as "-". Where there is no room, the columns without a value leave first, then
+    None is shown as `none`. Where there is no room, the columns without a value leave first, then
     those of the largest `rank`, from the right. `fit` says whether a text always stays whole.
     """
 
@@ -41,10 +41,11 @@ class Column(NamedTuple):
     right: bool = False
     rank: int = 0
     fit: Fit = "cut"
+    none: str = _NONE
 
     def text(self, value: object) -> str:
         """A value as it is shown."""
-        text = _NONE if value is None else self.look(value)
+        text = self.none if value is None else self.look(value)
         return (
             "\n".join(map(_printable, text.split("\n"))) if self.fit == "wrap" else _printable(text)
         )

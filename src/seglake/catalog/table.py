@@ -53,7 +53,7 @@ from seglake.errors import (
     UsageError,
     VersionExpired,
 )
-from seglake.store import Store
+from seglake.store import Store, nearby_root
 
 _REMEDY = "`seglake repair ROOT --catalog` rebuilds it from the manifests of the runs"
 CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY, LATER_COLUMNS)
@@ -87,7 +87,9 @@ class CatalogTable:
         try:
             return _open_complete(store)
         except MissingObject as error:
-            raise UsageError(f"{store.uri} holds no lake; the first ingest creates it") from error
+            near = nearby_root(store, layout.LOG_TABLE)
+            helps = f"did you mean {near}?" if near else "check the path; an ingest creates a lake"
+            raise UsageError(f"{store.uri} holds no lake; {helps}") from error
 
     @staticmethod
     def create(store: Store) -> CatalogTable:

@@ -13,7 +13,7 @@ from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import Column, prose
 
 _COLUMNS = [
-    Column("topic", "topic", rank=1),
+    prose("topic", "topic", rank=1),
     Column("severity", "severity", rank=2),
     Column("kind", "alert", rank=3),
     prose("text", "what"),
@@ -36,6 +36,7 @@ def report(
 
     It is made from the catalog and zone maps; no record is read.
     """
+    from seglake.reporting.alerts import once
     from seglake.reporting.report import report as lake_report
 
     made = lake_report(root, topic, list_objects=list_objects)
@@ -43,9 +44,9 @@ def report(
         text = made.as_json() if json else made.as_html()
         with complete_file(output) as file:
             file.write(text.encode())
-        typer.echo(f"{output}: {len(made.alerts)} alerts, {len(text):,} bytes")
+        typer.echo(f"{output}: {len(once(made.alerts))} alerts, {len(text):,} bytes")
     elif json:
         typer.echo(made.as_json())
     else:
-        show("alerts", Listing(_COLUMNS, (alert._asdict() for alert in made.alerts)))
+        show("alerts", Listing(_COLUMNS, (alert._asdict() for alert in once(made.alerts))))
         typer.echo("-o report.html writes a page with charts.")

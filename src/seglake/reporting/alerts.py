@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from seglake.reporting.figures import TINY, TopicFigures
@@ -19,7 +19,7 @@ _LATE_INTERVALS = 2  # a topic is late if its coverage lag is more usual interva
 _SKEW = 4  # times the mean count of records of the log partitions
 _SKEW_RECORDS = 1000
 _REJECTED_SHARE = 0.01
-_NAMED = 3
+_NAMED, _TOPICS = 3, 10
 
 
 class Alert(NamedTuple):
@@ -41,6 +41,19 @@ def alerts(figures: TopicFigures) -> list[Alert]:
     """The alerts of a topic, the worst first."""
     unsorted = [alert for check in _CHECKS for alert in check(figures)]
     return sorted(unsorted, key=severity_rank)
+
+
+def once(found: Iterable[Alert]) -> list[Alert]:
+    """Alerts that differ only by their topic as one with the names of the topics, in the order."""
+    topics: dict[Alert, list[str]] = {}
+    for alert in found:
+        topics.setdefault(alert._replace(topic=""), []).append(alert.topic)
+    return [alert._replace(topic=_names(named)) for alert, named in topics.items()]
+
+
+def _names(topics: Sequence[str]) -> str:
+    more = len(topics) - _TOPICS
+    return ", ".join(topics[:_TOPICS]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _holes(figures: TopicFigures) -> Iterator[Alert]:

@@ -12,6 +12,7 @@ from seglake.store.counting import CountingStore, RequestCounts
 from seglake.store.dry import dry
 from seglake.store.interface import Listed, Reader, Stat, Store, Writer
 from seglake.store.local import OpenFile, is_local, local_file, local_store, release
+from seglake.store.nearby import nearby_root
 
 __all__ = [
     "CountingStore",
@@ -25,6 +26,7 @@ __all__ = [
     "dry",
     "is_local",
     "local_file",
+    "nearby_root",
     "open_store",
     "release",
 ]

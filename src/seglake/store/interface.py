@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -27,6 +28,16 @@ _PASSING = re.compile(  # a connection that ended, and answers of S3 that ask fo
     "InternalError|SlowDown|ServiceUnavailable|RequestTimeout",
     re.I,
 )
+_NO_RIGHT = "give this user the right to do that, or run as a user who has it"
+_NO_ROOM = "make room there, then run again"
+_REMEDIES = {
+    errno.EACCES: _NO_RIGHT,
+    errno.EPERM: _NO_RIGHT,
+    errno.EROFS: "mount that file system for writing, or name another folder",
+    errno.ENOSPC: _NO_ROOM,
+    errno.EDQUOT: _NO_ROOM,
+    errno.ENOTDIR: "a file stands where a folder is needed: name another folder",
+}
 _Answer = TypeVar("_Answer")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # delta-rs colours its messages
 
@@ -140,7 +151,13 @@ def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iter
         raise MissingObject(f"{uri}/{key}: no such object") from error
     except (OSError, ValueError, OverflowError, failure) as error:
         cause = error if failure is OSError else None
-        raise StoreError(f"{uri}/{key}: {reason(error)}") from cause
+        raise StoreError(f"{uri}/{key}: {reason(error)}{_remedy(error)}") from cause
+
+
+def _remedy(error: Exception) -> str:
+    """What helps against an error of the system, to stand behind its message; may be empty."""
+    known = _REMEDIES.get(getattr(error, "errno", None) or 0)
+    return f"; {known}" if known else ""
 
 
 def reason(error: Exception) -> str:

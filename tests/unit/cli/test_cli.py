@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -409,3 +410,70 @@ def test_a_search_that_finds_nothing_says_so(maker: LakeMaker) -> None:
         done = CliRunner().invoke(app, [*find, "--last", "1w", "--format", form])
         assert done.exit_code == 0
         assert done.stderr == "events: nothing is found in the time that is asked for\n"
+
+
+def told_of(root: Path, command: str, *arguments: str) -> list[str]:
+    done = CliRunner().invoke(app, [command, str(root), "events", *arguments])
+    assert done.exit_code == 0, done.output
+    return done.stderr.splitlines()
+
+
+def test_a_field_that_no_value_has_is_told_with_those_that_are_there(tmp_path: Path) -> None:
+    values = [b'{"name": "ann", "status": {"code": 1}}', b'{"name": null, "n": "other"}']
+    LakeMaker(tmp_path).run({0: [Event(T + at, b"k", each) for at, each in enumerate(values)]})
+    near = "events: no value of a sample has the field 'nmae'; did you mean 'name'?"
+    none = "events: nothing is found"
+    told = partial(told_of, tmp_path)
+    assert told("find", "--where", "nmae=ann") == [none, near]
+    assert told("find", "--where", "name=nobody") == [none]
+    assert told("find", "--where", "name=ann") == []
+    inside = "events: the field 'status' is an object; name a field of it, such as 'status.code'"
+    assert told("find", "--where", "status=1") == [none, inside]
+    far = "events: no value of a sample has the field 'q'; it has 'name', 'status.code', 'n'"
+    assert told("find", "--where", "q=1", "--key", "k") == [none, far]
+    for command in (["read"], ["find", "--key", "k"], ["read", "--format", "table"]):
+        assert told(*command, "--fields", "name,nmae") == [near]
+        assert told(*command, "--fields", "name,status.code") == []
+    assert told("read", "--fields", "n", "--max-records", "1") == []  # others have it
+
+
+def test_nothing_is_sampled_where_something_is_found(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("seglake.read.log.Log.fields")
+    monkeypatch.delattr("seglake.read.log.Log.tail")
+    assert told_of(maker.root, "find", "--key", "k") == []
+
+
+def test_values_without_fields_and_keys_of_bytes_are_told(tmp_path: Path) -> None:
+    keys = [bytes([0, 0, 0, at]) for at in range(5)] + [b"\xff\xfe", None]
+    LakeMaker(tmp_path).run({0: [Event(T, key, b"no JSON") for key in keys]})
+    none = "events: nothing is found"
+    told = partial(told_of, tmp_path)
+    no_fields = "events: the values are no JSON objects, so they have no fields: leave out --where"
+    assert told("find", "--where", "a=1") == [none, no_fields]
+    of_bytes = "events: the keys are bytes, not text; give one as --key base64://4="
+    assert told("find", "--key", "abc") == [none, of_bytes]
+    assert told("find", "--key", "base64://4=") == []
+    assert told("find", "--key", "base64:AAECAw==") == [none]  # asked so already
+    empty = tmp_path / "empty"
+    LakeMaker(empty).run({0: []})
+    assert told_of(empty, "find", "--key", "abc", "--where", "a=1") == [none]
+    LakeMaker(empty).run({0: [Event(T)]})
+    no_keys = "events: no record of a sample has a key; search with --where or --header"
+    assert told_of(empty, "find", "--key", "abc") == [none, no_keys]
+
+
+def test_the_last_row_of_a_plan_to_find_has_the_sums(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path, partitions=3)
+    for _ in range(2):
+        maker.run({p: [Event(T, b"k", b"1")] * (p + 1) for p in range(3)})
+    asked = ["find", str(tmp_path), "events", "--where", "a=1", "--explain"]
+    lines = CliRunner().invoke(app, asked).stdout.splitlines()[3:]
+    cells = [line.split() for line in lines]
+    assert [row[0] for row in cells] == ["0", "1", "2", "all"]
+    counts = [[int(row[at]) for at in (1, 2, 3, -1)] for row in cells]
+    assert counts[-1] == [sum(column) for column in zip(*counts[:-1], strict=True)]
+    assert counts[-1] == [0, 6, 6, 12]
+    rows = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    assert [row["partition"] for row in rows] == [0, 1, 2, None]

@@ -43,11 +43,17 @@ def test_a_date_is_its_midnight_and_other_texts_stay() -> None:
     assert absolute("latest", "Europe/Berlin") == "latest"
     for text in ("2026-06-01T12:00:00Z", "1780272000000", str(2**62)):
         assert to_epoch_ms(absolute(text, "Europe/Berlin") or "") == to_epoch_ms(text)
-    assert absolute("2026-06-01", None) == "2026-06-01"
+    assert absolute("2026-06-01T00:00Z", None) == "2026-06-01T00:00Z"
+    for local in ("2026-06-01", "2026-06-01T12:00"):
+        with pytest.raises(UsageError, match=f"{local} has no time zone; give --zone, such as"):
+            absolute(local, None)
+    with pytest.raises(UsageError, match="1780272000 looks like seconds"):
+        absolute("1780272000", None)
     with pytest.raises(UsageError, match="zone 'Berlin' is unknown"):
         absolute("2026-06-01", "Berlin")
-    with pytest.raises(UsageError, match="'nonsense' is not a time"):
-        absolute("nonsense", "Europe/Berlin")
+    for zone in ("Europe/Berlin", None):
+        with pytest.raises(UsageError, match="'nonsense' is not a time"):
+            absolute("nonsense", zone)
 
 
 def test_a_local_time_is_rounded_up_as_any_other() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import multiprocessing
 import pickle
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,7 @@ from seglake.format.index import IndexPolicy
 from seglake.log.decode.columns import SCHEMA
 from seglake.maintain.health.reindex import reindex
 from seglake.read.log import Log
+from seglake.store import nearby_root, open_store
 from seglake.times.intervals import covers
 from tests.judges.oracle import as_written
 from tests.makers.lakes import Event, LakeMaker, Shape
@@ -106,6 +108,21 @@ def test_the_newest_record_is_found_though_more_is_promised(maker: LakeMaker) ->
     log = lake.topic("events")
     assert log.max_timestamps()[0] == (29, T + 290)
     assert log.lag({0: 0})[0] == (30, 290)
+
+
+def test_a_misspelt_path_is_told_with_the_lake_beside_it(tmp_path: Path) -> None:
+    LakeMaker(tmp_path / "lake").run({0: [Event(T)]})
+    (tmp_path / "lkae2").mkdir()  # nearer, and no lake
+    (tmp_path / "lakes").write_text("no folder")
+    meant = re.escape(f"lkae holds no lake; did you mean {tmp_path / 'lake'}?")
+    with pytest.raises(UsageError, match=meant):
+        seglake.open(str(tmp_path / "lkae"))
+    with pytest.raises(UsageError, match=re.escape(f"mean {tmp_path / 'lake'}?")):
+        seglake.open(str(tmp_path / "Lake"))
+    for path in (tmp_path / "other", tmp_path / "none" / "lake", Path("/")):
+        with pytest.raises(UsageError, match="holds no lake; check the path"):
+            seglake.open(str(path))
+    assert nearby_root(open_store("memory://lkae"), "catalog/log") is None
 
 
 def test_no_lake_no_topic_no_partition(maker: LakeMaker, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import seglake
 from seglake.cli.app import app
 from seglake.errors import ConfigError, UnknownTopic
 from seglake.maintain.undo import undo
-from seglake.reporting.alerts import alerts
+from seglake.reporting.alerts import alerts, once
 from seglake.reporting.page import document
 from seglake.reporting.report import LakeReport, report
 from seglake.store import counting, open_store
@@ -83,6 +83,26 @@ def test_alerts_name_what_is_wrong(found: LakeReport) -> None:
     assert future.text.startswith("1 segment with")
     assert rejects.text.startswith("6 rows")
     assert found.topics[0].reasons == {"timestamp missing": 3, "timestamp unreadable": 3}
+
+
+def test_the_same_alert_of_many_topics_is_said_once(tmp_path: Path) -> None:
+    names = [f"t{number:02}" for number in range(12)]
+    for name in names:
+        rows = [Event(NOW_MS), *[Event(-1)] * (name == "t03")]
+        LakeMaker(tmp_path, topic=name).run({0: rows}, Shape(segment_bytes=2**30))
+    made = report(str(tmp_path), now_ms=NOW_MS)
+    assert sorted(kinds(made)) == ["no intervals"] * 12 + ["no time"]  # for programs, each
+    by_kind = {alert.kind: alert for alert in once(made.alerts)}
+    assert len(once(made.alerts)) == len(by_kind) == 2
+    assert by_kind["no time"] in made.alerts
+    told = by_kind["no intervals"]
+    listed = [alert.topic for alert in made.alerts if alert.kind == "no intervals"]
+    assert told.topic == f"{', '.join(listed[:10])} and 2 more"
+    assert {told._replace(topic=name) for name in names} < {*made.alerts}
+    shown = CliRunner().invoke(app, ["report", str(tmp_path)]).output
+    assert shown.count("No run declares an interval") == 1
+    page = made.as_html()
+    assert page.count("No run declares an interval") == 1
 
 
 def test_samples_of_rejects_name_file_and_line(found: LakeReport) -> None:

@@ -1,6 +1,7 @@
 """Both stores behave alike: a memory store stands for the object stores."""
 
 import contextlib
+import errno
 import os
 import pickle
 import posix
@@ -403,3 +404,29 @@ def test_a_store_remembers_few_folders(tmp_path: Path, monkeypatch: pytest.Monke
     for number in range(10):
         store.put(f"attempts/{number}/begun", b"")
     assert len(store._synced) <= 3
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.EACCES, "give this user the right"), (errno.EROFS, "mount that file system"),
+     (errno.ENOSPC, "make room"), (errno.EIO, None)],
+)  # fmt: skip
+def test_local__an_error_of_the_system_comes_with_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str | None
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), str(tmp_path / "a"))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(StoreError) as caught:
+        open_store(str(tmp_path)).put("a/b", b"1")
+    said, _, helps = str(caught.value).partition("; ")
+    assert said.startswith(f"{tmp_path}/a/b: ")
+    assert os.strerror(number) in said
+    assert helps.startswith(remedy) if remedy else not helps
+
+
+def test_local__a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "lake").write_bytes(b"")
+    with pytest.raises(StoreError, match="a file stands where a folder is needed"):
+        open_store(str(tmp_path / "lake")).read_all("a")

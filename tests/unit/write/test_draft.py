@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import json
+import sys
 import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -69,14 +70,22 @@ SYSLOG = of_events("%b %e %H:%M:%S web1 {user}[{n}]: hello")
 LEVELS = of_events("%Y-%m-%d %H:%M:%S,123 INFO module {user} says {n}\n  and more of it")
 BRACKETS = of_events("[%Y-%m-%dT%H:%M:%SZ] {user} {n}")
 ERRORS = of_events("%Y/%m/%d %H:%M:%S [error] {n}#0: {user}")
+GLOG = of_events("I%m%d %H:%M:%S.123456 77 {user}.cc:{n}] says, hello\n  and more")
+GLOG_WITH_A_YEAR = of_events("W%Y%m%d %H:%M:%S.123456 77 {user}.cc:{n}] says, hello")
+LEVEL_FIRST = of_events("INFO [main] %Y-%m-%d %H:%M:%S,250 {user} says, {n}")
+LOG4J_DATE = of_events("%d %b %Y %H:%M:%S,250 INFO {user} says {n}")
 MIDDLE = of_events("{user} did something at %Y-%m-%d %H:%M:%S in room {n}")
 
 
-def parquet() -> bytes:
-    columns: dict[str, Any] = {"at": pa.array(TIMES, pa.timestamp("us", "UTC")), "user": USERS}
+def parquet(times: Any) -> bytes:
+    columns: dict[str, Any] = {"at": times, "user": USERS}
     sink = io.BytesIO()
     pq.write_table(pa.table(columns), sink)
     return sink.getvalue()
+
+
+ZONED = pa.array(TIMES, pa.timestamp("us", "UTC"))
+NANOSECONDS = pa.array([ms(time) * 10**6 + 789 for time in TIMES], pa.timestamp("ns"))
 
 
 def tar() -> bytes:
@@ -108,10 +117,18 @@ CASES: dict[str, Case] = {
                    "user"),
     "syslog": ("syslog", SYSLOG, {"field": "time", "format": "%b %e %H:%M:%S"}, "process"),
     "several lines": ("app.log", LEVELS, {"field": "time", "format": "iso8601"}, None),
+    "glog": ("a.INFO", GLOG, {"field": "time", "format": "%m%d %H:%M:%S.%f"}, None),
+    "glog with a year": ("a.log", GLOG_WITH_A_YEAR,
+                         {"field": "time", "format": "%Y%m%d %H:%M:%S.%f", "year": None}, None),
+    "a level first": ("a.log", LEVEL_FIRST, {"field": "time", "format": "iso8601"}, None),
+    "dates of log4j": ("a.log", LOG4J_DATE, {"field": "time", "format": "%d %b %Y %H:%M:%S,%f"},
+                       None),
     "brackets": ("app.log", BRACKETS, {"field": "time", "format": "iso8601"}, None),
     "error log": ("error.log", ERRORS, {"field": "time", "format": "%Y/%m/%d %H:%M:%S"}, None),
     "time in the middle": ("a.txt", MIDDLE, {"field": "time", "format": "iso8601"}, None),
-    "parquet": ("a.parquet", parquet(), {"field": "at"}, "user"),
+    "parquet": ("a.parquet", parquet(ZONED), {"field": "at", "zone": None}, "user"),
+    "parquet without a zone": ("a.parquet", parquet(NANOSECONDS), {"field": "at", "zone": "UTC"},
+                               "user"),
     "log of a server": ("error.log", of_events("[%a %b %d %H:%M:%S.123456 %Y] [core] {user}"),
                         {"field": "time", "format": "%a %b %e %H:%M:%S.%f %Y"}, None),
     "log of Java": ("a.log", of_events("%d-%b-%Y %H:%M:%S.123 INFO [main] {user} {n}"),
@@ -144,7 +161,7 @@ def test_what_it_drafts_is_ingested_as_it_is(tmp_path: Path, case: str) -> None:
     records = seglake.open(str(tmp_path / "lake")).topic(made.topic).read_range(0, 4 * 10**12)
     stamps: list[Any] = records.read_all()["timestamp"].to_pylist()
     times = sorted(stamps)
-    if time and case != "syslog":  # whose year is a guess
+    if time and case not in {"syslog", "glog"}:  # whose year is a guess
         per_unit = timedelta(minutes=1) if case == "semicolons" else timedelta(seconds=1)
         wanted = [t + timedelta(days=n) * (case == "months first") for n, t in enumerate(TIMES)]
         assert all(
@@ -162,6 +179,7 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
     assert doubts_of(tmp_path, "a.jsonl", EPOCHS) == ""
     assert "zone = 'UTC' is a guess" in doubts_of(tmp_path, "b.tsv", TABS)
     assert "year = " in doubts_of(tmp_path, "syslog", SYSLOG)
+    assert "the times name no year; timestamp.year = " in doubts_of(tmp_path, "i.INFO", GLOG)
     assert "other way round" in doubts_of(
         tmp_path, "c.csv", table("date,n", lambda n: f"03/0{n % 9 + 1}/2026 10:00:00,{n}")
     )
@@ -170,6 +188,11 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
     assert "c1, c2" in doubts_of(tmp_path, "f.csv", NAMELESS)
     days = table("date,time,n", lambda n: f"2026-03-{n % 9 + 10},10:00:00,{n}")
     assert "date has whole days" in doubts_of(tmp_path, "h.csv", days)
+    typed = doubts_of(tmp_path, "j.parquet", parquet(ZONED.cast(pa.date32())))
+    assert "at has whole days" in typed
+    assert "zone = 'UTC' is a guess" in typed
+    assert "zone" not in doubts_of(tmp_path, "k.parquet", parquet(ZONED))
+    assert "zone = 'UTC' is a guess" in doubts_of(tmp_path, "l.parquet", parquet(NANOSECONDS))
     both = jsonl(*({"created": ms(t), "time": ms(t)} for t in TIMES))
     assert "these fields are times, too: created" in doubts_of(tmp_path, "g.jsonl", both)
 
@@ -215,6 +238,13 @@ def test_the_folder_may_hold_the_pipeline_and_the_lake(
         for run_id, records in (("1", ROWS), ("2", 0)):
             report = ingest_files(LocalEngine(), load("p.toml"), DeclaredRun(run_id))
             assert (report.records, report.quarantined) == (records, 0)
+
+
+def test_nanoseconds_need_no_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    (tmp_path / "a.parquet").write_bytes(parquet(NANOSECONDS))
+    found = draft([str(tmp_path / "a.parquet")]).choices["timestamp.field"]
+    assert found.reason.endswith("such as 2026-03-01 09:30:00")
 
 
 def test_names_of_fields_may_have_any_characters(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ Topic = Annotated[str, typer.Argument(help="The topic.")]
 OneOrAll = Annotated[str | None, typer.Argument(help="One topic; default all.")]
 Partition = Annotated[int | None, typer.Option(help="One partition; without it all of them.")]
 Version = Annotated[int | None, typer.Option(help="A version of the lake; without it the newest.")]
-Start = Annotated[str | None, typer.Option(help="From this time on.")]
+Start = Annotated[
+    str | None, typer.Option(help="From this time on: 2026-01-31T12:00Z, or a date with --zone.")
+]
 End = Annotated[str | None, typer.Option(help="Up to this time, exclusive.")]
 Last = Annotated[str | None, typer.Option(help="The time up to now, as in 90s, 15m, 1h, 2d or 1w.")]
 Zone = Annotated[

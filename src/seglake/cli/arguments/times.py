@@ -33,8 +33,22 @@ def span_ms(text: str) -> int:
 def absolute(text: str | None, zone: str | None) -> str | None:
     """A date or a local time of a zone as a text in UTC; without a zone the text as it is.
 
-    Raises UsageError for an unknown zone, or what is no time.
+    Raises UsageError for an unknown zone, what is no time, or a local time of no zone.
     """
-    if text is None or zone is None or text in _NAMED:
+    if text is None or text in _NAMED:
+        return text
+    if zone is None:
+        _require_zone(text)
         return text
     return format_ms(to_epoch_ms(text, zone))
+
+
+def _require_zone(text: str) -> None:
+    try:
+        to_epoch_ms(text)
+    except UsageError:
+        to_epoch_ms(text, "UTC")  # raises the same, unless only the zone is missing
+        raise UsageError(
+            f"{text} has no time zone; give --zone, such as --zone UTC or --zone Europe/Berlin, or "
+            "a time with its zone, such as 2026-01-31T12:00:00Z"
+        ) from None

@@ -61,6 +61,7 @@ def find(
     """
     import seglake
     from seglake.cli.records import write as records
+    from seglake.cli.records.nothing import Sought
     from seglake.maintain.erasure.wanted import keys_given
 
     start, end = window(start, end, last, zone)
@@ -79,9 +80,11 @@ def find(
         show("what is read", records.find_rows(plan), as_json=json)
         return
     stats = seglake.ReadStats()
+    chosen = None if fields is None else seglake.Fields.parse(fields)
     found = log.find(
         **what, start=start, end=end, partitions=partitions, newest=newest,
-        fields=None if fields is None else seglake.Fields.parse(fields), stats=stats,
+        fields=chosen, stats=stats,
     )  # fmt: skip
     when = "" if start is None and end is None else "in the time that is asked for"
-    records.write_found(found, topic, format or "jsonl", output, stats, when=when)
+    sought = Sought(what["keys"] or [], what["where"], when)
+    records.write_found(found, log, sought, format or "jsonl", output, stats, chosen)

@@ -6,12 +6,14 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
+from seglake.cli.records.nothing import Sought, with_fields_told
 from seglake.cli.terminal.csv_rows import csv_rows, csv_schema
 from seglake.cli.terminal.json_lines import json_lines
 from seglake.cli.terminal.output import complete_file
@@ -128,6 +130,7 @@ def write(
     if request.fields is not None:
         beside = FieldReader(request.fields, None)
         schema, batches = beside.schema(schema), beside.batches(batches, stats.misfits)
+        batches = with_fields_told(batches, log, request.fields.kinds)
     if form == "table":
         show(f"records of {log.topic}", _listing(schema, batches), as_json=False)
         return
@@ -155,34 +158,44 @@ def find_rows(planned: FindPlan) -> Listing:
     """A row for each log partition of a search, and a row with their sums."""
     sums = [sum(row[name] for row in planned.rows) for name in FIND_NAMES]
     total = dict(zip(("partition", *FIND_NAMES), (None, *sums), strict=True))
-    return Listing(FIND_COLUMNS, [*map(dict, planned.rows), total])
+    columns = [FIND_COLUMNS[0]._replace(none="all"), *FIND_COLUMNS[1:]]
+    return Listing(columns, [*map(dict, planned.rows), total])
 
 
 def write_found(
-    found: WindowReader, topic: str, form: str, output: Path | None, stats: ReadStats, *, when: str
+    found: WindowReader,
+    log: Log,
+    sought: Sought,
+    form: str,
+    output: Path | None,
+    stats: ReadStats,
+    fields: Fields | None = None,
 ) -> None:
     """Write the records of a search, as `write` does; a table shows the first ones.
 
-    If there are none, a line on standard error says so; `when` is the time that is asked for.
+    If there are none, lines on standard error say so, and what may be meant.
     """
-    batches = _or_told(found, f"{topic}: nothing is found {when}".rstrip())
+    first = _first(found, _TABLE_ROWS if form == "table" else None)
+    batches = with_fields_told(first, log, fields.kinds if fields is not None else ())
+    batches = _or_told(batches, partial(sought.tell_nothing, log))
     if form == "table":
-        listing = _listing(found.schema, _first(batches, _TABLE_ROWS))
-        show(f"records of {topic}", listing, as_json=False)
+        show(f"records of {log.topic}", _listing(found.schema, batches), as_json=False)
         return
     with _sink(output, binary=form in {"arrow", "parquet"}) as sink:
         _WRITERS[form](batches, found.schema, sink)
-    tell_misfits(topic, stats)
+    tell_misfits(log.topic, stats)
 
 
-def _or_told(batches: Iterable[pa.RecordBatch], none: str) -> Iterator[pa.RecordBatch]:
-    """The batches; without any, `none` is told on standard error."""
+def _or_told(
+    batches: Iterable[pa.RecordBatch], tell: Callable[[], None]
+) -> Iterator[pa.RecordBatch]:
+    """The batches; without any record, `tell` is called."""
     records = 0
     for batch in batches:
         records += len(batch)
         yield batch
     if not records:
-        print(none, file=sys.stderr)
+        tell()
 
 
 def follow(log: Log, request: ReadRequest) -> None:

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from seglake.errors import ConfigError
-from seglake.reporting.alerts import alerts
+from seglake.reporting.alerts import alerts, once
 from seglake.reporting.figures import TopicFigures
 from seglake.reporting.page.tables import TABLES, ChartTable, lone_tables, overview, versions
 from seglake.reporting.storage import StorageFigures
@@ -43,7 +43,7 @@ def page(
         version=version,
         made=minute(made_ms),
         topics=len(topics),
-        alerts=[alert for figures in topics for alert in alerts(figures)],
+        alerts=once(alert for figures in topics for alert in alerts(figures)),
         sections=sections,
         overview=overview(topics),
         versions=versions(storage),

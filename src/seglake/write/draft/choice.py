@@ -22,6 +22,7 @@ _MOST = 0.95  # of the values must be times in the same format
 _DAY_MS = 86_400_000
 _PADDING = b"\0" * 64  # kernels read some bytes after a text
 _ZONED = re.compile(r"(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})$")
+_WHOLE_DAYS = "{} has whole days; a time of day in another field is not read"
 _OF_A_TIME = ("timestamp", "datetime", "time", "ts", "date", "at", "when", "created", "occurred")
 _OF_A_KEY = (
     *("user", "customer", "client", "account", "member", "session", "device", "sensor", "vehicle"),
@@ -69,13 +70,28 @@ def _time_in(sample: Sample, name: str) -> TimeChoice | None:
     if not values or len(values) < _MOST * sample.rows:
         return None
     if name in sample.times:
-        return TimeChoice(name, {}, f"a column of a time type, such as {values[0]}", [])
+        return _typed(name, values[0])
     for form in (*EPOCH_POWERS, ISO, *_patterns(values)):
         year = None if _has_year(form) else _year(values, form)
         span = _span(values, form, year)
         if span is not None:
             return _choice(name, values, form, year, span)
     return None
+
+
+def _typed(name: str, value: str) -> TimeChoice:
+    """A column of a time type, with one of its values."""
+    settings, doubts = _zone(value)
+    if ":" not in value:
+        doubts.append(_WHOLE_DAYS.format(name))
+    return TimeChoice(name, settings, f"a column of a time type, such as {value}", doubts)
+
+
+def _zone(value: str) -> tuple[dict[str, Any], list[str]]:
+    """The setting of the zone for times such as this one, and the doubt; none if they name it."""
+    if _ZONED.search(value):
+        return {}, []
+    return {"zone": "UTC"}, ["the times name no zone; timestamp.zone = 'UTC' is a guess"]
 
 
 def _patterns(values: list[str]) -> Iterator[str]:
@@ -93,11 +109,11 @@ def _choice(name: str, values: list[str], form: str, year: int | None, span: _Sp
     if year is not None:
         settings["year"] = year
         doubts.append(f"the times name no year; timestamp.year = {year} is a guess")
-    if form not in EPOCH_POWERS and not _ZONED.search(values[0]):
-        settings["zone"] = "UTC"
-        doubts.append("the times name no zone; timestamp.zone = 'UTC' is a guess")
+    zone, unsure = ({}, []) if form in EPOCH_POWERS else _zone(values[0])
+    settings |= zone
+    doubts += unsure
     if span.first_ms % _DAY_MS == 0 == span.last_ms % _DAY_MS and form not in EPOCH_POWERS:
-        doubts.append(f"{name} has whole days; a time of day in another field is not read")
+        doubts.append(_WHOLE_DAYS.format(name))
     if span.early:
         doubts.append(f"times before 1970, which make rejects: {span.early:,} of {len(values):,}")
     first, last = format_ms(span.first_ms), format_ms(span.last_ms)

@@ -32,6 +32,7 @@ _MOST = 0.9  # of the lines must agree with a format
 _PACKED = 5  # times as large are files when they are unpacked
 _DELIMITERS = (",", ";", "\t", "|")
 _SUFFIX = re.compile(r"\.([A-Za-z]\w*?)(?:\.(?:gz|bz2|zst|zstd|[\d_T:-]+))*$")
+_COMMA_IN_A_TIME = re.compile(r":\d{2},\d{3}[\s\])]")  # Java's milliseconds
 _NAME = re.compile(r"[A-Za-z_][\w .#/()-]*")
 
 Fields = dict[str, list[str | None]]
@@ -135,12 +136,20 @@ def _parquet(files: Sequence[SourceFile], store: InputStore) -> Sample | None:
         except pa.ArrowException as problem:
             raise InputError(f"{file.path}: is no Parquet file: {problem}; leave it out") from None
         for name, column in zip(table.column_names, table.columns, strict=True):
-            values = ["" if item is None else str(item) for item in column.to_pylist()]
+            values = ["" if item is None else str(item) for item in _plain(column).to_pylist()]
             fields.setdefault(name, []).extend(item or None for item in values)
             if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
                 times.add(name)
         rows += len(table)
     return Sample({"format": "parquet"}, fields, rows, 0, 0, [], frozenset(times))
+
+
+def _plain(column: Any) -> Any:
+    """A column with times in microseconds: without pandas, Python has no nanoseconds."""
+    kind = column.type
+    if not pa.types.is_timestamp(kind) or kind.unit != "ns":
+        return column
+    return column.cast(pa.timestamp("us", kind.tz), safe=False)
 
 
 def _first_rows(file: SourceFile, store: InputStore) -> pa.Table:
@@ -234,7 +243,7 @@ def _as_text(value: Any) -> str | None:
 
 def _csv(lines: Sequence[str], heads: Sequence[Sequence[str]]) -> Sample | None:
     """A sample of CSV files; None if no delimiter cuts the lines into as many fields each."""
-    for delimiter in _DELIMITERS:
+    for delimiter in _DELIMITERS[bool(_COMMA_IN_A_TIME.search(lines[0])) :]:
         if len(lines) > 1 and lines[0].count(delimiter):
             tables = [list(csv.reader(head, delimiter=delimiter)) for head in heads if head]
             rows = [row for table in tables for row in table]

@@ -30,10 +30,12 @@ _OTHERS = (
     r"\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}" + _PART,
     r"\d{2}\.\d{2}\.\d{4} \d{2}:\d{2}:\d{2}" + _PART,
     r"\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}" + _PART,
+    r"\d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2}" + _PART,
     r"\d{2}-[A-Z][a-z]{2}-\d{4} \d{2}:\d{2}:\d{2}(?:\.\d+)?",
     r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}:\d{2}(?:\.\d+)? \d{4}",
     r"1\d{9}(?:\.\d+|\d{3})?\b",
 )
+_GLOG = r"\d{4}(?:\d{4})? \d{2}:\d{2}:\d{2}\.\d{6}"  # month and day, in new files after the year
 _REQUEST = r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}|-)'
 
 
@@ -42,14 +44,15 @@ _SHAPES = (
     Shape(rf"(?P<client>\S+) \S+ (?P<user>\S+) \[(?P<time>{_CLF})\] {_REQUEST}"),
     Shape(rf"(?P<time>{_SYSLOG}) (?P<host>\S+) (?P<process>[^\s\[:]+)", _SYSLOG),
     Shape(rf"\W?(?P<time>{_ISO})\W+(?P<level>[A-Z]{{4,8}})\b", rf"\W?{_ISO}"),
+    Shape(rf"(?P<level>[IWEF])(?P<time>{_GLOG})", rf"[IWEF]{_GLOG}"),
     *(Shape(rf"\W?(?P<time>{time})", rf"\W?{time}") for time in _TIMES),
     *(Shape(rf".*?(?P<time>{time})", rf".*?{time}") for time in (_CLF, *_TIMES)),
 )
 
 
 def log_shape_of(lines: Sequence[str]) -> Shape | None:
-    """The shape of an access log, of syslog, or of a time and a level, if nearly all have it."""
-    for shape in _SHAPES[:3]:
+    """The shape of an access log, of syslog, glog, or a time and a level, if nearly all have it."""
+    for shape in _SHAPES[:4]:
         first = re.compile(shape.start) if shape.start else None
         events = [line for line in lines if first is None or first.match(line)]
         matches = sum(map(bool, map(shape.expression.match, events)))

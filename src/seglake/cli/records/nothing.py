@@ -1,0 +1,88 @@
+"""What is told on standard error where a search or a field comes to nothing: what may be meant.
+
+Only then is a sample of the newest records looked at.
+"""
+
+import sys
+from base64 import b64encode
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from seglake.read.log import Log
+from seglake.write.rows.rows import nearest
+
+_KEYS = 100  # that are looked at
+
+
+class Sought(NamedTuple):
+    """What a search looks for: `keys`, `names` of fields; `when` is the time that is asked for."""
+
+    keys: Collection[bytes]
+    names: Collection[str]
+    when: str
+
+    def tell_nothing(self, log: Log) -> None:
+        """Say that nothing is found, and what may be meant."""
+        _tell(log, f"nothing is found {self.when}".rstrip())
+        if self.keys:
+            _tell_keys(log, self.keys)
+        if self.names:
+            tell_fields(log, self.names, "--where")
+
+
+def with_fields_told(
+    batches: Iterable[pa.RecordBatch], log: Log, names: Collection[str]
+) -> Iterator[pa.RecordBatch]:
+    """The batches; if no record has a value in some columns `names`, see `tell_fields`."""
+    empty, records = [*names], 0
+    for batch in batches:
+        empty = [name for name in empty if batch[name].null_count == len(batch)]
+        records += len(batch)
+        yield batch
+    if records and empty:
+        tell_fields(log, empty, "--fields")
+
+
+def tell_fields(log: Log, names: Iterable[str], option: str) -> None:
+    """Say what fields the values of a sample have, if they lack some of these of an option."""
+    sample = log.fields()
+    known = [field.name for field in sample.fields]
+    if sample.sampled and not sample.objects:
+        _tell(log, f"the values are no JSON objects, so they have no fields: leave out {option}")
+        return
+    for name in names if sample.objects else ():
+        if name not in known:
+            _tell(log, _of_field(name, known))
+
+
+def _of_field(name: str, known: list[str]) -> str:
+    inside = next((each for each in known if each.startswith(f"{name}.")), None)
+    if inside is not None:
+        return f"the field {name!r} is an object; name a field of it, such as {inside!r}"
+    return f"no value of a sample has the field {name!r}; {nearest(name, known, 'it')}"
+
+
+def _tell_keys(log: Log, asked: Collection[bytes]) -> None:
+    """Say how to ask for keys, if those of a sample are no text, or none, and these are text."""
+    share = 1 + _KEYS // len(log.partitions())
+    keys: list[bytes | None] = log.tail(share, columns=["key"]).read_all()["key"].to_pylist()
+    present = [key for key in keys if key is not None]
+    binary = [key for key in present if not _is_text(key)]
+    if keys and not present:
+        _tell(log, "no record of a sample has a key; search with --where or --header")
+    elif 2 * len(binary) > len(present) and all(map(_is_text, asked)):
+        example = b64encode(min(binary, key=len)).decode()
+        _tell(log, f"the keys are bytes, not text; give one as --key base64:{example}")
+
+
+def _is_text(key: bytes) -> bool:
+    try:
+        return key.decode().isprintable()
+    except UnicodeDecodeError:
+        return False
+
+
+def _tell(log: Log, sentence: str) -> None:
+    print(f"{log.topic}: {sentence}", file=sys.stderr)

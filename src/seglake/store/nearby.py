@@ -1,0 +1,36 @@
+"""Folders beside a local root, for a path that was misspelt."""
+
+import contextlib
+from collections.abc import Iterator
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+
+from seglake.store.interface import Reader
+from seglake.store.local import is_local
+
+_LOOKED_AT = 1000  # names beside the root
+
+
+def nearby_root(store: Reader, key: str) -> str | None:
+    """A folder beside the root of a local store that has nearly its name, and `key` in it.
+
+    None if there is none, or the store is not local.
+    """
+    if not is_local(store):
+        return None
+    root = Path(store.uri)
+    named = {folder.name.lower(): folder for folder in _folders(root.parent) if folder != root}
+    near = get_close_matches(root.name.lower(), named, n=5)
+    return next((str(named[name]) for name in near if _is_there(named[name] / key)), None)
+
+
+def _folders(parent: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        yield from filter(_is_there, islice(parent.iterdir(), _LOOKED_AT))
+
+
+def _is_there(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return folder.is_dir()
+    return False

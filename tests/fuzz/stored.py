@@ -38,6 +38,7 @@ from seglake.format.decode import (
 )
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.index import OffsetIndex, TimeIndex
+from seglake.format.key_hashes import KeyHashes
 from seglake.format.records import Spans
 from seglake.format.segment import choose_indexed, seal
 from seglake.layout import parse_attempt_key, parse_segment_key, segment_key
@@ -286,7 +287,8 @@ def _blobs() -> list[bytes]:
     ]
     wholes = [b"".join(pack_records(run)) for run in runs]
     squeezed = [squeeze_records(run) for run in runs]
-    finished = [pack_batches(batches), pack_batches(packed)]
+    hashed = packed._replace(keys=KeyHashes.of_bodies(*bodies.fixed()[:3]))
+    finished = [pack_batches(each) for each in (batches, packed, hashed)]
     return [
         *(b"\0" + x for x in squeezed),
         *(b"\1" + x for x in wholes),

@@ -8,7 +8,10 @@ from seglake.format.segment import SegmentLimits
 
 
 def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
-    """How the topic's records become record batches. Only LogAppendTime uses `append_time_ms`."""
+    """How the topic's records become record batches, with hashes of keys for its key indexes.
+
+    Only LogAppendTime uses `append_time_ms`.
+    """
     levels = {"zstd": topic.compression_zstd_level, "gzip": topic.compression_gzip_level}
     stamped = topic.message_timestamp_type == "LogAppendTime"
     return Encoding(
@@ -16,6 +19,7 @@ def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
         IDS[topic.compression_type],
         topic.batch_size,
         append_time_ms if stamped else None,
+        hash_keys=topic.index_keys,
     )
 
 

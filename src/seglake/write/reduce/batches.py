@@ -89,7 +89,7 @@ def _first(batches: EncodedBatches, count: int) -> EncodedBatches:
 def consecutive(parts: Iterator[EncodedBatches], base_offset: int) -> Iterator[EncodedBatches]:
     """The parts, each with offsets from 0, moved to consecutive offsets from `base_offset` on."""
     for part in parts:
-        yield rebase(part.data, part.table, base_offset)
+        yield rebase(part.data, part.table, base_offset)._replace(keys=part.keys)
         base_offset += int(part.table["last_offset"][-1]) + 1
 
 

@@ -5,7 +5,6 @@ WritePieces       blobs of pieces → segments
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -82,8 +81,7 @@ class WritePieces(NamedTuple):
             return consecutive((unpack_batches(blob.data) for blob in blobs), base_offset)
         inside = (_within(_placed(blob), bounds) for blob in blobs)
         merged = merge(inside, self.merge_bytes, self.order_column)
-        encoding = encoding_of(self.topic, self.append_time_ms)
-        return encode(merged, replace(encoding, hash_keys=self.topic.index_keys), base_offset)
+        return encode(merged, encoding_of(self.topic, self.append_time_ms), base_offset)
 
     def _at_offsets(
         self, blobs: Iterator[SpooledBlob], bounds: PieceBounds, piece: ReducePiece

@@ -18,6 +18,7 @@ import pyarrow as pa
 from seglake.errors import CorruptData
 from seglake.format.batch import TABLE
 from seglake.format.encode import Bodies, EncodedBatches
+from seglake.format.key_hashes import KeyHashes
 from seglake.format.records import Int64s, Spans
 from seglake.text.spans import to_arrow
 from seglake.write.spool.sorted_records import SortedRecords
@@ -30,6 +31,7 @@ _REJECTS: dict[str, pa.DataType] = {
 }
 REJECTS_SCHEMA = pa.schema(_REJECTS)
 _LARGEST_RATIO = 255  # of LZ4, by its format
+_BATCHES_HEAD = struct.Struct("<qqq")  # bytes of the table, of the keys' hashes; data is squeezed
 _HEAD = struct.Struct("<qBBxxxxxx")  # records; sort keys are the timestamps; tie-breakers present
 
 
@@ -118,27 +120,41 @@ def _integers(raw: memoryview, at: int, count: int) -> Int64s:
 
 
 def pack_batches(batches: EncodedBatches) -> bytes:
-    """Finished record batches as one string; uncompressed record batches are compressed here."""
+    """Finished record batches and the hashes of their keys, if they come with some, as one string.
+
+    Uncompressed record batches are compressed here.
+    """
     table = squeeze(batches.table.tobytes())
     data = batches.data.tobytes()
     plain = not (batches.table["attributes"] & 7).any()
     if plain:
         data = squeeze(data)
-    return struct.pack("<qq", len(table), plain) + table + data
+    keys = b"" if batches.keys is None else b"".join(column.tobytes() for column in batches.keys)
+    return b"".join([_BATCHES_HEAD.pack(len(table), len(keys), plain), table, keys, data])
 
 
 def unpack_batches(data: Any) -> EncodedBatches:
     """The inverse of `pack_batches`. Raises CorruptData."""
-    view = memoryview(data)
-    _require(len(view) >= 16)
-    size, plain = struct.unpack_from("<qq", view)
-    _require(0 <= size <= len(view) - 16)
-    rows, rest = expand(view[16 : 16 + size]), view[16 + size :]
+    view, at = memoryview(data), _BATCHES_HEAD.size
+    _require(len(view) >= at)
+    size, keys_size, plain = _BATCHES_HEAD.unpack_from(view)
+    _require(0 <= size <= len(view) - at and 0 <= keys_size <= len(view) - at - size)
+    rows, rest = expand(view[at : at + size]), view[at + size :]
     _require(len(rows) % TABLE.itemsize == 0)
-    raw = expand(rest) if plain else rest
+    raw = expand(rest[keys_size:]) if plain else rest[keys_size:]
     table = np.frombuffer(rows, TABLE)
     _require(table["size"].sum(dtype=np.int64) == len(raw))
-    return EncodedBatches(np.frombuffer(raw, np.uint8), table)
+    keys = _key_hashes(rest[:keys_size], table["count"]) if keys_size else None
+    return EncodedBatches(np.frombuffer(raw, np.uint8), table, keys)
+
+
+def _key_hashes(raw: memoryview, counts: npt.NDArray[np.int32]) -> KeyHashes:
+    """A hash of 8 bytes for each record, then for each a byte that says whether it has a key."""
+    count = int(counts.sum(dtype=np.int64))
+    _require(counts.min(initial=0) >= 0 and len(raw) == 9 * count)
+    flags = np.frombuffer(raw, np.uint8, count, 8 * count)
+    _require(flags.max(initial=0) <= 1)
+    return KeyHashes(np.frombuffer(raw, np.uint64, count), flags.view(np.bool_))
 
 
 def pack_rejects(split: int, lines: Int64s, reasons: npt.NDArray[np.int8], raw: Spans) -> bytes:

@@ -52,11 +52,14 @@ def test_batches_do_not_depend_on_the_buffer(
         assert tables[name].tolist() == whole.table[name].tolist()
 
 
-@given(records_lists, st.sampled_from(NAMES), st.integers(1, 9), st.sampled_from([1, 150, 10**5]))
+@given(
+    records_lists, st.sampled_from(NAMES), st.integers(1, 9), st.sampled_from([1, 150, 10**5]),
+    st.booleans(),
+)  # fmt: skip
 def test_finished_batches_travel_and_follow_each_other(
-    given_records: list[tuple[bytes, int]], codec: str, size: int, batch_bytes: int
+    given_records: list[tuple[bytes, int]], codec: str, size: int, batch_bytes: int, hashed: bool
 ) -> None:
-    encoding = Encoding(compressor(codec), IDS[codec], batch_bytes)
+    encoding = Encoding(compressor(codec), IDS[codec], batch_bytes, hash_keys=hashed)
     parts, expected, base = [], b"", 1000
     for at in range(0, len(given_records), size):
         some = given_records[at : at + size]
@@ -72,6 +75,12 @@ def test_finished_batches_travel_and_follow_each_other(
     assert b"".join(part.data.tobytes() for part in found) == expected
     offsets = [row for part in found for row in part.table[["base_offset", "last_offset"]].tolist()]
     assert offsets[0][0] == 1000
+    for sent, part in zip(parts, found, strict=True):
+        assert (part.keys is not None) is hashed
+        if sent.keys and part.keys:
+            assert [column.tolist() for column in part.keys] == [
+                column.tolist() for column in sent.keys
+            ]
     assert all(a[1] + 1 == b[0] for a, b in itertools.pairwise(offsets))
 
 

@@ -20,6 +20,7 @@ from tests.bench import (
     compaction,
     density,
     exchange,
+    find,
     formats,
     growth,
     hot,
@@ -41,7 +42,7 @@ PARTS = {
     "scan": scan.run, "remote": remote.run, "density": density.run, "growth": growth.run,
     "catalog": catalog.run, "hot": hot.run, "compaction": compaction.run, "merge": merge.run,
     "cold": cold.run, "archive": archive.run, "kafka": exchange.run, "serve": serve.run,
-    "planning": planning.run,
+    "planning": planning.run, "find": find.run,
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from tests.bench import (
     cold,
     density,
     exchange,
+    find,
     formats,
     growth,
     hot,
@@ -304,6 +305,19 @@ def test_merging_gives_what_ingest_at_once_gives(tmp_path: Path) -> None:
     assert [row[0] for row in speeds.rows] == ["small segments", "large segments"]
     assert [row[0] for row in reads.rows] == ["open", "everything", "a tenth", "a minute"]
     assert "42 segments, which became 3" in section.notes[0]
+
+
+@pytest.mark.rest
+def test_searches_find_what_a_pass_over_all_events_finds(tmp_path: Path) -> None:
+    sizes = Sizes(events=20_000, files=2, partitions=2, runs=2)
+    with Workbench(sizes, tmp_path, LocalEngine()) as bench:
+        section = find.run(bench)
+    by_key, inside, ingests, columns = section.tables
+    assert [row[0] for row in by_key.rows][:2] == [find.OURS, find.WITHOUT]
+    assert [len(table.rows) for table in (inside, ingests, columns)] == [2, 2, 3]
+    assert {goal.text.partition(":")[0].partition(",")[0] for goal in section.goals} >= {
+        "Every event of a key", "Key indexes", "Two fields",
+    }  # fmt: skip
 
 
 @pytest.mark.rest

@@ -236,7 +236,7 @@ def _in_window(bench: Workbench, asked: _Asked) -> list[Samples]:
     samples = [Samples("a key in the window", []), Samples("the window", [])]
     for key in [key for keys in asked.rounds for key in keys]:
         times = bench.events.times[asked.numbers[key]]
-        start = int(times[0]) - WINDOW_MS // 2
+        start = int(times[len(times) // 2]) - WINDOW_MS // 2
         end = start + WINDOW_MS
         calls = (partial(by_key.find, key, start=start, end=end, columns=columns),
                  partial(whole.read_range, start, end, columns=columns))  # fmt: skip

@@ -210,9 +210,10 @@ class ZoneSearch:
         if marks is None:
             return None
         rows = np.flatnonzero(marks[first:stop]) + first
+        meets = np.zeros(len(self._lows), np.bool_)
+        meets[numbers] = True
+        rows = rows[meets[rows // span]]
         pages = distinct(rows // span)
-        pages = pages[np.isin(pages, numbers)]
-        rows = rows[np.isin(rows // span, pages)]
         blocks = self._blocks(pages)
         lows = np.concatenate(
             [page.blocks["min_timestamp"] for page in self._load(pages) or [_NO_PAGE]]

@@ -160,7 +160,7 @@ class _CompilerBeside:
             return False
         _log.warning(
             "the first use of Seglake here: a process beside this one compiles its kernels, about"
-            " half a minute of one core, once for each installation. Until then, reads are slower;"
+            " a minute of one core, once for each installation. Until then, reads are slower;"
             " `seglake warm` compiles them ahead of time"
         )
         return True

@@ -104,7 +104,7 @@ def test_without_a_process_beside_a_call_says_what_it_waits_for(tmp_path: Path) 
     assert said == "3 first_at_least\n"
     (line,) = errors.splitlines()
     assert "waits for the compiler" in line
-    assert "half a minute" in line
+    assert "a minute" in line
     assert "`seglake warm`" in line
 
 

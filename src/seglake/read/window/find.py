@@ -6,8 +6,8 @@ on any index. Fields and headers have none: each record of the window is compare
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any
@@ -69,17 +69,27 @@ class Criteria:
             return Criteria(None, conditions)
         return Criteria(keys_of(key, keys), conditions)
 
-    @property
-    def columns(self) -> list[str]:
-        """The columns that are compared."""
-        return ["key"] * (self.keys is not None) + self.where.columns
+    def compared(self, schema: pa.Schema) -> pa.Schema:
+        """`schema`, and after it the columns that are compared and that it lacks."""
+        columns = ["key"] * (self.keys is not None) + self.where.columns
+        more = [SCHEMA.field(name) for name in columns if name not in schema.names]
+        return pa.schema([*schema, *more])
 
     def __str__(self) -> str:
         keys = [] if self.keys is None else [f"{len(self.keys):,} key{'s' * (len(self.keys) != 1)}"]
         return " with ".join([*keys, *([str(self.where)] if self.where else [])])
 
-    def met(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The records of a batch that meet all of it."""
+    def among(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[Any]:
+        """The records that meet all of it, with the columns of `schema`, as batches; none is empty.
+
+        `batches` have the columns of `compared(schema)`.
+        """
+        for batch in batches:
+            matches = self._met(batch)
+            if len(matches):
+                yield matches.select(schema.names)
+
+    def _met(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.keys is not None:
             batch = batch.filter(pc.is_in(batch["key"], value_set=self._key_set))
         if self.where and len(batch):
@@ -197,6 +207,22 @@ class Search:
         return Piece(segment, bounds.window, ranges, min(offsets, records))
 
 
+def searches_of(
+    reads: Sequence[tuple[PartitionReader, Window]],
+    criteria: Criteria,
+    counts: Callable[[], Sequence[int]],
+) -> list[Search]:
+    """The searches in windows of some log partitions of a topic; those that hold nothing have none.
+
+    `counts` gives the numbers of partitions that the topic has had, see `homes`.
+    """
+    if criteria.keys is None:
+        return [Search.of(*read, criteria) for read in reads]
+    by_partition = {reader.view.partition: (reader, window) for reader, window in reads}
+    here = homes(criteria.keys, counts(), [*by_partition])
+    return [Search.of(*by_partition[p], replace(criteria, keys=keys)) for p, keys in here.items()]
+
+
 def _filled(pieces: Pieces) -> Pieces:
     return (piece for piece in pieces if len(piece.ranges.starts))
 
@@ -221,17 +247,13 @@ class _Matching:
 
     def __init__(self, search: Search, schema: pa.Schema, stats: ReadStats | None) -> None:
         self._search, self._schema, self._stats = search, schema, stats
-        more = [name for name in search.criteria.columns if name not in schema.names]
-        self._read = pa.schema([*schema, *(SCHEMA.field(name) for name in more)])
+        self._read = search.criteria.compared(schema)
 
     def of(self, pieces: Pieces) -> Iterator[pa.RecordBatch]:
         """The records in some pieces that meet the criteria."""
         fetch = self._search.reader.cached_fetch
         batches = execute(fetch, pieces, self._read, stats=self._stats)
-        for batch in batches:
-            matches = self._search.criteria.met(batch)
-            if len(matches):
-                yield matches.select(self._schema.names)
+        return self._search.criteria.among(batches, self._schema)
 
     def last(self, count: int) -> Iterator[pa.RecordBatch]:
         """The last records that meet the criteria, at most `count`."""

@@ -8,7 +8,9 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from seglake.datasource import register
+import seglake
+from seglake.datasource import events_with_keys, register
+from seglake.errors import UsageError
 from seglake.format.index import IndexPolicy
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
@@ -70,3 +72,43 @@ def test_wrong_options_are_one_sentence(
     with pytest.raises(AnalysisException) as caught:
         load(spark, maker, **options)
     assert words in str(caught.value)
+
+
+def test_the_events_of_many_keys(spark: SparkSession, maker: LakeMaker) -> None:
+    """As a list and as DataFrames of text and of bytes; among them a null and absent ones."""
+    register(spark)
+    log = seglake.open(str(maker.root)).topic("events")
+    asked = [b"", b"\xff\x00", b"bob", b"u7", b"u7", *(b"absent %d" % n for n in range(9_000))]
+    right = [record[:2] for record in maker.records() if record.key in asked]
+    columns = ["offset", "partition"]
+    found = events_with_keys(spark, log, asked, columns=columns)
+    assert found.columns == columns
+    assert offsets(found) == right
+    as_bytes = spark.createDataFrame([(key,) for key in [None, *asked[:5]]], "k binary")
+    assert offsets(events_with_keys(spark, log, as_bytes)) == right
+    as_text = spark.createDataFrame([("u7",), (None,), ("",)], "k string")
+    near = events_with_keys(spark, log, as_text, start=T + 500, end=T + 2500)
+    within = [r[:2] for r in maker.records() if T + 500 <= r.timestamp < T + 2500
+              and r.key in (b"u7", b"")]  # fmt: skip
+    assert offsets(near) == within
+    assert events_with_keys(spark, log, as_text.limit(0)).count() == 0
+
+
+def test_wrong_keys_are_refused_at_once(spark: SparkSession, maker: LakeMaker) -> None:
+    log = seglake.open(str(maker.root)).topic("events")
+    two = spark.range(3).selectExpr("id", "cast(id AS string) AS key")
+    many = spark.range(10_001).selectExpr("cast(id AS string) AS key")
+    listed = [str(n) for n in range(10_001)]
+    assert events_with_keys(spark, log, many.limit(10_000)).columns[0] == "key"
+    for keys, words in (
+        (two, "one column of text or binary, and not struct<id.*: select the column"),
+        (two.select("id"), "one column of text or binary"),
+        (many, "more than 10,000 keys"), (listed, "more than 10,000 keys"),
+        ("ann", "put one key into a list"), ([7], "a key is bytes or text, not 7"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=words):
+            events_with_keys(spark, log, keys)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="would end before it starts"):
+        events_with_keys(spark, log, ["ann"], start=T, end=T - 1)
+    with pytest.raises(UsageError, match="unknown column 'keys'"):
+        events_with_keys(spark, log, ["ann"], columns=["keys"])

@@ -23,6 +23,8 @@ from seglake.errors import UsageError
 from seglake.format.index import IndexPolicy
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
+from seglake.maintain.merge import merge
+from seglake.maintain.vacuum import vacuum
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import examples
 from tests.makers.versions import grow
@@ -192,6 +194,21 @@ def test_keys_are_found_where_they_were_before_partitions_were_added(tmp_path: P
         right = [record for record in made.records() if record.key == b"u%d" % n]
         assert read(made.root, key=f"u{n}") == right
         assert len(right) == 6
+
+
+def test_a_merge_and_a_vacuum_after_the_plan_change_nothing(tmp_path: Path) -> None:
+    made = LakeMaker(tmp_path / "lake", settings={"index.keys": True})
+    rows = [Event(T + n, b"u%d" % (n % 20)) for n in range(200)]
+    for _ in range(2):
+        made.run({0: rows}, Shape("none", 200, 2_000, IndexPolicy("bytes", 400, keys=True)))
+    options = {"path": str(made.root), "subscribe": "events", "includeHeaders": "true"}
+    reader = BatchReader(parse({**options, "key": "u7"}))
+    planned = reader.partitions()
+    merge(str(made.root), "events", everything=True)
+    vacuum(str(made.root), dry_run=False, grace_hours=0, retention_hours=0)
+    assert not any((made.root / part.piece.segment.log_key).exists() for part in planned[0].value)
+    right = [record for record in made.records() if record.key == b"u7"]
+    assert as_written(tables(reader, planned)) == right
 
 
 def test_fields_and_columns_beside_a_search(maker: LakeMaker) -> None:

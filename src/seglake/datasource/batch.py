@@ -77,7 +77,7 @@ def pieces(
         return
     for topic, own in groupby(reads, key=lambda read: read[0].view.topic):
         for search in searches_of([*own], criteria, lake.topic(topic).partition_counts):
-            yield from search.pieces()
+            yield from search.blocks.pieces()
 
 
 def _times(options: Options) -> tuple[int, int]:

@@ -476,9 +476,10 @@ class Log(ShowsTable):
         `rows` is an Arrow table, or a stream that Arrow can take. Its column `at` has timestamps
         with a zone, or integer milliseconds. A row is paired with the records with
         at - before_ms <= timestamp < at + after_ms. `key` names a column of `rows`: then the record
-        key must be equal to it, and only the partitions that can hold the key are read. Rows
-        without a time, a key or a record are left out. The columns of `rows` come first, then the
-        chosen columns of the records; no name may be in both.
+        key must be equal to it, only the partitions that can hold the key are read, and of segments
+        with a key index only the blocks that may hold a key of the batch of rows. Rows without a
+        time, a key or a record are left out. The columns of `rows` come first, then the chosen
+        columns of the records; no name may be in both.
 
         The windows of a batch of rows are read together, each block once. Besides a batch, about
         `memory_bytes` are in use. Sort a large table by time first: less is read if the rows of a

@@ -7,8 +7,8 @@ on any index. Fields and headers have none: each record of the window is compare
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -16,22 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.errors import UsageError
-from seglake.format.key_hashes import Hashes, hashes_of_keys
+from seglake.format.key_hashes import hashes_of_keys
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
-from seglake.limits import REQUESTS
 from seglake.log.decode.columns import SCHEMA
 from seglake.log.execute import ReadStats, execute
 from seglake.log.partition import PartitionReader
 from seglake.log.piece import Piece, Window
-from seglake.log.segment import LogSegment
-from seglake.log.threads import ahead
-from seglake.log.zones.bounds import Bounds
-from seglake.log.zones.search import ZoneSearch
 from seglake.read.where import Conditions, Where
+from seglake.read.window.candidates import Candidates
 from seglake.shown import ShowsTable, Table, number, short_bytes, size
 
-_FIRST_RANGES = 4  # that a search for the newest records reads at first, then twice as many
 _SHOWN = 20  # log partitions in a table
 
 FIND_COLUMNS = [
@@ -43,8 +38,6 @@ FIND_COLUMNS = [
     number("records_at_most", "records at most"),
 ]
 FIND_NAMES = ("by_index", "scanned", "ranges", "bytes", "records_at_most")
-
-Pieces = Iterator[Piece]
 
 
 @dataclass(frozen=True)
@@ -133,78 +126,23 @@ def homes(
     return {partition: [*here] for partition, here in found.items() if here}
 
 
-@dataclass
-class _Way:
-    """How the segments of a log partition were searched."""
-
-    by_index: int = 0
-    scanned: int = 0
-
-
 @dataclass(frozen=True)
 class Search:
-    """The records that meet criteria in one log partition, within a window."""
+    """The records that meet criteria in one log partition, and the blocks where they may be."""
 
-    reader: PartitionReader
-    window: Window
     criteria: Criteria
-    hashes: Hashes | None  # of the keys, if there are some
-    way: _Way = field(default_factory=_Way)
+    blocks: Candidates
 
     @staticmethod
     def of(reader: PartitionReader, window: Window, criteria: Criteria) -> Search:
-        """The search in a partition."""
-        above = window.above(reader.view.log_start_offset)
+        """The search in a window of a partition."""
         hashes = None if criteria.keys is None else hashes_of_keys(criteria.keys)
-        return Search(reader, above, criteria, hashes)
+        return Search(criteria, Candidates.of(reader, window, hashes))
 
-    def pieces(self) -> Pieces:
-        """What is to be read, in offset order."""
-        calls = self._calls(joined=True)
-        if self.reader.store.remote:
-            yield from _filled(ahead(((1, call) for call in calls), REQUESTS))
-        else:
-            yield from _filled(call() for call in calls)
-
-    def newest_pieces(self) -> Pieces:
-        """What is to be read, a few blocks at a time, in descending order."""
-        calls = [*self._calls(joined=False)]
-        for piece in _filled(call() for call in reversed(calls)):
-            end, step = len(piece.ranges.starts), _FIRST_RANGES
-            while end:
-                start = max(0, end - step)
-                yield piece._replace(ranges=piece.ranges.take(slice(start, end)).joined())
-                end, step = start, 2 * step
-
-    def _calls(self, *, joined: bool) -> Iterator[Callable[[], Piece]]:
-        """A call for each segment that meets the window. Its piece may be empty."""
-        view, bounds = self.reader.view, Bounds.of(self.window)
-        bases, ends, lows, highs = view.extents
-        numbers, whole = bounds.meet(lows, highs, bases, ends)
-        counts = view.segments.details["record_count"][numbers]
-        for index, all_wanted, records in zip(
-            numbers.tolist(), whole.tolist(), counts.tolist(), strict=True
-        ):
-            if records:  # a segment without records only covers a gap
-                segment = self.reader.segment(index)
-                wanted = bool(all_wanted)
-                yield partial(self._piece, segment, bounds, records, whole=wanted, joined=joined)
-
-    def _piece(
-        self, segment: LogSegment, bounds: Bounds, records: int, *, whole: bool, joined: bool
-    ) -> Piece:
-        ask = self.reader.ask
-        if self.hashes is not None and segment.keyindex_bytes:
-            marks = partial(self.reader.key_blocks, segment, self.hashes)
-            found = ask(segment, ZoneSearch.among, marks, bounds, joined=joined)
-            if found is not None:
-                self.way.by_index += 1
-                return Piece(segment, bounds.window, found[0], min(found[1], records))
-        self.way.scanned += 1
-        if whole:
-            return Piece(segment, bounds.window, segment.log, records)
-        ranges, offsets = ask(segment, ZoneSearch.within, bounds)
-        return Piece(segment, bounds.window, ranges, min(offsets, records))
+    @property
+    def reader(self) -> PartitionReader:
+        """The log partition."""
+        return self.blocks.reader
 
 
 def searches_of(
@@ -223,10 +161,6 @@ def searches_of(
     return [Search.of(*by_partition[p], replace(criteria, keys=keys)) for p, keys in here.items()]
 
 
-def _filled(pieces: Pieces) -> Pieces:
-    return (piece for piece in pieces if len(piece.ranges.starts))
-
-
 def found(
     searches: Sequence[Search], schema: pa.Schema, newest: int | None, stats: ReadStats | None
 ) -> Iterator[pa.RecordBatch]:
@@ -237,7 +171,7 @@ def found(
     for search in searches:
         matching = _Matching(search, schema, stats)
         if newest is None:
-            yield from matching.of(search.pieces())
+            yield from matching.of(search.blocks.pieces())
         else:
             yield from matching.last(newest)
 
@@ -249,7 +183,7 @@ class _Matching:
         self._search, self._schema, self._stats = search, schema, stats
         self._read = search.criteria.compared(schema)
 
-    def of(self, pieces: Pieces) -> Iterator[pa.RecordBatch]:
+    def of(self, pieces: Iterator[Piece]) -> Iterator[pa.RecordBatch]:
         """The records in some pieces that meet the criteria."""
         fetch = self._search.reader.cached_fetch
         batches = execute(fetch, pieces, self._read, stats=self._stats)
@@ -258,7 +192,7 @@ class _Matching:
     def last(self, count: int) -> Iterator[pa.RecordBatch]:
         """The last records that meet the criteria, at most `count`."""
         parts, left = list[list[pa.RecordBatch]](), count
-        pieces = self._search.newest_pieces()
+        pieces = self._search.blocks.newest_pieces()
         while left and (piece := next(pieces, None)):
             part = _end_of(self.of(iter([piece])), left)
             parts.append(part)
@@ -329,11 +263,11 @@ class FindPlan(ShowsTable):
 
 
 def _plan_row(search: Search) -> dict[str, int]:
-    pieces = [*search.pieces()]
+    pieces = [*search.blocks.pieces()]
     return {
         "partition": search.reader.view.partition,
-        "by_index": search.way.by_index,
-        "scanned": search.way.scanned,
+        "by_index": search.blocks.way.by_index,
+        "scanned": search.blocks.way.scanned,
         "ranges": sum(len(piece.ranges.starts) for piece in pieces),
         "bytes": sum(piece.size_bytes for piece in pieces),
         "records_at_most": sum(piece.records_at_most for piece in pieces),

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from seglake.format.index import IndexPolicy
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 pytestmark = pytest.mark.skipif(pyspark.__version__ < "4.2", reason="a stream needs Spark 4.2")
@@ -163,3 +164,16 @@ def test_what_was_deleted_before_it_was_read(sink: Sink, maker: LakeMaker) -> No
     assert "asked for, but its log has 65 to 70; to read what there is, set" in str(caught.value)
     sink.run(failOnDataLoss="false")
     assert [row[1] for row in sink.rows] == [*range(10, 60), *range(65, 70)]
+
+
+def test_a_micro_batch_may_find_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """One that plans no task at all, too; and the query goes on."""
+    maker = LakeMaker(tmp_path / "lake")
+    shape = Shape("none", 100, policy=IndexPolicy("bytes", 0, keys=True))
+    sink = Sink(spark, maker, tmp_path)
+    for keys in ([b"b"], [b"a", b"b"], [b"b"], [b"a"]):
+        maker.run({0: [Event(T + n, keys[n % len(keys)], b"%d" % n) for n in range(20)]}, shape)
+        sink.run(key="a", startingOffsets="earliest")
+    right = [(r.partition, r.offset, r.value) for r in maker.records() if r.key == b"a"]
+    assert sink.rows == right
+    assert [len(rows) for _, rows in sorted(sink.batches.items())] == [0, 10, 0, 20]

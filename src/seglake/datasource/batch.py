@@ -1,7 +1,8 @@
 """Batch queries: one version of the lake, offsets bound once, records read by tasks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -16,10 +17,12 @@ from seglake.engine import spare_the_collector
 from seglake.errors import SeglakeError, UsageError
 from seglake.limits import ALL_TIMES
 from seglake.log.decode.columns import schema_of
-from seglake.log.piece import Window
+from seglake.log.lookup import PartitionReader
+from seglake.log.piece import Piece, Window
 from seglake.read.fields import FieldReader
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
+from seglake.read.window.find import searches_of
 from seglake.read.window.plan import pieces_of
 from seglake.store import Store, open_store
 
@@ -58,7 +61,23 @@ def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[t
     ranges = available(starts, ends, readers, fail_on_data_loss=options.fail_on_data_loss)
     times = _times(options)
     windows = [(readers[name], Window(*times, *bounds)) for name, bounds in ranges.items()]
-    return tasks.planned(pieces_of(windows), options)
+    return tasks.planned(pieces(lake, windows, options), options)
+
+
+def pieces(
+    lake: Lake, reads: Sequence[tuple[PartitionReader, Window]], options: Options
+) -> Iterator[Piece]:
+    """What a query reads of some log partitions: all, or where a search may find something.
+
+    The driver reads the key indexes, so that few tasks share what is left.
+    """
+    criteria = options.criteria
+    if criteria is None:
+        yield from pieces_of(reads)
+        return
+    for topic, own in groupby(reads, key=lambda read: read[0].view.topic):
+        for search in searches_of([*own], criteria, lake.topic(topic).partition_counts):
+            yield from search.blocks.pieces()
 
 
 def _times(options: Options) -> tuple[int, int]:
@@ -77,11 +96,14 @@ def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa
     columns = options.columns
     names = read_schema(columns).names
     beside = None if options.fields is None else FieldReader(options.fields, names)
+    schema, criteria = schema_of(names if beside is None else beside.wanted), options.criteria
+    read = schema if criteria is None else criteria.compared(schema)
     try:
         batches = tasks.records(
-            partition.value, store, schema_of(names if beside is None else beside.wanted),
-            fail_on_data_loss=options.fail_on_data_loss,
-        )  # fmt: skip
+            partition.value, store, read, fail_on_data_loss=options.fail_on_data_loss
+        )
+        if criteria is not None:
+            batches = criteria.among(batches, schema)
         if beside is not None:
             batches = beside.batches(batches, None)
         yield from in_spark(batches, columns)

@@ -19,7 +19,7 @@ from seglake.datasource.tasks import LEAST_BYTES
 from seglake.times.instants import Time, format_ms, to_epoch_ms
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
     from seglake.read.log import Log
 
@@ -52,13 +52,17 @@ def events_between(
         batches = in_spark(log.read_range(start, end, columns=plan.schema.names), names)
         table = pa.Table.from_batches(list(batches), spark_schema(names))
         return _held(spark, table, names)
-    store = log.store
+    window = {"startTime": format_ms(to_epoch_ms(start)), "endTime": format_ms(to_epoch_ms(end))}
+    return by_tasks(spark, log, names).options(**window).load(log.store.uri)
+
+
+def by_tasks(spark: SparkSession, log: Log, names: Sequence[str]) -> DataFrameReader:
+    """A reader of these columns of a log, in its version, that knows all but the root."""
+    options = log.store.public_options.items()
     return (
         spark.read.format("seglake")
-        .options(**{f"storage.{name}": value for name, value in store.public_options.items()})
+        .options(**{f"storage.{name}": value for name, value in options})
         .options(subscribe=log.topic, version=log.version, columns=",".join(names))
-        .options(startTime=format_ms(to_epoch_ms(start)), endTime=format_ms(to_epoch_ms(end)))
-        .load(store.uri)
     )
 
 

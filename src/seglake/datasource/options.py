@@ -22,6 +22,7 @@ from seglake.times.instants import Time, to_epoch_ms
 
 if TYPE_CHECKING:
     from seglake.read.fields import Fields
+    from seglake.read.window.find import Criteria
 
 EARLIEST, LATEST = -2, -1  # Kafka's numbers for the two ends of a log
 
@@ -71,6 +72,7 @@ class Options:
     topics: TopicChoice
     columns: tuple[str, ...]
     fields: Fields | None
+    criteria: Criteria | None = field(repr=False)  # keys may be personal data
     starting: Bound | None
     ending: Bound | None
     start_time_ms: int | None
@@ -108,9 +110,10 @@ class Options:
         return self.starting or Bound("startingOffsets", LATEST)
 
 
+_SEARCH = ("key", "keys", "where", "headers")
 _BOTH = (
     "path", "assign", "subscribe", "subscribePattern", "columns", "includeHeaders", "fields",
-    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets",
+    *_SEARCH, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets",
     "startingOffsetsByTimestampStrategy", "failOnDataLoss", "minPartitions",
     "maxRecordsPerPartition", "bytesPerPartition",
 )  # fmt: skip
@@ -150,6 +153,7 @@ def parse(options: Mapping[str, str]) -> Options:
         topics=read.topics(),
         columns=read.columns(),
         fields=read.fields(),
+        criteria=read.criteria(),
         starting=read.bound("starting"),
         ending=read.bound("ending"),
         start_time_ms=read.time("startTime"),
@@ -254,6 +258,14 @@ class _Values:
                 " in option columns"
             )
         return fields
+
+    def criteria(self) -> Criteria | None:
+        given = {name: self._given[name] for name in _SEARCH if name in self._given}
+        if not given:
+            return None
+        from seglake.datasource.search import criteria_of  # noqa: PLC0415  # as above
+
+        return criteria_of(given)
 
     def topics(self) -> TopicChoice:
         names = [name for name in ("assign", "subscribe", "subscribePattern") if name in self]

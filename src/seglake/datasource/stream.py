@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from seglake.datasource import tasks
-from seglake.datasource.batch import read_task
+from seglake.datasource.batch import pieces, read_task
 from seglake.datasource.offsets import (
     Offsets,
     Readers,
@@ -48,7 +48,6 @@ from seglake.errors import VersionExpired
 from seglake.log.piece import Window
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
-from seglake.read.window.plan import pieces_of
 
 Json = dict[str, Any]
 
@@ -124,7 +123,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = available(starts, ends, readers, fail_on_data_loss=self._options.fail_on_data_loss)
         windows = [(readers[name], Window(start_offset=low, end_offset=high))
                   for name, (low, high) in ranges.items() if low < high]  # fmt: skip
-        return [InputPartition(task) for task in tasks.planned(pieces_of(windows), self._options)]
+        found = pieces(lake, windows, self._options)
+        return [InputPartition(task) for task in tasks.planned(found, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""

@@ -12,7 +12,7 @@ from seglake.errors import CorruptData
 from seglake.format import key_kernels
 from seglake.format.batch import BatchTable
 from seglake.format.decode_kernels import PROBLEMS
-from seglake.format.records import Bytes, Flags, Int64s, fixed, read_only
+from seglake.format.records import Bytes, Flags, Int64s, Spans, fixed
 
 if TYPE_CHECKING:
     from seglake.format.codecs.payload import Payload
@@ -54,5 +54,12 @@ def hashes_of(table: BatchTable, payload: Payload) -> tuple[Hashes, Int64s]:
 
 def hashes_of_keys(keys: Iterable[bytes]) -> Hashes:
     """The hashes of some keys, ascending."""
-    hashes = [key_kernels.hash_of(read_only(key), 0, len(key)) for key in keys]
-    return np.sort(np.array(hashes, np.uint64))
+    return np.sort(hashes_of_spans(Spans.of([*keys])))
+
+
+def hashes_of_spans(keys: Spans) -> Hashes:
+    """The hash of each of some keys, none of which is null."""
+    hashes = np.empty(len(keys), np.uint64)
+    data, starts, lengths = keys.fixed()
+    key_kernels.hash_spans(data, starts, lengths.astype(np.int64), hashes)
+    return hashes

@@ -64,6 +64,13 @@ def hash_of(data: Bytes, start: int, length: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def hash_spans(data: Bytes, starts: Int64s, lengths: Int64s, hashes: Any) -> None:
+    """Hash each of some spans, none of which is null."""
+    for i in range(len(starts)):
+        hashes[i] = hash_of(data, starts[i], lengths[i])
+
+
+@njit(cache=True, nogil=True)
 def hash_bodies(
     starts: Int64s, sizes: Int64s, data: Bytes, room: Any, hashes: Any, has_key: Any
 ) -> None:

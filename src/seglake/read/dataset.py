@@ -23,7 +23,7 @@ from seglake.log.piece import Window
 from seglake.read.fields import FieldReader, Fields
 from seglake.read.filters import Part, Selection, fields_of
 from seglake.read.where import Where
-from seglake.read.window.find import Criteria, Search, found, homes
+from seglake.read.window.find import Criteria, found, searches_of
 from seglake.read.window.plan import pieces_of
 from seglake.read.window.reader import window_table
 from seglake.shown import ShowsTable, Table
@@ -165,7 +165,8 @@ class LogDataset(ShowsTable, ds.UnionDataset):
                 fetch = reads[0][0].cached_fetch
                 yield from execute(fetch, pieces_of(reads), schema, stats=self._stats)
             else:
-                searches = _searches(reads, sorted(keys), self._log.partition_counts())
+                criteria = Criteria(sorted(keys), Where(None, None))
+                searches = searches_of(reads, criteria, self._log.partition_counts)
                 yield from found(searches, schema, None, self._stats)
 
 
@@ -256,15 +257,6 @@ def _in_memory(table: pa.Table) -> ds.InMemoryDataset:
 
 def _conjunction(one: pc.Expression | None, two: pc.Expression | None) -> pc.Expression | None:
     return two if one is None else one if two is None else one & two
-
-
-def _searches(
-    reads: Sequence[tuple[PartitionReader, Window]], keys: Sequence[bytes], counts: Sequence[int]
-) -> list[Search]:
-    by_partition = {reader.view.partition: (reader, window) for reader, window in reads}
-    here = homes(keys, counts, [*by_partition])
-    nothing = Where(None, None)
-    return [Search.of(*by_partition[p], Criteria(wanted, nothing)) for p, wanted in here.items()]
 
 
 class _NoFiles(FileSystemHandler):

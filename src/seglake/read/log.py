@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ from seglake.read.origin import Origin
 from seglake.read.record import Record
 from seglake.read.where import Conditions
 from seglake.read.window.around import Around, with_plain_types
-from seglake.read.window.find import Criteria, FindPlan, Search, found, homes
+from seglake.read.window.find import Criteria, FindPlan, Search, found, searches_of
 from seglake.read.window.from_offset import records_from
 from seglake.read.window.offset_order import OffsetOrder
 from seglake.read.window.plan import Plan, pieces_of
@@ -451,14 +450,8 @@ class Log(ShowsTable):
         self, criteria: Criteria, window: Window, partitions: Iterable[int] | None
     ) -> list[Search]:
         """The searches, one for each partition that can hold what is asked for."""
-        readers = {p: self.reader(p) for p in _chosen(self, partitions)}
-        if criteria.keys is None:
-            return [Search.of(reader, window, criteria) for reader in readers.values()]
-        chosen = homes(criteria.keys, self.partition_counts(), [*readers])
-        return [
-            Search.of(readers[p], window, replace(criteria, keys=here))
-            for p, here in chosen.items()
-        ]
+        reads = [(self.reader(p), window) for p in dict.fromkeys(_chosen(self, partitions))]
+        return searches_of(reads, criteria, self.partition_counts)
 
     def fields(self, sample: int = 1000) -> FieldList:
         """The fields of JSON values: names, types and shares, in the newest `sample` records.
@@ -486,9 +479,10 @@ class Log(ShowsTable):
         `rows` is an Arrow table, or a stream that Arrow can take. Its column `at` has timestamps
         with a zone, or integer milliseconds. A row is paired with the records with
         at - before_ms <= timestamp < at + after_ms. `key` names a column of `rows`: then the record
-        key must be equal to it, and only the partitions that can hold the key are read. Rows
-        without a time, a key or a record are left out. The columns of `rows` come first, then the
-        chosen columns of the records; no name may be in both.
+        key must be equal to it, only the partitions that can hold the key are read, and of segments
+        with a key index only the blocks that may hold a key of the batch of rows. Rows without a
+        time, a key or a record are left out. The columns of `rows` come first, then the chosen
+        columns of the records; no name may be in both.
 
         The windows of a batch of rows are read together, each block once. Besides a batch, about
         `memory_bytes` are in use. Sort a large table by time first: less is read if the rows of a

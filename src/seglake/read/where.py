@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -81,7 +81,9 @@ def _choices(name: str, value: Any) -> list[Any]:
 def _checked(name: str, value: Any) -> Any:
     if value is not None and not isinstance(value, (str, bool, int, float, Decimal)):
         raise UsageError(f"{name!r} is compared with {value!r}: text, a number, True, False, None")
-    if isinstance(value, (float, Decimal)) and not math.isfinite(value):
+    if (isinstance(value, float) and not math.isfinite(value)) or (
+        isinstance(value, Decimal) and not value.is_finite()  # isfinite takes 1e400 for infinite
+    ):
         raise UsageError(f"{name!r} is compared with {value}, which JSON does not have")
     return value
 
@@ -144,9 +146,18 @@ def _equal(scalars: Scalars, texts: Any, number: Any) -> Flags:
     near = _near(some.cast(pa.float64()).to_numpy(zero_copy_only=False), number)
     exact = Decimal(number) if not isinstance(number, float) else Decimal(repr(number))
     candidates = some.filter(pa.array(near)).unique().to_pylist()
-    equal = [each for each in candidates if Decimal(each) == exact]
+    equal = [each for each in candidates if _decimal(each) == exact]
     same[rows] = _is_in(some, equal)
     return same
+
+
+def _decimal(text: str) -> Decimal:
+    """A JSON number; NaN, which is equal to nothing, where its exponent is beyond all decimals."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        digits = text.lower().partition("e")[0]
+        return Decimal("NaN") if digits.strip("-0.") else Decimal(0)
 
 
 def _near(numbers: Any, number: Any) -> Flags:

@@ -7,6 +7,7 @@ import itertools
 import multiprocessing
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.errors import UsageError
+from seglake.format.index import IndexPolicy
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.log.execute import ReadStats
@@ -35,7 +37,7 @@ from tests.makers.versions import FAR, Run, T, cuts, grow, lake_of, lost, runs, 
 Row = tuple[int, int | None, bytes | None]  # number, time, key
 Pair = tuple[int, int, int]  # number of a row; partition and offset of a record
 
-KEYS = [b"a", b"b", b"c", b"d"]
+KEYS = [b"a", b"b", b"", b"d"]
 widths = st.sampled_from([(0, 1), (1, 0), (5, 0), (0, 5), (3, 9), (60, 0), (10**12, 3)])
 moments = st.lists(
     st.tuples(st.one_of(st.none(), times, times, times), st.sampled_from([None, *KEYS])),
@@ -103,14 +105,20 @@ def placed(rows: list[Event], partitions: int) -> dict[int, list[Event]]:
     }
 
 
-@given(st.lists(keyed_events, min_size=1, max_size=3), shapes, moments, widths)
-@examples(20)
+@given(
+    st.lists(keyed_events, min_size=1, max_size=3), shapes, moments, widths,
+    st.lists(st.booleans(), min_size=3, max_size=3), st.integers(1, 50),
+)  # fmt: skip
+@examples(30)
 def test_only_records_with_the_key_also_where_partitions_were_added(
     generated: list[list[Any]] | list[list[Event]],
     shape: Shape,
     asked: list[Any],
     width: tuple[int, int],
+    indexed: list[bool],
+    batch: int,
 ) -> None:
+    """Whichever of the segments have a key index."""
     before, after = width
     rows = [(number, at, key) for number, (at, key) in enumerate(asked)]
     with tempfile.TemporaryDirectory() as folder:
@@ -118,10 +126,12 @@ def test_only_records_with_the_key_also_where_partitions_were_added(
         for count, events in zip(itertools.count(2), generated, strict=False):
             if count > 2:
                 grow(maker, count)
-            maker.run(placed(events, count), shape)
+            policy = replace(shape.policy, keys=indexed[count - 2])
+            maker.run(placed(events, count), replace(shape, policy=policy))
         log = seglake.open(folder).topic("events")
+        stream = table_of(rows).to_reader(max_chunksize=batch)
         found = log.read_around(
-            table_of(rows), "at", before_ms=before, after_ms=after, key="who",
+            stream, "at", before_ms=before, after_ms=after, key="who",
             columns=["partition", "offset"],
         )  # fmt: skip
         assert pairs_in(found) == brute_force(rows, maker.records(), before, after, True)
@@ -214,6 +224,37 @@ def test_a_key_is_looked_for_in_its_own_partition(tmp_path: Path) -> None:
     assert len(keyed) == 20
     log.read_around(alerts, "at", before_ms=1000, columns=columns, stats=every).read_all()
     assert alone.bytes_fetched < every.bytes_fetched / 2
+
+
+def test_a_key_index_chooses_the_blocks(tmp_path: Path) -> None:
+    """Two lakes of the same bytes; one has key indexes, of which reads are not counted."""
+    events = [Event(T + i, b"u%d" % (i % 400), bytes(40)) for i in range(8_000)]
+    rows: list[Row] = [(n, T + 3000 + 40 * n, b"u%d" % (n * 31 % 37)) for n in range(12)]
+    rows += [(12, T + 6000, b"u0"), (13, T + 6600, b"absent"), (14, T + 6600, None)]
+    fetched, answers = list[list[int]](), list[list[Pair]]()
+    for keys in (False, True):
+        maker = LakeMaker(tmp_path / str(keys), partitions=2)
+        policy = IndexPolicy("bytes", 400, keys=keys)
+        maker.run(placed(events, 2), Shape(batch_bytes=300, segment_bytes=100_000, policy=policy))
+        log = seglake.open(str(maker.root)).topic("events")
+        every, one = ReadStats(), ReadStats()
+        columns = ["partition", "offset"]
+        found = log.read_around(
+            table_of(rows), "at", before_ms=1000, key="who", columns=columns, stats=every
+        )
+        answers.append(pairs_in(found))
+        log.read_around(
+            table_of(rows[:1]), "at", before_ms=1000, key="who", columns=columns, stats=one
+        ).read_all()
+        fetched.append([every.bytes_fetched, one.bytes_fetched])
+        plan = log.plan_find(b"u0", start=T + 2000, end=T + 3000)
+        assert one.bytes_fetched == plan.size_bytes > 0
+    right = brute_force(rows, maker.records(), 1000, 0, True)
+    assert len(right) > 2 * 13
+    assert answers == [right, right]
+    (scanned, scanned_one), (some, some_one) = fetched
+    assert some < scanned / 2
+    assert some_one < scanned_one / 10
 
 
 @pytest.mark.parametrize("large", ["value", "row"])

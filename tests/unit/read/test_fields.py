@@ -138,6 +138,20 @@ def test_where_finds_what_is_equal(
     assert newest.to_pylist() == right[-2:]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "right"),
+    [(0, [0, 1]), (10**400, [2]), (Decimal("1e400"), [2]), (Decimal("1e-400"), [5]), (1, [])],
+)
+def test_exponents_beyond_all_numbers_are_compared(
+    tmp_path: Path, wanted: int | Decimal, right: list[int]
+) -> None:
+    huge = 10**20
+    texts = ["0e%d", "-0.0E-%d", "1e400", "1e%d", "1e-%d", "10E-401", "1.5e%d"]
+    values = [b'{"a":%s}' % (text % huge if "%" in text else text).encode() for text in texts]
+    log = log_of(str(tmp_path), [*values])
+    assert log.find(where={"a": wanted}).read_all()["offset"].to_pylist() == right
+
+
 def read_as(value: Any, kind: str) -> Any:
     """A value as one of a type; None if that is not possible."""
     text = json.dumps(value) if isinstance(value, (list, dict)) else plain(value)

@@ -197,8 +197,8 @@ class ZoneSearch:
         """The `marked` blocks that can hold a wanted record, and at most how many they hold.
 
         `marked` says which of so many blocks, from a first to a last one (exclusive), are marked;
-        of the others it may say anything. None if it knows nothing of them. `bounds` have no
-        windows. If `joined`, neighbouring blocks become one range.
+        of the others it may say anything. None if it knows nothing of them. If `joined`,
+        neighbouring blocks become one range.
         """
         numbers, _ = bounds.meet(self._lows, self._highs, self._firsts, self._ends, self._base)
         if not len(numbers):
@@ -271,9 +271,7 @@ class ZoneSearch:
 
 def _within(blocks: Blocks, lows: Int64s, bounds: Bounds, *, joined: bool) -> tuple[LogRanges, int]:
     """The blocks that can hold a wanted record, and at most how many wanted records they have."""
-    low_time, high_time, low_offset, high_offset = bounds.limits.tolist()
-    meets = (blocks.max_timestamps >= low_time) & (lows <= high_time)
-    meets &= (blocks.end_offsets > low_offset) & (blocks.first_offsets <= high_offset)
+    meets, _ = bounds.meet(lows, blocks.max_timestamps, blocks.first_offsets, blocks.end_offsets)
     some = blocks.take(meets)
     records = int((some.end_offsets - some.first_offsets).sum())
     return some.ranges() if joined else LogRanges(*some[:4]), records

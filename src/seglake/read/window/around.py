@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.errors import UsageError
+from seglake.format.key_hashes import Hashes, hashes_of_spans
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s, Spans
 from seglake.limits import INT64_MAX
@@ -25,7 +26,7 @@ from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
 from seglake.log.zones.bounds import union
 from seglake.log.zones.search import distinct
-from seglake.read.window.plan import pieces_of
+from seglake.read.window.candidates import Candidates
 from seglake.times.instants import to_epoch_ms_array
 
 _PAIRS = 65_536  # pairs of a row and a record that are joined at a time
@@ -100,11 +101,12 @@ class Around:
     def _moments(self, batch: pa.RecordBatch) -> _Moments:
         times, valid = _times(batch.column(self._at))
         codes, keys = np.zeros(len(batch), np.int64), None
-        homes: tuple[Int32s, ...] = ()
+        homes, hashes = tuple[Int32s, ...](), np.empty(0, np.uint64)
         if self._key:
             coded = _bytes(batch.column(self._key)).dictionary_encode()
             codes, keys = coded.indices.fill_null(-1).to_numpy().astype(np.int64), coded.dictionary
             spans = _spans(keys)
+            hashes = hashes_of_spans(spans)
             homes = tuple(partition_of(spans, count) for count in self._partition_counts)
         low, high = self._before_ms, INT64_MAX - self._after_ms
         # Windows begin at 0 or later, so a record without a timestamp (-1) is in no window.
@@ -112,18 +114,21 @@ class Around:
         ends = np.minimum(times, high) + self._after_ms
         asked = np.flatnonzero(valid & (codes >= 0) & (starts < ends))
         order = asked[np.lexsort((times[asked], codes[asked]))]
-        return _Moments(order, starts[order], ends[order], codes[order], keys, homes)
+        return _Moments(order, starts[order], ends[order], codes[order], keys, homes, hashes)
 
     def _records(
         self, reader: PartitionReader, own: _Moments, memory_bytes: int, stats: ReadStats | None
     ) -> Iterator[pa.RecordBatch]:
-        """The records of the blocks that meet the windows, with the columns that the join needs."""
+        """The records of the blocks that meet the windows, with the columns that the join needs.
+
+        With a key, only of the blocks that may hold one of the keys.
+        """
         windows = union(np.sort(own.starts), np.sort(own.ends))
         window = Window(int(windows[0, 0]), int(windows[1, -1]))
         needed = ["timestamp"] if own.keys is None else ["timestamp", "key"]
         needed = [name for name in needed if name not in self._schema.names]
         schema = pa.schema([*self._schema, *(SCHEMA.field(name) for name in needed)])
-        pieces = pieces_of([(reader, window)], windows)
+        pieces = Candidates.of(reader, window, own.own_hashes, windows).pieces()
         return execute(reader.fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
 
 
@@ -141,7 +146,7 @@ class _Moments(NamedTuple):
     """Rows of a batch by (code, time): positions, windows [start, end) in ms, codes of their keys.
 
     Each array of `homes` has, for each key, a partition that may hold records of the key. If there
-    is no array, every partition may.
+    is no array, every partition may. `hashes` are those of the keys, by code.
     """
 
     rows: Int64s
@@ -150,6 +155,12 @@ class _Moments(NamedTuple):
     codes: Int64s
     keys: Array | None
     homes: tuple[Int32s, ...]
+    hashes: Hashes
+
+    @property
+    def own_hashes(self) -> Hashes | None:
+        """The hashes of the keys that moments have, ascending; None if any key will do."""
+        return None if self.keys is None else np.sort(self.hashes[distinct(self.codes)])
 
     def of(self, partition: int) -> _Moments:
         """The moments whose records may be in a partition."""
@@ -157,7 +168,7 @@ class _Moments(NamedTuple):
             return self
         here = np.logical_or.reduce([home == partition for home in self.homes])[self.codes]
         rows, starts, ends, codes = (column[here] for column in self[:4])
-        return _Moments(rows, starts, ends, codes, self.keys, self.homes)
+        return self._replace(rows=rows, starts=starts, ends=ends, codes=codes)
 
 
 class _Matching:

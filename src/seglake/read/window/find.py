@@ -6,9 +6,9 @@ on any index. Fields and headers have none: each record of the window is compare
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -16,22 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.errors import UsageError
-from seglake.format.key_hashes import Hashes, hashes_of_keys
+from seglake.format.key_hashes import hashes_of_keys
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
-from seglake.limits import REQUESTS
 from seglake.log.decode.columns import SCHEMA
 from seglake.log.execute import ReadStats, execute
 from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Piece, Window
-from seglake.log.segment import LogSegment
-from seglake.log.threads import ahead
-from seglake.log.zones.bounds import Bounds
-from seglake.log.zones.search import ZoneSearch
 from seglake.read.where import Conditions, Where
+from seglake.read.window.candidates import Candidates
 from seglake.shown import ShowsTable, Table, counted, number, short_bytes, size
 
-_FIRST_RANGES = 4  # that a search for the newest records reads at first, then twice as many
 _SHOWN = 20  # log partitions in a table
 
 FIND_COLUMNS = [
@@ -43,8 +38,6 @@ FIND_COLUMNS = [
     number("records_at_most", "records at most"),
 ]
 FIND_NAMES = ("by_index", "scanned", "ranges", "bytes", "records_at_most")
-
-Pieces = Iterator[Piece]
 
 
 @dataclass(frozen=True)
@@ -69,17 +62,27 @@ class Criteria:
             return Criteria(None, conditions)
         return Criteria(keys_of(key, keys), conditions)
 
-    @property
-    def columns(self) -> list[str]:
-        """The columns that are compared."""
-        return ["key"] * (self.keys is not None) + self.where.columns
+    def compared(self, schema: pa.Schema) -> pa.Schema:
+        """`schema`, and after it the columns that are compared and that it lacks."""
+        columns = ["key"] * (self.keys is not None) + self.where.columns
+        more = [SCHEMA.field(name) for name in columns if name not in schema.names]
+        return pa.schema([*schema, *more])
 
     def __str__(self) -> str:
         keys = [] if self.keys is None else [counted(len(self.keys), "key")]
         return " with ".join([*keys, *([str(self.where)] if self.where else [])])
 
-    def met(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The records of a batch that meet all of it."""
+    def among(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[Any]:
+        """The records that meet all of it, with the columns of `schema`, as batches; none is empty.
+
+        `batches` have the columns of `compared(schema)`.
+        """
+        for batch in batches:
+            matches = self._met(batch)
+            if len(matches):
+                yield matches.select(schema.names)
+
+    def _met(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.keys is not None:
             batch = batch.filter(pc.is_in(batch["key"], value_set=self._key_set))
         if self.where and len(batch):
@@ -123,82 +126,39 @@ def homes(
     return {partition: [*here] for partition, here in found.items() if here}
 
 
-@dataclass
-class _Way:
-    """How the segments of a log partition were searched."""
-
-    by_index: int = 0
-    scanned: int = 0
-
-
 @dataclass(frozen=True)
 class Search:
-    """The records that meet criteria in one log partition, within a window."""
+    """The records that meet criteria in one log partition, and the blocks where they may be."""
 
-    reader: PartitionReader
-    window: Window
     criteria: Criteria
-    hashes: Hashes | None  # of the keys, if there are some
-    way: _Way = field(default_factory=_Way)
+    blocks: Candidates
 
     @staticmethod
     def of(reader: PartitionReader, window: Window, criteria: Criteria) -> Search:
-        """The search in a partition."""
-        above = window.above(reader.view.log_start_offset)
+        """The search in a window of a partition."""
         hashes = None if criteria.keys is None else hashes_of_keys(criteria.keys)
-        return Search(reader, above, criteria, hashes)
+        return Search(criteria, Candidates.of(reader, window, hashes))
 
-    def pieces(self) -> Pieces:
-        """What is to be read, in offset order."""
-        calls = self._calls(joined=True)
-        if self.reader.store.remote:
-            yield from _filled(ahead(((1, call) for call in calls), REQUESTS))
-        else:
-            yield from _filled(call() for call in calls)
-
-    def newest_pieces(self) -> Pieces:
-        """What is to be read, a few blocks at a time, in descending order."""
-        calls = [*self._calls(joined=False)]
-        for piece in _filled(call() for call in reversed(calls)):
-            end, step = len(piece.ranges.starts), _FIRST_RANGES
-            while end:
-                start = max(0, end - step)
-                yield piece._replace(ranges=piece.ranges.take(slice(start, end)).joined())
-                end, step = start, 2 * step
-
-    def _calls(self, *, joined: bool) -> Iterator[Callable[[], Piece]]:
-        """A call for each segment that meets the window. Its piece may be empty."""
-        view, bounds = self.reader.view, Bounds.of(self.window)
-        bases, ends, lows, highs = view.extents
-        numbers, whole = bounds.meet(lows, highs, bases, ends)
-        counts = view.segments.details["record_count"][numbers]
-        for index, all_wanted, records in zip(
-            numbers.tolist(), whole.tolist(), counts.tolist(), strict=True
-        ):
-            if records:  # a segment without records only covers a gap
-                segment = self.reader.segment(index)
-                wanted = bool(all_wanted)
-                yield partial(self._piece, segment, bounds, records, whole=wanted, joined=joined)
-
-    def _piece(
-        self, segment: LogSegment, bounds: Bounds, records: int, *, whole: bool, joined: bool
-    ) -> Piece:
-        ask = self.reader.ask
-        if self.hashes is not None and segment.keyindex_bytes:
-            marks = partial(self.reader.key_blocks, segment, self.hashes)
-            found = ask(segment, ZoneSearch.among, marks, bounds, joined=joined)
-            if found is not None:
-                self.way.by_index += 1
-                return Piece(segment, bounds.window, found[0], min(found[1], records))
-        self.way.scanned += 1
-        if whole:
-            return Piece(segment, bounds.window, segment.log, records)
-        ranges, offsets = ask(segment, ZoneSearch.within, bounds)
-        return Piece(segment, bounds.window, ranges, min(offsets, records))
+    @property
+    def reader(self) -> PartitionReader:
+        """The log partition."""
+        return self.blocks.reader
 
 
-def _filled(pieces: Pieces) -> Pieces:
-    return (piece for piece in pieces if len(piece.ranges.starts))
+def searches_of(
+    reads: Sequence[tuple[PartitionReader, Window]],
+    criteria: Criteria,
+    counts: Callable[[], Sequence[int]],
+) -> list[Search]:
+    """The searches in windows of some log partitions of a topic; those that hold nothing have none.
+
+    `counts` gives the numbers of partitions that the topic has had, see `homes`.
+    """
+    if criteria.keys is None:
+        return [Search.of(*read, criteria) for read in reads]
+    by_partition = {reader.view.partition: (reader, window) for reader, window in reads}
+    here = homes(criteria.keys, counts(), [*by_partition])
+    return [Search.of(*by_partition[p], replace(criteria, keys=keys)) for p, keys in here.items()]
 
 
 def found(
@@ -211,7 +171,7 @@ def found(
     for search in searches:
         matching = _Matching(search, schema, stats)
         if newest is None:
-            yield from matching.of(search.pieces())
+            yield from matching.of(search.blocks.pieces())
         else:
             yield from matching.last(newest)
 
@@ -221,22 +181,18 @@ class _Matching:
 
     def __init__(self, search: Search, schema: pa.Schema, stats: ReadStats | None) -> None:
         self._search, self._schema, self._stats = search, schema, stats
-        more = [name for name in search.criteria.columns if name not in schema.names]
-        self._read = pa.schema([*schema, *(SCHEMA.field(name) for name in more)])
+        self._read = search.criteria.compared(schema)
 
-    def of(self, pieces: Pieces) -> Iterator[pa.RecordBatch]:
+    def of(self, pieces: Iterator[Piece]) -> Iterator[pa.RecordBatch]:
         """The records in some pieces that meet the criteria."""
         fetch = self._search.reader.cached_fetch
         batches = execute(fetch, pieces, self._read, stats=self._stats)
-        for batch in batches:
-            matches = self._search.criteria.met(batch)
-            if len(matches):
-                yield matches.select(self._schema.names)
+        return self._search.criteria.among(batches, self._schema)
 
     def last(self, count: int) -> Iterator[pa.RecordBatch]:
         """The last records that meet the criteria, at most `count`."""
         parts, left = list[list[pa.RecordBatch]](), count
-        pieces = self._search.newest_pieces()
+        pieces = self._search.blocks.newest_pieces()
         while left and (piece := next(pieces, None)):
             part = _end_of(self.of(iter([piece])), left)
             parts.append(part)
@@ -307,11 +263,11 @@ class FindPlan(ShowsTable):
 
 
 def _plan_row(search: Search) -> dict[str, int]:
-    pieces = [*search.pieces()]
+    pieces = [*search.blocks.pieces()]
     return {
         "partition": search.reader.view.partition,
-        "by_index": search.way.by_index,
-        "scanned": search.way.scanned,
+        "by_index": search.blocks.way.by_index,
+        "scanned": search.blocks.way.scanned,
         "ranges": sum(len(piece.ranges.starts) for piece in pieces),
         "bytes": sum(piece.size_bytes for piece in pieces),
         "records_at_most": sum(piece.records_at_most for piece in pieces),

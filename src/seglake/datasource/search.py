@@ -1,0 +1,92 @@
+"""The options of a search: `key`, `keys`, `where` and `headers`, read and checked.
+
+Few queries have them, so what they need is imported only then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from seglake.errors import UsageError
+from seglake.maintain.erasure.wanted import keys_given
+from seglake.read.where import Conditions, Where
+from seglake.read.window.find import Criteria
+
+_KEYS = '["ann","base64:AAE="]'
+_EXAMPLES = {"where": '{"status":[500,503],"user.plan":"free"}', "headers": '{"tenant":"acme"}'}
+_SHOWN = 80  # characters of a wrong value
+
+
+def criteria_of(given: Mapping[str, str]) -> Criteria:
+    """What the values of some of these options ask for. UsageError names the wrong option."""
+    where, headers = (_conditions(name, given.get(name)) for name in _EXAMPLES)
+    return Criteria.of(None, _keys(given), where, headers)
+
+
+def _keys(given: Mapping[str, str]) -> list[bytes] | None:
+    """The keys, or None if they do not matter. `base64:` is for bytes, as in the command line."""
+    if "key" in given and "keys" in given:
+        raise UsageError("options key and keys were given: put all keys into keys")
+    if "keys" not in given and "key" not in given:
+        return None
+    name = "keys" if "keys" in given else "key"
+    texts = [given["key"]] if name == "key" else _read_json(name, given[name], list, _KEYS)
+    if not all(isinstance(text, str) for text in texts):
+        raise _no_json(name, given[name], _KEYS)
+    try:
+        return keys_given(texts)
+    except UsageError as error:
+        raise UsageError(f"option {name}: {error}") from error
+
+
+def _conditions(name: str, text: str | None) -> Conditions | None:
+    if text is None:
+        return None
+    found: dict[str, Any] = _read_json(name, text, dict, _EXAMPLES[name])
+    if not found:
+        raise UsageError(f"option {name} has no condition: name one, or leave the option out")
+    try:
+        Where(found, None) if name == "where" else Where(None, found)
+    except UsageError as error:
+        raise UsageError(f"option {name}: {error}") from error
+    return found
+
+
+def _read_json(name: str, text: str, kind: type, example: str) -> Any:
+    """A list, or an object whose names are distinct; numbers keep all their digits."""
+    try:
+        found = json.loads(
+            text, parse_float=Decimal, parse_constant=_no_number, object_pairs_hook=_distinct
+        )
+        json.dumps(found, ensure_ascii=False, default=str).encode()  # half a character has no bytes
+    except (ValueError, ArithmeticError, RecursionError):
+        found = None
+    except _Twice as twice:
+        raise UsageError(f"option {name} has {twice} twice: give it a list of values") from None
+    if not isinstance(found, kind):
+        raise _no_json(name, text, example)
+    return found
+
+
+def _no_json(name: str, text: str, example: str) -> UsageError:
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return UsageError(f"option {name} is JSON such as {example}, not {shown!r}")
+
+
+class _Twice(Exception):
+    """An object has a name twice."""
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Twice(repr(next(name for name in names if names.count(name) > 1)))
+    return found
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(text)

@@ -1,0 +1,106 @@
+"""The blocks of a log partition that may hold wanted records: by key indexes, or all of a window.
+
+An index only says which blocks may hold a key. So the records of these blocks must be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from seglake.format.key_hashes import Hashes
+from seglake.format.records import Int64s
+from seglake.limits import REQUESTS
+from seglake.log.lookup import PartitionReader
+from seglake.log.piece import Piece, Window
+from seglake.log.segment import LogSegment
+from seglake.log.threads import ahead
+from seglake.log.zones.bounds import Bounds
+from seglake.log.zones.search import ZoneSearch
+
+_FIRST_RANGES = 4  # that a search for the newest records reads at first, then twice as many
+
+Pieces = Iterator[Piece]
+
+
+@dataclass
+class Way:
+    """How the segments of a log partition were searched."""
+
+    by_index: int = 0
+    scanned: int = 0
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The blocks of a log partition that may hold a wanted record with one of some keys.
+
+    `hashes` are those of the keys, ascending; None if every record of the bounds is wanted.
+    """
+
+    reader: PartitionReader
+    bounds: Bounds
+    hashes: Hashes | None
+    way: Way = field(default_factory=Way)
+
+    @staticmethod
+    def of(
+        reader: PartitionReader,
+        window: Window,
+        hashes: Hashes | None,
+        windows: Int64s | None = None,
+    ) -> Candidates:
+        """Those of a window, and of one of `windows` (in the form of `Bounds`) if there are any."""
+        above = window.above(reader.view.log_start_offset)
+        return Candidates(reader, Bounds.of(above, windows), hashes)
+
+    def pieces(self) -> Pieces:
+        """What is to be read, in offset order."""
+        calls = self._calls(joined=True)
+        if self.reader.store.remote:
+            yield from _filled(ahead(((1, call) for call in calls), REQUESTS))
+        else:
+            yield from _filled(call() for call in calls)
+
+    def newest_pieces(self) -> Pieces:
+        """What is to be read, a few blocks at a time, in descending order."""
+        calls = [*self._calls(joined=False)]
+        for piece in _filled(call() for call in reversed(calls)):
+            end, step = len(piece.ranges.starts), _FIRST_RANGES
+            while end:
+                start = max(0, end - step)
+                yield piece._replace(ranges=piece.ranges.take(slice(start, end)).joined())
+                end, step = start, 2 * step
+
+    def _calls(self, *, joined: bool) -> Iterator[Callable[[], Piece]]:
+        """A call for each segment that meets the bounds. Its piece may be empty."""
+        view, bounds = self.reader.view, self.bounds
+        bases, ends, lows, highs = view.extents
+        numbers, whole = bounds.meet(lows, highs, bases, ends)
+        counts = view.segments.details["record_count"][numbers]
+        for index, all_wanted, records in zip(
+            numbers.tolist(), whole.tolist(), counts.tolist(), strict=True
+        ):
+            if records:  # a segment without records only covers a gap
+                segment = self.reader.segment(index)
+                wanted = bool(all_wanted)
+                yield partial(self._piece, segment, records, whole=wanted, joined=joined)
+
+    def _piece(self, segment: LogSegment, records: int, *, whole: bool, joined: bool) -> Piece:
+        ask, bounds = self.reader.ask, self.bounds
+        if self.hashes is not None and segment.keyindex_bytes:
+            marks = partial(self.reader.key_blocks, segment, self.hashes)
+            found = ask(segment, ZoneSearch.among, marks, bounds, joined=joined)
+            if found is not None:
+                self.way.by_index += 1
+                return Piece(segment, bounds.window, found[0], min(found[1], records))
+        self.way.scanned += 1
+        if whole:
+            return Piece(segment, bounds.window, segment.log, records)
+        ranges, offsets = ask(segment, ZoneSearch.within, bounds)
+        return Piece(segment, bounds.window, ranges, min(offsets, records))
+
+
+def _filled(pieces: Pieces) -> Pieces:
+    return (piece for piece in pieces if len(piece.ranges.starts))

@@ -171,7 +171,7 @@ class _Moments(NamedTuple):
         return self._replace(rows=rows, starts=starts, ends=ends, codes=codes)
 
 
-class _Matching:
+class _MomentFinder:
     """Finds the moments whose windows hold a record.
 
     The bounds of all windows are numbered. A code and the number of a bound make one number, so
@@ -208,7 +208,7 @@ def _joined(
     limit_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     """Pairs of a row and a record, side by side, in batches of about `limit_bytes`."""
-    matching = _Matching(moments)
+    matching = _MomentFinder(moments)
     row_bytes = _row_bytes(batch)[moments.rows]
     added = schema.names[len(batch.schema) :]
     for records in batches:

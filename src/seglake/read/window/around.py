@@ -32,7 +32,7 @@ from seglake.times.instants import to_epoch_ms_array
 _PAIRS = 65_536  # pairs of a row and a record that are joined at a time
 
 
-class _ReadableLog(Protocol):
+class _LogOfEvents(Protocol):
     """The part of `seglake.read.log.Log` that is needed here."""
 
     def partitions(self) -> Sequence[int]: ...
@@ -48,7 +48,7 @@ class Around:
 
     def __init__(
         self,
-        log: _ReadableLog,
+        log: _LogOfEvents,
         at: str,
         before_ms: int,
         after_ms: int,

@@ -25,8 +25,8 @@ Pieces = Iterator[Piece]
 
 
 @dataclass
-class Way:
-    """How the segments of a log partition were searched."""
+class SearchCounts:
+    """How many segments of a log partition were searched by a key index, and how many whole."""
 
     by_index: int = 0
     scanned: int = 0
@@ -42,7 +42,7 @@ class Candidates:
     reader: PartitionReader
     bounds: Bounds
     hashes: Hashes | None
-    way: Way = field(default_factory=Way)
+    searched: SearchCounts = field(default_factory=SearchCounts)
 
     @staticmethod
     def of(
@@ -93,9 +93,9 @@ class Candidates:
             marks = partial(self.reader.key_blocks, segment, self.hashes)
             found = ask(segment, ZoneSearch.among, marks, bounds, joined=joined)
             if found is not None:
-                self.way.by_index += 1
+                self.searched.by_index += 1
                 return Piece(segment, bounds.window, found[0], min(found[1], records))
-        self.way.scanned += 1
+        self.searched.scanned += 1
         if whole:
             return Piece(segment, bounds.window, segment.log, records)
         ranges, offsets = ask(segment, ZoneSearch.within, bounds)

@@ -266,8 +266,8 @@ def _plan_row(search: Search) -> dict[str, int]:
     pieces = [*search.blocks.pieces()]
     return {
         "partition": search.reader.view.partition,
-        "by_index": search.blocks.way.by_index,
-        "scanned": search.blocks.way.scanned,
+        "by_index": search.blocks.searched.by_index,
+        "scanned": search.blocks.searched.scanned,
         "ranges": sum(len(piece.ranges.starts) for piece in pieces),
         "bytes": sum(piece.size_bytes for piece in pieces),
         "records_at_most": sum(piece.records_at_most for piece in pieces),

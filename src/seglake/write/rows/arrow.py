@@ -17,7 +17,7 @@ from seglake.times.time_kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.times.zones import read_local
 from seglake.write.rows.arrow_json import LISTS, as_lists, json_of, json_or_null, text_of
 from seglake.write.rows.header_json import read_headers
-from seglake.write.rows.rows import AbsentFields, most_rows, nearest
+from seglake.write.rows.rows import LackedFields, most_rows, nearest
 
 _MS = pa.timestamp("ms")
 _LAST_SECOND = INT64_MAX // 1000
@@ -136,7 +136,7 @@ class ArrowRows:
         texts = [json_of(self._column(name), self._path) for name in names]
         return json_objects(names, texts, self.line_count)
 
-    def absent(self, names: Iterable[str]) -> AbsentFields | None:
+    def absent(self, names: Iterable[str]) -> LackedFields | None:
         """None: a column that is not there is an error."""
         del names
         return None

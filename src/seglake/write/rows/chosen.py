@@ -22,7 +22,7 @@ from seglake.write.input.files import Split
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.lines import REJECTED_BYTES, LineChunk, LineFormat
 from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
-from seglake.write.rows.rows import AbsentFields, Reason, Rows
+from seglake.write.rows.rows import LackedFields, Reason, Rows
 
 # One reject without its raw bytes: where it begins, counted from 1, the length and hash of the raw
 # bytes, whether the row may be longer than they are, and whether they have a line feed.
@@ -158,7 +158,7 @@ class ChosenRows:
         """One JSON object per row, of these fields; without names, of every field."""
         return self._rows.objects(names).take(self._at)
 
-    def absent(self, names: Iterable[str]) -> AbsentFields | None:
+    def absent(self, names: Iterable[str]) -> LackedFields | None:
         """None: some rows of a chunk do not show which fields no row has."""
         del names
         return None

@@ -24,7 +24,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.streams import ByteStream
 from seglake.write.rows.header_json import read_headers
-from seglake.write.rows.rows import AbsentFields, Codes, Reason, Rows, most_rows
+from seglake.write.rows.rows import Codes, LackedFields, Reason, Rows, most_rows
 
 REJECTED_BYTES = 64 * 1024  # the quarantine gets at most this much of a rejected row
 _TAIL_BYTES = 64 * 1024  # read at once to find the end of a split's last line
@@ -95,7 +95,7 @@ class LineRows(ABC):
         names = names or self.all_names
         return json_objects(names, [self.json(name) for name in names], len(self.numbers))
 
-    def absent(self, names: Iterable[str]) -> AbsentFields | None:
+    def absent(self, names: Iterable[str]) -> LackedFields | None:
         """None: names are checked beforehand."""
         del names
         return None

@@ -32,7 +32,7 @@ from seglake.write.input.files import Split
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.hints import hints_of
 from seglake.write.rows.lines import REJECTED_BYTES
-from seglake.write.rows.rows import AbsentFields, Codes, Reason, Rows
+from seglake.write.rows.rows import Codes, LackedFields, Reason, Rows
 
 SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = OVERHEAD + 21  # 21 is Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
@@ -98,7 +98,7 @@ class Extracted:
     partitions: Int32s | None
     line_count: int
     rejects: RejectedRows
-    absent: AbsentFields | None = None
+    absent: LackedFields | None = None
     kept: BrokerFields | None = None
     skipped: int = 0
     hints: list[str] = field(default_factory=list)

@@ -86,7 +86,7 @@ def nearest(name: str, names: Sequence[str], where: str) -> str:
     return f"{where} has {', '.join(map(repr, names[:_LISTED])) or 'no field'}{more}"
 
 
-class AbsentFields(NamedTuple):
+class LackedFields(NamedTuple):
     """The fields that no row of a chunk has, and one row."""
 
     fields: list[str]
@@ -130,7 +130,7 @@ class Rows(Protocol):
     def objects(self, names: Sequence[str]) -> Spans:
         """One JSON object per row, of these fields; without names, of every field."""
 
-    def absent(self, names: Iterable[str]) -> AbsentFields | None:
+    def absent(self, names: Iterable[str]) -> LackedFields | None:
         """The fields that no row has, not even as null.
 
         None if the format checks names beforehand, or if no row can be parsed.

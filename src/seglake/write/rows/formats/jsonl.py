@@ -13,7 +13,7 @@ from seglake.format.records import Spans
 from seglake.text.json_fields import FieldNames, JsonFields
 from seglake.text.newlines import split_lines
 from seglake.write.rows.lines import LineChunk, LineFormat, LineRows
-from seglake.write.rows.rows import AbsentFields, Reason, Rows
+from seglake.write.rows.rows import LackedFields, Reason, Rows
 
 _REASONS = np.array([Reason.NONE, Reason.NOT_PARSEABLE, Reason.INVALID_UTF8], np.int8)
 
@@ -45,10 +45,10 @@ class JsonRows(LineRows):
         """The values of a field as JSON, as they stand; null if missing."""
         return self._fields.json(name)
 
-    def absent(self, names: Iterable[str]) -> AbsentFields | None:
+    def absent(self, names: Iterable[str]) -> LackedFields | None:
         """The fields that no row has, not even as null; None if no row can be parsed."""
         parsed = np.flatnonzero(self.reasons == Reason.NONE)
         if not len(parsed):
             return None
         fields = [name for name in names if not self._fields.has(name)]
-        return AbsentFields(fields, self.take_raw(parsed[:1]).tolist()[0] or b"" if fields else b"")
+        return LackedFields(fields, self.take_raw(parsed[:1]).tolist()[0] or b"" if fields else b"")

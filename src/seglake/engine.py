@@ -23,6 +23,7 @@ import numpy as np
 
 from seglake import errors
 from seglake.errors import ConfigError, CorruptData, SeglakeError, UsageError
+from seglake.limits import INT32_MAX
 from seglake.pace import Pace, watched
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASKS_PER_CORE = 3  # more tasks balance better, but each task has a fixed cost
+CORE_BYTES = 64 * 2**20
+"""Work that a core has at least, if the cluster is to get it for that."""
+
+_UNLIMITED_CORES = 1000  # of a cluster that may grow without end
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +86,9 @@ class Engine(Protocol):
     def cores(self) -> int:
         """Tasks that run at once."""
 
+    def cores_for(self, size_bytes: int, /) -> int:
+        """Cores to share so much work out to: `cores`, or more where a cluster grows."""
+
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in the order of the items. A task may run more than once."""
 
@@ -112,8 +120,20 @@ class SparkEngine:
 
     @cached_property
     def cores(self) -> int:
-        """Tasks that run at once."""
+        """Tasks that run at once on the executors that are there."""
         return int(self._spark.sparkContext.defaultParallelism)
+
+    @cached_property
+    def _most_cores(self) -> int:
+        return most_cores(self._spark.sparkContext)
+
+    def cores_for(self, size_bytes: int, /) -> int:
+        """Cores to share so much work out to, at least `cores`.
+
+        With dynamic allocation few executors are there before there are tasks. It may be all cores
+        that there can be, each with `CORE_BYTES` of the work or more.
+        """
+        return max(self.cores, min(self._most_cores, size_bytes // CORE_BYTES))
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in the order of the items.
@@ -131,6 +151,22 @@ class SparkEngine:
         with original_errors(), watched(unit, total, done, _log.info):
             rows = context.parallelize(items, tasks)
             return rows.map(_InWorker(task)).collect()
+
+
+def most_cores(context: SparkContext) -> int:
+    """The cores that a cluster can have; 0 if it has them all, since it does not grow.
+
+    With dynamic allocation these are the cores of `spark.dynamicAllocation.maxExecutors`, and 1,000
+    without that. An executor whose size is not in `spark.executor.cores` counts as one core.
+    """
+    conf = context.getConf()
+    grows = conf.get("spark.dynamicAllocation.enabled", "false").strip().lower() == "true"
+    if not grows or re.fullmatch(r"local(\[.*\])?", conf.get("spark.master", "local")):
+        return 0  # a local master never grows
+    executors = int(conf.get("spark.dynamicAllocation.maxExecutors", str(INT32_MAX)))
+    if executors == INT32_MAX:  # Spark's own default
+        return _UNLIMITED_CORES
+    return executors * int(conf.get("spark.executor.cores", "1"))
 
 
 def _require_classic(spark: SparkSession) -> None:
@@ -179,6 +215,10 @@ class LocalEngine:
 
     cores = 1
 
+    def cores_for(self, _size_bytes: int, /) -> int:
+        """`cores`."""
+        return self.cores
+
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in their order."""
         unit, each = Amounts.of(task, items)
@@ -195,6 +235,10 @@ class ThreadEngine:
 
     def __init__(self) -> None:
         self.cores = os.cpu_count() or 1
+
+    def cores_for(self, _size_bytes: int, /) -> int:
+        """`cores`."""
+        return self.cores
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in their order. After an error no further task begins."""

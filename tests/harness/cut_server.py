@@ -51,13 +51,17 @@ Choice = Callable[[Asked], Cut | None]
 
 
 class CutServer:
-    """A running server: its `objects`, the requests that it got, and `choice`, which cuts them."""
+    """A running server: its `objects`, the requests that it got, and `choice`, which cuts them.
+
+    An upload has at most `most_parts`.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.uploads: dict[str, dict[int, bytes]] = {}
         self.asked: list[Asked] = []
         self.choice: Choice = lambda _asked: None
+        self.most_parts = 10_000
         self.lock = threading.RLock()
         self.endpoint = ""
 
@@ -214,6 +218,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _part(self, body: bytes) -> _Reply:
         upload, number = self._query["uploadId"][0], int(self._query["partNumber"][0])
+        if number > self.served.most_parts:
+            return _Reply(400, b"<Error><Code>InvalidArgument</Code></Error>")
         self.served.uploads[upload][number] = body
         return _Reply(200, headers={"ETag": f'"{number}"'})
 

@@ -94,10 +94,11 @@ class SegmentTasks(NamedTuple):
     def _on_spark(self, work: Work[AnyItem], rows: Sequence[AnyItem]) -> list[Any]:
         engine, task = SparkEngine(self.spark), partial(_results, work, self.store)
         sizes = [row.log_bytes for row in rows]
-        shares = share_out(sizes, _TASKS_PER_CORE * engine.cores)
+        cores = engine.cores_for(sum(sizes))
+        shares = share_out(sizes, _TASKS_PER_CORE * cores)
         results: dict[int, Any] = {}
-        for first in range(0, len(shares), engine.cores):
-            wave = shares[first : first + engine.cores]
+        for first in range(0, len(shares), cores):
+            wave = shares[first : first + cores]
             answers = engine.map(task, [[rows[number] for number in share] for share in wave])
             results |= zip(chain.from_iterable(wave), chain.from_iterable(answers), strict=True)
             self.progress(sum(sizes[number] for number in results), sum(sizes))

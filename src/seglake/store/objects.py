@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 
-_PART_BYTES = 8 * 1024 * 1024  # no segment needs more than 10,000 parts, the limit of S3
+_PART_BYTES = 8 * 1024 * 1024  # of S3's 10,000 no segment needs more; the spool divides its objects
 _PARTS_IN_FLIGHT = 4
 _OBSTORE = ThreadedLibrary("obstore")
 _RETRIES: Any = {"max_retries": 8, "retry_timeout": timedelta(minutes=2)}

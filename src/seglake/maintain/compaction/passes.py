@@ -114,12 +114,13 @@ class Passes:
 
     def _keys(self, logs: Sequence[LogToClean]) -> Keys:
         total = _log_bytes(logs)
-        least = total // (_TASKS_PER_CORE * self.engine.cores)
+        cores = self.engine.cores_for(total)
+        least = total // (_TASKS_PER_CORE * cores)
         log_parts = [log_part for log in logs for log_part in self._log_parts(log, least)]
         sizes = [log_part.size_bytes for log_part in log_parts]
         task = FindKeys(self.store, self.attempt_id, self.how.now_ms)
         parts, done = list[Keys](), 0
-        for numbers, keys in self._run(task, log_parts, sizes):
+        for numbers, keys in self._run(task, log_parts, sizes, cores):
             parts.append(keys)
             done += sum(sizes[number] for number in numbers)
             self.how.progress(done, 2 * total)
@@ -149,7 +150,8 @@ class Passes:
             for (partition, _), spooled in _parts(keys.spooled, "partition", "number")
         ]
         task = FindSurvivors(self.store, self.attempt_id)
-        runs = self._run(task, buckets, [bucket.rows for bucket in buckets])
+        cores = self.engine.cores_for(_log_bytes(logs))
+        runs = self._run(task, buckets, [bucket.rows for bucket in buckets], cores)
         parts = [survivors for _, survivors in runs]
         return Survivors(
             _joined(part.spooled for part in parts),
@@ -172,8 +174,8 @@ class Passes:
         fresh_ms = self.how.now_ms + self.how.ahead_ms
         horizon_ms = min(fresh_ms + self.policy.delete_retention_ms, INT64_MAX)
         task = CleanGroups(self.store, self.attempt_id, horizon_ms, self.policy.index_keys)
-        rows, left = dict[int, SegmentRow](), sum(sizes)
-        for numbers, written in self._run(task, [group for _, group in groups], sizes):
+        rows, left, cores = dict[int, SegmentRow](), sum(sizes), self.engine.cores_for(sum(sizes))
+        for numbers, written in self._run(task, [group for _, group in groups], sizes, cores):
             rows |= zip(numbers, written, strict=True)
             left -= sum(sizes[number] for number in numbers)
             self.how.progress(2 * total - left, 2 * total)
@@ -199,15 +201,19 @@ class Passes:
                 yield CleanGroup(group.start, log.rows[some], spooled.filter(own))
 
     def _run(
-        self, task: Task[list[Item], Result], items: Sequence[Item], sizes: Sequence[int]
+        self,
+        task: Task[list[Item], Result],
+        items: Sequence[Item],
+        sizes: Sequence[int],
+        cores: int,
     ) -> Iterator[tuple[list[int], Result]]:
         """Share items out to tasks; yields the numbers of each task's items, and its result.
 
-        As many tasks as run at once are given to the engine together, so that progress is seen.
+        As many tasks as there are cores are given to the engine together, so that progress is seen.
         """
-        shares = share_out(sizes, _TASKS_PER_CORE * self.engine.cores) if items else []
-        for first in range(0, len(shares), self.engine.cores):
-            wave = shares[first : first + self.engine.cores]
+        shares = share_out(sizes, _TASKS_PER_CORE * cores) if items else []
+        for first in range(0, len(shares), cores):
+            wave = shares[first : first + cores]
             work = [[items[number] for number in share] for share in wave]
             yield from zip(wave, self.engine.map(task, work), strict=True)
 

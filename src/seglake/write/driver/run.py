@@ -409,7 +409,7 @@ def _tasks(
         )
         return PieceInput(piece, pieces[number], rows_at(spooled, members))
 
-    most = TASKS_PER_CORE * attempt.engine.cores
+    most = TASKS_PER_CORE * attempt.engine.cores_for(int(blobs.size_bytes.sum()))
     tasks = plan.share_pieces(blobs, routes, len(pieces), most)
     return [[piece_input(number, members) for number, members in task] for task in tasks]
 
@@ -424,7 +424,8 @@ def _count_straddling(
         StraddlingBlob(blob, {piece: pieces[piece] for piece in members}, rows.take([at]))
         for at, (blob, members) in enumerate(pieces_of.items())
     ]
-    tasks = min(len(straddling), TASKS_PER_CORE * attempt.engine.cores)
+    cores = attempt.engine.cores_for(int(rows["size_bytes"].to_numpy().sum()))
+    tasks = min(len(straddling), TASKS_PER_CORE * cores)
     shares = [straddling[first::tasks] for first in range(tasks)]
     by_task = attempt.engine.map(CountStraddling(attempt.store), shares)
     return dict(chain.from_iterable(counts.items() for counts in by_task))

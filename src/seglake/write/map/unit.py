@@ -60,7 +60,8 @@ def group_splits(splits: Sequence[Split], max_bytes: int) -> list[Unit]:
 def shared_units(splits: Sequence[Split], max_bytes: int, engine: Engine) -> list[list[Unit]]:
     """The units of some splits, shared out over the map tasks."""
     units = group_splits(splits, max_bytes)
-    shares = share_out([unit.size_bytes for unit in units], TASKS_PER_CORE * engine.cores)
+    sizes = [unit.size_bytes for unit in units]
+    shares = share_out(sizes, TASKS_PER_CORE * engine.cores_for(sum(sizes)))
     return [[units[number] for number in share] for share in shares]
 
 

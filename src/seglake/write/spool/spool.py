@@ -1,14 +1,15 @@
-"""The spool: blobs wait between map and reduce on the lake's own storage, one object per map task.
+"""The spool: blobs wait between map and reduce on the lake's own storage, in objects of map tasks.
 
 A blob is some records of one log partition, packed: sorted records or, in arrival order, finished
 record batches, which need no merge. The rejects of a split and the summary of a unit are blobs too.
 Sorted records are compressed here, but for the first ones on a local disk: the system's cache holds
 them, and to compress and expand them takes longer than to copy them.
 
-A task's blobs stand one after another in one object under `attempts/<attempt>/blobs/`. The driver
-gets a row of SPOOLED for each blob, and gives each reduce task the rows of the blobs that it reads.
-So no executor has to outlive its task, a reduce task reads only the blobs of its pieces, and the
-rows of a DataFrame are evaluated once. The objects are deleted when the attempt ends.
+A task's blobs stand one after another in an object under `attempts/<attempt>/blobs/`, and in more
+of them where one would be too large for an object store (`OBJECT_BYTES`). The driver gets a row of
+SPOOLED for each blob, and gives each reduce task the rows of the blobs that it reads. So no
+executor has to outlive its task, a reduce task reads only the blobs of its pieces, and the rows of
+a DataFrame are evaluated once. The objects are deleted when the attempt ends.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import crc32c
 import numpy as np
 import pyarrow as pa
 
-from seglake.errors import CorruptData
+from seglake.errors import CorruptData, StoreError
 from seglake.format.records import Int64s
 from seglake.layout import blobs_folder, new_blobs_key
 from seglake.store import Store
@@ -63,6 +64,13 @@ _COLUMNS: dict[str, pa.DataType] = {
     "squeezed": pa.bool_(),
 }
 SPOOLED = pa.schema(_COLUMNS)
+OBJECT_BYTES = 64 * 2**30
+"""An object of the spool ends before it has more, so that an upload never lacks parts.
+
+S3 takes 10,000 parts, which have 8 MiB each (78 GiB): obstore fixes the size when an upload begins,
+before anybody knows how much comes. Larger parts would also need more memory, several of each task.
+"""
+
 _REQUEST_BYTES, _AHEAD_BYTES = 2 * 2**20, 8 * 2**20
 _THREADS = 4  # that wait for storage
 _ROWS = 1024  # in Python at a time
@@ -88,38 +96,58 @@ class Blob(NamedTuple):
 class SpoolWriter:
     """Writes the blobs of one task; a context manager that leaves no object after an error.
 
-    Sorted records are not compressed as long as the object has at most `plain_bytes`.
+    Sorted records are not compressed as long as the task has written at most `plain_bytes`. An
+    object has at most `object_bytes`, or one blob.
     """
 
-    def __init__(self, store: Store, attempt_id: str, *, plain_bytes: int = 0) -> None:
-        self._store, self._object = store, new_blobs_key(attempt_id)
-        self._plain_bytes = plain_bytes
+    def __init__(
+        self,
+        store: Store,
+        attempt_id: str,
+        *,
+        plain_bytes: int = 0,
+        object_bytes: int = OBJECT_BYTES,
+    ) -> None:
+        self._store, self._attempt_id = store, attempt_id
+        self._plain_bytes, self._object_bytes = plain_bytes, object_bytes
         self._rows: list[dict[str, Any]] = []
-        self._open = ExitStack()
+        self._objects = [new_blobs_key(attempt_id)]
+        self._all, self._open = ExitStack(), ExitStack()
         self._sink: Any = None
-        self._end = 0
+        self._end = 0  # of the last object
+        self._before = 0  # bytes of the other objects
 
     def add(self, blob: Blob) -> None:
         """Write the blob's data and remember its row."""
-        where: dict[str, Any] = {"object": self._object, "start": self._end, "crc32c": 0}
         parts, squeezed = self._packed(blob.data)
+        size = sum(memoryview(part).nbytes for part in parts)
+        if self._end and self._end + size > self._object_bytes:
+            self._end_object()
+        where: dict[str, Any] = {"object": self._objects[-1], "start": self._end, "crc32c": 0}
         for part in parts:
             self._write(part)
             where["crc32c"] = crc32c.crc32c(part, where["crc32c"])
         row = blob._replace(data=b"")._asdict()  # the data would stay in memory
         self._rows.append(row | where | {"end": self._end, "squeezed": squeezed})
 
+    def _end_object(self) -> None:
+        """Publish the last object; the next blob begins another."""
+        self._open.close()
+        self._objects.append(new_blobs_key(self._attempt_id))
+        self._before += self._end
+        self._sink, self._end = None, 0
+
     def _packed(self, data: bytes | SortedRecords) -> tuple[Sequence[Buffer], bool]:
         """What to write, and whether it is compressed here."""
         if not isinstance(data, SortedRecords):
             return ([data] if data else []), False
-        if self._end + packed_bytes(data) <= self._plain_bytes:
+        if self._before + self._end + packed_bytes(data) <= self._plain_bytes:
             return pack_records(data), False
         return [squeeze_records(data)], True
 
     def _write(self, data: Any) -> None:
         if self._sink is None:
-            writer = self._store.writer(self._object, durable=False)
+            writer = self._store.writer(self._objects[-1], durable=False)
             self._sink = self._open.enter_context(writer)
         self._sink.write(data)
         self._end += len(data)
@@ -129,10 +157,18 @@ class SpoolWriter:
         return pa.Table.from_pylist(self._rows, SPOOLED)
 
     def __enter__(self) -> SpoolWriter:
+        self._all.push(self._withdraw)  # after an error of the last object's end, too
+        self._all.push(self._open)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._open.__exit__(*error)
+        self._all.__exit__(*error)
+
+    def _withdraw(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Delete the objects that are published, after an error."""
+        if kind is not None and len(self._objects) > 1:
+            with suppress(StoreError):  # `clear` or vacuum deletes them then
+                self._store.delete(self._objects[:-1])
 
 
 class SpooledBlob(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ from hypothesis import strategies as st
 from seglake.engine import Item, LocalEngine, Result, Task
 from seglake.errors import CorruptData, MissingObject, SeglakeError, StoreError
 from seglake.layout import ATTEMPTS, new_attempt
+from seglake.limits import INT32_MAX
 from seglake.maintain.vacuum import vacuum
-from seglake.store import open_store
+from seglake.store import Store, objects, open_store
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits
+from seglake.write.spool.packing import packed_bytes
 from seglake.write.spool.spool import (
+    OBJECT_BYTES,
     RECORDS,
     SPOOLED,
     Blob,
@@ -31,9 +34,12 @@ from seglake.write.spool.spool import (
     read_blobs,
     rows_at,
 )
+from tests.harness.cut_server import CutServer, cut_server
 from tests.harness.engines import dying
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_files
+from tests.makers.sorted_blobs import Item as Record
+from tests.makers.sorted_blobs import items_of, run_of
 
 ints, longs = st.integers(0, 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 blobs = st.builds(
@@ -42,14 +48,18 @@ blobs = st.builds(
 )  # fmt: skip
 
 
-@given(st.lists(st.lists(blobs, max_size=5), max_size=3), st.randoms(), st.integers(0, 200))
+@given(
+    st.lists(st.lists(blobs, max_size=5), max_size=3), st.randoms(), st.integers(0, 200),
+    st.integers(1, 200),
+)  # fmt: skip
 def test_staged_blobs_come_back_in_any_order(
-    tasks: list[list[Blob]], chance: Any, plain_bytes: int
+    tasks: list[list[Blob]], chance: Any, plain_bytes: int, object_bytes: int
 ) -> None:
+    limits = {"plain_bytes": plain_bytes, "object_bytes": object_bytes}
     with tempfile.TemporaryDirectory() as folder:
         store, attempt = open_store(folder), new_attempt()
         for task in tasks:
-            with SpoolWriter(store, attempt, plain_bytes=plain_bytes) as stage:
+            with SpoolWriter(store, attempt, **limits) as stage:
                 for blob in task:
                     stage.add(blob)
             order = chance.sample(range(len(task)), len(task))
@@ -59,6 +69,102 @@ def test_staged_blobs_come_back_in_any_order(
             assert [{name: each.row[name] for name in wanted[0]} for each in found] == wanted
         clear(store, attempt)
         assert not list(store.list())
+
+
+@given(st.lists(st.integers(0, 30), max_size=20), st.integers(1, 50))
+def test_an_object_ends_before_it_is_too_large(sizes: list[int], object_bytes: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(folder)
+        with SpoolWriter(store, new_attempt(), object_bytes=object_bytes) as stage:
+            for number, size in enumerate(sizes):
+                stage.add(Blob(RECORDS, number, bytes([number]) * size))
+        wanted, total = list[int](), 0
+        for size in filter(None, sizes):
+            if not wanted or total + size > object_bytes:
+                wanted, total = [*wanted, 0], 0
+            total += size
+            wanted[-1] = total
+        assert sorted(found.size for found in store.list()) == sorted(wanted)
+        rows = stage.rows().to_pylist()
+        assert [row["end"] - row["start"] for row in rows] == sizes
+        assert [bytes(each.data) for each in read_blobs(store, stage.rows())] == [
+            bytes([number]) * size for number, size in enumerate(sizes)
+        ]
+
+
+def test_what_stays_plain_is_counted_over_the_objects_of_a_task(tmp_path: Path) -> None:
+    run = run_of([Record(T, 0, T, b"body" * 50)], seconds=False)
+    size, store = packed_bytes(run), open_store(str(tmp_path))
+    limits = {"plain_bytes": size * 5 // 2, "object_bytes": size}
+    with SpoolWriter(store, new_attempt(), **limits) as stage:
+        for number in range(4):
+            stage.add(Blob(RECORDS, number, run))
+    assert stage.rows()["squeezed"].to_pylist() == [False, False, True, True]
+    assert len(set(stage.rows()["object"].to_pylist())) == len(list(store.list())) == 3
+    assert [items_of(each.records()) for each in read_blobs(store, stage.rows())] == [
+        items_of(run)
+    ] * 4
+
+
+PART_BYTES, MOST_PARTS = 64 * 1024, 16
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[CutServer]:
+    """An object store whose uploads have at most a MiB."""
+    monkeypatch.setattr(objects, "_PART_BYTES", PART_BYTES)
+    with cut_server() as server:
+        server.most_parts = MOST_PARTS
+        yield server
+
+
+def _spooled(store: Store, object_bytes: int) -> tuple[list[bytes], pa.Table]:
+    """Some MiB of blobs, and their rows."""
+    data = [bytes([number]) * 150_000 for number in range(30)]
+    with SpoolWriter(store, new_attempt(), object_bytes=object_bytes) as stage:
+        for number, each in enumerate(data):
+            stage.add(Blob(RECORDS, number, each))
+    return data, stage.rows()
+
+
+def test_a_task_has_more_blobs_than_an_upload_may_have_parts(narrow: CutServer) -> None:
+    store = open_store(narrow.root, narrow.options)
+    data, rows = _spooled(store, PART_BYTES * MOST_PARTS)
+    assert [bytes(each.data) for each in read_blobs(store, rows)] == data
+    assert len(narrow.objects) == len(set(rows["object"].to_pylist())) == 5
+    with pytest.raises(StoreError):  # so the limit is one
+        _spooled(store, 2 * PART_BYTES * MOST_PARTS)
+    assert len(narrow.objects) == 5
+    assert not narrow.uploads
+
+
+def test_an_object_of_the_spool_has_parts_to_spare() -> None:
+    assert objects._PART_BYTES * 10_000 > OBJECT_BYTES + 4 * INT32_MAX  # a blob is below 2 GiB
+
+
+class _Stopped(Exception):
+    """Ends a task."""
+
+
+@pytest.mark.parametrize("deletes", [True, False])
+def test_a_task_that_fails_leaves_no_object_that_it_ended(
+    monkeypatch: pytest.MonkeyPatch, deletes: bool
+) -> None:
+    def no_rights(*_: object) -> None:
+        raise StoreError("access denied")
+
+    store, attempt = open_store("memory:///"), new_attempt()
+    if not deletes:
+        monkeypatch.setattr(type(store), "delete", no_rights)
+    with suppress(_Stopped), SpoolWriter(store, attempt, object_bytes=10) as stage:
+        for number in range(3):
+            stage.add(Blob(RECORDS, number, b"12345678"))
+        assert len(list(store.list())) == 2
+        raise _Stopped
+    assert len(list(store.list())) == (0 if deletes else 2)
+    monkeypatch.undo()
+    clear(store, attempt)
+    assert not list(store.list())
 
 
 @given(st.lists(st.lists(st.text(max_size=3), max_size=4), max_size=4), st.data())

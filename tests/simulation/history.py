@@ -234,6 +234,7 @@ def expires(deed: Deed) -> bool:
 def _after(play: Play, outcome: Outcome) -> None:
     """What must hold when a command has ended by itself."""
     deed = outcome.deed
+    _require_taken_back(play, outcome)
     if deed.verb == "rebuild" and is_done(outcome):
         play.closed = play.rebuilding = False
     if deed.verb == "rebuild" and outcome.kind == "done":
@@ -252,7 +253,11 @@ def _after(play: Play, outcome: Outcome) -> None:
 
 
 def _require_gone(play: Play, keys: Iterable[bytes], outcome: Outcome) -> None:
-    """No object of the lake has a spelling of a key, but those of attempts that began later."""
+    """No object of the lake has a spelling of a key, but those of attempts that began later.
+
+    No erasure can see what an attempt that it gave up writes after its last look: for that, see
+    `_require_taken_back`.
+    """
     back = _held(play.model.state)  # by right: somebody brought them later
     spelled = [(key, each) for key in keys for each in inputs.spellings(key)]
     for key, found in play.bucket.objects.items():
@@ -260,8 +265,36 @@ def _require_gone(play: Play, keys: Iterable[bytes], outcome: Outcome) -> None:
             continue
         spared = back if _rewrites(found.owner, outcome) else ()
         if any(each in found.data for one, each in spelled if one not in spared):
+            if _is_at_work(found.owner) and _is_given_up(play, key):
+                continue
             play.wrong("erased key left", f"{key} still has one of {spelled} after {outcome.deed}")
             return
+
+
+def _is_at_work(owner: Process | None) -> bool:
+    return owner is not None and not owner.dead and not owner.about["outcome"].ended_ms
+
+
+def _is_given_up(play: Play, key: str) -> bool:
+    attempts = re.findall("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", key)
+    fates = (play.bucket.objects.get(f"lake/attempts/{attempt}/fate") for attempt in attempts)
+    return any(fate is not None and b"abandoned" in fate.data for fate in fates)
+
+
+def _require_taken_back(play: Play, outcome: Outcome) -> None:
+    """A command that was given up has left nothing with a key that was erased meanwhile."""
+    erasures = [each for each in play.outcomes if each.deed.verb == "erase" and each.deed.flag
+                and (each.kind, each.exit_code) == ("done", 0)
+                and outcome.began_ms < each.ended_ms < play.world.now_ms]  # fmt: skip
+    own = [(key, found) for key, found in play.bucket.objects.items() if erasures
+           and found.owner and found.owner.about["outcome"] is outcome
+           and key.startswith("lake/") and _is_given_up(play, key)]  # fmt: skip
+    for erasure in erasures:
+        spelled = [each for key in erasure.deed.keys for each in inputs.spellings(key)]
+        for key, found in own:
+            play.met["look at what a given up attempt left"] += 1
+            if not _is_other(key, found.owner, erasure) and any(e in found.data for e in spelled):
+                play.wrong("erased key left", f"{key} was not taken back after {erasure.deed}")
 
 
 def _require_no_hash(play: Play, outcome: Outcome) -> None:

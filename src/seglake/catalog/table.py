@@ -200,6 +200,15 @@ class CatalogTable:
         tables = snapshot_files.tables(self.store, kind, files)
         return pa.concat_tables(tables[topic]) if tables else FILE_SCHEMAS[kind].empty_table()
 
+    def latest_rows(self, snapshot: Snapshot, kind: Kind, topic: str, count: int) -> pa.Table:
+        """As `rows`, at least the `count` rows of a run or of maintenance that finished last.
+
+        Data files that have none of them are not read.
+        """
+        files = [file for file in snapshot.files if file.topic == topic and file.kind == kind]
+        tables = snapshot_files.tables(self.store, kind, snapshot_files.finished_last(files, count))
+        return pa.concat_tables(tables[topic]) if tables else FILE_SCHEMAS[kind].empty_table()
+
     def segments(self, snapshot: Snapshot, topic: str) -> list[SegmentRow]:
         """Every segment row of a topic in the order of the log, with all its columns."""
         rows = rows_of(SegmentRow, topic, self.rows(snapshot, "segment", topic))

@@ -40,7 +40,7 @@ def events_with_keys(
 
     `keys` are at most 10,000 different ones: a list of text, which means its UTF-8, and bytes; or a
     DataFrame with one column of text or bytes, which is collected here and now. Null is no key.
-    With `start` or `end` only events with start <= timestamp < end. The columns are those of
+    `start` and `end` bound the timestamps: start <= timestamp < end. The columns are those of
     `spark.read.format("seglake")`, without headers unless `columns` names them. Whenever the
     DataFrame is used, the driver reads key indexes, and tasks read what may hold a key; they find
     credentials in their environment. Raises UsageError, also for more keys.

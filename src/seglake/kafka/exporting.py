@@ -95,7 +95,7 @@ def export_logs(
 ) -> Exported:
     """Write a topic as partition folders below `dest`, local or on object storage.
 
-    With `start` or `end` only records of start <= timestamp < end. `topic_id` is that of the
+    `start` and `end` bound the timestamps: start <= timestamp < end. `topic_id` is that of the
     target's topic, for its `partition.metadata`; without it the target's own file has to stay.
     Beside the folders stands a `log-start-offset-checkpoint`. docs/kafka.md has the steps that
     mount them.

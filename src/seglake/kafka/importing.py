@@ -101,9 +101,9 @@ def import_logs(
     """Import partition folders of a stopped broker, or of a copy, each topic in one commit.
 
     A source is a folder `topic-partition`, or a log.dir that holds such folders; local, or on
-    object storage. With `topic` only this one comes in, else all but the broker's own. `name` is
-    what the one topic is called in the lake. Of several folders of one partition (replicas) the
-    longest is taken; their batches must be the same.
+    object storage. `topic` chooses one topic; without it, all topics come in but the broker's own.
+    `name` is what the one topic is called in the lake. If a partition has several folders
+    (replicas), the longest comes in. Their batches must be the same.
 
     Raises InputError for what is no log, UsageError for logs that do not continue the topic,
     CorruptData, with file and position, for damage and for message formats before Kafka 0.11,

@@ -218,7 +218,7 @@ def _find(
 ) -> _Garbage:
     """What is to be deleted; the report names it, and what is left alone.
 
-    Of the catalog's data files only those `among` some keys are to be deleted, if these are given.
+    `among` are keys; if they are given, no other data file of the catalog is to be deleted.
     """
     now_ms, oldest_ms = times.now_ms, times.oldest_ms
     never_named = NeverNamed.by(table, times.retention_hours, now_ms=now_ms)

@@ -8,9 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.rows import Row, file_table
+from seglake.catalog.version.snapshot_files import finished_last
 from seglake.errors import CorruptData
 from seglake.store import Store, open_store
 from tests.harness.damaged import flipped
@@ -60,3 +63,29 @@ def test_another_writers_file_must_have_the_values_that_every_row_has(store: Sto
         else:
             (rows,) = read_files(store, "log", [file])
             assert rows.column_names == table.column_names
+
+
+files_of_times = st.lists(
+    st.tuples(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.booleans()), max_size=8
+)
+
+
+@given(files_of_times, st.integers(1, 20))
+def test_the_rows_that_finished_last_are_in_the_files_that_are_read(
+    written: list[tuple[list[int], bool]], count: int
+) -> None:
+    """A file without statistics, which another writer's may be, is read in any case."""
+    files = [
+        DataFile(f"{n}", "run", "orders", 1, len(times),
+                 {"finished_at_ms": (min(times), max(times))} if told else {})
+        for n, (times, told) in enumerate(written)
+    ]  # fmt: skip
+    read = finished_last(files, count)
+    inside = sorted(t for file in read for t in written[int(file.path)][0])
+    assert inside[-count:] == sorted(t for times, _ in written for t in times)[-count:]
+
+
+def test_no_more_files_are_read_than_have_the_rows_that_finished_last() -> None:
+    files = [DataFile(f"{n}", "run", "orders", 1, 10, {"finished_at_ms": (10 * n, 10 * n + 9)})
+             for n in range(50)]  # fmt: skip
+    assert finished_last(files, 25) == files[-3:]

@@ -14,7 +14,7 @@ from seglake.catalog.delta.actions import Action, AddedFile, Operation, WrittenF
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.quarantine.files import SCHEMA, attempt_of, read_rejects
-from seglake.errors import CommitConflict, MissingObject
+from seglake.errors import AttemptAbandoned, CommitConflict, MissingObject
 from seglake.layout import QUARANTINE_TABLE
 from seglake.store import Store
 
@@ -39,7 +39,7 @@ class QuarantineTable:
 
         Several runs may do so at once. Raises StoreError; calling again is safe, since Delta
         has a path once however often it is added. Raises AttemptAbandoned if the attempt was given
-        up, since its files may be deleted, and CommitConflict.
+        up: then its files are deleted, which an erasure may not have seen. Raises CommitConflict.
         """
         if not files:
             return
@@ -47,9 +47,13 @@ class QuarantineTable:
         actions, info = list(map(add, files)), {"seglake.attempt": attempt_id}
         for tries_left in reversed(range(_TRIES)):
             base = delta_rs.open_table(self._log()).version()
-            fate.require_hope(self._store, attempt_id)  # a fence that comes after this is seen
             try:
+                fate.require_hope(self._store, attempt_id)  # a fence that comes after this is seen
                 self._commit(base, actions, "WRITE", info)
+            except AttemptAbandoned:
+                if tries_left == _TRIES - 1:  # else it had hope when they were written
+                    self._store.delete([f"{QUARANTINE_TABLE}/{file.path}" for file in files])
+                raise
             except CommitConflict:
                 if not tries_left:
                     raise
@@ -64,6 +68,13 @@ class QuarantineTable:
         """
         if keys and self._live_files()[0] >= 0:
             self._take_out(keys)
+
+    def unnamed_keys(self, topic: str, attempt_id: str) -> list[str]:
+        """The keys of an attempt's files that the table does not name. Raises StoreError."""
+        named = {*self.all_keys(topic)}
+        listed = self._store.list(f"{QUARANTINE_TABLE}/topic={topic}")
+        return [item.key for item in listed
+                if attempt_of(item.key) == attempt_id and item.key not in named]  # fmt: skip
 
     def remove_lost_files(self, committed: Collection[str]) -> None:
         """Remove the files that are not there, of attempts that are not `committed`.

@@ -1,6 +1,6 @@
 """One version of the lake in memory: the segments of every log partition, ready for searching.
 
-A snapshot holds NumPy columns and no path: a segment's keys follow from its columns. That is 79
+A snapshot holds NumPy columns and no path: a segment's keys follow from its columns. That is 80
 bytes a segment, and 16 for each attempt. A snapshot never changes. A newer one shares every log
 partition without a change, and the columns of every one that grew (`segments`).
 """

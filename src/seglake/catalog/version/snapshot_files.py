@@ -22,6 +22,7 @@ from seglake.catalog.rows import (
 from seglake.catalog.version.segments import Segments, segments_by_partition
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.errors import CorruptData, StoreError
+from seglake.limits import ALL_TIMES, INT64_MIN
 from seglake.store import Store
 
 
@@ -37,6 +38,18 @@ def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
                 raise CorruptData(what, file=layout.LOG_TABLE)
             files.add(DataFile(*values))
     return frozenset(files)
+
+
+def finished_last(files: Sequence[DataFile], count: int) -> list[DataFile]:
+    """The files that may hold one of the `count` rows that finished last; all are of one kind."""
+    spans = [file.bounds.get("finished_at_ms", ALL_TIMES) for file in files]
+    since, left = INT64_MIN, count
+    for (begin, _), file in sorted(zip(spans, files, strict=True), reverse=True):
+        left -= file.rows
+        if left <= 0:  # so many rows finished at this time or later
+            since = begin
+            break
+    return [file for file, (_, end) in zip(files, spans, strict=True) if end >= since]
 
 
 def files_after(files: frozenset[DataFile], commits: Iterable[DeltaCommit]) -> frozenset[DataFile]:

@@ -3,7 +3,7 @@
 A batch that loses no record is copied byte for byte. The other batches are encoded again
 (`format.filter`). Each batch keeps its timestamp type: an imported topic may have batches of both
 types, because the topic's setting changed. Each log is read once, a few MiB at a time, and checked
-on the way: a damaged log gives no segment. Of each batch that stays, memory holds only a table row.
+on the way: a damaged log gives no segment. Memory holds one table row for each batch that stays.
 """
 
 from __future__ import annotations

@@ -117,11 +117,11 @@ def compact(
 ) -> Compacted:
     """Keep the latest record of each key, in the log partitions of a topic that are due.
 
-    With `force` also in those that are not; `min.compaction.lag.ms` holds all the same. A dry run
+    `force` compacts those that are not due, too; `min.compaction.lag.ms` still holds. A dry run
     does both passes in this process, and writes nothing to the lake. `now_ms` stands for the
-    present time; without it, that is the earlier one of this machine's and storage's, and new
-    delete horizons count from the later one. The work goes to threads, or with `spark` to its
-    executors; progress counts every log twice. Raises UnknownTopic, UsageError if the topic's
+    present time. Without it, the present is the earlier time of this machine's clock and storage's,
+    and new delete horizons count from the later one. The work runs on threads, or with `spark` on
+    its executors. Progress counts every log twice. Raises UnknownTopic, UsageError if the topic's
     `cleanup.policy` lacks `compact`, CorruptData, StoreError, and CommitConflict if other commits
     change a log partition again and again.
     """

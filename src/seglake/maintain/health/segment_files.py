@@ -37,7 +37,8 @@ _LOG_COLUMNS = (  # which follow from the log
 def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[dict[str, Any]]:
     """The findings in a segment's files, as plain values.
 
-    Without `deep`, only files that fail by size or checksum are searched for the damaged byte.
+    Without `deep`, the damaged byte is searched for in files that fail by size or checksum, and in
+    no others.
     """
     if not deep and not any(file_finding(store, row, suffix) for suffix in row.suffixes):
         return []

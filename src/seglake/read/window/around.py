@@ -121,7 +121,7 @@ class Around:
     ) -> Iterator[pa.RecordBatch]:
         """The records of the blocks that meet the windows, with the columns that the join needs.
 
-        With a key, only of the blocks that may hold one of the keys.
+        If rows have keys, blocks that cannot hold one of the keys are left out.
         """
         windows = union(np.sort(own.starts), np.sort(own.ends))
         window = Window(int(windows[0, 0]), int(windows[1, -1]))

@@ -166,7 +166,7 @@ def found(
 ) -> Iterator[pa.RecordBatch]:
     """The records that are found, partition after partition, in offset order; no batch is empty.
 
-    With `newest`, of each partition only the last so many.
+    `newest` is a number: each partition gives only its last `newest` of them.
     """
     for search in searches:
         matching = _Matching(search, schema, stats)

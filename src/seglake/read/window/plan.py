@@ -37,8 +37,8 @@ def pieces_of(
 ) -> Iterator[Piece]:
     """The pieces of a read of some log partitions, partition after partition, in offset order.
 
-    With `windows` (in the form of `Bounds`), only the blocks that meet one of them are read. Zone
-    maps on an object store are read several at a time.
+    `windows` (in the form of `Bounds`) leave out blocks that meet none of them. Zone maps on an
+    object store are read several at a time.
     """
     calls = _calls(reads, windows)
     if any(partition.store.remote for partition, _ in reads):

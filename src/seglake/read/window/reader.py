@@ -128,7 +128,7 @@ def window_table(
 ) -> Table:
     """What the catalog says of a window: a row for each partition. Nothing is read.
 
-    With `criteria`, only records that meet them are wanted, and all others are counted too.
+    `criteria` say which records are wanted. The counts are those of all records of the window.
     """
     rows, exact = list[tuple[int, ...]](), True
     for reader in readers:

@@ -32,7 +32,7 @@ _FILTERED_BYTES = 32 * 2**20  # of batches that were encoded again
 class Run(NamedTuple):
     """Bytes [start, end) of a segment's log, with offsets first_offset to end_offset (exclusive).
 
-    Of a run with strangers only the records in `window` are sent.
+    If a run has strangers, which are records outside `window`, they are not sent.
     """
 
     segment: LogSegment
@@ -80,10 +80,10 @@ class Taker:
     ) -> Taken:
         """The batches from `offset` on that lie below `end` and take at most `limit` bytes.
 
-        The first of `runs` has the offset. With `whole_first` the first batch comes whole even if
-        it is larger, with `skip_empty` the first one that has a record. With `only_filled` none
-        comes that has no record. If no batch is left before the end, an empty one stands for the
-        gap. Raises CorruptData if the first batch is damaged,
+        The first of `runs` has the offset. With `whole_first`, the first batch comes whole even if
+        it is larger than `limit`. With `skip_empty`, batches without a record are passed over until
+        one has a record; with `only_filled`, all of them are. If no batch is left before the end,
+        an empty one stands for the gap. Raises CorruptData if the first batch is damaged,
         StoreError, and VersionExpired.
         """
         taking = _Taking(self._stretches, self._filtered, offset, end, limit, whole_first)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.fate import announced, settle
+from seglake.catalog.fate import announced, is_given_up, settle
 from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
@@ -29,7 +29,7 @@ from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Engine, SparkEngine
 from seglake.errors import ConfigError, CorruptData, InputError, QuarantineLimit, StoreError
 from seglake.format.records import Int64s
-from seglake.layout import new_attempt
+from seglake.layout import attempt_folder, new_attempt
 from seglake.store import open_store
 from seglake.times.instants import format_ms
 from seglake.write.driver import plan
@@ -256,6 +256,7 @@ def carry_out(
                 _write_quarantine(attempt, rejects, quarantine)
                 before_commit(attempt)
             except Exception:
+                _take_back(attempt)
                 with suppress(StoreError, CorruptData):  # the first error tells more
                     failure.rejects = quarantine.sample(rejects)
                 raise
@@ -268,6 +269,23 @@ def carry_out(
         f"version {report.version} has {report.records} records, {report.quarantined} rejected"
     )
     return report
+
+
+def _take_back(attempt: Attempt) -> None:
+    """Delete what an attempt has written that was given up meanwhile: see `transaction.take_back`.
+
+    An erasure that gave it up may have deleted blobs under its hands, so it fails in many ways.
+    """
+    store, topic = attempt.store, attempt.topic
+    try:
+        if not is_given_up(store, attempt.attempt_id):
+            return
+        folders = [attempt_folder(topic, partition, attempt.attempt_id)
+                   for partition in range(attempt.settings.topic.partitions)]  # fmt: skip
+        keys = [listed.key for folder in folders for listed in store.list(folder)]
+        store.delete([*keys, *QuarantineTable(store).unnamed_keys(topic, attempt.attempt_id)])
+    except (StoreError, CorruptData) as error:
+        logger.warning("files of this run are left for `seglake vacuum` to delete: %s", error)
 
 
 def _clear(attempt: Attempt) -> None:

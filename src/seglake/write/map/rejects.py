@@ -1,8 +1,8 @@
 """The map side of a redrive: rejects of an earlier run are read again.
 
-A split of a redrive is a whole file. Of a file with rejects only, all rows are read, divided as the
-settings have it now. Of other files the rejects alone are chosen. Where the file is gone, its rows
-are made of the raw bytes in the quarantine.
+A split of a redrive is a whole file. If all rows of a file are rejects, all of it is read, divided
+as the settings have it now. From other files, only the rejects are read. If the file is gone, its
+rows are made of the raw bytes in the quarantine.
 """
 
 from __future__ import annotations

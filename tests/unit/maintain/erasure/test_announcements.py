@@ -19,7 +19,13 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
-from seglake.errors import AttemptAbandoned, QuarantineLimit, SeglakeError, UsageError
+from seglake.errors import (
+    AttemptAbandoned,
+    MissingObject,
+    QuarantineLimit,
+    SeglakeError,
+    UsageError,
+)
 from seglake.layout import KEY_INDEX, begun_key, new_attempt, new_blobs_key
 from seglake.maintain import merge as merge_module
 from seglake.maintain import undo as undo_module
@@ -309,6 +315,51 @@ def test_a_dead_attempt_that_writes_while_an_erasure_deletes__leaves_no_key(
     assert files_with_the_key(root) == []
     assert [key for key in done.deleted if dead in key]
     assert deletions[-1] > 0
+
+
+@pytest.mark.parametrize("order", ["time", "arrival"])
+@pytest.mark.parametrize("step", ["read and sort", "write segments", "write quarantine", "commit"])
+def test_an_attempt_that_goes_on_after_an_erasure_gave_it_up__takes_back_what_it_wrote(
+    root: Path, step: str, order: str
+) -> None:
+    """The erasure has ended, and cannot see what comes then."""
+    made = [Line(T, "gone"), Line(T + 1, "kept"), Line(T, broken='{"user":"gone"}')]
+    path = write_file(root.parent / "next.jsonl", made)
+    alter(str(root), "events", {"index.keys": True})
+    pipeline, steps = pipeline_of(root, path, order=order), [step]
+
+    def progress(name: str) -> None:
+        if name in steps:
+            steps.remove(name)
+            erase(str(root), "events", ["gone"], vacuum=True, grace_hours=0)
+
+    with pytest.raises((AttemptAbandoned, MissingObject)):  # the erasure deleted its blobs
+        ingest_files(LocalEngine(), pipeline, DeclaredRun("2"), progress)
+    assert not steps
+    assert files_with_the_key(root) == []
+    assert {*root.glob(f"topics/*/*/*.{KEY_INDEX}")} == live_key_indexes(root)
+    assert not [path for path in root.rglob("*") if path.is_file() and b"gone" in path.read_bytes()]
+    assert verify(str(root), deep=True).findings == []
+    assert keys_of(root) == {b"kept"}
+
+
+def test_a_merge_that_goes_on_after_an_erasure_gave_it_up__takes_back_what_it_wrote(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(next_run(root, key="gone"), "2")
+    written, calls = CatalogTable.commit, list[str]()
+
+    def commit(table: CatalogTable, *arguments: Any, **options: Any) -> Any:
+        if not calls:
+            calls.append("erased")
+            erase(str(root), "events", ["gone"], vacuum=True, grace_hours=0)
+        return written(table, *arguments, **options)
+
+    monkeypatch.setattr(CatalogTable, "commit", commit)
+    with pytest.raises(AttemptAbandoned):
+        merge(str(root), "events", everything=True)
+    assert files_with_the_key(root) == []
+    assert verify(str(root), deep=True).findings == []
 
 
 def test_an_erasure_ends_though_attempts_end_all_the_time(

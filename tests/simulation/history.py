@@ -265,7 +265,7 @@ def _require_gone(play: Play, keys: Iterable[bytes], outcome: Outcome) -> None:
             continue
         spared = back if _rewrites(found.owner, outcome) else ()
         if any(each in found.data for one, each in spelled if one not in spared):
-            if _is_at_work(found.owner) and _is_given_up(play, key):
+            if _is_at_work(found.owner) and _is_given_up(play, key, found.owner):
                 continue
             play.wrong("erased key left", f"{key} still has one of {spelled} after {outcome.deed}")
             return
@@ -275,10 +275,12 @@ def _is_at_work(owner: Process | None) -> bool:
     return owner is not None and not owner.dead and not owner.about["outcome"].ended_ms
 
 
-def _is_given_up(play: Play, key: str) -> bool:
+def _is_given_up(play: Play, key: str, owner: Process | None) -> bool:
+    """Whether another process gave an attempt up; its own does so before it plans again."""
     attempts = re.findall("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", key)
     fates = (play.bucket.objects.get(f"lake/attempts/{attempt}/fate") for attempt in attempts)
-    return any(fate is not None and b"abandoned" in fate.data for fate in fates)
+    return any(fate is not None and b"abandoned" in fate.data and fate.owner is not owner
+               for fate in fates)  # fmt: skip
 
 
 def _require_taken_back(play: Play, outcome: Outcome) -> None:
@@ -288,7 +290,7 @@ def _require_taken_back(play: Play, outcome: Outcome) -> None:
                 and outcome.began_ms < each.ended_ms < play.world.now_ms]  # fmt: skip
     own = [(key, found) for key, found in play.bucket.objects.items() if erasures
            and found.owner and found.owner.about["outcome"] is outcome
-           and key.startswith("lake/") and _is_given_up(play, key)]  # fmt: skip
+           and key.startswith("lake/") and _is_given_up(play, key, found.owner)]  # fmt: skip
     for erasure in erasures:
         spelled = [each for key in erasure.deed.keys for each in inputs.spellings(key)]
         for key, found in own:

@@ -107,7 +107,7 @@ def catalog(tmp_path: Path) -> CatalogTable:
 
 
 def test_open__without_a_lake(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="first ingest"):
+    with pytest.raises(UsageError, match="check the path; an ingest creates a lake"):
         open_catalog(str(tmp_path / "none"))
     assert not (tmp_path / "none").exists()
 

@@ -42,7 +42,8 @@ def jvms(session: int) -> list[str]:
     return found
 
 
-OF_THE_DAEMON = r'Traceback \(most recent call last\):\n(  File "[^"]*/pyspark/daemon\.py".*\n)+BrokenPipeError.*'
+_FRAMES = r'(  File "[^"]*/pyspark/daemon\.py".*\n)+'
+OF_THE_DAEMON = rf"Traceback \(most recent call last\):\n{_FRAMES}BrokenPipeError.*"
 
 
 def until(done: bool, session: int) -> bool:

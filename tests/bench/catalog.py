@@ -97,7 +97,7 @@ class _Lake:
         attempt, base = new_attempt(), self.done * RECORDS
         rows: list[Row] = [] if self.done else [_topic()]
         rows += [_segment(partition, base, attempt) for partition in range(SEGMENTS)]
-        rows += [_run(str(self.done), attempt), _source(attempt)]
+        rows += [_run(self.done, attempt), _source(attempt)]
         commit = partial(
             self.table.commit, rows, topic=TOPIC, base=self.snapshot, attempt_id=attempt
         )
@@ -164,10 +164,11 @@ def _segment(partition: int, base: int, attempt: str) -> SegmentRow:
     )  # fmt: skip
 
 
-def _run(run_id: str, attempt: str) -> RunRow:
+def _run(number: int, attempt: str) -> RunRow:
     return RunRow(
-        topic=TOPIC, pipeline="bench", run_id=run_id, attempt_id=attempt, fingerprint="",
-        records=SEGMENTS * RECORDS, started_at_ms=0, finished_at_ms=1,
+        topic=TOPIC, pipeline="bench", run_id=str(number), attempt_id=attempt, fingerprint="",
+        records=SEGMENTS * RECORDS, started_at_ms=number * RECORDS,
+        finished_at_ms=(number + 1) * RECORDS,
     )  # fmt: skip
 
 

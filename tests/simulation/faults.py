@@ -173,7 +173,7 @@ FAULTS: dict[str, Put] = {
     ],
     "an attempt that was given up leaves what it wrote": lambda: [
         patch.object(transaction, "take_back", lambda *_: None),
-        patch.object(run, "_take_back", lambda _: None),
+        patch.object(run, "_take_back", lambda *_: None),
     ],
     "an erasure hides what another one left": lambda: [
         patch.object(each, "unfinished", lambda *_: {}) for each in (erase, redrive)

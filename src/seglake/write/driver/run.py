@@ -27,7 +27,14 @@ from seglake.catalog.transaction import mark
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Engine, SparkEngine
-from seglake.errors import ConfigError, CorruptData, InputError, QuarantineLimit, StoreError
+from seglake.errors import (
+    ConfigError,
+    CorruptData,
+    InputError,
+    MissingObject,
+    QuarantineLimit,
+    StoreError,
+)
 from seglake.format.records import Int64s
 from seglake.layout import attempt_folder, new_attempt
 from seglake.store import open_store
@@ -255,8 +262,8 @@ def carry_out(
                 segments = _write_segments(attempt, spooled)
                 _write_quarantine(attempt, rejects, quarantine)
                 before_commit(attempt)
-            except Exception:
-                _take_back(attempt)
+            except Exception as error:
+                _take_back(attempt, error)
                 with suppress(StoreError, CorruptData):  # the first error tells more
                     failure.rejects = quarantine.sample(rejects)
                 raise
@@ -271,10 +278,11 @@ def carry_out(
     return report
 
 
-def _take_back(attempt: Attempt) -> None:
+def _take_back(attempt: Attempt, failure: Exception) -> None:
     """Delete what an attempt has written that was given up meanwhile: see `transaction.take_back`.
 
-    An erasure that gave it up may have deleted blobs under its hands, so it fails in many ways.
+    An erasure that gave it up may have deleted its blobs, so it may fail as if objects were lost.
+    After another failure of storage its quarantine files stay: a commit of them may come late.
     """
     store, topic = attempt.store, attempt.topic
     try:
@@ -283,7 +291,9 @@ def _take_back(attempt: Attempt) -> None:
         folders = [attempt_folder(topic, partition, attempt.attempt_id)
                    for partition in range(attempt.settings.topic.partitions)]  # fmt: skip
         keys = [listed.key for folder in folders for listed in store.list(folder)]
-        store.delete([*keys, *QuarantineTable(store).unnamed_keys(topic, attempt.attempt_id)])
+        if not isinstance(failure, StoreError) or isinstance(failure, MissingObject):
+            keys += QuarantineTable(store).unnamed_keys(topic, attempt.attempt_id)
+        store.delete(keys)
     except (StoreError, CorruptData) as error:
         logger.warning("files of this run are left for `seglake vacuum` to delete: %s", error)
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import seglake
+from seglake.format.index import RECORD_KEYS
 from seglake.format.key_hashes import hashes_of_keys
 from seglake.log.zones.search import ZoneSearch
 from seglake.read.log import Log
@@ -279,7 +280,8 @@ def _share(root: str) -> float:
 def _probes(root: str) -> float:
     """Pairs of a key and a block that are decided in a second of one core, indexes in memory."""
     log = seglake.open(root).topic(TOPIC)
-    hashes = hashes_of_keys(b"u%d" % (100_000 + number) for number in range(MANY))
+    keys = (b"u%d" % (100_000 + number) for number in range(MANY))
+    sought = {RECORD_KEYS: hashes_of_keys(keys)}
     blocks, calls = 0, list[Callable[[], Any]]()
     for partition in log.partitions():
         reader = log.reader(partition)
@@ -287,7 +289,7 @@ def _probes(root: str) -> float:
             segment = reader.segment(index)
             count = len(reader.ask(segment, ZoneSearch.times)[0])
             blocks += count
-            calls.append(partial(reader.key_blocks, segment, hashes, count, 0, count))
+            calls.append(partial(reader.key_blocks, segment, sought, count, 0, count))
     for call in calls:
         call()
     return MANY * blocks / sum(timed(call).seconds for call in calls)

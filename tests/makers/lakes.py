@@ -25,10 +25,11 @@ from seglake.format.codecs.compression import IDS, compressor
 from seglake.format.decode import scan_batches
 from seglake.format.encode import EncodedBatches, Encoding, encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
-from seglake.format.keyindex import KeyIndexBuilder
 from seglake.format.records import Headers, Records, Spans
 from seglake.format.segment import Roller, Sealed, SegmentLimits
 from seglake.layout import SegmentFile, Suffix, new_attempt, segment_key
+from seglake.log.files import content_of
+from seglake.log.key_index_builder import KeyIndexBuilder
 from seglake.maintain.commit import carry_out
 from seglake.maintain.expiry.log_start import change_of, moved
 from seglake.maintain.report import TopicReport
@@ -201,7 +202,7 @@ class LakeMaker:
             "log": log, "index": sealed.offset_index,
             "timeindex": sealed.time_index, "zonemap": sealed.zone_map,
         }  # fmt: skip
-        if shape.policy.keys:
+        if shape.policy.subjects:
             files["keyindex"] = _key_index(base, log, shape.policy)
         for suffix, data in files.items():
             key = segment_key(SegmentFile(self.topic, partition, attempt, base, suffix))
@@ -210,6 +211,7 @@ class LakeMaker:
             path.write_bytes(data)
         facts: dict[str, Any] = {f"{name}_bytes": len(data) for name, data in files.items()}
         facts |= {f"{name}_crc32c": crc32c.crc32c(data) for name, data in files.items()}
+        facts |= content_of(files.get("keyindex"))
         return SegmentRow(
             topic=self.topic, partition=partition, base_offset=base, end_offset=sealed.end_offset,
             record_count=sealed.record_count, min_timestamp=sealed.min_timestamp,

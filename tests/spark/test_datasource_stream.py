@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from seglake.format.index import IndexPolicy
+from seglake.format.index import RECORD_KEYS, IndexPolicy
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 pytestmark = pytest.mark.skipif(pyspark.__version__ < "4.2", reason="a stream needs Spark 4.2")
@@ -169,7 +169,7 @@ def test_what_was_deleted_before_it_was_read(sink: Sink, maker: LakeMaker) -> No
 def test_a_micro_batch_may_find_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """One that plans no task at all, too; and the query goes on."""
     maker = LakeMaker(tmp_path / "lake")
-    shape = Shape("none", 100, policy=IndexPolicy("bytes", 0, keys=True))
+    shape = Shape("none", 100, policy=IndexPolicy("bytes", 0, subjects=(RECORD_KEYS,)))
     sink = Sink(spark, maker, tmp_path)
     for keys in ([b"b"], [b"a", b"b"], [b"b"], [b"a"]):
         maker.run({0: [Event(T + n, keys[n % len(keys)], b"%d" % n) for n in range(20)]}, shape)

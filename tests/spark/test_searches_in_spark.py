@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 import seglake
 from seglake.datasource import events_with_keys, register
 from seglake.errors import UsageError
-from seglake.format.index import IndexPolicy
+from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
@@ -24,7 +24,8 @@ KEYS = [None, b"", b"ann", b"bob", b"\xff\x00", *(b"u%d" % n for n in range(45))
 def maker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
     """3000 events of 50 keys, one of them null and one empty; values are JSON, or none."""
     made = LakeMaker(tmp_path_factory.mktemp("search") / "lake", partitions=3)
-    policy = IndexPolicy("bytes", 400, keys=request.param == "index")
+    subjects = (RECORD_KEYS,) if request.param == "index" else ()
+    policy = IndexPolicy("bytes", 400, subjects)
     rows = [
         Event(T + n, KEYS[n * 7919 % 50], b'{"n":%d}' % (n // 50 % 10) if n % 11 else None)
         for n in range(3000)

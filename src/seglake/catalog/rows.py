@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.errors import CorruptData
-from seglake.format.index import IndexPolicy
+from seglake.format.index import RECORD_KEYS, IndexPolicy, Subject, Subjects, subjects_of
 from seglake.layout import KEY_INDEX, LINK, SUFFIXES, SegmentFile, Suffix, segment_key
 
 Kind = Literal["segment", "run", "source", "topic", "partition", "maintenance"]
@@ -75,7 +75,8 @@ class SegmentRow(WithSegmentId):
     file sizes. `max_lateness_ms` is how far a timestamp lies below the largest one before it.
     `index_attempt_id` differs from `attempt_id` once the index files are rebuilt. `external` is the
     URI of the object outside the lake that holds the log, if one does. `keyindex_bytes` and its
-    checksum are None for a segment without a key index.
+    checksum are None for a segment without a key index. `keyindex_of` says what the key index is
+    of, as JSON; None for record keys only.
     """
 
     KIND: ClassVar[Kind] = "segment"
@@ -106,6 +107,7 @@ class SegmentRow(WithSegmentId):
     external: str | None = None
     keyindex_bytes: int | None = None
     keyindex_crc32c: int | None = None
+    keyindex_of: str | None = None
 
     def __post_init__(self) -> None:
         """Put the index files beside the log, unless `index_attempt_id` is given."""
@@ -115,13 +117,23 @@ class SegmentRow(WithSegmentId):
     @property
     def index_policy(self) -> IndexPolicy:
         """The policy by which the segment is indexed."""
-        has_keys = self.keyindex_bytes is not None
-        return IndexPolicy(self.index_interval_kind, self.index_interval, has_keys)
+        return IndexPolicy(self.index_interval_kind, self.index_interval, self._subjects)
+
+    @property
+    def _subjects(self) -> Subjects:
+        return () if self.keyindex_bytes is None else subjects_in(self.keyindex_of)
 
     @property
     def suffixes(self) -> tuple[Suffix, ...]:
         """The suffixes of the segment's files, the log first."""
         return SUFFIXES if self.keyindex_bytes is None else (*SUFFIXES, KEY_INDEX)
+
+
+def subjects_in(keyindex_of: str | None) -> Subjects:
+    """What a key index is of, from this column of its segment."""
+    if not keyindex_of:
+        return (RECORD_KEYS,)
+    return tuple(Subject.parse(text) for text in json.loads(keyindex_of))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -220,9 +232,9 @@ class TopicRow:
     settings: str = "{}"
 
     @property
-    def indexes_keys(self) -> bool:
-        """Whether new segments get a key index: the setting `index.keys`."""
-        return json.loads(self.settings).get("index.keys") is True
+    def index_subjects(self) -> Subjects:
+        """What the key indexes of new segments are of, by the settings `index.…`."""
+        return subjects_of(json.loads(self.settings))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -260,10 +272,10 @@ _IN_OLDER_ROWS: Mapping[Kind, Mapping[str, Callable[[pa.Table], Any]]] = {  # wh
 LATER_COLUMNS = frozenset(  # an older table may lack them
     {
         "index_attempt_id", "state", "offset_ranges", "operation", "cleaned_offset",
-        "leader_epoch", "external", "keyindex_bytes", "keyindex_crc32c",
+        "leader_epoch", "external", "keyindex_bytes", "keyindex_crc32c", "keyindex_of",
     }
 )  # fmt: skip
-LEFT_OUT = frozenset({"keyindex_bytes", "keyindex_crc32c"})  # where they are null
+LEFT_OUT = frozenset({"keyindex_bytes", "keyindex_crc32c", "keyindex_of"})  # where they are null
 _INT32 = frozenset({"partition", "partitions"})
 
 

@@ -32,6 +32,11 @@ def _names(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _listed(value: object) -> object:
+    """A list of names; in a text there are commas between them."""
+    return _names([name.strip() for name in value.split(",")] if isinstance(value, str) else value)
+
+
 def _topic_name(name: str) -> str:
     if not is_topic_name(name):
         raise ValueError("a topic name has 1 to 249 of a-z A-Z 0-9 . _ - and is not '.' or '..'")
@@ -136,6 +141,9 @@ Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
 Encoding = Annotated[str, AfterValidator(_encoding)]
 FieldName = Annotated[str, Field(min_length=1)]
 FieldNames = Annotated[tuple[FieldName, ...], BeforeValidator(_names)]
+IndexNames = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...], BeforeValidator(_listed)
+]
 OneByte = Annotated[str, Field(pattern=r"^[\x01-\x7f]$")]
 Globs = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_names)]
 Locations = Annotated[tuple[Location, ...], BeforeValidator(_names), Field(min_length=1)]

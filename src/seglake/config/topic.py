@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from seglake.config.rules import CleanupPolicy, FieldName, Ms, TopicId, TopicName, flat
+from seglake.config.rules import CleanupPolicy, FieldName, IndexNames, Ms, TopicId, TopicName, flat
 from seglake.config.sections import Section
+from seglake.format.index import Subjects, subjects_of
 from seglake.limits import ALL_TIMES, INT32_MAX, INT64_MAX, INT64_MIN
 
 
@@ -85,6 +86,16 @@ class Topic(Section):
         alias="index.keys",
         description="new segments get a key index: `seglake find` then reads few blocks. "
         "`seglake reindex` makes it for older segments",
+    )
+    index_fields: IndexNames = Field(
+        default=(),
+        alias="index.fields",
+        description="the key index is also of these fields of JSON values: for `find --where`",
+    )
+    index_headers: IndexNames = Field(
+        default=(),
+        alias="index.headers",
+        description="the key index is also of these headers: for `find --header`",
     )
     segment_index_bytes: int = Field(
         default=10_485_760,
@@ -210,6 +221,11 @@ class Topic(Section):
         return dict(flat(table)) if isinstance(table, Mapping) else table
 
     @property
+    def index_subjects(self) -> Subjects:
+        """What the key indexes of new segments are of."""
+        return subjects_of(self.settings)
+
+    @property
     def index_interval(self) -> tuple[Literal["bytes", "records", "ms"], int]:
         """The unit and the length of the interval of index entries."""
         if self.index_interval_records is not None:
@@ -276,7 +292,7 @@ IDENTITY = {
     "message_timestamp_type",
 }
 DEFAULTS: Mapping[str, Any] = {
-    info.alias or name: info.default
+    info.alias or name: [*info.default] if isinstance(info.default, tuple) else info.default
     for name, info in Topic.model_fields.items()
     if not info.is_required()
 }
@@ -293,6 +309,8 @@ LIFECYCLE = (
     "quarantine.retention.ms",
     "kafka.topic.id",
     "index.keys",
+    "index.fields",
+    "index.headers",
 )
 LIFECYCLE_FIELDS = {key.replace(".", "_") for key in LIFECYCLE}
 _INTERVAL = "index.interval."

@@ -13,8 +13,9 @@ rebuilt byte for byte.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,36 @@ TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
 POLICIES = ("bytes", "records", "ms")
 
 
+class Subject(NamedTuple):
+    """What a key index is of: the record keys, a field of JSON values, or a header."""
+
+    kind: int  # KEYS, FIELDS or HEADERS: the number in the file
+    name: str = ""  # of the field or header
+
+    def __str__(self) -> str:
+        return _KINDS[self.kind] + (f":{self.name}" if self.name else "")
+
+    @staticmethod
+    def parse(text: str) -> Subject:
+        """The inverse of `str`: `key`, `field:order.id`, `header:tenant`. Raises ValueError."""
+        kind, _, name = text.partition(":")
+        return Subject({kind: number for number, kind in _KINDS.items()}[kind], name)
+
+
+KEYS, FIELDS, HEADERS = 1, 2, 3
+_KINDS = {KEYS: "key", FIELDS: "field", HEADERS: "header"}
+Subjects = tuple[Subject, ...]  # in order, each once
+RECORD_KEYS = Subject(KEYS)
+
+
+def subjects_of(settings: Mapping[str, Any]) -> Subjects:
+    """What the key indexes of a topic with these settings are of."""
+    keys = [RECORD_KEYS] if settings.get("index.keys") is True else []
+    fields = [Subject(FIELDS, name) for name in settings.get("index.fields", ())]
+    headers = [Subject(HEADERS, name) for name in settings.get("index.headers", ())]
+    return tuple(sorted({*keys, *fields, *headers}))
+
+
 @dataclass(frozen=True)
 class IndexPolicy:
     """When a batch gets an index entry: by Kafka's rule ("bytes") or one of Seglake's two.
@@ -39,12 +70,12 @@ class IndexPolicy:
     `by` "records": at least `interval` records since the last entry.
     `by` "ms": the running maximum timestamp entered a later interval of this length (KIP-33 has
     one minute).
-    With `keys`, the segment also has a key index.
+    With `subjects`, the segment also has a key index of these.
     """
 
     by: str = "bytes"
     interval: int = 4096
-    keys: bool = False
+    subjects: Subjects = ()
 
     def __post_init__(self) -> None:
         """Check the values; raises ConfigError."""

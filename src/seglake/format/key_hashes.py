@@ -63,3 +63,12 @@ def hashes_of_spans(keys: Spans) -> Hashes:
     data, starts, lengths = keys.fixed()
     key_kernels.hash_spans(data, starts, lengths.astype(np.int64), hashes)
     return hashes
+
+
+def hashes_of_numbers(numbers: Spans) -> Hashes:
+    """The hash of each of some JSON numbers, by their values: equal ones have one hash."""
+    hashes = np.empty(len(numbers), np.uint64)
+    data, starts, lengths = numbers.fixed()
+    room = np.empty(int(lengths.max(initial=0)) + 9, np.uint8)
+    key_kernels.hash_numbers(data, starts, lengths.astype(np.int64), room, hashes)
+    return hashes

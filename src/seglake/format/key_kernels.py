@@ -21,6 +21,7 @@ from seglake.format.records import Bytes, Int64s
 from seglake.jit import njit
 
 REST_BITS = 4  # of a hash, beside each pair
+_PLUS, _MINUS, _POINT, _ZERO, _E = b"+-.0e"
 PAIRS, POSITION, FIRST_BLOCK = range(3)  # what a row of `pages` has
 
 
@@ -68,6 +69,52 @@ def hash_spans(data: Bytes, starts: Int64s, lengths: Int64s, hashes: Any) -> Non
     """Hash each of some spans, none of which is null."""
     for i in range(len(starts)):
         hashes[i] = hash_of(data, starts[i], lengths[i])
+
+
+@njit(cache=True, nogil=True)
+def hash_numbers(data: Bytes, starts: Int64s, lengths: Int64s, room: Any, hashes: Any) -> None:
+    """Hash JSON numbers; those that are equal have one hash: 200, 200.0 and 2e2.
+
+    What is hashed is the sign, the digits without the zeros at both ends, and the power of ten of
+    the last digit. `room` has 9 bytes more than the longest number.
+    """
+    for i in range(len(starts)):
+        at, end = starts[i], starts[i] + lengths[i]
+        minus = data[at] == _MINUS
+        at += minus
+        count, after_point, power = 1, 0, np.int64(0)
+        while at < end and data[at] | 0x20 != _E:
+            if data[at] == _POINT:
+                after_point = 1
+            else:
+                power -= after_point
+                if count > 1 or data[at] != _ZERO:
+                    room[count] = data[at]
+                    count += 1
+            at += 1
+        power += _exponent(data, at + 1, end)
+        while count > 1 and room[count - 1] == _ZERO:
+            count -= 1
+            power += 1
+        room[0] = minus and count > 1
+        if count == 1:
+            power = np.int64(0)
+        for k in range(8):
+            room[count + k] = (power >> (8 * k)) & 0xFF
+        hashes[i] = hash_of(room, 0, count + 8)
+
+
+@njit(cache=True, nogil=True)
+def _exponent(data: Bytes, at: int, end: int) -> Any:
+    """A number with a sign or without, 0 if it is empty; 10^18 stands for all beyond."""
+    if at >= end:
+        return np.int64(0)
+    minus, value = data[at] == _MINUS, np.int64(0)
+    at += minus or data[at] == _PLUS
+    while at < end:
+        value = value * 10 + (data[at] - _ZERO) if value < 10**17 else np.int64(10**18)
+        at += 1
+    return -value if minus else value
 
 
 @njit(cache=True, nogil=True)

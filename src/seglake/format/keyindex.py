@@ -1,23 +1,26 @@
-"""The key index: which blocks of a segment may hold a record key.
+"""The key index: which blocks of a segment may hold a record key, a field's text, a header's value.
 
     header, 32 bytes     magic "SLKI" | version u16 | things u16 | blocks u32 | pages u32
-                         | log bytes u64 | CRC-32C of the header so far, things and pages u32
-                         | zero u32
-    things, 16 bytes     kind u16 (1: record keys) | zero u16 | pages u32 | zero u64
+                         | log bytes u64 | CRC-32C of the header so far and the tables u32
+                         | names, their bytes u32
+    things, 16 bytes     kind u16 (1: record keys, 2: a field of JSON values, 3: a header)
+                         | name, its bytes u16 | pages u32 | zero u64
     pages, 32 bytes      position u64 | pairs u32 | first block u32 | blocks u32 | bytes u32
                          | CRC-32C of its bytes u32 | zero u32
+    names                of the fields and headers, UTF-8, one after another | zeros
     a page's bytes       buckets, n ones and n zeros | n blocks u8 | n rests of 4 bits | zeros
 
-Little-endian. The blocks are those of the zone map, at most 256 to a page. A page has n different
+Little-endian. The tables are things, pages and names. Version 1 has record keys only, version 2 is
+any other file. The blocks are those of the zone map, at most 256 to a page. A page has n different
 pairs of a hash and a block. With h the upper 32 bits of a hash, h * 16n / 2^32 is 16 times the
 pair's bucket plus its rest. Pairs are in the order of hash, then block. For each bucket, `buckets`
-has a one for each of its pairs, then a zero; the first bit is the lowest of the first byte. Buckets
-and page end at a multiple of 8 bytes. A null key is in no pair.
+has a one for each of its pairs, then a zero; the first bit is the lowest of the first byte. Names,
+buckets and page end at a multiple of 8 bytes. A null is in no pair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,93 +30,48 @@ import numpy.typing as npt
 
 from seglake.errors import CorruptData
 from seglake.format import key_kernels
-from seglake.format.batch import BatchTable
-from seglake.format.codecs.payload import Payload, payload_of
-from seglake.format.index import IndexPolicy
-from seglake.format.key_hashes import Hashes, KeyHashes, hashes_of
+from seglake.format.index import HEADERS, KEYS, RECORD_KEYS, Subject, Subjects
+from seglake.format.key_hashes import Hashes
 from seglake.format.key_kernels import REST_BITS
-from seglake.format.records import Flags, Int64s, copy_rows, fixed, read_only
-from seglake.format.segment import Roller, SegmentLimits
-from seglake.limits import INT64_MAX
+from seglake.format.records import Flags, fixed
 
 MAGIC = b"SLKI"
-VERSION = 1
-KEYS = 1  # the kind of thing that record keys are
+VERSION, WITH_NAMES = 1, 2
 PAGE_BLOCKS = 256  # a block's number in its page is a byte
 PAGE_PAIRS = 2**19  # a page with so many pairs ends
 HEADER = np.dtype(
     [("magic", "S4"), ("version", "<u2"), ("things", "<u2"), ("blocks", "<u4"), ("pages", "<u4"),
-     ("log_bytes", "<u8"), ("crc", "<u4"), ("zero", "<u4")]
+     ("log_bytes", "<u8"), ("crc", "<u4"), ("names", "<u4")]
 )  # fmt: skip
-THING = np.dtype([("kind", "<u2"), ("zero", "<u2"), ("pages", "<u4"), ("more_zero", "<u8")])
+THING = np.dtype([("kind", "<u2"), ("name", "<u2"), ("pages", "<u4"), ("zero", "<u8")])
 PAGE = np.dtype(
     [("position", "<u8"), ("pairs", "<u4"), ("first_block", "<u4"), ("blocks", "<u4"),
      ("bytes", "<u4"), ("crc", "<u4"), ("zero", "<u4")]
 )  # fmt: skip
 _CRC_AT = HEADER.fields["crc"][1] if HEADER.fields else 0
-_DECODE_BYTES = 2**20  # of decompressed records at once
-_NO_LIMITS = SegmentLimits(INT64_MAX, INT64_MAX, INT64_MAX)
 
 
-class KeyIndexBuilder:
-    """The key index of a segment whose batches are added one after another.
+class Pages:
+    """The pages of one subject, made block after block.
 
     Memory holds the finished pages, and the hashes of one page.
     """
 
-    def __init__(self, base_offset: int, policy: IndexPolicy) -> None:
-        self._roller = Roller(base_offset, _NO_LIMITS, policy)
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, ...]] = []  # of PAGE
+        self.data: list[bytes] = []
         self._block, self._first_block = -1, 0
         self._hashes: list[Hashes] = []  # of the page
         self._blocks: list[npt.NDArray[np.uint64]] = []  # their blocks, counted in the page
         self._pairs_at_most = 0
-        self._rows: list[tuple[int, ...]] = []
-        self._pages: list[bytes] = []
 
-    def add(self, table: BatchTable, data: Any, keys: KeyHashes | None = None) -> None:
-        """Add batches that follow one another in `data` without a gap, whatever their positions.
+    def begin_block(self) -> None:
+        """The hashes that follow are of the next block."""
+        self._block += 1
+        if self._block - self._first_block == PAGE_BLOCKS or self._pairs_at_most >= PAGE_PAIRS:
+            self._end_page()
 
-        With `keys`, the hashes of all their records, nothing is decompressed.
-        """
-        if keys is not None:
-            before = np.append(0, np.cumsum(keys.has_key))
-            ends = before[np.cumsum(table["count"], dtype=np.int64)]
-            self._add(keys.hashes[keys.has_key], self._blocks_of(table), ends)
-            return
-        table = copy_rows(table)
-        table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
-        done = 0
-        while done < len(table):
-            payload = payload_of(read_only(data), table[done:], enough_bytes=_DECODE_BYTES)
-            self.add_payload(table[done : done + len(payload.ends)], payload)
-            done += len(payload.ends)
-
-    def add_payload(self, table: BatchTable, payload: Payload) -> None:
-        """Add batches with their decompressed records. Raises CorruptData."""
-        blocks = self._blocks_of(table)
-        hashes, batches = hashes_of(table, payload)
-        self._add(hashes, blocks, batches.searchsorted(np.arange(len(table)), "right"))
-
-    def _blocks_of(self, table: BatchTable) -> Int64s:
-        """The block of each of the next batches."""
-        self._roller.append(table)
-        begins = self._roller.newly_indexed.copy()
-        begins[:1] |= self._block < 0
-        return self._block + np.cumsum(begins)
-
-    def _add(self, hashes: Hashes, blocks: Int64s, ends: Int64s) -> None:
-        """Take the hashes of batches; the hashes of batch b end before ends[b]."""
-        start = 0
-        for row in np.flatnonzero(np.diff(blocks, prepend=self._block)).tolist():
-            end = int(ends[row - 1]) if row else 0
-            self._take(hashes[start:end])
-            start, self._block = end, self._block + 1
-            in_page = self._block - self._first_block
-            if in_page == PAGE_BLOCKS or self._pairs_at_most >= PAGE_PAIRS:
-                self._end_page()
-        self._take(hashes[start:])
-
-    def _take(self, hashes: Hashes) -> None:
+    def add(self, hashes: Hashes) -> None:
         """Add hashes of the block that is open."""
         if len(hashes):
             number = np.uint64(self._block - self._first_block)
@@ -121,21 +79,20 @@ class KeyIndexBuilder:
             self._blocks.append(np.full(len(hashes), number))
             self._pairs_at_most += len(hashes)
 
+    def finish(self) -> None:
+        """End the last block, and the last page."""
+        self._block += 1
+        if self._block > self._first_block:
+            self._end_page()
+
     def _end_page(self) -> None:
         """End the page before the block that is open."""
         data, pairs = _page(self._hashes, self._blocks)
         blocks = self._block - self._first_block
-        self._rows.append((0, pairs, self._first_block, blocks, len(data), crc32c.crc32c(data), 0))
-        self._pages.append(data)
+        self.rows.append((0, pairs, self._first_block, blocks, len(data), crc32c.crc32c(data), 0))
+        self.data.append(data)
         self._first_block, self._hashes, self._blocks = self._block, [], []
         self._pairs_at_most = 0
-
-    def finish(self, log_bytes: int) -> bytes:
-        """The bytes of the .keyindex file of a log of this size."""
-        self._block += 1
-        if self._block > self._first_block:
-            self._end_page()
-        return _file(self._rows, self._pages, self._block, log_bytes)
 
 
 def _page(hashes: list[Hashes], blocks: list[npt.NDArray[np.uint64]]) -> tuple[bytes, int]:
@@ -156,31 +113,61 @@ def _page(hashes: list[Hashes], blocks: list[npt.NDArray[np.uint64]]) -> tuple[b
     return data + bytes(-len(data) % 8), count
 
 
-def _file(rows: Iterable[tuple[int, ...]], data: list[bytes], blocks: int, log_bytes: int) -> bytes:
-    pages, thing, header = np.array([*rows], PAGE), np.zeros(1, THING), np.zeros(1, HEADER)
-    ends = np.cumsum(pages["bytes"], dtype=np.uint64)
-    start = HEADER.itemsize + THING.itemsize + PAGE.itemsize * len(pages)
-    pages["position"] = start + ends - pages["bytes"]
-    thing["kind"], thing["pages"] = KEYS, len(pages)
-    header["magic"], header["version"], header["things"] = MAGIC, VERSION, 1
-    header["blocks"], header["pages"], header["log_bytes"] = blocks, len(pages), log_bytes
-    tables = thing.tobytes() + pages.tobytes()
-    header["crc"] = crc32c.crc32c(tables, crc32c.crc32c(header.tobytes()[:_CRC_AT]))
-    return b"".join([header.tobytes(), tables, *data])
+def encode(pages: Mapping[Subject, Pages], blocks: int, log_bytes: int) -> bytes:
+    """The bytes of the file of a log with so many blocks and bytes; `pages` are finished."""
+    subjects = sorted(pages)
+    rows = np.array([row for subject in subjects for row in pages[subject].rows], PAGE)
+    names = [subject.name.encode() for subject in subjects]
+    things, header = np.zeros(len(subjects), THING), np.zeros(1, HEADER)
+    things["kind"] = [subject.kind for subject in subjects]
+    things["name"] = [len(name) for name in names]
+    things["pages"] = [len(pages[subject].rows) for subject in subjects]
+    text = _padded(b"".join(names))
+    ends = np.cumsum(rows["bytes"], dtype=np.uint64)
+    start = HEADER.itemsize + things.nbytes + rows.nbytes + len(text)
+    rows["position"] = start + ends - rows["bytes"]
+    header["magic"], header["things"], header["names"] = MAGIC, len(subjects), len(text)
+    header["version"] = VERSION if subjects == [RECORD_KEYS] else WITH_NAMES
+    header["blocks"], header["pages"], header["log_bytes"] = blocks, len(rows), log_bytes
+    tables = things.tobytes() + rows.tobytes() + text
+    header["crc"] = _crc(header.tobytes(), tables)
+    return b"".join([header.tobytes(), tables, *(d for s in subjects for d in pages[s].data)])
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 8)
+
+
+def _crc(header: Any, tables: Any) -> int:
+    """The checksum of the tables, and of the header before it."""
+    return crc32c.crc32c(tables, crc32c.crc32c(header[:_CRC_AT]))
 
 
 @dataclass(frozen=True)
-class KeyPages:
+class KeyTables:
     """The tables at the beginning of a key index, from which a reader chooses pages to read."""
 
     blocks: int
     log_bytes: int
-    rows: npt.NDArray[np.void]  # of PAGE: those of record keys
+    rows: npt.NDArray[np.void]  # of PAGE: the pages of all subjects
+    places: Mapping[Subject, tuple[int, int]]  # the pages [start, end) of each subject
 
-    def numbers(self, first: int, stop: int) -> tuple[int, int]:
-        """The pages [first, stop) that have the blocks [first, stop)."""
-        starts = self.rows["first_block"]
-        return int(starts.searchsorted(first, "right")) - 1, int(starts.searchsorted(stop))
+    @property
+    def subjects(self) -> Subjects:
+        """What the key index is of."""
+        return tuple(self.places)
+
+    def of(self, subject: Subject) -> npt.NDArray[np.void]:
+        """The pages of a subject."""
+        return self.rows[slice(*self.places[subject])]
+
+    def numbers(self, subject: Subject, first: int, stop: int) -> tuple[int, int]:
+        """The pages [first, stop) of a subject that have the blocks [first, stop)."""
+        begin = self.places[subject][0]
+        starts = self.of(subject)["first_block"]
+        return begin + int(starts.searchsorted(first, "right")) - 1, begin + int(
+            starts.searchsorted(stop)
+        )
 
 
 def head_bytes(head: Any) -> int:
@@ -189,39 +176,49 @@ def head_bytes(head: Any) -> int:
         return HEADER.itemsize
     header = np.frombuffer(head, HEADER, 1)[0]
     things, pages = int(header["things"]), int(header["pages"])
-    return HEADER.itemsize + THING.itemsize * things + PAGE.itemsize * pages
+    return HEADER.itemsize + THING.itemsize * things + PAGE.itemsize * pages + int(header["names"])
 
 
-def decode_head(head: Any, size: int) -> KeyPages:
+def decode_head(head: Any, size: int) -> KeyTables:
     """The tables, from the first bytes of a file of `size` bytes, or more. Raises CorruptData."""
     view, end = memoryview(head).cast("B"), head_bytes(head)
     if len(view) < end:
         raise CorruptData(f"a key index of {size} bytes is shorter than its tables")
     header = np.frombuffer(view, HEADER, 1)[0]
-    if header["magic"] != MAGIC or header["version"] != VERSION:
-        raise CorruptData(f"this is not a key index of version {VERSION}")
-    crc = crc32c.crc32c(view[HEADER.itemsize : end], crc32c.crc32c(view[:_CRC_AT]))
-    if crc != header["crc"] or header["zero"]:
+    if header["magic"] != MAGIC or header["version"] not in (VERSION, WITH_NAMES):
+        raise CorruptData(f"this is not a key index of version {VERSION} or {WITH_NAMES}")
+    if _crc(view, view[HEADER.itemsize : end]) != header["crc"]:
         raise CorruptData("CRC-32C of the key index's tables is wrong")
     things = np.frombuffer(view, THING, int(header["things"]), HEADER.itemsize)
-    rows = np.frombuffer(view[:end], PAGE, offset=HEADER.itemsize + THING.itemsize * len(things))
-    before = 0
-    for thing in things:
-        if thing["kind"] == KEYS:
-            own = rows[before : before + int(thing["pages"])]
-            return _checked_pages(header, own, size)
-        before += int(thing["pages"])
-    raise CorruptData("the key index has no record keys")
+    pages_at = HEADER.itemsize + things.nbytes
+    rows = np.frombuffer(view, PAGE, int(header["pages"]), pages_at)
+    stops = rows["position"].astype(np.int64) + rows["bytes"]
+    if len(rows) and (stops.max() > size or rows["position"].min() < end):
+        raise CorruptData("pages of the key index are not in its file")
+    places = dict(_places(things, bytes(view[pages_at + rows.nbytes : end])))
+    tables = KeyTables(int(header["blocks"]), int(header["log_bytes"]), rows, places)
+    for subject in places:
+        _check_cover(tables.of(subject), tables.blocks)
+    return tables
 
 
-def _checked_pages(header: Any, rows: npt.NDArray[np.void], size: int) -> KeyPages:
-    blocks = int(header["blocks"])
+def _places(
+    things: npt.NDArray[np.void], names: bytes
+) -> Iterator[tuple[Subject, tuple[int, int]]]:
+    """Each subject of a kind that is known, and the numbers of its pages."""
+    name_at = page = 0
+    for kind, name, pages, _ in things.tolist():
+        if KEYS <= kind <= HEADERS:
+            text = names[name_at : name_at + name].decode(errors="replace")
+            yield Subject(kind, text), (page, page + pages)
+        name_at, page = name_at + name, page + pages
+
+
+def _check_cover(rows: npt.NDArray[np.void], blocks: int) -> None:
     ends = rows["first_block"].astype(np.int64) + rows["blocks"]
     covered = np.array_equal(np.append(0, ends), np.append(rows["first_block"], blocks))
-    stops = rows["position"].astype(np.int64) + rows["bytes"]
-    if not covered or (len(rows) and (stops.max() > size or rows["position"].min() % 8)):
+    if not covered or (len(rows) and (rows["position"] % 8).any()):
         raise CorruptData("pages of the key index do not cover its blocks")
-    return KeyPages(blocks, int(header["log_bytes"]), rows)
 
 
 def check_page(row: Any, data: Any) -> None:

@@ -3,7 +3,7 @@
 from seglake.config import Topic
 from seglake.format.codecs.compression import IDS, compressor
 from seglake.format.encode import Encoding
-from seglake.format.index import IndexPolicy
+from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.format.segment import SegmentLimits
 
 
@@ -19,13 +19,13 @@ def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
         IDS[topic.compression_type],
         topic.batch_size,
         append_time_ms if stamped else None,
-        hash_keys=topic.index_keys,
+        hash_keys=topic.index_subjects == (RECORD_KEYS,),
     )
 
 
 def policy_of(topic: Topic) -> IndexPolicy:
     """When a record batch of the topic gets an index entry."""
-    return IndexPolicy(*topic.index_interval, topic.index_keys)
+    return IndexPolicy(*topic.index_interval, topic.index_subjects)
 
 
 def limits_of(topic: Topic) -> SegmentLimits:

@@ -1,5 +1,6 @@
 """A segment's files: writing its index files, and checking every file against the segment's row."""
 
+import json
 from typing import Any
 
 import crc32c
@@ -8,6 +9,8 @@ import numpy as np
 from seglake.catalog.rows import SegmentId, SegmentRow
 from seglake.errors import CorruptData
 from seglake.format.batch import LEADER_EPOCH_AT, BatchTable
+from seglake.format.index import RECORD_KEYS
+from seglake.format.keyindex import decode_head
 from seglake.format.records import Bytes, Int64s
 from seglake.format.segment import Sealed
 from seglake.layout import KEY_INDEX, Suffix
@@ -33,7 +36,16 @@ def put_indexes(store: Store, segment: SegmentId, sealed: Sealed) -> dict[str, A
         store.put(segment.key(suffix), data)
         columns[f"{suffix}_bytes"] = len(data)
         columns[f"{suffix}_crc32c"] = crc32c.crc32c(data)
-    return columns
+    return columns | content_of(sealed.key_index)
+
+
+def content_of(key_index: bytes | None) -> dict[str, str]:
+    """The column of a segment's row that says what its key index is of, unless by default."""
+    if key_index is None:
+        return {}
+    subjects = decode_head(key_index, len(key_index)).subjects
+    texts = [*map(str, subjects)]
+    return {} if subjects == (RECORD_KEYS,) else {"keyindex_of": json.dumps(texts)}
 
 
 def check_size(row: SegmentRow, suffix: Suffix, size: int) -> None:

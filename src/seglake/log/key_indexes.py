@@ -7,7 +7,7 @@ gives no answer, with a warning: then the segment is scanned.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from seglake.errors import CorruptData, MissingObject, StoreError
 from seglake.format import keyindex
+from seglake.format.index import Subject
 from seglake.format.key_hashes import Hashes
 from seglake.format.records import Flags
 from seglake.log.byte_cache import ByteCache
@@ -23,6 +24,8 @@ from seglake.store import Store
 
 _HEAD_BYTES = 16 * 1024  # of a file that is not read whole: most tables are shorter
 _SMALL_BYTES = 64 * 1024  # a file that is read whole
+
+Sought = Mapping[Subject, Hashes]  # of what; of its values, one of which is meant, ascending
 
 _log = logging.getLogger(__name__)
 
@@ -34,15 +37,15 @@ class KeyIndexes:
         self._store, self._cache = store, cache
 
     def blocks(
-        self, segment: LogSegment, hashes: Hashes, count: int, first: int, stop: int
+        self, segment: LogSegment, sought: Sought, count: int, first: int, stop: int
     ) -> Flags | None:
-        """Which of the segment's `count` blocks, from `first` to `stop` (exclusive), may hold keys.
+        """Which of the segment's `count` blocks, from `first` to `stop` (exclusive), may hold all.
 
-        `hashes` are those of the keys, ascending. None if the segment has no sound key index.
+        None if the segment has no sound key index of anything that is sought.
         """
         try:
             index: _KeyIndex = self._cache.get(segment.keyindex_key) or self._open(segment)
-            return index.blocks(hashes, count, first, stop)
+            return index.blocks(sought, count, first, stop)
         except (CorruptData, MissingObject) as damage:
             _log.warning("%s is not used, the log is read: %s", segment.keyindex_key, damage)
             return None
@@ -71,15 +74,19 @@ class _KeyIndex:
         if len(head) == size:
             self._take(np.arange(len(self._has)), [(0, size)], [head])
 
-    def blocks(self, hashes: Hashes, count: int, first: int, stop: int) -> Flags:
+    def blocks(self, sought: Sought, count: int, first: int, stop: int) -> Flags | None:
         """As `KeyIndexes.blocks`. Raises CorruptData, MissingObject and StoreError."""
         if count != self._tables.blocks:
             raise CorruptData(f"the key index is of {self._tables.blocks} blocks, not {count}")
-        marks = np.zeros(count, np.bool_)
-        start, end = self._tables.numbers(first, stop)
-        self._load(start, end)
-        keyindex.may_hold(self._data, self._tables.rows[start:end], hashes, marks)
-        return marks
+        all_marks = None
+        for subject, hashes in sought.items():
+            if subject in self._tables.places:
+                marks = np.zeros(count, np.bool_)
+                start, end = self._tables.numbers(subject, first, stop)
+                self._load(start, end)
+                keyindex.may_hold(self._data, self._tables.rows[start:end], hashes, marks)
+                all_marks = marks if all_marks is None else all_marks & marks
+        return all_marks
 
     def _load(self, start: int, end: int) -> None:
         """Read the pages [start, end) that are not in memory; neighbours come in one range."""

@@ -48,7 +48,8 @@ class LogRanges(NamedTuple):
 class LogSegment(NamedTuple):
     """One segment of a log partition. It covers offsets `base_offset` to `end_offset`, exclusive.
 
-    `record_count` is -1 where the count is not known. `keyindex_bytes` is 0 without a key index.
+    `record_count` is -1 where the count is not known. `keyindex_bytes` is 0 without a key index,
+    and `keyindex_kinds` has a bit for each kind of its subjects.
     """
 
     topic: str
@@ -62,6 +63,7 @@ class LogSegment(NamedTuple):
     record_count: int = -1
     keyindex_key: str = ""
     keyindex_bytes: int = 0
+    keyindex_kinds: int = 0
 
     @property
     def log(self) -> LogRanges:
@@ -89,4 +91,5 @@ class LogSegment(NamedTuple):
             row.topic, row.partition, row.key("log"), row.key("zonemap"),
             row.base_offset, row.end_offset, row.sizes["log"], row.sizes["zonemap"],
             row.record_count, row.key("keyindex"), row.sizes.get("keyindex", 0),
+            row.keyindex_kinds,
         )  # fmt: skip

@@ -21,11 +21,11 @@ from seglake.format.encode import EncodedBatches
 from seglake.format.filter import blank
 from seglake.format.index import IndexPolicy
 from seglake.format.key_hashes import KeyHashes
-from seglake.format.keyindex import KeyIndexBuilder
 from seglake.format.records import join_tables
 from seglake.format.segment import Roller, Sealed, rebuild
 from seglake.log.encoding import limits_of, policy_of
 from seglake.log.files import put_indexes
+from seglake.log.key_index_builder import KeyIndexBuilder
 from seglake.store import Store
 
 
@@ -183,7 +183,7 @@ def sealed_row(
 
 
 def _builder(base_offset: int, policy: IndexPolicy | None) -> KeyIndexBuilder | None:
-    return KeyIndexBuilder(base_offset, policy) if policy and policy.keys else None
+    return KeyIndexBuilder(base_offset, policy) if policy and policy.subjects else None
 
 
 def _part(batches: EncodedBatches, row: int, count: int) -> KeyHashes | None:

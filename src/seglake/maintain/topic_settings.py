@@ -54,7 +54,9 @@ def describe(
     values = topic_of(row).model_dump(mode="json", by_alias=True)
     values["partitioner"] = row.partitioner
     return [
-        Setting(key, values[key], info.default, values[key] != info.default, info.description or "")
+        Setting(
+            key, values[key], DEFAULTS[key], values[key] != DEFAULTS[key], info.description or ""
+        )
         for name, info in Topic.model_fields.items()
         if (key := info.alias or name) not in {"name", "partition_field", "offset_field"}
     ]

@@ -26,6 +26,7 @@ from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.clock import now_ms
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.errors import UsageError
+from seglake.format.index import Subjects
 from seglake.layout import new_attempt
 from seglake.limits import INT32_MAX
 from seglake.log.rewrite.keep import WithoutOffsets
@@ -109,7 +110,7 @@ def _undo(
             report.runs, report.status = [], "already done"
             return None
         _describe(report, place, table, base)
-        change = removal.change_of(place, indexes_keys=base.topic(report.topic).indexes_keys)
+        change = removal.change_of(place, base.topic(report.topic).index_subjects)
         report.records = removal.records
         return change._replace(rows=[*change.rows, report.row(_OPERATION)])
 
@@ -255,16 +256,16 @@ class RunRemoval:
     def change(self, base: Snapshot) -> Change:
         """The change that takes the runs out of a version."""
         has_topic = self._has_topic(base)
-        indexes_keys = has_topic and base.topic(self._topic).indexes_keys
-        return self.change_of(self.place(base), indexes_keys=indexes_keys)
+        subjects = base.topic(self._topic).index_subjects if has_topic else ()
+        return self.change_of(self.place(base), subjects)
 
-    def change_of(self, place: RunPlace, *, indexes_keys: bool) -> Change:
+    def change_of(self, place: RunPlace, subjects: Subjects) -> Change:
         """The change that takes the runs out; writes the segments without their records.
 
-        `indexes_keys` says whether these get key indexes.
+        These get key indexes of `subjects`.
         """
         runs, ranges, groups = place
-        new = self._rewritten(ranges, groups, indexes_keys=indexes_keys)
+        new = self._rewritten(ranges, groups, subjects)
         before = sum(row.record_count for group in groups for row in group)
         self.records = before - sum(row.record_count for row in new)
         states = [
@@ -279,11 +280,7 @@ class RunRemoval:
         )
 
     def _rewritten(
-        self,
-        ranges: Mapping[int, Ranges],
-        groups: Iterable[list[SegmentRow]],
-        *,
-        indexes_keys: bool,
+        self, ranges: Mapping[int, Ranges], groups: Iterable[list[SegmentRow]], subjects: Subjects
     ) -> list[SegmentRow]:
         keys = [tuple(group) for group in groups]
         left = [key for key in keys if key not in self._written]
@@ -291,7 +288,7 @@ class RunRemoval:
             attempt_id, self._next_attempt = self._next_attempt, new_attempt()
             if self._written:  # the first files are those of the attempt itself
                 self._attempts.add(attempt_id)
-            target = RewriteTarget(attempt_id, keys=indexes_keys)
+            target = RewriteTarget(attempt_id, subjects=subjects)
             task = partial(_without, self._table.store, ranges, target)
             self._written |= zip(left, self._engine.map(task, left), strict=True)
         return [self._written[key] for key in keys]

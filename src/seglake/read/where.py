@@ -18,7 +18,10 @@ import pyarrow as pa
 import pyarrow.compute
 
 from seglake.errors import UsageError
-from seglake.format.records import Flags
+from seglake.format.index import FIELDS, HEADERS, Subject
+from seglake.format.key_hashes import Hashes, hashes_of_keys, hashes_of_numbers
+from seglake.format.records import Flags, Spans
+from seglake.log.key_index_builder import SHORT
 from seglake.text.json_fields import FieldNames, JsonFields, Scalars
 from seglake.text.spans import from_arrow, to_arrow
 
@@ -59,6 +62,17 @@ class Where:
         """The columns that are looked at."""
         return ["value"] * bool(self._fields) + ["headers"] * bool(self._headers)
 
+    @property
+    def sought(self) -> dict[Subject, Hashes]:
+        """What key indexes are asked for. A null or missing value is in no index."""
+        fields = {Subject(FIELDS, name): values for name, values in self._fields.items()}
+        headers = {Subject(HEADERS, name): values for name, values in self._headers.items()}
+        return {
+            subject: np.unique(np.concatenate([_hashes(value) for value in values]))
+            for subject, values in (fields | headers).items()
+            if None not in values
+        }
+
     def mask(self, batch: pa.RecordBatch) -> Flags:
         """Whether each record of a batch meets all conditions."""
         mask = np.ones(len(batch), np.bool_)
@@ -94,6 +108,19 @@ def _header(name: str, value: Any) -> bytes | None:
     if isinstance(value, str):
         return value.encode()
     raise UsageError(f"header {name!r} is compared with {value!r}: a header is text, bytes or None")
+
+
+def _hashes(value: Any) -> Hashes:
+    """The hashes under which a key index has what is equal to a value."""
+    if isinstance(value, bool):
+        return hashes_of_keys([str(value).lower().encode()])
+    if not _is_number(value):
+        return hashes_of_keys([value.encode() if isinstance(value, str) else value])
+    exact = _exact(value)
+    by_value = hashes_of_numbers(Spans.of([str(exact).encode()]))
+    if exact.adjusted() >= SHORT or exact != int(exact):
+        return by_value
+    return np.append(by_value, hashes_of_keys([str(int(exact)).encode()]))
 
 
 def _with_header(headers: Any, name: str, values: Sequence[bytes | None]) -> Flags:
@@ -144,11 +171,15 @@ def _equal(scalars: Scalars, texts: Any, number: Any) -> Flags:
     rows = rows[~_is_in(texts.take(pa.array(rows)), ["true", "false"])]  # they have an e
     some = texts.take(pa.array(rows))
     near = _near(some.cast(pa.float64()).to_numpy(zero_copy_only=False), number)
-    exact = Decimal(number) if not isinstance(number, float) else Decimal(repr(number))
+    exact = _exact(number)
     candidates = some.filter(pa.array(near)).unique().to_pylist()
     equal = [each for each in candidates if _decimal(each) == exact]
     same[rows] = _is_in(some, equal)
     return same
+
+
+def _exact(number: Any) -> Decimal:
+    return Decimal(repr(number) if isinstance(number, float) else number)
 
 
 def _decimal(text: str) -> Decimal:

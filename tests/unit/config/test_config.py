@@ -60,6 +60,8 @@ def test_defaults_are_those_of_kafka(tmp_path: Path) -> None:
         "segment.ms": 7 * 24 * 3600 * 1000,
         "index.interval.bytes": 4096,
         "index.keys": False,
+        "index.fields": (),
+        "index.headers": (),
         "segment.index.bytes": 10 * 2**20,
         "compression.type": "zstd",
         "compression.zstd.level": 1,  # Kafka's: 3

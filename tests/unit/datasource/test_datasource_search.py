@@ -20,7 +20,7 @@ from seglake.datasource.batch import BatchReader
 from seglake.datasource.options import parse
 from seglake.datasource.stream import StreamReader
 from seglake.errors import UsageError
-from seglake.format.index import IndexPolicy
+from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.maintain.merge import merge
@@ -157,7 +157,7 @@ def test_what_is_found_is_what_the_plain_list_has(
 def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
     """2000 events of 100 users with key indexes, in 4 partitions, in two runs of many blocks."""
     made = LakeMaker(tmp_path_factory.mktemp("search") / "lake", partitions=4)
-    shape = Shape("none", 200, 20_000, IndexPolicy("bytes", 400, keys=True))
+    shape = Shape("none", 200, 20_000, IndexPolicy("bytes", 400, subjects=(RECORD_KEYS,)))
     rows = [
         Event(T + n, b"u%d" % (n % 100), b'{"n":%d,"x":"%s"}' % (n, b"x" * 20)) for n in range(2000)
     ]
@@ -187,7 +187,7 @@ def test_tasks_read_only_blocks_that_may_hold_the_key(maker: LakeMaker) -> None:
 def test_keys_are_found_where_they_were_before_partitions_were_added(tmp_path: Path) -> None:
     made = LakeMaker(tmp_path / "lake", partitions=2)
     rows = [Event(T + n, b"u%d" % (n % 20)) for n in range(60)]
-    made.run(placed(rows, 2), Shape(policy=IndexPolicy("records", 5, keys=True)))
+    made.run(placed(rows, 2), Shape(policy=IndexPolicy("records", 5, subjects=(RECORD_KEYS,))))
     grow(made, 5)
     made.run(placed(rows, 5))
     for n in range(20):
@@ -200,7 +200,9 @@ def test_a_merge_and_a_vacuum_after_the_plan_change_nothing(tmp_path: Path) -> N
     made = LakeMaker(tmp_path / "lake", settings={"index.keys": True})
     rows = [Event(T + n, b"u%d" % (n % 20)) for n in range(200)]
     for _ in range(2):
-        made.run({0: rows}, Shape("none", 200, 2_000, IndexPolicy("bytes", 400, keys=True)))
+        made.run(
+            {0: rows}, Shape("none", 200, 2_000, IndexPolicy("bytes", 400, subjects=(RECORD_KEYS,)))
+        )
     options = {"path": str(made.root), "subscribe": "events", "includeHeaders": "true"}
     reader = BatchReader(parse({**options, "key": "u7"}))
     planned = reader.partitions()
@@ -221,7 +223,7 @@ def test_fields_and_columns_beside_a_search(maker: LakeMaker) -> None:
 
 def test_a_stream_finds_in_each_micro_batch_what_it_adds(tmp_path: Path) -> None:
     made = LakeMaker(tmp_path / "lake", partitions=2)
-    shape = Shape("none", 100, policy=IndexPolicy("bytes", 0, keys=True))
+    shape = Shape("none", 100, policy=IndexPolicy("bytes", 0, subjects=(RECORD_KEYS,)))
     options = {"startingOffsets": "earliest", "key": "a", "where": '{"n":[1,3]}'}
     options |= {"path": str(made.root), "subscribe": "events", "includeHeaders": "true"}
     reader, start, seen = StreamReader(parse(options)), dict[str, Any](), list[Written]()

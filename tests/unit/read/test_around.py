@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.errors import UsageError
-from seglake.format.index import IndexPolicy
+from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.log.execute import ReadStats
@@ -126,7 +126,8 @@ def test_only_records_with_the_key_also_where_partitions_were_added(
         for count, events in zip(itertools.count(2), generated, strict=False):
             if count > 2:
                 grow(maker, count)
-            policy = replace(shape.policy, keys=indexed[count - 2])
+            subjects = (RECORD_KEYS,) if indexed[count - 2] else ()
+            policy = replace(shape.policy, subjects=subjects)
             maker.run(placed(events, count), replace(shape, policy=policy))
         log = seglake.open(folder).topic("events")
         stream = table_of(rows).to_reader(max_chunksize=batch)
@@ -232,9 +233,9 @@ def test_a_key_index_chooses_the_blocks(tmp_path: Path) -> None:
     rows: list[Row] = [(n, T + 3000 + 40 * n, b"u%d" % (n * 31 % 37)) for n in range(12)]
     rows += [(12, T + 6000, b"u0"), (13, T + 6600, b"absent"), (14, T + 6600, None)]
     fetched, answers = list[list[int]](), list[list[Pair]]()
-    for keys in (False, True):
-        maker = LakeMaker(tmp_path / str(keys), partitions=2)
-        policy = IndexPolicy("bytes", 400, keys=keys)
+    for subjects in ((), (RECORD_KEYS,)):
+        maker = LakeMaker(tmp_path / str(len(subjects)), partitions=2)
+        policy = IndexPolicy("bytes", 400, subjects)
         maker.run(placed(events, 2), Shape(batch_bytes=300, segment_bytes=100_000, policy=policy))
         log = seglake.open(str(maker.root)).topic("events")
         every, one = ReadStats(), ReadStats()

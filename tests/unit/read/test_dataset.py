@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.errors import CorruptData, UnknownTopic, UsageError
-from seglake.format.index import IndexPolicy
+from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.limits import INT64_MAX, INT64_MIN
@@ -170,7 +170,8 @@ def _make(folder: str, runs: list[list[tuple[Any, ...]]], indexed: bool) -> Lake
             value = b"v%d" % index
             event = Event(-1 if time is None else T + time, key, value, gap=gap)
             events[_home(key, chosen)].append(event)
-        policy = IndexPolicy("records", 3, indexed and number % 2 == 0)
+        subjects = (RECORD_KEYS,) if indexed and number % 2 == 0 else ()
+        policy = IndexPolicy("records", 3, subjects)
         maker.run(events, Shape("none", 150, 500, policy))
     return maker
 
@@ -295,7 +296,7 @@ def test_another_form_of_expressions_selects_everything(monkeypatch: pytest.Monk
 def maker(tmp_path: Path) -> LakeMaker:
     """Two runs of 400 records in each of two partitions, a record each 10 ms."""
     made = LakeMaker(tmp_path / "lake", partitions=2, settings={"index.keys": True})
-    shape = Shape("none", 300, 6_000, IndexPolicy("bytes", 300, keys=True))
+    shape = Shape("none", 300, 6_000, IndexPolicy("bytes", 300, subjects=(RECORD_KEYS,)))
     for run in range(2):
         start = T + 4_000 * run
         rows: dict[int, list[Event]] = {0: [], 1: []}

@@ -17,6 +17,9 @@ from hypothesis import strategies as st
 import seglake
 from seglake import Fields, Log, ReadStats
 from seglake.errors import UsageError
+from seglake.format.index import FIELDS, IndexPolicy, Subject
+from seglake.format.key_hashes import hashes_of_numbers
+from seglake.format.records import Spans
 from seglake.read.field_list import listed
 from seglake.read.fields import TYPES
 from tests.judges.json_lines import Number, lookup, parse, shown
@@ -89,10 +92,14 @@ def plain(value: Any) -> str | None:
     return None if text is None else text.decode()
 
 
-def log_of(folder: str, values: list[bytes | None], batch: int = 7) -> Log:
+def log_of(
+    folder: str, values: list[bytes | None], batch: int = 7, *, indexed: bool = False
+) -> Log:
+    """A log of these values; with an index of the fields NAMES, each batch is a block."""
     maker = LakeMaker(Path(folder))
     events = [Event(T + n, b"k%d" % (n % 3), value) for n, value in enumerate(values)]
-    maker.run({0: events}, Shape("zstd", batch))
+    subjects = tuple(Subject(FIELDS, name) for name in sorted(NAMES)) if indexed else ()
+    maker.run({0: events}, Shape("zstd", batch, policy=IndexPolicy("bytes", 0, subjects)))
     return seglake.open(folder).topic("events")
 
 
@@ -117,14 +124,16 @@ asked = st.one_of(
 
 
 @given(
-    st.lists(records, max_size=12), st.sampled_from(NAMES), st.lists(asked, min_size=1, max_size=3)
-)
-@example([b'{"a":1e400}', b'{"a":[[200],200]}', b'{"a":-0}'], "a", [10**400, 200, 0])
+    st.lists(records, max_size=12), st.sampled_from(NAMES),
+    st.lists(asked, min_size=1, max_size=3), st.booleans(),
+)  # fmt: skip
+@example([b'{"a":1e400}', b'{"a":[[200],200]}', b'{"a":-0}'], "a", [10**400, 200, 0], True)
 def test_where_finds_what_is_equal(
-    values: list[bytes | None], name: str, wanted: list[Any]
+    values: list[bytes | None], name: str, wanted: list[Any], indexed: bool
 ) -> None:
+    """With an index of the field, and without."""
     with tempfile.TemporaryDirectory() as folder:
-        log = log_of(folder, values)
+        log = log_of(folder, values, indexed=indexed)
         found = log.find(where={name: wanted}, columns=["offset"]).read_all()["offset"].to_pylist()
         newest = log.find(where={name: wanted}, columns=["offset"], newest=2).read_all()["offset"]
     right = []
@@ -138,17 +147,24 @@ def test_where_finds_what_is_equal(
     assert newest.to_pylist() == right[-2:]
 
 
+@given(numbers, numbers)
+def test_equal_numbers_have_one_hash(one: str, other: str) -> None:
+    hashes = hashes_of_numbers(Spans.of([one.encode(), other.encode()]))
+    assert (hashes[0] == hashes[1]) == (Decimal(one) == Decimal(other))
+
+
+@pytest.mark.parametrize("indexed", [True, False])
 @pytest.mark.parametrize(
     ("wanted", "right"),
     [(0, [0, 1]), (10**400, [2]), (Decimal("1e400"), [2]), (Decimal("1e-400"), [5]), (1, [])],
 )
 def test_exponents_beyond_all_numbers_are_compared(
-    tmp_path: Path, wanted: int | Decimal, right: list[int]
+    tmp_path: Path, wanted: int | Decimal, right: list[int], indexed: bool
 ) -> None:
     huge = 10**20
     texts = ["0e%d", "-0.0E-%d", "1e400", "1e%d", "1e-%d", "10E-401", "1.5e%d"]
     values = [b'{"a":%s}' % (text % huge if "%" in text else text).encode() for text in texts]
-    log = log_of(str(tmp_path), [*values])
+    log = log_of(str(tmp_path), [*values], indexed=indexed)
     assert log.find(where={"a": wanted}).read_all()["offset"].to_pylist() == right
 
 

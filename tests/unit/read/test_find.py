@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.errors import CorruptData, UnknownTopic, UsageError
-from seglake.format.index import IndexPolicy
+from seglake.format.index import RECORD_KEYS, IndexPolicy, subjects_of
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.maintain.compaction.compact import compact
@@ -23,7 +23,7 @@ from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
-from seglake.maintain.topic_settings import alter
+from seglake.maintain.topic_settings import alter, describe
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
 from seglake.read.log import Log
@@ -85,7 +85,8 @@ def test_answers_are_those_of_the_plain_list(
     with tempfile.TemporaryDirectory() as folder:
         maker = LakeMaker(Path(folder) / "lake", partitions=2)
         for number, rows in enumerate(runs):
-            has = IndexPolicy(policy.by, policy.interval, indexed and number % 3 < 2)
+            subjects = (RECORD_KEYS,) if indexed and number % 3 < 2 else ()
+            has = IndexPolicy(policy.by, policy.interval, subjects)
             events = [
                 Event(at, BIG if key == b"BIG" else key, b"v", gap=gap) for at, key, gap in rows
             ]
@@ -105,15 +106,23 @@ def _without_homes(maker: LakeMaker) -> Log:
     return log
 
 
-@pytest.fixture
-def maker(tmp_path: Path) -> LakeMaker:
-    made = LakeMaker(tmp_path / "lake", settings={"index.keys": True})
+@pytest.fixture(params=["keys", "keys, fields and headers"])
+def maker(tmp_path: Path, request: pytest.FixtureRequest) -> LakeMaker:
+    """A topic whose key indexes are of keys only, or of a field and a header, too."""
+    settings = _OF_ALL if "fields" in request.param else {"index.keys": True}
+    made = LakeMaker(tmp_path / "lake", settings=settings)
+    policy = IndexPolicy("bytes", 200, subjects_of(settings))
     for run in range(3):
-        made.run({0: [Event(T + 100 * run + i, b"k%d" % (i % 40)) for i in range(100)]}, _SHAPE)
+        events = [_event(T + 100 * run + i, i % 40) for i in range(100)]
+        made.run({0: events}, Shape("zstd", 250, 3_000, policy))
     return made
 
 
-_SHAPE = Shape("zstd", 150, 3_000, IndexPolicy("bytes", 200, keys=True))
+_OF_ALL = {"index.keys": True, "index.fields": ["n"], "index.headers": ["h", "lacking"]}
+
+
+def _event(timestamp: int, number: int) -> Event:
+    return Event(timestamp, b"k%d" % number, b'{"n":%d}' % number, (("h", b"h%d" % number),))
 
 
 def _rows(maker: LakeMaker) -> list[Any]:
@@ -128,7 +137,10 @@ def _all_offsets(maker: LakeMaker) -> dict[bytes, list[tuple[int, int]]]:
     for row in table.to_pylist():
         answer.setdefault(row["key"], []).append((row["partition"], row["offset"]))
     for key, places in answer.items():
+        number = key.decode().removeprefix("k")
         assert _offsets(log.find(key)) == places
+        assert _offsets(log.find(where={"n": int(number)})) == places
+        assert _offsets(log.find(where={"n": number}, headers={"h": f"h{number}"})) == places
     return answer
 
 
@@ -148,16 +160,17 @@ def test_commands_write_the_index_as_a_reindex_would(maker: LakeMaker, deed: str
     root = str(maker.root)
     DEEDS[deed](root)
     rows = _rows(maker)
-    assert all(row.keyindex_bytes for row in rows)
+    settings = describe_settings(root)
+    assert all(row.index_policy.subjects == subjects_of(settings) for row in rows)
     before = {row.base_offset: bytes(maker.store.read_all(row.key("keyindex"))) for row in rows}
     answer = _all_offsets(maker)
     assert not verify(root, deep=True).findings
-    alter(root, "events", {"index.keys": False})
+    alter(root, "events", {"index.keys": False}, delete=["index.fields", "index.headers"])
     reindex(root, "events")
     assert all(row.keyindex_bytes is None for row in _rows(maker))
     assert _all_offsets(maker) == answer
     alter(root, "events", {}, delete=["index.keys"])
-    alter(root, "events", {"index.keys": True})
+    alter(root, "events", settings)
     reindex(root, "events")
     after = {row.base_offset: maker.store.read_all(row.key("keyindex")) for row in _rows(maker)}
     assert after == before
@@ -171,6 +184,53 @@ def test_an_erasure_leaves_no_key_index_with_a_hash_of_the_key(maker: LakeMaker)
     assert {str(f.relative_to(maker.root)) for f in files} == {
         row.key("keyindex") for row in _rows(maker)
     }
+
+
+def describe_settings(root: str) -> dict[str, Any]:
+    """The settings of key indexes."""
+    values = {each.key: each.value for each in describe(root, "events") if each.is_set}
+    return {key: value for key, value in values.items() if key in _OF_ALL}
+
+
+@pytest.mark.parametrize("maker", ["keys, fields and headers"], indirect=True)
+def test_only_blocks_of_all_that_is_sought_are_read(maker: LakeMaker) -> None:
+    log = seglake.open(str(maker.root)).topic("events")
+    whole = sum(row.log_bytes for row in _rows(maker))
+    indexed: list[dict[str, Any]] = [
+        {"where": {"n": 7}}, {"where": {"n": ["7", 7.0]}}, {"headers": {"h": "h7"}},
+    ]  # fmt: skip
+    for how in indexed:
+        plan = log.plan_find(**how)
+        assert (plan.by_index, plan.scanned) == (len(_rows(maker)), 0)
+        assert 0 < plan.size_bytes < whole * 2 / 3
+    both = log.plan_find(where={"n": 7}, headers={"h": "h30"})
+    assert both.size_bytes < log.plan_find(where={"n": 7}).size_bytes / 2
+    assert log.plan_find(headers={"lacking": "x"}).size_bytes == 0
+    unindexed: list[dict[str, Any]] = [
+        {"where": {"other": 7}}, {"where": {"n": [7, None]}}, {"headers": {"h": None}},
+    ]  # fmt: skip
+    for how in unindexed:
+        assert (log.plan_find(**how).by_index, log.plan_find(**how).size_bytes) == (0, whole)
+
+
+def test_a_field_is_found_in_old_and_new_segments(tmp_path: Path) -> None:
+    """An index of other things answers nothing about a field."""
+    maker = LakeMaker(tmp_path / "lake")
+    for settings in ({}, {"index.keys": True}, {"index.fields": ["m"]}, {"index.fields": ["n"]}):
+        policy = IndexPolicy("bytes", 200, subjects_of(settings))
+        maker.run(
+            {0: [_event(T + i, i % 40) for i in range(100)]}, Shape("zstd", 250, policy=policy)
+        )
+    log = seglake.open(str(maker.root)).topic("events")
+    assert len(log.find(where={"n": 7}).read_all()) == 12
+    plan = log.plan_find(where={"n": 7})
+    assert (plan.by_index, plan.scanned) == (1, 3)
+    alter(str(maker.root), "events", {"index.fields": "m,n"})
+    reindex(str(maker.root), "events")
+    log = seglake.open(str(maker.root)).topic("events")
+    assert len(log.find(where={"n": 7}).read_all()) == 12
+    assert log.plan_find(where={"n": 7}).scanned == 0
+    assert log.plan_find(b"k7").scanned == 4
 
 
 def test_only_blocks_of_the_key_are_read(maker: LakeMaker) -> None:
@@ -192,7 +252,9 @@ def test_every_changed_byte_of_an_index_gives_the_right_answer_and_is_found(
     caplog.set_level(logging.ERROR)
     maker = LakeMaker(tmp_path / "lake")
     rows = [Event(T + i, b"k%d" % (i % 6)) for i in range(30)]
-    maker.run({0: rows}, Shape("none", 150, policy=IndexPolicy("bytes", 0, keys=True)))
+    maker.run(
+        {0: rows}, Shape("none", 150, policy=IndexPolicy("bytes", 0, subjects=(RECORD_KEYS,)))
+    )
     (file,) = maker.files("keyindex")
     sound = file.read_bytes()
     expected = [(0, offset) for offset in range(2, 30, 6)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,11 +26,19 @@ def _files(root: Path) -> dict[str, bytes]:
     }
 
 
+OF_KEYS, OF_ALL = {"index.keys": True}, {"index.keys": True, "index.fields": ["k", "ts"]}
+
+
 @pytest.mark.parametrize("order", ["time", "arrival"])
-@pytest.mark.parametrize("codec", ["none", "gzip", "zstd", "lz4"])
-def test_ingest_writes_what_a_reindex_makes(tmp_path: Path, order: str, codec: str) -> None:
+@pytest.mark.parametrize(
+    ("codec", "of"),
+    [("none", OF_KEYS), ("gzip", OF_KEYS), ("zstd", OF_KEYS), ("lz4", OF_KEYS), ("zstd", OF_ALL)],
+)
+def test_ingest_writes_what_a_reindex_makes(
+    tmp_path: Path, order: str, codec: str, of: dict[str, Any]
+) -> None:
     root = tmp_path / "lake"
-    topic = {"index.keys": True, "compression.type": codec, **SMALL}
+    topic = {**of, "compression.type": codec, **SMALL}
     for run in range(2):
         content = [Line(T + n * 7 % 60, KEYS[(n * n + run) % len(KEYS)]) for n in range(150)]
         paths = write_files(tmp_path / f"in-{run}", [(content, "")])
@@ -40,6 +49,9 @@ def test_ingest_writes_what_a_reindex_makes(tmp_path: Path, order: str, codec: s
     for key in {record["key"] for record in records} - {None}:
         own = [r["offset"] for r in records if r["key"] == key]
         assert log.find(key).read_all()["offset"].to_pylist() == own
+    for where in ({"k": "a"}, {"ts": T + 7}) if of is OF_ALL else ():
+        assert len(log.find(where=where).read_all()) > 0
+        assert log.plan_find(where=where).by_index > 0 == log.plan_find(where=where).scanned
     assert log.plan_find("a").by_index > 0 == log.plan_find("a").scanned
     reindex(str(root), "events")
     assert _files(root) == written

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seglake.catalog.rows import subjects_in
 from seglake.errors import CorruptData
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression
@@ -35,6 +36,7 @@ DETAILS = np.dtype(
         ("timestamp_type", "i1"),
         ("keyindex_bytes", "i4"),  # 0: the segment has no key index
         ("external", "?"),  # whether the log lies outside the lake
+        ("keyindex_kinds", "u1"),  # bit k: the key index has a subject of kind k
     ]
 )
 
@@ -222,6 +224,7 @@ def _segments(table: pa.Table) -> Segments:
     sizes: Any = table.column("keyindex_bytes").combine_chunks()
     none = sizes.is_valid().cast("int64")  # 0 for a null; a scalar would import pandas
     details["keyindex_bytes"] = _values(pc.coalesce(sizes, none))
+    details["keyindex_kinds"] = _kinds(table)
     details["attempts"], attempts = _attempts(table)
     details["codec"] = _codes(table, "codec", compression.NAMES)
     details["timestamp_type"] = _codes(table, "timestamp_type", TIMESTAMP_TYPES)
@@ -253,6 +256,15 @@ def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]
         raise CorruptData(f"a {name} in a segment row is not one of {', '.join(names)}")
     codes = list(map(names.index, different))
     return np.array(codes, np.int8).take(_values(coded.indices))
+
+
+def _kinds(table: pa.Table) -> npt.NDArray[Any]:
+    """The kinds of subjects of each segment's key index, as bits."""
+    coded: Any = table.column("keyindex_of").combine_chunks().dictionary_encode("encode")
+    kinds = [0] + [0] * len(coded.dictionary)
+    for at, text in enumerate(coded.dictionary.to_pylist()):
+        kinds[at] = sum({1 << subject.kind for subject in subjects_in(text)})
+    return np.array(kinds[:-1], np.uint8).take(_values(coded.indices))
 
 
 def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], AttemptIds]:

@@ -45,6 +45,7 @@ class Segment(WithSegmentId):
     codec: str
     sizes: dict[Suffix, int]
     external: bool
+    keyindex_kinds: int  # of the subjects of its key index, as bits
 
 
 def _sizes(details: Any) -> dict[Suffix, int]:
@@ -133,6 +134,7 @@ class PartitionView:
             codec=compression.NAMES[details["codec"]],
             sizes=_sizes(details),
             external=bool(details["external"]),
+            keyindex_kinds=int(details["keyindex_kinds"]),
         )
 
     def changed(

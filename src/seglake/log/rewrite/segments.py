@@ -23,7 +23,7 @@ from seglake.format.codecs.payload import Payload
 from seglake.format.decode import decode, with_record_times
 from seglake.format.encode import EncodedBatches
 from seglake.format.filter import copied, emptied, filter_batches
-from seglake.format.index import IndexPolicy
+from seglake.format.index import IndexPolicy, Subjects
 from seglake.format.rebatch import rebatch
 from seglake.limits import INT32_MAX
 from seglake.log.chunk import Chunk
@@ -42,16 +42,15 @@ AHEAD_BYTES = 16 * 2**20  # requested from an object store ahead of their use
 class RewriteTarget(NamedTuple):
     """Properties of the new segment: the attempt that writes it, its index policy, its batches.
 
-    Without a policy, the new segment gets the index policy of the first old segment, and a key
-    index if `keys` says so. With
-    `batch_bytes`, neighbouring batches are joined up to this size, headers included, where all
-    their records stay.
+    Without a policy, the new segment gets the index policy of the first old segment, with a key
+    index of `subjects`. With `batch_bytes`, neighbouring batches are joined up to this size,
+    headers included, where all their records stay.
     """
 
     attempt_id: str
     policy: IndexPolicy | None = None
     batch_bytes: int | None = None
-    keys: bool = False
+    subjects: Subjects = ()
 
 
 def rewrite(
@@ -71,7 +70,7 @@ def rewrite(
     new = NewSegment(
         SegmentId(first.topic, first.partition, base, attempt_id, attempt_id),
         end,
-        target.policy or replace(first.index_policy, keys=target.keys),
+        target.policy or replace(first.index_policy, subjects=target.subjects),
         max(row.created_at_ms for row in rows),
     )
     old = _OldLogs(store, rows, _Sieve(keep, target.batch_bytes))

@@ -17,6 +17,7 @@ from seglake.catalog.rows import SegmentRow
 from seglake.format.batch import BatchTable
 from seglake.format.decode import Decoded
 from seglake.format.filter import NO_HORIZON
+from seglake.format.index import Subjects
 from seglake.format.records import Int64s
 from seglake.limits import INT32_MAX
 from seglake.log.rewrite.keep import GOES, STAYS, UNDECIDED, Fates, Flags, Keep, OnlyOffsets
@@ -69,7 +70,7 @@ class CleanGroups(NamedTuple):
     store: Store
     attempt_id: str
     horizon_ms: int
-    indexes_keys: bool
+    subjects: Subjects  # of key indexes
 
     def __call__(self, groups: Iterable[CleanGroup]) -> list[SegmentRow]:
         """Write the segments; returns their rows."""
@@ -78,7 +79,7 @@ class CleanGroups(NamedTuple):
     def _cleaned(self, group: CleanGroup) -> SegmentRow:
         newest, fresh = (self._offsets(group, kind) for kind in (KEPT, TOMBSTONES))
         keep = Latest(newest, fresh, self.horizon_ms)
-        target = RewriteTarget(self.attempt_id, keys=self.indexes_keys)
+        target = RewriteTarget(self.attempt_id, subjects=self.subjects)
         return rewrite(self.store, group.rows, keep, target)
 
     def _offsets(self, group: CleanGroup, kind: int) -> OnlyOffsets:

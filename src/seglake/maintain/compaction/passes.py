@@ -173,7 +173,7 @@ class Passes:
         sizes = [sum(row.log_bytes for row in group.rows) for _, group in groups]
         fresh_ms = self.how.now_ms + self.how.ahead_ms
         horizon_ms = min(fresh_ms + self.policy.delete_retention_ms, INT64_MAX)
-        task = CleanGroups(self.store, self.attempt_id, horizon_ms, self.policy.index_keys)
+        task = CleanGroups(self.store, self.attempt_id, horizon_ms, self.policy.subjects)
         rows, left, cores = dict[int, SegmentRow](), sum(sizes), self.engine.cores_for(sum(sizes))
         for numbers, written in self._run(task, [group for _, group in groups], sizes, cores):
             rows |= zip(numbers, written, strict=True)

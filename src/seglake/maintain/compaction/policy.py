@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from seglake.catalog.rows import SegmentRow, TopicRow
 from seglake.errors import UsageError
+from seglake.format.index import Subjects, subjects_of
 from seglake.limits import INT64_MAX
 
 
@@ -27,7 +28,7 @@ class Policy(NamedTuple):
     min_dirty_ratio: float = 0.5
     segment_bytes: int = 2**30
     index_bytes: int = 10 * 2**20
-    index_keys: bool = False
+    subjects: Subjects = ()  # of key indexes
 
     @staticmethod
     def of(topic: TopicRow) -> Policy:
@@ -40,7 +41,8 @@ class Policy(NamedTuple):
                 f"`seglake alter ROOT {topic.topic} cleanup.policy=compact` changes that"
             )
         values = {field: settings.get(name) for field, name in _NAMES.items()}
-        return Policy(**{field: value for field, value in values.items() if value is not None})
+        said = {field: value for field, value in values.items() if value is not None}
+        return Policy(**said, subjects=subjects_of(settings))
 
 
 _NAMES = {
@@ -50,7 +52,6 @@ _NAMES = {
     "min_dirty_ratio": "min.cleanable.dirty.ratio",
     "segment_bytes": "segment.bytes",
     "index_bytes": "segment.index.bytes",
-    "index_keys": "index.keys",
 }
 
 

@@ -263,8 +263,8 @@ class _Erasure:
         self._known, rows, report = self._runs(base), self._find(base), self.report
         if not (rows or report.rejects or report.samples):
             return None
-        indexes_keys = base.topic(report.topic).indexes_keys
-        written = self._logs.written(rows, indexes_keys=indexes_keys)
+        subjects = base.topic(report.topic).index_subjects
+        written = self._logs.written(rows, subjects)
         self._list_rejects()
         return Change(
             rows=[*written, report.row(ERASE)],

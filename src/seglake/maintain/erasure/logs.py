@@ -11,6 +11,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.batch import CONTROL
+from seglake.format.index import Subjects
 from seglake.layout import new_attempt, parse_segment_key
 from seglake.limits import INT64_MAX
 from seglake.log.fetch import LogFetch
@@ -94,17 +95,17 @@ class LogErasure:
         """How many records of segments that were found go."""
         return sum(self._counts[row.key("log")] for row in rows)
 
-    def written(self, rows: Sequence[SegmentRow], *, indexes_keys: bool) -> list[SegmentRow]:
+    def written(self, rows: Sequence[SegmentRow], subjects: Subjects) -> list[SegmentRow]:
         """Each segment without these records, under the same offsets.
 
-        `indexes_keys` says whether it gets a key index.
+        It gets a key index of `subjects`.
         """
         left = [row for row in rows if row not in self._written]
         if left:
             attempt_id, self._next_attempt = self._next_attempt, new_attempt()
             if self._written:  # the first files are those of the attempt itself
                 self.attempts.add(attempt_id)
-            target = RewriteTarget(attempt_id, keys=indexes_keys)
+            target = RewriteTarget(attempt_id, subjects=subjects)
             new = self._tasks.map(partial(_without, self._keys, target), left)
             self._written |= zip(left, new, strict=True)
         return [self._written[row] for row in rows]

@@ -19,7 +19,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, StoreError
-from seglake.format.index import IndexPolicy
+from seglake.format.index import IndexPolicy, Subjects
 from seglake.log.files import put_indexes
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import carry_out
@@ -66,7 +66,7 @@ def reindex(
     """Rebuild the index files of a topic, or of some of its partitions, in one commit.
 
     Without a policy each segment keeps its own, and the new files equal the old ones byte for byte.
-    The topic's setting `index.keys` says whether the segments have key indexes then.
+    The topic's settings `index.…` say what the segments have key indexes of then.
     The segments go to threads, or with `spark` to its executors. A segment that another commit
     changed meanwhile is left as it is, and counted. Raises CorruptData, before anything is
     committed, if a log is damaged; UnknownTopic, StoreError and CommitConflict.
@@ -81,8 +81,8 @@ def reindex(
     ]
     tasks = SegmentTasks(table.store, spark, progress)
     report = Reindexed(topic)
-    keys = snapshot.topic(topic).indexes_keys
-    reindex_rows(table, report, rows, policy, tasks, keys=keys)
+    subjects = snapshot.topic(topic).index_subjects
+    reindex_rows(table, report, rows, policy, tasks, subjects=subjects)
     for finding in report.damaged[:1]:
         if finding.kind != "damaged":
             raise StoreError(finding.problem)
@@ -97,17 +97,17 @@ def reindex_rows(
     policy: IndexPolicy | None,
     tasks: SegmentTasks,
     *,
-    keys: bool | None = None,
+    subjects: Subjects | None = None,
     leave_damaged: bool = False,
     dry_run: bool = False,
 ) -> None:
     """Rebuild the index files of some segments, and commit them; fills in the report.
 
-    `keys` says whether they have key indexes then; None leaves that to each of them.
+    They have key indexes of `subjects` then; None leaves that to each of them.
     If a log is damaged, nothing is committed; with `leave_damaged` every other segment is.
     """
-    work = partial(write_indexes, policy=policy, keys=keys, attempt_id=report.attempt_id)
-    asked, hashes = len(rows), keys or any(row.index_policy.keys for row in rows)
+    work = partial(write_indexes, policy=policy, subjects=subjects, attempt_id=report.attempt_id)
+    asked, hashes = len(rows), bool(subjects) or any(row.index_policy.subjects for row in rows)
     with _announced(table, report, hashes=hashes) as live:
         rows = [row for row in rows if live is None or row in live]
         results = tasks.map(work, rows)
@@ -139,11 +139,16 @@ def _announced(
 
 
 def write_indexes(
-    store: Store, row: SegmentRow, *, policy: IndexPolicy | None, keys: bool | None, attempt_id: str
+    store: Store,
+    row: SegmentRow,
+    *,
+    policy: IndexPolicy | None,
+    subjects: Subjects | None,
+    attempt_id: str,
 ) -> SegmentRow | Finding:
     """Write one segment's index files under an attempt: returns its new row, or the damage."""
     own = row.index_policy
-    policy = replace(policy or own, keys=own.keys if keys is None else keys)
+    policy = replace(policy or own, subjects=own.subjects if subjects is None else subjects)
     try:
         sealed = rebuild_index_files(store, row, policy)
     except (CorruptData, StoreError) as error:
@@ -155,6 +160,7 @@ def write_indexes(
         index_interval=policy.interval,
         keyindex_bytes=None,
         keyindex_crc32c=None,
+        keyindex_of=None,
     )
     return replace(renewed, **put_indexes(store, renewed.id, sealed))
 

@@ -15,12 +15,12 @@ from seglake.format.batch import TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
 from seglake.format.decode import decode, with_extremes
 from seglake.format.index import IndexPolicy
-from seglake.format.keyindex import KeyIndexBuilder
 from seglake.format.records import join_tables
 from seglake.format.segment import Sealed, rebuild
 from seglake.layout import Suffix
 from seglake.log.fetch import LogFetch
 from seglake.log.files import LogCheck, check_crc, check_size, index_files
+from seglake.log.key_index_builder import KeyIndexBuilder
 from seglake.log.links import LakeLogs
 from seglake.log.segment import LogSegment
 from seglake.maintain.health.findings import Finding, finding_of
@@ -93,7 +93,7 @@ def rebuild_index_files(store: Store, row: SegmentRow, policy: IndexPolicy) -> S
 
     Raises CorruptData, with file and position, for any other log, and StoreError.
     """
-    keys = KeyIndexBuilder(row.base_offset, policy) if policy.keys else None
+    keys = KeyIndexBuilder(row.base_offset, policy) if policy.subjects else None
     sealed = rebuild(row.base_offset, checked_batches(store, row, keys), policy)
     for name in _LOG_COLUMNS:
         value, expected = getattr(sealed, name), getattr(row, name)
@@ -106,7 +106,7 @@ def rebuild_index_files(store: Store, row: SegmentRow, policy: IndexPolicy) -> S
 def checked_batches(
     store: Store, row: SegmentRow, keys: KeyIndexBuilder | None = None
 ) -> BatchTable:
-    """The batch table of a log, every record checked; the keys go to `keys`.
+    """The batch table of a log, every record checked, and added to `keys`.
 
     Raises as `rebuild_index_files`.
     """

@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.errors import UsageError
+from seglake.format.index import RECORD_KEYS
 from seglake.format.key_hashes import Hashes, hashes_of_spans
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s, Spans
 from seglake.limits import INT64_MAX
 from seglake.log.decode.columns import SCHEMA, Array
 from seglake.log.execute import ReadStats, execute
+from seglake.log.key_indexes import Sought
 from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
 from seglake.log.zones.bounds import union
@@ -128,7 +130,7 @@ class Around:
         needed = ["timestamp"] if own.keys is None else ["timestamp", "key"]
         needed = [name for name in needed if name not in self._schema.names]
         schema = pa.schema([*self._schema, *(SCHEMA.field(name) for name in needed)])
-        pieces = Candidates.of(reader, window, own.own_hashes, windows).pieces()
+        pieces = Candidates.of(reader, window, own.sought, windows).pieces()
         return execute(reader.fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
 
 
@@ -158,9 +160,11 @@ class _Moments(NamedTuple):
     hashes: Hashes
 
     @property
-    def own_hashes(self) -> Hashes | None:
-        """The hashes of the keys that moments have, ascending; None if any key will do."""
-        return None if self.keys is None else np.sort(self.hashes[distinct(self.codes)])
+    def sought(self) -> Sought:
+        """The hashes of the keys that moments have; nothing if any key will do."""
+        if self.keys is None:
+            return {}
+        return {RECORD_KEYS: np.sort(self.hashes[distinct(self.codes)])}
 
     def of(self, partition: int) -> _Moments:
         """The moments whose records may be in a partition."""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from seglake.format.key_hashes import Hashes
 from seglake.format.records import Int64s
 from seglake.limits import REQUESTS
+from seglake.log.key_indexes import Sought
 from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Piece, Window
 from seglake.log.segment import LogSegment
@@ -34,26 +34,23 @@ class SearchCounts:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The blocks of a log partition that may hold a wanted record with one of some keys.
+    """The blocks of a log partition that may hold a wanted record with all that is sought.
 
-    `hashes` are those of the keys, ascending; None if every record of the bounds is wanted.
+    Nothing is sought if every record of the bounds is wanted.
     """
 
     reader: PartitionReader
     bounds: Bounds
-    hashes: Hashes | None
+    sought: Sought
     searched: SearchCounts = field(default_factory=SearchCounts)
 
     @staticmethod
     def of(
-        reader: PartitionReader,
-        window: Window,
-        hashes: Hashes | None,
-        windows: Int64s | None = None,
+        reader: PartitionReader, window: Window, sought: Sought, windows: Int64s | None = None
     ) -> Candidates:
         """Those of a window, and of one of `windows` (in the form of `Bounds`) if there are any."""
         above = window.above(reader.view.log_start_offset)
-        return Candidates(reader, Bounds.of(above, windows), hashes)
+        return Candidates(reader, Bounds.of(above, windows), sought)
 
     def pieces(self) -> Pieces:
         """What is to be read, in offset order."""
@@ -87,10 +84,14 @@ class Candidates:
                 wanted = bool(all_wanted)
                 yield partial(self._piece, segment, records, whole=wanted, joined=joined)
 
+    def _is_indexed(self, segment: LogSegment) -> bool:
+        kinds = segment.keyindex_kinds if segment.keyindex_bytes else 0
+        return any(kinds >> subject.kind & 1 for subject in self.sought)
+
     def _piece(self, segment: LogSegment, records: int, *, whole: bool, joined: bool) -> Piece:
         ask, bounds = self.reader.ask, self.bounds
-        if self.hashes is not None and segment.keyindex_bytes:
-            marks = partial(self.reader.key_blocks, segment, self.hashes)
+        if self._is_indexed(segment):
+            marks = partial(self.reader.key_blocks, segment, self.sought)
             found = ask(segment, ZoneSearch.among, marks, bounds, joined=joined)
             if found is not None:
                 self.searched.by_index += 1

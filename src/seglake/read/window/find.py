@@ -1,7 +1,7 @@
 """The records of some keys, fields or headers: by key indexes where that is possible, or a scan.
 
-An index only says which blocks may hold a key. Records are compared, so the answer does not depend
-on any index. Fields and headers have none: each record of the window is compared.
+An index only says which blocks may hold a key, a field or a header. Records are compared, so the
+answer does not depend on any index.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.errors import UsageError
+from seglake.format.index import RECORD_KEYS
 from seglake.format.key_hashes import hashes_of_keys
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.log.decode.columns import SCHEMA
 from seglake.log.execute import ReadStats, execute
+from seglake.log.key_indexes import Sought
 from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Piece, Window
 from seglake.read.where import Conditions, Where
@@ -61,6 +63,12 @@ class Criteria:
                 raise UsageError("find takes a key, keys, where or headers: give one of them")
             return Criteria(None, conditions)
         return Criteria(keys_of(key, keys), conditions)
+
+    @property
+    def sought(self) -> Sought:
+        """What key indexes are asked for."""
+        keys = {} if self.keys is None else {RECORD_KEYS: hashes_of_keys(self.keys)}
+        return keys | self.where.sought
 
     def compared(self, schema: pa.Schema) -> pa.Schema:
         """`schema`, and after it the columns that are compared and that it lacks."""
@@ -136,8 +144,7 @@ class Search:
     @staticmethod
     def of(reader: PartitionReader, window: Window, criteria: Criteria) -> Search:
         """The search in a window of a partition."""
-        hashes = None if criteria.keys is None else hashes_of_keys(criteria.keys)
-        return Search(criteria, Candidates.of(reader, window, hashes))
+        return Search(criteria, Candidates.of(reader, window, criteria.sought))
 
     @property
     def reader(self) -> PartitionReader:

@@ -21,9 +21,9 @@ from seglake.errors import CorruptData
 from seglake.format.batch import BatchTable
 from seglake.format.decode import check_crcs, scan
 from seglake.format.encode import EncodedBatches, rebase, restamp
-from seglake.format.keyindex import KeyIndexBuilder
 from seglake.format.segment import rebuild
 from seglake.log.files import LogCheck, check_crc, put_indexes
+from seglake.log.key_index_builder import KeyIndexBuilder
 from seglake.store import Store
 
 READ_BYTES = 16 * 2**20
@@ -62,7 +62,8 @@ class Move(NamedTuple):
         stamped = row.timestamp_type == "LogAppendTime" and row.max_timestamp < self.append_time_ms
         stamp = self.append_time_ms if stamped else None
         tables, crc, policy = [], 0, row.index_policy
-        keys = KeyIndexBuilder(moved.base_offset, policy) if stamped and policy.keys else None
+        indexed = stamped and policy.subjects
+        keys = KeyIndexBuilder(moved.base_offset, policy) if indexed else None
         with store.writer(moved.key("log")) as sink:
             for batches in _moved_batches(store, row, delta, stamp):
                 sink.write(batches.data)

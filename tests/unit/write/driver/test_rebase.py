@@ -14,7 +14,7 @@ from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, StoreError
 from seglake.format.decode import scan_batches
-from seglake.format.index import IndexPolicy
+from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.layout import KEY_INDEX, SUFFIXES, new_attempt
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.segment_files import rebuild_index_files
@@ -41,7 +41,7 @@ def segment(maker: LakeMaker, clock: str) -> SegmentRow:
     maker.run(
         {0: events},
         Shape(
-            policy=IndexPolicy("bytes", 100, keys=True),
+            policy=IndexPolicy("bytes", 100, subjects=(RECORD_KEYS,)),
             batch_bytes=100,
             append_time_ms=CLOCKS[clock],
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,17 +15,23 @@ from seglake.format.batch import CONTROL
 from seglake.format.codecs.compression import IDS, compressor
 from seglake.format.decode import decode_batches, scan_batches
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
-from seglake.format.index import IndexPolicy
+from seglake.format.index import RECORD_KEYS, IndexPolicy, subjects_of
 from seglake.format.key_hashes import hashes_of_keys
 from seglake.format.key_kernels import REST_BITS
-from seglake.format.keyindex import KeyIndexBuilder
 from seglake.format.segment import choose_indexed
+from seglake.log.key_index_builder import KeyIndexBuilder
 from tests.makers.lakes import Event, records_of
 
 KEYS = st.one_of(
     st.none(), st.just(b""), st.sampled_from([b"a", b"b", b"user-17"]), st.binary(max_size=40)
 )
-POLICIES = [IndexPolicy("bytes", 0), IndexPolicy("bytes", 300), IndexPolicy("records", 7)]
+OF = (RECORD_KEYS,)
+OTHERS = {"index.fields": ["order.id", "ü"], "index.headers": ["tenant"]}
+POLICIES = [
+    IndexPolicy("bytes", 0, OF),
+    IndexPolicy("bytes", 300, OF),
+    IndexPolicy("records", 7, OF),
+]
 
 
 def _log(keys: list[bytes | None], codec: str = "none", batch_bytes: int = 120) -> bytes:
@@ -82,7 +90,7 @@ def test_no_key_is_missed_however_the_log_came(
 
 
 def test_blocks_of_other_keys_are_rarely_marked() -> None:
-    policy = IndexPolicy("bytes", 0)
+    policy = IndexPolicy("bytes", 0, OF)
     log = _log([b"user-%d" % n for n in range(20_000)], "none", 2_000)
     data, blocks = _built(log, policy), len(scan_batches(log))
     marked = sum(int(_marked(data, [b"other-%d" % n]).sum()) for n in range(300))
@@ -92,11 +100,11 @@ def test_blocks_of_other_keys_are_rarely_marked() -> None:
 
 def test_a_page_ends_after_256_blocks_or_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     log = _log([b"%d" % (n % 50) for n in range(3_000)], batch_bytes=1)
-    data = _built(log, IndexPolicy("bytes", 0))
+    data = _built(log, IndexPolicy("bytes", 0, OF))
     rows = keyindex.decode_head(data, len(data)).rows
     assert rows["blocks"].tolist() == [256] * 11 + [3_000 - 11 * 256]
     monkeypatch.setattr(keyindex, "PAGE_PAIRS", 100)
-    few = _built(log, IndexPolicy("bytes", 0))
+    few = _built(log, IndexPolicy("bytes", 0, OF))
     assert set(keyindex.decode_head(few, len(few)).rows["blocks"][:-1].tolist()) == {100}
     for n in range(50):
         assert _marked(data, [b"%d" % n])[n::50].all()
@@ -104,7 +112,7 @@ def test_a_page_ends_after_256_blocks_or_many_pairs(monkeypatch: pytest.MonkeyPa
 
 
 def test_null_keys_and_markers_of_transactions_are_in_no_pair() -> None:
-    policy = IndexPolicy()
+    policy = IndexPolicy(subjects=OF)
     data = _built(_log([None] * 30), policy)
     assert keyindex.decode_head(data, len(data)).rows["pairs"].tolist() == [0]
     log = _log([b"k"] * 3)
@@ -117,8 +125,11 @@ def test_null_keys_and_markers_of_transactions_are_in_no_pair() -> None:
     assert keyindex.decode_head(empty, len(empty)).blocks == 0
 
 
-def test_every_changed_byte_is_noticed() -> None:
-    data = _built(_log([b"k%d" % (n % 9) for n in range(60)]), IndexPolicy("bytes", 100))
+@pytest.mark.parametrize("settings", [{"index.keys": True}, OTHERS], ids=["keys", "others"])
+def test_every_changed_byte_is_noticed(settings: dict[str, Any]) -> None:
+    subjects = subjects_of(settings)
+    data = _built(_log([b"k%d" % (n % 9) for n in range(60)]), IndexPolicy("bytes", 100, subjects))
+    assert keyindex.decode_head(data, len(data)).subjects == subjects
     for at in range(len(data)):
         changed = bytearray(data)
         changed[at] ^= 0x41

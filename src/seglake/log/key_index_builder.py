@@ -1,0 +1,165 @@
+"""The key index of a segment, made as its batches are written or read.
+
+A field's values are found as a search finds them (`JsonFields.scalars`), so an index says no only
+where a search would. Each text is hashed without its type. A JSON number that is equal to numbers
+with another text, as 2e2 and 200.0 are, has a second hash: that of its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from seglake.format import keyindex
+from seglake.format.batch import BatchTable
+from seglake.format.codecs.payload import Payload, payload_of
+from seglake.format.decode import Decoded, decode
+from seglake.format.index import FIELDS, HEADERS, RECORD_KEYS, IndexPolicy, Subject
+from seglake.format.key_hashes import (
+    Hashes,
+    KeyHashes,
+    hashes_of,
+    hashes_of_numbers,
+    hashes_of_spans,
+)
+from seglake.format.records import Headers, Int32s, Int64s, copy_rows, read_only
+from seglake.format.segment import Roller, SegmentLimits
+from seglake.limits import INT64_MAX
+from seglake.text.json_fields import FieldNames, JsonFields, Scalars
+from seglake.text.spans import join_rows, to_arrow
+
+_DECODE_BYTES = 2**20  # of decompressed records at once
+_NO_LIMITS = SegmentLimits(INT64_MAX, INT64_MAX, INT64_MAX)
+SHORT = 18  # characters of an integer: a longer one has a second hash, too
+_TWO_HASHES = rf"[.eE]|^-0$|^.{{{SHORT + 1},}}$"
+
+pc: Any = pyarrow.compute  # its stubs ask for the type of each item
+
+
+class Hashed(NamedTuple):
+    """Hashes of what a subject has in some batches, and the batch of each, ascending."""
+
+    hashes: Hashes
+    batches: npt.NDArray[Any]
+
+
+_NONE = Hashed(np.empty(0, np.uint64), np.empty(0, np.int64))
+
+
+class KeyIndexBuilder:
+    """The key index of a segment whose batches are added one after another.
+
+    It is of the subjects of `policy`. Memory holds the finished pages, and the hashes of one page.
+    """
+
+    def __init__(self, base_offset: int, policy: IndexPolicy) -> None:
+        self._roller = Roller(base_offset, _NO_LIMITS, policy)
+        self._pages = {subject: keyindex.Pages() for subject in policy.subjects}
+        self._fields = [each.name for each in policy.subjects if each.kind == FIELDS]
+        self._headers = [each for each in policy.subjects if each.kind == HEADERS]
+        self._names = FieldNames(self._fields)
+        self._block = -1
+
+    def add(self, table: BatchTable, data: Any, keys: KeyHashes | None = None) -> None:
+        """Add batches that follow one another in `data` without a gap, whatever their positions.
+
+        With `keys`, the hashes of all their records, nothing is decompressed, if the index is of
+        record keys only.
+        """
+        if keys is not None and [*self._pages] == [RECORD_KEYS]:
+            batches = np.repeat(np.arange(len(table)), table["count"])
+            hashed = Hashed(keys.hashes[keys.has_key], batches[keys.has_key])
+            self._add(table, {RECORD_KEYS: hashed})
+            return
+        table = copy_rows(table)
+        table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+        done = 0
+        while done < len(table):
+            payload = payload_of(read_only(data), table[done:], enough_bytes=_DECODE_BYTES)
+            self.add_payload(table[done : done + len(payload.ends)], payload)
+            done += len(payload.ends)
+
+    def add_payload(self, table: BatchTable, payload: Payload) -> None:
+        """Add batches with their decompressed records. Raises CorruptData."""
+        hashed: dict[Subject, Hashed] = {}
+        if RECORD_KEYS in self._pages:
+            hashed[RECORD_KEYS] = Hashed(*hashes_of(table, payload))
+        if self._fields or self._headers:
+            decoded = decode(table, payload)
+            hashed |= self._of_fields(decoded) | self._of_headers(decoded)
+        self._add(table, hashed)
+
+    def finish(self, log_bytes: int) -> bytes:
+        """The bytes of the .keyindex file of a log of this size."""
+        for pages in self._pages.values():
+            pages.finish()
+        return keyindex.encode(self._pages, self._block + 1, log_bytes)
+
+    def _of_fields(self, decoded: Decoded) -> dict[Subject, Hashed]:
+        """The hashes of the fields' values."""
+        if not self._fields:
+            return {}
+        values = JsonFields(join_rows([decoded.records.values]), self._names)
+        return {
+            Subject(FIELDS, name): _of_scalars(values.scalars(name), decoded.batch)
+            for name in self._fields
+        }
+
+    def _of_headers(self, decoded: Decoded) -> dict[Subject, Hashed]:
+        """The hashes of the headers' values."""
+        headers = decoded.records.headers
+        if headers is None:
+            return {}
+        items = np.repeat(decoded.batch, np.diff(headers.firsts))
+        keys = to_arrow(headers.keys).cast(pa.large_binary())
+        return {each: _of_header(keys, headers, items, each) for each in self._headers}
+
+    def _add(self, table: BatchTable, hashed: Mapping[Subject, Hashed]) -> None:
+        """Add batches with the hashes of the subjects that they have."""
+        self._roller.append(table)
+        begins = self._roller.newly_indexed.copy()
+        begins[:1] |= self._block < 0
+        blocks = np.flatnonzero(begins)
+        for subject, pages in self._pages.items():
+            own: Hashed = hashed.get(subject, _NONE)
+            parts = np.split(own.hashes, own.batches.searchsorted(blocks))
+            pages.add(parts[0])
+            for part in parts[1:]:
+                pages.begin_block()
+                pages.add(part)
+        self._block += len(blocks)
+
+
+def _of_scalars(scalars: Scalars, batch_of: Int32s) -> Hashed:
+    """The hashes of scalar values; `batch_of` has the batch of each record."""
+    texts, rows = scalars.texts, scalars.rows
+    numbers = _with_two_hashes(scalars)
+    hashes = np.append(hashes_of_spans(texts), hashes_of_numbers(texts.take(numbers)))
+    return _in_order(hashes, batch_of[np.append(rows, rows[numbers])])
+
+
+def _with_two_hashes(scalars: Scalars) -> Int64s:
+    """The positions of the numbers that another text may be equal to."""
+    raw = np.flatnonzero(scalars.raw)
+    texts = to_arrow(scalars.texts.take(raw))
+    unusual = pc.match_substring_regex(texts, _TWO_HASHES)
+    number = pc.match_substring_regex(texts, "^[-0-9]")  # true and false have an e
+    rows: Int64s = raw[pc.and_(unusual, number).to_numpy(zero_copy_only=False)]
+    return rows
+
+
+def _of_header(keys: Any, headers: Headers, batch_of: Int32s, subject: Subject) -> Hashed:
+    """The hashes of a header's values; `batch_of` has the batch of each header."""
+    named = pc.equal(keys, subject.name.encode()).to_numpy(zero_copy_only=False)
+    chosen = np.flatnonzero(named & (headers.values.lengths >= 0))
+    return Hashed(hashes_of_spans(headers.values.take(chosen)), batch_of[chosen])
+
+
+def _in_order(hashes: Hashes, batches: Int32s) -> Hashed:
+    order = np.argsort(batches, kind="stable")
+    return Hashed(hashes[order], batches[order])

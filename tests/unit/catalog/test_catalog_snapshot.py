@@ -41,6 +41,8 @@ def logs(draw: st.DrawFn) -> list[SegmentRow]:
                 index_attempt_id=draw(st.one_of(st.just(""), ATTEMPTS.map(str))),
                 codec=draw(st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"])),
                 timestamp_type=draw(st.sampled_from(["CreateTime", "LogAppendTime"])),
+                keyindex_bytes=draw(st.sampled_from([None, 88])),
+                keyindex_of=draw(st.sampled_from([None, '["field:a", "field:b", "header:h"]'])),
                 **{f"{suffix}_bytes": draw(INT32) for suffix in SUFFIXES},
                 **{f"{suffix}_crc32c": draw(UINT32) for suffix in SUFFIXES},
             )
@@ -74,6 +76,7 @@ def test_segment__says_what_the_row_said(rows: list[SegmentRow]) -> None:
             assert seen["sizes"][suffix] == said[f"{suffix}_bytes"]
         del seen["sizes"]
         assert seen.pop("external") == (said["external"] is not None)
+        assert seen.pop("keyindex_kinds") == sum({1 << s.kind for s in row.index_policy.subjects})
         assert seen == {name: said[name] for name in seen}
         for suffix in SUFFIXES:
             attempt = row.attempt_id if suffix == "log" else row.index_attempt_id

@@ -224,7 +224,7 @@ def _segments(table: pa.Table) -> Segments:
     sizes: Any = table.column("keyindex_bytes").combine_chunks()
     none = sizes.is_valid().cast("int64")  # 0 for a null; a scalar would import pandas
     details["keyindex_bytes"] = _values(pc.coalesce(sizes, none))
-    details["keyindex_kinds"] = _kinds(table)
+    details["keyindex_kinds"] = _kinds(table) * (details["keyindex_bytes"] > 0)
     details["attempts"], attempts = _attempts(table)
     details["codec"] = _codes(table, "codec", compression.NAMES)
     details["timestamp_type"] = _codes(table, "timestamp_type", TIMESTAMP_TYPES)
@@ -259,7 +259,7 @@ def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]
 
 
 def _kinds(table: pa.Table) -> npt.NDArray[Any]:
-    """The kinds of subjects of each segment's key index, as bits."""
+    """The kinds of subjects of each segment's key index, if it has one, as bits."""
     coded: Any = table.column("keyindex_of").combine_chunks().dictionary_encode("encode")
     kinds = [0] + [0] * len(coded.dictionary)
     for at, text in enumerate(coded.dictionary.to_pylist()):

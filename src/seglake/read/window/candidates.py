@@ -85,8 +85,7 @@ class Candidates:
                 yield partial(self._piece, segment, records, whole=wanted, joined=joined)
 
     def _is_indexed(self, segment: LogSegment) -> bool:
-        kinds = segment.keyindex_kinds if segment.keyindex_bytes else 0
-        return any(kinds >> subject.kind & 1 for subject in self.sought)
+        return any(segment.keyindex_kinds >> subject.kind & 1 for subject in self.sought)
 
     def _piece(self, segment: LogSegment, records: int, *, whole: bool, joined: bool) -> Piece:
         ask, bounds = self.reader.ask, self.bounds

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from seglake.format.encode import Bodies
-from seglake.write.spool.order import Place, PlacedRecords
+from seglake.write.spool.merge_order import Place, PlacedRecords
 from seglake.write.spool.sorted_records import SortedRecords
 
 

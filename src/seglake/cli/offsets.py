@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seglake.cli.arguments.options import Json, Partition, Root, Topic, Version, Zone
-from seglake.cli.arguments.times import absolute
+from seglake.cli.arguments.window import absolute
 from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import moment, number
 

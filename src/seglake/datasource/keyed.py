@@ -11,8 +11,8 @@ from seglake.datasource.between import by_tasks
 from seglake.datasource.spark_columns import chosen
 from seglake.errors import UsageError
 from seglake.extras import extra
+from seglake.read.window.edges import open_window
 from seglake.read.window.find import keys_of
-from seglake.read.window.times import open_window
 from seglake.times.instants import Time, format_ms, to_epoch_ms
 
 with extra("spark", "the events of keys"):

@@ -32,13 +32,13 @@ from seglake.read.origin import Origin
 from seglake.read.record import Record
 from seglake.read.where import Conditions
 from seglake.read.window.around import Around, with_plain_types
+from seglake.read.window.edges import open_window, window_of
 from seglake.read.window.find import Criteria, FindPlan, Search, found, searches_of
 from seglake.read.window.from_offset import records_from
 from seglake.read.window.offset_order import OffsetOrder
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.reader import WindowReader, window_table
 from seglake.read.window.time_order import merged
-from seglake.read.window.times import open_window, window_of
 from seglake.shown import ShowsTable, Table, number
 from seglake.store import Store
 from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
+from seglake.serve.versions import VERSIONS
+
 _Item = TypeVar("_Item")
 _TURN_S = 0.01  # of work, before the other clients have theirs
 _SHOWN = 64  # characters of a text that a client has sent
@@ -23,17 +25,24 @@ NO_ID = uuid.UUID(int=0)  # of no topic; kafka-python decodes it as None
 
 
 class Api(NamedTuple):
-    """An API: the versions [low, high] that are advertised, and what answers a request.
+    """An API: kafka-python's class of a request, and what answers one.
 
-    `request` is kafka-python's class. `before_login`: it is answered on a connection whose client
-    has not shown who it is.
+    `before_login`: it is answered on a connection whose client has not shown who it is.
     """
 
     request: Any
-    low: int
-    high: int
     handle: Handler
     before_login: bool = False
+
+    @property
+    def low(self) -> int:
+        """The lowest version that is advertised."""
+        return VERSIONS[self.name][0]
+
+    @property
+    def high(self) -> int:
+        """The highest version that is advertised."""
+        return VERSIONS[self.name][1]
 
     @property
     def key(self) -> int:

@@ -15,9 +15,9 @@ from seglake.serve import metrics, security
 from seglake.serve.api import Api
 from seglake.serve.counts import ServerCounts
 from seglake.serve.groups import open_groups
-from seglake.serve.reads.api_versions import API as VERSIONS
 from seglake.serve.reads.configs import Configs
 from seglake.serve.reads.fetch import Fetching
+from seglake.serve.reads.greeting import API as VERSIONS
 from seglake.serve.reads.metadata import Describing
 from seglake.serve.reads.offsets import Lookups
 from seglake.serve.reads.refused import APIS as REFUSED

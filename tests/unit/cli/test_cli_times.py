@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import seglake
 from seglake.cli.app import app
-from seglake.cli.arguments.times import absolute, span_ms, window
+from seglake.cli.arguments.window import absolute, span_ms, window
 from seglake.errors import UsageError
 from seglake.times.instants import to_epoch_ms
 from tests.makers.lakes import Event, LakeMaker

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from seglake.cli.arguments.options import Json, Root, Topic, Version, Zone
-from seglake.cli.arguments.times import absolute
+from seglake.cli.arguments.window import absolute
 from seglake.cli.kafka.groups import print_groups
 from seglake.cli.terminal.progress import bar
 from seglake.cli.terminal.tables import Listing, show

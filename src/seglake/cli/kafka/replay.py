@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seglake.cli.arguments.options import End, Json, Last, Root, Start, Topic, Version, Zone
-from seglake.cli.arguments.times import window
+from seglake.cli.arguments.window import window
 from seglake.cli.kafka.groups import print_groups
 from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.tables import Listing, show

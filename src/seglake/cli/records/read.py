@@ -21,7 +21,7 @@ from seglake.cli.arguments.options import (
     Version,
     Zone,
 )
-from seglake.cli.arguments.times import window
+from seglake.cli.arguments.window import window
 from seglake.cli.terminal.tables import show
 from seglake.errors import UsageError
 

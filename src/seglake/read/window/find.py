@@ -26,7 +26,7 @@ from seglake.log.key_indexes import Sought
 from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Piece, Window
 from seglake.read.where import Conditions, Where
-from seglake.read.window.candidates import Candidates
+from seglake.read.window.search_blocks import SearchBlocks
 from seglake.shown import ShowsTable, Table, counted, number, short_bytes, size
 
 _SHOWN = 20  # log partitions in a table
@@ -139,12 +139,12 @@ class Search:
     """The records that meet criteria in one log partition, and the blocks where they may be."""
 
     criteria: Criteria
-    blocks: Candidates
+    blocks: SearchBlocks
 
     @staticmethod
     def of(reader: PartitionReader, window: Window, criteria: Criteria) -> Search:
         """The search in a window of a partition."""
-        return Search(criteria, Candidates.of(reader, window, criteria.sought))
+        return Search(criteria, SearchBlocks.of(reader, window, criteria.sought))
 
     @property
     def reader(self) -> PartitionReader:

@@ -52,17 +52,17 @@ class GroupApis:
     def all(self) -> list[Api]:
         """Each API with the versions that it has here."""
         return [
-            Api(find.FindCoordinatorRequest, 0, 6, self.find_coordinator),
-            Api(consumer.JoinGroupRequest, 0, 9, self.join),
-            Api(consumer.SyncGroupRequest, 0, 5, self.sync),
-            Api(consumer.HeartbeatRequest, 0, 4, self.heartbeat),
-            Api(consumer.LeaveGroupRequest, 0, 5, self.leave),
-            Api(consumer.OffsetCommitRequest, 2, 9, self.commit),
-            Api(consumer.OffsetFetchRequest, 1, 9, self.fetch),
-            Api(consumer.OffsetDeleteRequest, 0, 0, self.forget),
-            Api(admin.ListGroupsRequest, 0, 5, self.list),
-            Api(admin.DescribeGroupsRequest, 0, 6, self.describe),
-            Api(admin.DeleteGroupsRequest, 0, 2, self.delete),
+            Api(find.FindCoordinatorRequest, self.find_coordinator),
+            Api(consumer.JoinGroupRequest, self.join),
+            Api(consumer.SyncGroupRequest, self.sync),
+            Api(consumer.HeartbeatRequest, self.heartbeat),
+            Api(consumer.LeaveGroupRequest, self.leave),
+            Api(consumer.OffsetCommitRequest, self.commit),
+            Api(consumer.OffsetFetchRequest, self.fetch),
+            Api(consumer.OffsetDeleteRequest, self.forget),
+            Api(admin.ListGroupsRequest, self.list),
+            Api(admin.DescribeGroupsRequest, self.describe),
+            Api(admin.DeleteGroupsRequest, self.delete),
         ]
 
     # ---------------------------------------------------------------- members

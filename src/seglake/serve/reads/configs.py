@@ -28,7 +28,7 @@ class Configs:
 
     def apis(self) -> list[Api]:
         """DescribeConfigs."""
-        return [Api(DescribeConfigsRequest, 1, 4, self._describe)]
+        return [Api(DescribeConfigsRequest, self._describe)]
 
     async def _describe(self, request: Any, connection: Connection) -> Any:
         once = {

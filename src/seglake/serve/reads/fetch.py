@@ -71,7 +71,7 @@ class Fetching:
 
     def apis(self) -> list[Api]:
         """Fetch."""
-        return [Api(FetchRequest, 4, 18, self._fetch)]
+        return [Api(FetchRequest, self._fetch)]
 
     async def _fetch(self, request: Any, connection: Connection) -> Reply:
         if connection.version >= 7 and request.session_id != 0:

@@ -46,9 +46,9 @@ class Describing:
     def apis(self) -> list[Api]:
         """Metadata, DescribeTopicPartitions and DescribeCluster."""
         return [
-            Api(MetadataRequest, 0, 13, self._metadata),
-            Api(DescribeTopicPartitionsRequest, 0, 0, self._describe_topics),
-            Api(DescribeClusterRequest, 0, 2, self._describe_cluster),
+            Api(MetadataRequest, self._metadata),
+            Api(DescribeTopicPartitionsRequest, self._describe_topics),
+            Api(DescribeClusterRequest, self._describe_cluster),
         ]
 
     async def _metadata(self, request: Any, connection: Connection) -> Any:

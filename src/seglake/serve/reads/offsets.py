@@ -61,8 +61,8 @@ class Lookups:
     def apis(self) -> list[Api]:
         """ListOffsets and OffsetForLeaderEpoch."""
         return [
-            Api(ListOffsetsRequest, 1, 11, self._list_offsets),
-            Api(OffsetForLeaderEpochRequest, 2, 4, self._end_of_epoch),
+            Api(ListOffsetsRequest, self._list_offsets),
+            Api(OffsetForLeaderEpochRequest, self._end_of_epoch),
         ]
 
     async def _list_offsets(self, request: Any, connection: Connection) -> Any:

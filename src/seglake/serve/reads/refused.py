@@ -124,12 +124,12 @@ async def _describe_acls(_: Any, connection: Connection) -> Any:
 
 
 APIS = [
-    Api(DescribeAclsRequest, 1, 3, _describe_acls),
-    Api(ProduceRequest, 0, 9, _produce),
-    Api(CreateTopicsRequest, 2, 7, _create_topics),
-    Api(DeleteTopicsRequest, 1, 6, _delete_topics),
-    Api(CreatePartitionsRequest, 0, 3, _create_partitions),
-    Api(DeleteRecordsRequest, 0, 2, _delete_records),
-    Api(AlterConfigsRequest, 0, 2, _alter_configs),
-    Api(IncrementalAlterConfigsRequest, 0, 1, _alter_configs),
+    Api(DescribeAclsRequest, _describe_acls),
+    Api(ProduceRequest, _produce),
+    Api(CreateTopicsRequest, _create_topics),
+    Api(DeleteTopicsRequest, _delete_topics),
+    Api(CreatePartitionsRequest, _create_partitions),
+    Api(DeleteRecordsRequest, _delete_records),
+    Api(AlterConfigsRequest, _alter_configs),
+    Api(IncrementalAlterConfigsRequest, _alter_configs),
 ]

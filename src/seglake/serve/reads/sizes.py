@@ -29,7 +29,7 @@ class Sizes:
 
     def apis(self) -> list[Api]:
         """DescribeLogDirs."""
-        return [Api(DescribeLogDirsRequest, 1, 4, self._describe)]
+        return [Api(DescribeLogDirsRequest, self._describe)]
 
     async def _describe(self, request: Any, _: Connection) -> Any:
         found = list[Any]()

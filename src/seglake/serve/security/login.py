@@ -49,8 +49,8 @@ class Login:
     def apis(self) -> list[Api]:
         """SaslHandshake and SaslAuthenticate."""
         return [
-            Api(sasl.SaslHandshakeRequest, 0, 1, self.handshake, before_login=True),
-            Api(sasl.SaslAuthenticateRequest, 0, 2, self.authenticate, before_login=True),
+            Api(sasl.SaslHandshakeRequest, self.handshake, before_login=True),
+            Api(sasl.SaslAuthenticateRequest, self.authenticate, before_login=True),
         ]
 
     async def handshake(self, request: Any, connection: Connection) -> Any:

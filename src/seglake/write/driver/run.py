@@ -58,7 +58,7 @@ from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
-from seglake.write.spool.order import FIRST, LAST
+from seglake.write.spool.merge_order import FIRST, LAST
 from seglake.write.spool.spool import (
     REJECTS,
     SPOOLED,

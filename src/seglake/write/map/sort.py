@@ -14,7 +14,7 @@ from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s, Records
 from seglake.write.map.lateness import Arrivals
 from seglake.write.rows.records import BrokerFields, RejectedRows
-from seglake.write.spool.order import sort_order
+from seglake.write.spool.merge_order import sort_order
 from seglake.write.spool.packing import pack_batches, pack_rejects
 from seglake.write.spool.sorted_records import SortedRecords
 from seglake.write.spool.spool import BATCHES, RECORDS, REJECTS, Blob

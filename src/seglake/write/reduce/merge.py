@@ -7,7 +7,7 @@ sorted and yielded together.
 
 from collections.abc import Iterator
 
-from seglake.write.spool.order import PlacedRecords, join_sorted, require_unique
+from seglake.write.spool.merge_order import PlacedRecords, join_sorted, require_unique
 from seglake.write.spool.sorted_records import SortedRecords
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from seglake.catalog.rows import SegmentId
-from seglake.write.spool.order import Place
+from seglake.write.spool.merge_order import Place
 
 
 class PieceBounds(NamedTuple):

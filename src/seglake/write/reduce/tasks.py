@@ -20,7 +20,7 @@ from seglake.store import Store
 from seglake.write.reduce.batches import Covered, consecutive, encode, encode_at
 from seglake.write.reduce.merge import merge
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
-from seglake.write.spool.order import PlacedRecords
+from seglake.write.spool.merge_order import PlacedRecords
 from seglake.write.spool.packing import unpack_batches
 from seglake.write.spool.spool import BATCHES, SpooledBlob, place_of, read_blobs
 

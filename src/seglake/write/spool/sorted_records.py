@@ -14,7 +14,7 @@ COLUMN_BYTES = 32  # per record: sort key, timestamp or tie-breaker, start and s
 
 @dataclass(frozen=True)
 class SortedRecords:
-    """Records in total order (`seglake.write.spool.order`): sort columns, timestamps, bodies.
+    """Records in total order (`seglake.write.spool.merge_order`): sort columns, timestamps, bodies.
 
     Timestamps are in ms. If the event time is the sort key, both are one array. `tie_breakers` is
     None if the position decides among equal sort keys.

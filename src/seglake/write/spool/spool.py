@@ -28,7 +28,7 @@ from seglake.errors import CorruptData, StoreError
 from seglake.format.records import Int64s
 from seglake.layout import blobs_folder, new_blobs_key
 from seglake.store import Store
-from seglake.write.spool.order import Place
+from seglake.write.spool.merge_order import Place
 from seglake.write.spool.packing import (
     expand_records,
     pack_records,

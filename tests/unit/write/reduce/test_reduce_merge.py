@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from seglake.errors import InputError
 from seglake.format.encode import Bodies
 from seglake.write.reduce.merge import merge
-from seglake.write.spool.order import Place, PlacedRecords
+from seglake.write.spool.merge_order import Place, PlacedRecords
 from seglake.write.spool.packing import (
     expand_records,
     pack_records,

@@ -33,7 +33,7 @@ class SearchCounts:
 
 
 @dataclass(frozen=True)
-class Candidates:
+class SearchBlocks:
     """The blocks of a log partition that may hold a wanted record with all that is sought.
 
     Nothing is sought if every record of the bounds is wanted.
@@ -47,10 +47,10 @@ class Candidates:
     @staticmethod
     def of(
         reader: PartitionReader, window: Window, sought: Sought, windows: Int64s | None = None
-    ) -> Candidates:
+    ) -> SearchBlocks:
         """Those of a window, and of one of `windows` (in the form of `Bounds`) if there are any."""
         above = window.above(reader.view.log_start_offset)
-        return Candidates(reader, Bounds.of(above, windows), sought)
+        return SearchBlocks(reader, Bounds.of(above, windows), sought)
 
     def pieces(self) -> Pieces:
         """What is to be read, in offset order."""

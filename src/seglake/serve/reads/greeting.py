@@ -1,4 +1,4 @@
-"""ApiVersions: which APIs there are, in which versions (KIP-35, KIP-511)."""
+"""ApiVersions: what a client asks first, and tells of itself (KIP-35, KIP-511)."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ async def _handle(request: Any, connection: Connection) -> Any:
     return ApiVersionsResponse(error_code=error, api_keys=keys, throttle_time_ms=0)
 
 
-API = Api(ApiVersionsRequest, 0, 4, _handle, before_login=True)
+API = Api(ApiVersionsRequest, _handle, before_login=True)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.format.index import OFFSET_ENTRY, TIME_ENTRY, IndexPolicy
-from seglake.log.lookup import PartitionReader
 from seglake.log.reads import SharedReads
+from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.search import ZoneSearch
 from seglake.maintain.health.reindex import reindex
 from seglake.read.lake import Lake

@@ -17,8 +17,8 @@ from seglake.engine import spare_the_collector
 from seglake.errors import SeglakeError, UsageError
 from seglake.limits import ALL_TIMES
 from seglake.log.decode.columns import schema_of
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Piece, Window
+from seglake.log.segment_lookup import PartitionReader
 from seglake.read.fields import FieldReader
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake

@@ -15,8 +15,8 @@ from seglake.catalog.version.snapshot import PartitionView
 from seglake.errors import UnknownTopic, VersionExpired
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import execute
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Piece, Window
+from seglake.log.segment_lookup import PartitionReader
 from seglake.read.lake import Lake
 from seglake.read.window.plan import pieces_of
 from seglake.store import Store

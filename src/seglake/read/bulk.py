@@ -9,8 +9,8 @@ import pyarrow as pa
 from seglake.format.records import Int64s
 from seglake.log.decode.columns import record_batch
 from seglake.log.fetch import LogFetch
-from seglake.log.lookup import PartitionReader
 from seglake.log.segment import LogRanges, LogSegment
+from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.search import ZoneSearch, distinct
 
 _FETCH_BYTES = 2**20

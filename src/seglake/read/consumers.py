@@ -8,7 +8,7 @@ import pyarrow as pa
 from seglake.errors import OffsetNotFound
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import MEMORY_BYTES
-from seglake.log.lookup import PartitionReader
+from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.search import ZoneSearch
 from seglake.read.window.from_offset import records_from
 

@@ -18,8 +18,8 @@ from pyarrow.fs import FileSystemHandler, PyFileSystem
 from seglake.errors import UsageError
 from seglake.log.decode.columns import SCHEMA, schema_of
 from seglake.log.execute import ReadStats, execute
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
+from seglake.log.segment_lookup import PartitionReader
 from seglake.read.fields import FieldReader, Fields
 from seglake.read.filters import Part, Selection, fields_of
 from seglake.read.where import Where

@@ -19,8 +19,8 @@ from seglake.format.records import Int64s
 from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.log.decode.columns import SCHEMA, schema_of
 from seglake.log.execute import MEMORY_BYTES, ReadStats
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
+from seglake.log.segment_lookup import PartitionReader
 from seglake.log.short.windows import ShortWindows
 from seglake.read import consumers
 from seglake.read.bulk import offsets_for_times, records_at

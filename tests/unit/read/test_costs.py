@@ -24,9 +24,9 @@ from seglake.format.segment import choose_indexed
 from seglake.format.zonemap import ZoneMap
 from seglake.log.byte_cache import ByteCache
 from seglake.log.execute import ReadStats
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
 from seglake.log.reads import SharedReads
+from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch
 from seglake.read.lake import Lake

@@ -13,7 +13,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from seglake.kafka.attach import attach_logs
 from seglake.log.chunked_log import ChunkedLog
-from seglake.log.lookup import PartitionReader
+from seglake.log.segment_lookup import PartitionReader
 from seglake.serve.topics import catalog
 from seglake.serve.topics.window import WindowPartition
 from tests.harness.lake_server import Wire, holds, serving

@@ -23,10 +23,10 @@ from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
 from seglake.log.decode.column_kernels import DONE, FULL, UNKNOWN
 from seglake.log.execute import ReadStats, bytes_of_columns
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogSegment
+from seglake.log.segment_lookup import PartitionReader
 from seglake.log.short import slots
 from seglake.log.short.room import (
     LOG_ROOM_BYTES,

@@ -24,8 +24,8 @@ from seglake.limits import INT64_MAX
 from seglake.log.decode.columns import SCHEMA, Array
 from seglake.log.execute import ReadStats, execute
 from seglake.log.key_indexes import Sought
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
+from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.bounds import union
 from seglake.log.zones.search import distinct
 from seglake.read.window.search_blocks import SearchBlocks

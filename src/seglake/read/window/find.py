@@ -23,8 +23,8 @@ from seglake.format.records import Spans
 from seglake.log.decode.columns import SCHEMA
 from seglake.log.execute import ReadStats, execute
 from seglake.log.key_indexes import Sought
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Piece, Window
+from seglake.log.segment_lookup import PartitionReader
 from seglake.read.where import Conditions, Where
 from seglake.read.window.search_blocks import SearchBlocks
 from seglake.shown import ShowsTable, Table, counted, number, short_bytes, size

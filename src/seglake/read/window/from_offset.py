@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from seglake.log.execute import MEMORY_BYTES, execute
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
+from seglake.log.segment_lookup import PartitionReader
 from seglake.read.window.plan import pieces_of
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from seglake.log.chunk import Fetch
 from seglake.log.execute import ReadStats, execute
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
+from seglake.log.segment_lookup import PartitionReader
 from seglake.log.short.windows import ShortWindows
 from seglake.read.window.plan import pieces_of
 

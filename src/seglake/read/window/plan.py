@@ -13,9 +13,9 @@ from seglake.format.records import Int64s
 from seglake.limits import REQUESTS
 from seglake.log.chunk import Fetch
 from seglake.log.execute import MEMORY_BYTES, ReadStats, execute
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Piece, Window
 from seglake.log.segment import LogSegment
+from seglake.log.segment_lookup import PartitionReader
 from seglake.log.threads import ahead
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch

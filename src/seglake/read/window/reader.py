@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from seglake.errors import MissingExtra
 from seglake.limits import INT64_MIN
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
+from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.bounds import Bounds
 from seglake.shown import ShowsTable, Table, number, short_bytes, short_time, size
 

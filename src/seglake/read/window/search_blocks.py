@@ -12,9 +12,9 @@ from functools import partial
 from seglake.format.records import Int64s
 from seglake.limits import REQUESTS
 from seglake.log.key_indexes import Sought
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Piece, Window
 from seglake.log.segment import LogSegment
+from seglake.log.segment_lookup import PartitionReader
 from seglake.log.threads import ahead
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch

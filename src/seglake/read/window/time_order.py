@@ -13,8 +13,8 @@ import pyarrow as pa
 from seglake.format.records import Int64s
 from seglake.log.decode.columns import SCHEMA
 from seglake.log.execute import ReadStats, execute
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
+from seglake.log.segment_lookup import PartitionReader
 from seglake.read.window.plan import pieces_of
 
 _OUTPUT_ROWS = 65_536

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from seglake.layout import SUFFIXES
 from seglake.log.blocks.search import OffsetAndTimestamp
-from seglake.log.lookup import PartitionReader
+from seglake.log.segment_lookup import PartitionReader
 from seglake.serve.records.taking import Run
 
 _RUN_BYTES = 800  # of a run and its segment, with the names of its files

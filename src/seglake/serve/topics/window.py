@@ -20,10 +20,10 @@ from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import execute
 from seglake.log.fetch import LogFetch
-from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Window
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogRanges, LogSegment
+from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch
 from seglake.read.window.plan import pieces_of

@@ -29,7 +29,7 @@ from seglake.datasource.batch import BatchReader
 from seglake.datasource.options import parse
 from seglake.errors import UnknownTopic, VersionExpired
 from seglake.format import zonemap
-from seglake.log import batch_cache, links, lookup, slabs
+from seglake.log import batch_cache, links, segment_lookup, slabs
 from seglake.log.decode import columns
 from seglake.log.decode.columns import SCHEMA
 from seglake.log.short import windows as short
@@ -59,7 +59,7 @@ def smallest_limits(chance: random.Random) -> Iterator[None]:
         patch.setattr(deletions, "_LOCAL_S", 0.0)
         patch.setattr(local, "_open_files", lambda: 1)
         patch.setattr(local, "_MOST_SYNCED", 1)
-        patch.setattr(lookup, "_MOST_SEGMENTS", 1)
+        patch.setattr(segment_lookup, "_MOST_SEGMENTS", 1)
         patch.setattr(short, "_CHOICES", 1)
         patch.setattr(links, "_OPEN_LINKS", 1)
         patch.setattr(slabs, "_SWEEP_EVERY", 2)

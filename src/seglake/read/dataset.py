@@ -22,7 +22,7 @@ from seglake.log.piece import Window
 from seglake.log.segment_lookup import PartitionReader
 from seglake.read.fields import FieldReader, Fields
 from seglake.read.filters import Part, Selection, fields_of
-from seglake.read.where import Where
+from seglake.read.where import Where, sought_texts
 from seglake.read.window.find import Criteria, found, searches_of
 from seglake.read.window.plan import pieces_of
 from seglake.read.window.reader import window_table
@@ -154,18 +154,24 @@ class LogDataset(ShowsTable, ds.UnionDataset):
     def _strict(self) -> bool:
         return self._fields is not None and self._fields.strict
 
+    @property
+    def _strings(self) -> set[str]:
+        kinds = {} if self._fields is None else self._fields.kinds
+        return {name for name, kind in kinds.items() if kind == "string"}
+
     def _records(self, schema: pa.Schema, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         """As `_batches`, of columns of the log."""
         chosen = Selection(dict.fromkeys(self._partitions, Part(self._window)))
         if where is not None:
-            chosen = chosen.of(where)
-        for keys, group in groupby(chosen.parts.items(), key=lambda item: item[1].keys):
+            chosen = chosen.of(where, self._strings)
+        for (keys, texts), group in groupby(chosen.parts.items(), key=lambda item: item[1][1:]):
             reads = [(self._log.reader(partition), part.window) for partition, part in group]
-            if keys is None:
+            if keys is None and not texts:
                 fetch = reads[0][0].cached_fetch
                 yield from execute(fetch, pieces_of(reads), schema, stats=self._stats)
             else:
-                criteria = Criteria(sorted(keys), Where(None, None))
+                names = None if keys is None else sorted(keys)
+                criteria = Criteria(names, Where(None, None), sought_texts(texts))
                 searches = searches_of(reads, criteria, self._log.partition_counts)
                 yield from found(searches, schema, None, self._stats)
 

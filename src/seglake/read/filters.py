@@ -1,4 +1,4 @@
-"""What a filter of Arrow says of where its records are: partitions, times, offsets, keys.
+"""What a filter of Arrow says of where its records are: partitions, times, offsets, keys, fields.
 
 pyarrow gives no access to the tree of an expression, but it pickles one as an Arrow file. The
 columns of this file are the literals, and the metadata of its schema is the tree: a line for each
@@ -13,7 +13,7 @@ be applied to the records again. What is not understood selects everything.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.log.piece import Window
 
 Keys = frozenset[bytes] | None  # None: any key, and none
+Texts = frozenset[tuple[str, frozenset[str]]]  # fields, and the texts one of which each has
 
 _LINE = re.compile(r"(\w+): '(.*)'")
 _METADATA = "-- schema metadata --\n"
@@ -37,10 +38,14 @@ _NULL_MATCHES_NULL = 0  # of null_matching_behavior
 
 
 class Part(NamedTuple):
-    """The wanted records of one log partition: those in the window with one of the keys."""
+    """The wanted records of one log partition: those in the window with one of the keys.
+
+    Of each field in `texts` they have one of its texts.
+    """
 
     window: Window = Window()
     keys: Keys = None
+    texts: Texts = frozenset()
 
     def both(self, other: Part) -> Part | None:
         """The records in both parts, or None if there can be none."""
@@ -52,7 +57,8 @@ class Part(NamedTuple):
         if other.keys is not None:
             keys = other.keys if keys is None else keys & other.keys
         full = window.start_ms < window.end_ms and window.start_offset < window.end_offset
-        return Part(window, keys) if full and (keys is None or keys) else None
+        texts = self.texts | other.texts  # of a field that is in both, either set will do
+        return Part(window, keys, texts) if full and (keys is None or keys) else None
 
     def either(self, other: Part) -> Part:
         """The smallest part that holds both."""
@@ -62,9 +68,10 @@ class Part(NamedTuple):
             min(a.start_offset, b.start_offset), max(a.end_offset, b.end_offset),
         )  # fmt: skip
         some = self.keys is not None and other.keys is not None
-        return Part(
-            window, (self.keys or frozenset()) | (other.keys or frozenset()) if some else None
-        )
+        keys = (self.keys or frozenset()) | (other.keys or frozenset()) if some else None
+        mine, its = dict(self.texts), dict(other.texts)
+        both = frozenset((name, mine[name] | its[name]) for name in mine.keys() & its.keys())
+        return Part(window, keys, both)
 
 
 class Selection(NamedTuple):
@@ -83,10 +90,13 @@ class Selection(NamedTuple):
         shared = {p: part.either(its[p]) for p, part in mine.items() if p in its}
         return Selection({**mine, **its, **shared})
 
-    def of(self, expression: pc.Expression) -> Selection:
-        """The records of this selection for which `expression` is true, and perhaps others."""
+    def of(self, expression: pc.Expression, strings: Collection[str] = ()) -> Selection:
+        """The records of this selection for which `expression` is true, and perhaps others.
+
+        `strings` are the columns that are a field's text.
+        """
         try:
-            return self.both(_Reading([*self.parts]).of(expression))
+            return self.both(_Reading([*self.parts], strings).of(expression))
         except _OTHER_FORM:
             return self
 
@@ -128,7 +138,8 @@ class _Reading:
 
     KINDS = frozenset({"call", "field_ref", "literal", "options", "end"})
 
-    def __init__(self, partitions: Sequence[int]) -> None:
+    def __init__(self, partitions: Sequence[int], strings: Collection[str]) -> None:
+        self._strings = strings
         self._everything = Selection(dict.fromkeys(partitions, Part()))
         self._nothing = Selection({})
 
@@ -181,6 +192,9 @@ class _Reading:
             return self._nothing
         if left == "key":
             return self._with_keys(pa.array([right])) if name == "equal" else self._everything
+        if left in self._strings:
+            values = pa.array([right])
+            return self._with_texts(left, values) if name == "equal" else self._everything
         ends = _ends(left, pa.array([right]))
         return self._everything if ends is None else self._within(left, *_range(name, *ends[0]))
 
@@ -189,9 +203,10 @@ class _Reading:
         kept = values.drop_null()
         if not isinstance(field, _Field):
             return self._everything
-        if field == "key":
+        if field == "key" or field in self._strings:
             maybe_null = values.null_count and nulls == _NULL_MATCHES_NULL
-            return self._everything if maybe_null else self._with_keys(kept)
+            some = self._with_keys(kept) if field == "key" else self._with_texts(field, kept)
+            return self._everything if maybe_null else some
         ends = _ends(field, kept)
         if ends is None:
             return self._everything
@@ -200,9 +215,7 @@ class _Reading:
             chosen = {low for low, _ in ranges}
             return self._chosen(lambda partition: partition in chosen)
         full = [(low, high) for low, high in ranges if low < high]
-        if not full:
-            return self._nothing
-        return self._within(field, min(full)[0], max(full)[1])
+        return self._within(field, min(full)[0], max(full)[1]) if full else self._nothing
 
     def _with_keys(self, values: Any) -> Selection:
         kind = values.type
@@ -210,6 +223,15 @@ class _Reading:
             return self._everything
         keys = frozenset(values.cast(pa.binary()).to_pylist())
         return self._each(Part(keys=keys)) if keys else self._nothing
+
+    def _with_texts(self, field: str, values: Any) -> Selection:
+        """The records whose field has one of these texts, which are those of a scalar value."""
+        if not any(test(values.type) for test in _TEXTS):
+            return self._everything
+        texts = frozenset(values.cast(pa.string()).to_pylist())
+        if any(text[:1] in _NESTED for text in texts):
+            return self._everything
+        return self._each(Part(texts=frozenset({(str(field), texts)}))) if texts else self._nothing
 
     def _within(self, field: str, low: int, high: int) -> Selection:
         """The records whose value of a column is in [low, high)."""
@@ -232,10 +254,12 @@ class _Reading:
         )
 
 
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES = (
     pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary,
-    pa.types.is_binary_view, pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
+    pa.types.is_binary_view, *_TEXTS,
 )  # fmt: skip
+_NESTED = ("[", "{")  # how the text of an array or object begins, which no index has
 
 
 def _ends(field: str, values: Any) -> list[tuple[int, int]] | None:

@@ -436,7 +436,7 @@ class Log(ShowsTable):
 
         `start` and `end` are those of `find`, `fields` those of `read_range`. Nothing is read
         before a scan. Its filter chooses what is read: by comparisons of `timestamp`, `offset` and
-        `partition`, and equality of `key`. Raises as `read_range`.
+        `partition`, and equality of `key` and of indexed string fields. Raises as `read_range`.
         """
         from seglake.read.dataset import LogDataset  # noqa: PLC0415  # a fifth of a second
 

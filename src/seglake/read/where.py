@@ -9,7 +9,7 @@ element of an array counts, and each repeated header. An object is equal to noth
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -83,6 +83,14 @@ class Where:
             for name, values in self._fields.items():
                 mask &= _with_field(found, name, values)
         return mask
+
+
+def sought_texts(texts: Iterable[tuple[str, Iterable[str]]]) -> dict[Subject, Hashes]:
+    """What key indexes are asked for fields that each have one of some texts."""
+    return {
+        Subject(FIELDS, name): hashes_of_keys(text.encode() for text in some)
+        for name, some in texts
+    }
 
 
 def _choices(name: str, value: Any) -> list[Any]:

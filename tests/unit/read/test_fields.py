@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ from seglake.read.fields import TYPES
 from tests.judges.json_lines import Number, lookup, parse, shown
 from tests.makers.lakes import Event, LakeMaker, Shape
 
+pc: Any = pyarrow.compute
 T = 1_700_000_000_000
 NAMES = ("a", "b", "a.b", "ü")
 
@@ -145,6 +147,36 @@ def test_where_finds_what_is_equal(
             right.append(offset)
     assert found == right
     assert newest.to_pylist() == right[-2:]
+
+
+@given(
+    st.lists(records, max_size=12), st.sampled_from(NAMES), st.booleans(),
+    st.lists(st.one_of(numbers, texts, st.none()), max_size=3), st.booleans(),
+)  # fmt: skip
+@example([b'{"a":["x","[y"]}', b'{"a":"[y"}', b'{"a":"x"}'], "a", True, ["[y", "x"], False)
+def test_a_scan_by_a_field_gives_what_a_filter_gives(
+    values: list[bytes | None], name: str, indexed: bool, wanted: list[str | None], flipped: bool
+) -> None:
+    within = pc.is_in(pc.field(name), value_set=pa.array(wanted, pa.string()))
+    equal = pc.field(name) == pa.scalar(wanted[0] if wanted else None, pa.string())
+    with tempfile.TemporaryDirectory() as folder:
+        log = log_of(folder, values, indexed=indexed)
+        web = log.dataset(columns=["offset", "key"], fields={name: "string"})
+        full = web.to_table()
+        for each in (within, equal, within & (pc.field("key") == b"k1"), within | equal):
+            chosen = ~each if flipped else each
+            assert web.to_table(filter=chosen).equals(full.filter(chosen))
+
+
+def test_a_scan_by_a_field_reads_its_blocks(tmp_path: Path) -> None:
+    values = [json.dumps({"a": f"u{n % 50}", "b": n}).encode() for n in range(1000)]
+    log, stats = log_of(str(tmp_path), [*values], 200, indexed=True), ReadStats()
+    web = log.dataset(fields={"a": "string", "b": "int32"}, stats=stats)
+    found = web.to_table(filter=(pc.field("a") == "u7") & (pc.field("b") < 500))
+    assert found["b"].to_pylist() == list(range(7, 500, 50))
+    some = stats.bytes_fetched
+    web.to_table(filter=pc.field("b") == 7)
+    assert 0 < some < (stats.bytes_fetched - some) / 2
 
 
 @given(numbers, numbers)

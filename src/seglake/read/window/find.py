@@ -7,7 +7,7 @@ answer does not depend on any index.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -44,10 +44,14 @@ FIND_NAMES = ("by_index", "scanned", "ranges", "bytes", "records_at_most")
 
 @dataclass(frozen=True)
 class Criteria:
-    """What records are searched for: one of these keys (None: any key), and all of `where`."""
+    """What records are searched for: one of these keys (None: any key), and all of `where`.
+
+    `hints` are asked of key indexes, too, and not compared.
+    """
 
     keys: Sequence[bytes] | None
     where: Where
+    hints: Sought = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -68,7 +72,7 @@ class Criteria:
     def sought(self) -> Sought:
         """What key indexes are asked for."""
         keys = {} if self.keys is None else {RECORD_KEYS: hashes_of_keys(self.keys)}
-        return keys | self.where.sought
+        return {**self.hints, **keys, **self.where.sought}
 
     def compared(self, schema: pa.Schema) -> pa.Schema:
         """`schema`, and after it the columns that are compared and that it lacks."""

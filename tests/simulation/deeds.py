@@ -130,7 +130,8 @@ def _alter(deed: Deed, _ground: Ground) -> Any:
 
 
 def _index_keys(deed: Deed, _ground: Ground) -> Any:
-    return seglake.alter(LAKE, EVENTS, {"index.keys": deed.flag})
+    fields = ["k"] if deed.flag else []
+    return seglake.alter(LAKE, EVENTS, {"index.keys": deed.flag, "index.fields": fields})
 
 
 def _reindex(deed: Deed, _ground: Ground) -> Any:

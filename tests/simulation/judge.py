@@ -77,7 +77,7 @@ def require_same(lake: Lake, state: State) -> None:
 
 
 def require_found(lake: Lake, state: State, keys: Sequence[bytes]) -> int:
-    """Each key's records are found, and no others, and the last is the last.
+    """Each key's records are found, by key and by field, and no others; the last is the last.
 
     Returns how many segments key indexes decided. Raises Broken.
     """
@@ -86,14 +86,29 @@ def require_found(lake: Lake, state: State, keys: Sequence[bytes]) -> int:
     log = lake.topic(EVENTS)
     for key in keys:
         wanted = {place: r for place, r in state.records[EVENTS].items() if r.key == key}
-        table = log.find(key, columns=COLUMNS).read_all()
-        found = dict(each for batch in table.to_batches() for each in records_of(batch))
-        if (len(table), found) != (len(wanted), wanted):
-            raise Broken("find", f"{key!r} of version {lake.version}: {found}, not {wanted}")
+        text = key.decode(errors="replace")
+        of_field = {p: r for p, r in state.records[EVENTS].items() if _field(r.value) == text}
+        asked: list[tuple[dict[str, Any], Any]]
+        asked = [({"key": key}, wanted), ({"where": {"k": text}}, of_field)]
+        for how, right in asked:
+            table = log.find(**how, columns=COLUMNS).read_all()
+            found = dict(each for batch in table.to_batches() for each in records_of(batch))
+            if (len(table), found) != (len(right), right):
+                raise Broken("find", f"{how} of version {lake.version}: {found}, not {right}")
         last, places = log.last(key), sorted(wanted)  # a key has one partition
         if (last and (last.partition, last.offset)) != (places[-1] if places else None):
             raise Broken("last", f"{key!r} of version {lake.version}: {last}, not {places[-1:]}")
     return log.plan_find(keys=keys).by_index
+
+
+def _field(value: bytes | None) -> str | None:
+    """The text of the field "k" of a value that is a JSON object."""
+    try:
+        members = json.loads(value or b"")
+    except ValueError:
+        return None
+    text = members.get("k") if isinstance(members, dict) else None
+    return text if isinstance(text, str) else None
 
 
 def require_kept(objects: Mapping[str, Object], state: State, stood: Mapping[int, int]) -> int:

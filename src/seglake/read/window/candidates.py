@@ -14,7 +14,7 @@ from seglake.format.records import Int64s
 from seglake.limits import REQUESTS
 from seglake.log.lookup import PartitionReader
 from seglake.log.piece import Piece, Window
-from seglake.log.segment import LogSegment
+from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.threads import ahead
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch
@@ -63,6 +63,20 @@ class Candidates:
         else:
             yield from _filled(call() for call in calls)
 
+    def segments_from(self, offset: int) -> Iterator[LogSegment]:
+        """The segments that may hold a wanted record at `offset` or above, in offset order."""
+        view = self.reader.view
+        bases, ends, lows, highs = view.extents
+        numbers, _ = self.bounds.meet(lows, highs, bases, ends)
+        filled = view.segments.details["record_count"][numbers] > 0
+        some = numbers[filled & (ends[numbers] > offset)]
+        return map(self.reader.segment, some.tolist())
+
+    def blocks_of(self, segment: LogSegment) -> LogRanges:
+        """The blocks of a segment that may hold a wanted record, one by one."""
+        found = self._by_index(segment, joined=False)
+        return self.reader.ask(segment, ZoneSearch.each, self.bounds) if found is None else found[0]
+
     def newest_pieces(self) -> Pieces:
         """What is to be read, a few blocks at a time, in descending order."""
         calls = [*self._calls(joined=False)]
@@ -88,18 +102,23 @@ class Candidates:
                 yield partial(self._piece, segment, records, whole=wanted, joined=joined)
 
     def _piece(self, segment: LogSegment, records: int, *, whole: bool, joined: bool) -> Piece:
-        ask, bounds = self.reader.ask, self.bounds
-        if self.hashes is not None and segment.keyindex_bytes:
-            marks = partial(self.reader.key_blocks, segment, self.hashes)
-            found = ask(segment, ZoneSearch.among, marks, bounds, joined=joined)
-            if found is not None:
-                self.searched.by_index += 1
-                return Piece(segment, bounds.window, found[0], min(found[1], records))
+        bounds = self.bounds
+        found = self._by_index(segment, joined=joined)
+        if found is not None:
+            self.searched.by_index += 1
+            return Piece(segment, bounds.window, found[0], min(found[1], records))
         self.searched.scanned += 1
         if whole:
             return Piece(segment, bounds.window, segment.log, records)
-        ranges, offsets = ask(segment, ZoneSearch.within, bounds)
+        ranges, offsets = self.reader.ask(segment, ZoneSearch.within, bounds)
         return Piece(segment, bounds.window, ranges, min(offsets, records))
+
+    def _by_index(self, segment: LogSegment, *, joined: bool) -> tuple[LogRanges, int] | None:
+        """The blocks that a key index names, and at most how many records; None without one."""
+        if self.hashes is None or not segment.keyindex_bytes:
+            return None
+        marks = partial(self.reader.key_blocks, segment, self.hashes)
+        return self.reader.ask(segment, ZoneSearch.among, marks, self.bounds, joined=joined)
 
 
 def _filled(pieces: Pieces) -> Pieces:

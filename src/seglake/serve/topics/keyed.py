@@ -1,0 +1,117 @@
+"""A partition with only the records that have one key, at their own offsets.
+
+It begins and ends as the partition that it is made of, so that it looks to clients as a compacted
+log does. Where keys choose the partition, only some partitions are searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from seglake.format.key_hashes import hashes_of_keys
+from seglake.log.blocks.search import OffsetAndTimestamp
+from seglake.log.decode.columns import schema_of
+from seglake.log.piece import Window
+from seglake.read.log import Log
+from seglake.read.window.candidates import Candidates
+from seglake.read.window.find import Criteria, Search, found, homes
+from seglake.serve.records.sought import Sought
+from seglake.serve.records.taking import Run
+from seglake.serve.topics.partition import ServedPartition
+
+_TIMES = schema_of(["offset", "timestamp"])
+_OWN_BYTES = 2000  # of a partition: its objects
+
+
+class Key(NamedTuple):
+    """A key, and the partitions of a topic that may hold it."""
+
+    text: bytes
+    homes: frozenset[int]
+
+    @staticmethod
+    def of(key: bytes, log: Log) -> Key:
+        """The key in a topic. May read the catalog. Raises VersionExpired and StoreError."""
+        return Key(key, frozenset(homes([key], log.partition_counts(), log.partitions())))
+
+
+class KeyPartitions(Sequence[ServedPartition]):
+    """The partitions of a topic for one key, each made when it is first asked for."""
+
+    def __init__(
+        self, whole: Sequence[ServedPartition], log: Log, window: Window, key: Key
+    ) -> None:
+        self._whole, self._log, self._window, self._key = whole, log, window, key
+        self._made = dict[int, ServedPartition]()
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def __getitem__(self, number: Any) -> Any:
+        whole = self._whole[number]
+        if number not in self._made:
+            key, _ = self._key
+            reader = self._log.reader(number)
+            blocks = Candidates.of(reader, self._window, hashes_of_keys([key]))
+            sought = Sought(key, blocks, number not in self._key.homes)
+            self._made[number] = KeyPartition(whole, sought)
+        return self._made[number]
+
+
+class KeyPartition:
+    """The records of a partition with one key; `whole` is that partition, or a window of it."""
+
+    remote = True  # its records are in memory, and lookups wait for a search
+
+    def __init__(self, whole: ServedPartition, sought: Sought) -> None:
+        self._whole, self.sought = whole, sought
+        self.start, self.held_bytes = whole.start, whole.held_bytes + _OWN_BYTES
+
+    def end(self) -> int:
+        """See `ServedPartition`."""
+        return self._whole.end()
+
+    def grows_in(self) -> float | None:
+        """See `ServedPartition`."""
+        return self._whole.grows_in()
+
+    def runs(self, offset: int) -> Iterator[Run]:
+        """See `ServedPartition`."""
+        return self._whole.runs(offset)
+
+    def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """See `ServedPartition`."""
+        first = next(self._records(timestamp), None)
+        return None if first is None else OffsetAndTimestamp(int(first[0][0]), int(first[1][0]))
+
+    def max_timestamp(self) -> OffsetAndTimestamp | None:
+        """See `ServedPartition`."""
+        newest: OffsetAndTimestamp | None = None
+        for offsets, times in self._records(0):
+            row = int(times.argmax())
+            if newest is None or times[row] > newest.timestamp:
+                newest = OffsetAndTimestamp(int(offsets[row]), int(times[row]))
+        return newest
+
+    def log_bytes(self) -> int:
+        """See `ServedPartition`; what is searched."""
+        return self._whole.log_bytes()
+
+    def _records(self, timestamp: int) -> Iterator[tuple[Any, Any]]:
+        """Offsets and times (ms) of the records at a time or later, some at a time."""
+        if self.sought.is_elsewhere:
+            return
+        blocks = self.sought.blocks
+        window = blocks.bounds.window
+        start_ms = max(timestamp, window.start_ms)
+        window = window._replace(start_ms=start_ms, end_offset=min(window.end_offset, self.end()))
+        if start_ms >= window.end_ms:
+            return
+        search = Search.of(blocks.reader, window, Criteria.of(self.sought.key, None))
+        for batch in found([search], _TIMES, None, None):
+            offset, time = (np.asarray(column.cast(pa.int64())) for column in batch.columns)
+            yield offset, time

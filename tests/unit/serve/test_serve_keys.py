@@ -6,19 +6,27 @@ import base64
 import logging
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.protocol.consumer.group import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
 
 from seglake.errors import UsageError
 from seglake.format.decode import scan_batches
 from seglake.layout import new_attempt
+from seglake.maintain.erasure.erase import erase
 from seglake.serve.records import sought
 from seglake.serve.topics.names import Derived, hidden, parse
 from tests.harness.lake_server import Serving, Wire, serving
@@ -475,3 +483,82 @@ def test_a_replay_of_a_key(tmp_path: Path) -> None:
                 assert record.timestamp <= T + 2 * 1000 * passed + 1
         assert found == [r.offset for r in maker.records(0) if r.key == b"u1"]
         assert time.monotonic() - started > 0.95
+
+
+def committed(wire: Wire, group: str) -> dict[str, int]:
+    """The offset of partition 0 of each topic for which a group has one."""
+    request = OffsetFetchRequest(group_id=group, topics=None, require_stable=False)
+    found = wire.ask(request, OffsetFetchResponse, 7)
+    assert found.error_code == 0
+    return {each.name: each.partitions[0].committed_offset for each in found.topics}
+
+
+def commit(wire: Wire, group: str, names: list[str]) -> None:
+    """Commit an offset for partition 0 of each topic."""
+    kind = OffsetCommitRequest.OffsetCommitRequestTopic
+    part = kind.OffsetCommitRequestPartition
+    topics = [
+        kind(name=name, partitions=[part(
+            partition_index=0, committed_offset=number, committed_leader_epoch=-1,
+            committed_metadata="",
+        )])
+        for number, name in enumerate(names)
+    ]  # fmt: skip
+    metadata(wire, names, 9)
+    request = OffsetCommitRequest(
+        group_id=group, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
+        topics=topics, retention_time_ms=-1,
+    )  # fmt: skip
+    answer = wire.ask(request, OffsetCommitResponse, 8)
+    assert {p.error_code for t in answer.topics for p in t.partitions} == {0}
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_offsets_leave_with_an_erased_key(
+    is_running: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that runs forgets them soon, another one at its start; the file has no trace."""
+    caplog.set_level(logging.DEBUG)
+    root, file = tmp_path / "lake", tmp_path / "groups"
+    maker = LakeMaker(root, "web")
+    maker.run({0: [Event(T + i, b"secret%d" % (i % 3), b"{}") for i in range(30)]})
+    maker.topic = "other"
+    maker.run({0: [Event(T, b"x"), Event(T, b"secret1")]})
+    span = f"{time_name(T)}.{time_name(T + 1)}"  # none of its records has the key
+    staying = ["web", "web.v1", "web.key.secret0", f"web.{span}", "other.key.secret1"]
+    leaving = ["web.key.secret1", f"web.{span}.key64.{key64(b'secret1')}.v1",
+               "web.key.never-was-there", f"web.{span}.key.secret1.x1000"]  # fmt: skip
+    settings = {"groups.file": str(file)}
+    erased = partial(erase, str(root), "web", [b"secret1"])
+    with serving(root, settings) as server, Wire(server.address) as wire:
+        commit(wire, "g", staying + leaving)
+        commit(wire, "none left", leaving[:1])
+        fetch(wire, leaving[-1], [Wanted(0, 0)])  # the replay starts
+        assert len(committed(wire, "g")) == 9
+        if is_running:
+            erased()
+            wait_until(lambda: len(committed(wire, "g")) == len(staying))
+            assert server.topics._derived.keys() & {*leaving} == set()
+    if not is_running:
+        erased()
+    with serving(root, settings) as server, Wire(server.address) as wire:
+        wait_until(lambda: len(committed(wire, "g")) == len(staying))
+        assert committed(wire, "g") == {name: number for number, name in enumerate(staying)}
+        assert committed(wire, "none left") == {}
+        stored = b"".join(each.read_bytes() for each in tmp_path.glob("groups*"))
+        assert b"web.key.secret0" in stored
+        for trace in (b"web.key.secret1", key64(b"secret1").encode(), b"never-was", b"Z.key.secr"):
+            assert trace not in stored
+        commit(wire, "g", leaving[:1])  # whoever still reads it, brings it back
+        maker.topic = "web"
+        maker.run({0: [Event(T, b"y")]})
+        server.refresh()
+        assert leaving[0] in committed(wire, "g")
+    assert "secret" not in caplog.text
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

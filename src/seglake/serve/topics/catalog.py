@@ -11,11 +11,11 @@ import base64
 import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from seglake.catalog.rows import TopicRow
 from seglake.clock import now_ms
@@ -31,12 +31,13 @@ from seglake.serve.records.stretches import Stretches
 from seglake.serve.records.taking import Taker
 from seglake.serve.settings import ServerSettings
 from seglake.serve.topics.clock import Clock, ReplayedPartition, Starts
-from seglake.serve.topics.keyed import Key, KeyPartitions
+from seglake.serve.topics.keyed import Key, KeyPartitions, keys_without_records, last_erasure
 from seglake.serve.topics.names import Derived, hidden, parse
 from seglake.serve.topics.partition import ServedPartition, WholePartition
 from seglake.serve.topics.window import WindowPartition
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
 # Of every partition, for ever: clients disregard metadata with a smaller epoch than a batch has
 # (`Metadata.updateLatestMetadata`), and imported batches keep the epochs of their brokers.
@@ -155,6 +156,26 @@ class ServedTopics:
         except UnknownTopic:
             return None
 
+    # keys that are erased
+
+    def every_name(self) -> Collection[str]:
+        """All topics of the lake, also those that are not served."""
+        return {*self._lake.topics()}
+
+    async def last_erasure(self, topic: str) -> str:
+        """A text that another erasure in the topic changes; "" if there was none."""
+        return await self._planned(partial(last_erasure, self._lake, topic))
+
+    async def keys_without_records(self, topic: str, keys: Collection[bytes]) -> set[bytes]:
+        """Those of the keys that no record of a topic has. Raises StoreError, CorruptData."""
+        return await self._planned(partial(keys_without_records, self._lake.topic(topic), keys))
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Let go of topics that these names made."""
+        for name in names:
+            self._drop(name)
+            self._ids.pop(self._id(name), None)
+
     @property
     def change(self) -> asyncio.Future[None]:
         """A future that is done as soon as there is a newer version."""
@@ -257,22 +278,22 @@ class ServedTopics:
             return await self._following(name, asked.topic, asked.key or b"")
         log = self._lake.topic(asked.topic)
         clock = None if asked.speed is None else await self._clock(name, asked)
-        planning = partial(self._windowed, log, name, asked, clock)
-        loop = asyncio.get_running_loop()
-        made, held = await loop.run_in_executor(self._planning, planning)
+        made, held = await self._planned(partial(self._windowed, log, name, asked, clock))
         if name in self._derived:
             self._ids[made.id], self._held[name] = name, held
             self._evict()
         _log.info("topic %s is of version %d", hidden(name), asked.version or log.version)
         return made
 
+    async def _planned(self, work: Callable[[], _Result]) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._planning, work)
+
     async def _following(self, name: str, plain: str, text: bytes) -> ServedTopic:
         """The topic of a key in the newest version, always: `_follow` goes on with it."""
         settings = None
-        loop = asyncio.get_running_loop()
         while (whole := self._topics.get(plain)) is not None and whole.settings != settings:
             settings = whole.settings
-            key = await loop.run_in_executor(self._planning, partial(Key.of, text, whole.log))
+            key = await self._planned(partial(Key.of, text, whole.log))
         if whole is None:
             raise self._unknown(name)
         made = self._of_key(name, whole, key)

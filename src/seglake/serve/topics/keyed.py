@@ -6,16 +6,18 @@ log does. Where keys choose the partition, only some partitions are searched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from seglake.catalog.quarantine.gone import ERASE
 from seglake.format.key_hashes import hashes_of_keys
 from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.log.decode.columns import schema_of
 from seglake.log.piece import Window
+from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.read.window.candidates import Candidates
 from seglake.read.window.find import Criteria, Search, found, homes
@@ -37,6 +39,22 @@ class Key(NamedTuple):
     def of(key: bytes, log: Log) -> Key:
         """The key in a topic. May read the catalog. Raises VersionExpired and StoreError."""
         return Key(key, frozenset(homes([key], log.partition_counts(), log.partitions())))
+
+
+def last_erasure(lake: Lake, topic: str) -> str:
+    """A text that another erasure in a topic changes; "" if there was none."""
+    rows = [row for row in lake.maintenance(topic) if row.operation == ERASE]
+    return f"{len(rows)} {rows[-1].attempt_id}" if rows else ""
+
+
+def keys_without_records(log: Log, keys: Collection[bytes]) -> set[bytes]:
+    """Those of the keys that no record of a log has."""
+    left = {*keys}
+    for batch in log.find(keys=[*keys], columns=["key"]):
+        left.difference_update(batch["key"].unique().to_pylist())
+        if not left:
+            break
+    return left
 
 
 class KeyPartitions(Sequence[ServedPartition]):

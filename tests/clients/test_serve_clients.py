@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -21,11 +22,18 @@ from tests.harness.lake_server import Serving, Wire, serving
 from tests.harness.tiers import rest_but
 from tests.makers.fetches import LATEST, offset_at
 from tests.makers.lakes import Event, LakeMaker, Written
+from tests.makers.murmur2 import murmur2
 from tests.makers.served import SPAN_MS, T, rich_lake, time_name, window_of
 
 TOPIC = "events"
 WINDOW = (T + 1234, T + 2 * SPAN_MS + 995)
-NAMES = [TOPIC, f"{TOPIC}.v3", f"{TOPIC}.{time_name(WINDOW[0])}.{time_name(WINDOW[1])}"]
+KEY = next(key for n in range(1, 50) if murmur2(key := b"key %d" % n) % 3 == 0)
+NAMES = [
+    TOPIC,
+    f"{TOPIC}.v3",
+    f"{TOPIC}.{time_name(WINDOW[0])}.{time_name(WINDOW[1])}",
+    f"{TOPIC}.key64.{base64.urlsafe_b64encode(KEY).decode().rstrip('=')}",
+]
 PATIENCE_S = 120
 OUT_OF_RANGE = KafkaError.OFFSET_OUT_OF_RANGE
 Row = tuple[int, int, int, bytes | None, bytes | None]
@@ -47,6 +55,8 @@ def written(maker: LakeMaker, name: str, partition: int) -> list[Written]:
     records = maker.records(partition)
     if name == NAMES[1]:
         return records[: len(records) * 3 // 5]
+    if name == NAMES[3]:  # in other partitions it is in a wrong place
+        return [record for record in records if record.key == KEY and partition == 0]
     return window_of(records, *WINDOW) if name == NAMES[2] else records
 
 

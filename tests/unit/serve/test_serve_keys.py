@@ -25,8 +25,10 @@ from kafka.protocol.consumer.group import (
 
 from seglake.errors import UsageError
 from seglake.format.decode import scan_batches
+from seglake.format.index import IndexPolicy
 from seglake.layout import new_attempt
 from seglake.maintain.erasure.erase import erase
+from seglake.serve.reads import fetch as fetch_module
 from seglake.serve.records import sought
 from seglake.serve.topics.names import Derived, hidden, parse
 from tests.harness.lake_server import Serving, Wire, serving
@@ -271,6 +273,53 @@ def test_a_fetch_with_time_finds_what_is_far_away(long_log: Serving) -> None:
     with Wire(long_log.address) as wire:
         (got,) = fetch(wire, "events.key.u1", [Wanted(0, 1)], max_wait_ms=60_000, min_bytes=62)
         assert [r.offset for r in records_in(got.data, 0)] == [599]
+
+
+def test_a_fetch_from_any_offset(tmp_path: Path) -> None:
+    """It begins with the first record there is, also in the middle of a batch."""
+    maker = LakeMaker(tmp_path)
+    given = [Event(T + i, b"u1" if i % 5 < 2 else b"u2", b"%d" % i) for i in range(60)]
+    maker.run({0: given}, Shape("lz4", 300))
+    wanted = [r for r in maker.records(0) if r.key == b"u1"]
+    with serving(tmp_path) as server, Wire(server.address) as wire:
+        for offset in range(61):
+            (got,) = fetch(wire, "events.key.u1", [Wanted(0, offset, 1)])
+            expected = [r for r in wanted if r.offset >= offset]
+            found = records_in(got.data, 0, offset)
+            assert found == expected[: len(found)]
+            assert bool(found) == bool(expected)
+
+
+def test_a_key_index_says_where_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch without time comes far at once: only blocks with the key are work."""
+    monkeypatch.setattr(sought, "GROUP_BYTES", 1000)
+    given = [Event(T + i, b"u1" if i in {0, 599} else b"v%d" % i) for i in range(600)]
+    policy = IndexPolicy("bytes", 200, keys=True)
+    LakeMaker(tmp_path).run({0: given}, Shape(batch_bytes=100, policy=policy))
+    with serving(tmp_path) as server, Wire(server.address) as wire:
+        parts = list(everything(wire, "events.key.u1", 0))
+        assert [r.offset for r in records_in(b"".join(parts), 0)] == [0, 599]
+        assert len(parts) < 6
+
+
+def test_a_fetch_that_wants_more_goes_on_at_once(
+    long_log: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search that was cut off is no reason to wait for a newer version."""
+    monkeypatch.setattr(fetch_module, "_SEARCH_S", 0)
+    with Wire(long_log.address) as wire:
+        (got,) = fetch(wire, "events.key.u1", [Wanted(0, 1)], max_wait_ms=20_000, min_bytes=62)
+        assert [r.offset for r in records_in(got.data, 0)] == [599]
+
+
+def test_records_below_the_log_start_stay_away(tmp_path: Path) -> None:
+    """Also where the log starts within a batch: what was deleted does not come."""
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T + i, b"u1") for i in range(20)]}, Shape(batch_bytes=10_000))
+    maker.delete_records(0, 7)
+    with serving(tmp_path) as server, Wire(server.address) as wire:
+        data = b"".join(everything(wire, "events.key.u1", 0))
+        assert [r.offset for r in records_in(data, 0)] == [*range(7, 20)]
 
 
 @pytest.mark.parametrize("version", [10, 12])

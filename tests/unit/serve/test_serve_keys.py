@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.consumer.group import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -31,6 +32,7 @@ from seglake.maintain.erasure.erase import erase
 from seglake.serve.reads import fetch as fetch_module
 from seglake.serve.records import sought
 from seglake.serve.topics.names import Derived, hidden, parse
+from seglake.store import local
 from tests.harness.lake_server import Serving, Wire, serving
 from tests.makers.fetches import (
     EARLIEST,
@@ -39,9 +41,11 @@ from tests.makers.fetches import (
     Wanted,
     everything,
     fetch,
+    fetch_request,
     metadata,
     offset_at,
     records_in,
+    topic_id,
 )
 from tests.makers.gaps import Loss, lose
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
@@ -120,7 +124,7 @@ def with_key(records: list[Written], key: bytes, partition: int) -> list[Written
 @given(
     runs, cuts, lost, st.sampled_from(KEYS), st.tuples(times, times),
     st.sampled_from([10, 11, 12, 18]), st.sampled_from([1, 300, 2**20]),
-    st.sampled_from([100, 3000, 2**20]), st.booleans(),
+    st.sampled_from([100, 3000, 2**20]), st.booleans(), st.booleans(),
 )  # fmt: skip
 @examples(25)
 def test_a_topic_of_a_key_is_exactly_its_records(
@@ -133,6 +137,7 @@ def test_a_topic_of_a_key_is_exactly_its_records(
     size: int,
     group_bytes: int,
     at_once: bool,
+    is_far: bool,
 ) -> None:
     start, end = min(window), max(window) + 1
     text = key.decode() if key in {b"u1", b"u2", b"a-b_c"} else None
@@ -140,6 +145,7 @@ def test_a_topic_of_a_key_is_exactly_its_records(
     span = f"{time_name(start)}.{time_name(end)}"
     with (
         pytest.MonkeyPatch.context() as patch,
+        far_away(is_far),
         keyed_lake(generated, cut, loss) as (maker, first, had),
         serving(maker.root) as server,
         Wire(server.address) as wire,
@@ -163,6 +169,14 @@ def test_a_topic_of_a_key_is_exactly_its_records(
             for time_ms in (EARLIEST, LATEST):
                 plain = offset_at(wire, "events", partition, time_ms)
                 assert offset_at(wire, f"events.{spelled}", partition, time_ms) == plain
+
+
+@contextmanager
+def far_away(is_far: bool) -> Iterator[None]:
+    """Local files pretend to be an object store."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local._LocalStore, "remote", is_far)
+        yield
 
 
 def read(
@@ -468,6 +482,30 @@ def test_names_in_logs() -> None:
     assert hidden("web.20260601T120000Z.20260601T121000Z.v7").endswith("Z.v7")
     with pytest.raises(UsageError, match=r"web\.key64\.#[0-9a-f]{12}: "):
         parse("web.key64.A")
+
+
+@pytest.mark.parametrize("version", [12, 18])
+def test_what_is_erased_leaves_the_memory(tmp_path: Path, version: int) -> None:
+    """What a search has found is not served from memory when its files are gone."""
+    maker = LakeMaker(tmp_path, "web")
+    first = maker.run({0: [Event(T + i, b"u%d" % (i % 2), b"{}") for i in range(20)]})
+    with serving(tmp_path, refresh_ms=600_000) as server, Wire(server.address) as wire:
+        pinned = f"web.key.u1.v{first}"
+        for name in (pinned, "web.key.u1"):
+            (got,) = fetch(wire, name, [Wanted(0, 0)], version)
+            assert len(records_in(got.data, 0)) == 10
+        ids = {name: topic_id(wire, name) for name in (pinned, "web.key.u1")}
+        erase(str(tmp_path), "web", [b"u1"], vacuum=True)
+        server.refresh()
+        assert not server.topics.searcher._found._entries
+        request = fetch_request(pinned, [Wanted(0, 0)], id_of=ids[pinned])
+        (answer,) = wire.ask(request, FetchResponse, version).responses
+        assert [each.error_code for each in answer.partitions] == [3 if version == 12 else 100]
+        assert metadata(wire, [pinned], 9).topics[0].error_code == INVALID_TOPIC
+        (got,) = fetch(wire, "web.key.u1", [Wanted(0, 0)], version)
+        assert (records_in(got.data, 0), got.end) == ([], 20)
+        data = b"".join(everything(wire, "web.key.u0", 0))
+        assert len(records_in(data, 0)) == 10
 
 
 def test_no_trace_of_a_key(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.consumer import FetchResponse
+from kafka.protocol.consumer import FetchResponse, ListOffsetsRequest
 from kafka.protocol.consumer.group import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -100,15 +100,17 @@ def placed(given: list[Event], count: int) -> dict[int, list[Event]]:
 
 @contextmanager
 def keyed_lake(
-    generated: list[tuple[list[Event], Shape]], cut: float, loss: Loss | None
+    generated: list[tuple[list[Event], Shape]], cut: float, loss: Loss | None, is_append: bool
 ) -> Iterator[tuple[LakeMaker, int, list[Written]]]:
     """The lake, its version after the first run, and what that had."""
     with tempfile.TemporaryDirectory() as folder:
         maker = LakeMaker(Path(folder), partitions=2)
-        first = maker.run(placed(generated[0][0], 2), generated[0][1])
-        had = maker.records()
-        for given_rows, shape in generated[1:]:
-            maker.run(placed(given_rows, 2), shape)
+        had = list[Written]()
+        for number, (given_rows, shape) in enumerate(generated):
+            at = T + 7 * number if is_append else None
+            maker.run(placed(given_rows, 2), replace(shape, append_time_ms=at))
+            had = had if number else maker.records()
+        first = maker.versions[0]
         if loss is not None:
             lose(maker, loss)
         end = maker.catalog.snapshot().partition("events", 0).end_offset
@@ -124,7 +126,7 @@ def with_key(records: list[Written], key: bytes, partition: int) -> list[Written
 @given(
     runs, cuts, lost, st.sampled_from(KEYS), st.tuples(times, times),
     st.sampled_from([10, 11, 12, 18]), st.sampled_from([1, 300, 2**20]),
-    st.sampled_from([100, 3000, 2**20]), st.booleans(), st.booleans(),
+    st.sampled_from([100, 3000, 2**20]), st.booleans(), st.booleans(), st.booleans(),
 )  # fmt: skip
 @examples(25)
 def test_a_topic_of_a_key_is_exactly_its_records(
@@ -138,6 +140,7 @@ def test_a_topic_of_a_key_is_exactly_its_records(
     group_bytes: int,
     at_once: bool,
     is_far: bool,
+    is_append: bool,
 ) -> None:
     start, end = min(window), max(window) + 1
     text = key.decode() if key in {b"u1", b"u2", b"a-b_c"} else None
@@ -146,7 +149,7 @@ def test_a_topic_of_a_key_is_exactly_its_records(
     with (
         pytest.MonkeyPatch.context() as patch,
         far_away(is_far),
-        keyed_lake(generated, cut, loss) as (maker, first, had),
+        keyed_lake(generated, cut, loss, is_append) as (maker, first, had),
         serving(maker.root) as server,
         Wire(server.address) as wire,
     ):
@@ -253,7 +256,7 @@ def test_a_topic_that_gets_more_partitions(tmp_path: Path) -> None:
         assert values == [b"old", b"new"]
 
 
-def test_keys_that_do_not_choose_the_partition(tmp_path: Path) -> None:
+def test_only_the_partition_that_keys_choose_is_searched(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path, partitions=2)
     maker.run({0: [Event(T, b"u1")], 1: [Event(T, b"u1")]})  # one of them is in a wrong place
     home = murmur2(b"u1") % 2
@@ -346,6 +349,46 @@ def test_a_client_that_counts_records_comes_over_a_gap(long_log: Serving, versio
                 assert [r.offset for r in found] == [599]
                 return
     raise AssertionError("it stays there for ever")
+
+
+def test_a_lookup_ends_when_its_client_leaves(
+    long_log: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else bounds it: no record of the key may be as late as the time."""
+    groups, matches = list[Any](), sought.Sought.matches
+
+    def slow(self: sought.Sought, *given: Any) -> Any:
+        groups.append(given)
+        time.sleep(0.03)
+        return matches(self, *given)
+
+    monkeypatch.setattr(sought.Sought, "matches", slow)
+    assert offset_of_newest(long_log) == 599
+    every = len(groups)
+    long_log.topics.searcher.forget()
+    groups.clear()
+    wire = Wire(long_log.address)
+    wire.send(list_offsets("events.key.u1", MAX_TIMESTAMP), 7)
+    wait_until(lambda: len(groups) > 2)
+    wire.close()
+    before = -1
+    while before != len(groups):
+        before = len(groups)
+        time.sleep(0.5)
+    assert len(groups) < every
+
+
+def offset_of_newest(server: Serving) -> int:
+    with Wire(server.address) as wire:
+        return int(offset_at(wire, "events.key.u1", 0, MAX_TIMESTAMP)[1])
+
+
+def list_offsets(name: str, time_ms: int) -> Any:
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    one = kind.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=time_ms)
+    return ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[kind(name=name, partitions=[one])]
+    )
 
 
 def test_a_fetch_of_many_partitions_shares_its_time(

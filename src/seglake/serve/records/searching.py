@@ -9,26 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from seglake.errors import CorruptData
 from seglake.format.batch import OVERHEAD
 from seglake.format.filter import blank
 from seglake.limits import INT32_MAX
+from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.log.byte_cache import ByteCache
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.serve.api import in_turns
-from seglake.serve.records.sought import Matches, Sought, held_bytes
+from seglake.serve.records.sought import Matches, Sought, held_bytes, newest_of
 from seglake.serve.records.stretches import Bytes
 from seglake.serve.records.taking import Taken
 
 _log = logging.getLogger(__name__)
+_Item = TypeVar("_Item")
 
 _THREADS = 2  # so that searches leave those of other fetches alone
+_REQUESTS = 8  # the same, and ahead of a search, where they wait for an object store
 _FOUND_BYTES = 32 * 2**20  # of batches that were encoded again, and of what was found to be empty
 _GROUPS_BYTES = 16 * 2**20  # of lists of groups
 _DAMAGE_BYTES = 1000
@@ -56,13 +60,29 @@ class _Step(NamedTuple):
     fresh: bool = False  # it took work
 
 
-class Searcher:
-    """Takes the records with a key. For the event loop alone."""
+class _Work(NamedTuple):
+    """What a thread does, and where its result is kept: under a name that says all of it."""
 
-    def __init__(self, damaged: Callable[[], None] = lambda: None) -> None:
+    name: tuple[Any, ...]
+    cache: ByteCache
+    call: Callable[[], Any]
+    size_of: Callable[[Any], int]
+
+
+class Searcher:
+    """Takes the records with a key. For the event loop alone.
+
+    `is_far`: logs are in an object store, so that several requests are under way at once.
+    """
+
+    def __init__(self, *, is_far: bool, damaged: Callable[[], None] = lambda: None) -> None:
         self._damaged = damaged
         self._found, self._groups = ByteCache(_FOUND_BYTES), ByteCache(_GROUPS_BYTES)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="seglake-search")
+        self._forgotten = 0  # how often
+        self._loading = dict[Hashable, asyncio.Future[Any]]()
+        self._ahead = _REQUESTS - 1 if is_far else 0
+        threads = _REQUESTS if is_far else _THREADS
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="seglake-search")
 
     def close(self) -> None:
         """End its threads."""
@@ -70,6 +90,7 @@ class Searcher:
 
     def forget(self) -> None:
         """Let go of all bytes: logs may be gone."""
+        self._forgotten += 1
         self._found.clear()
         self._groups.clear()
 
@@ -95,19 +116,53 @@ class Searcher:
         has_records = bool(taking.parts) and not taking.is_gap
         return Taken(taking.parts, size, taking.offset, has_records, taking.is_unfinished)
 
+    async def first(
+        self, sought: Sought, start: int, end: int, is_gone: Callable[[], bool]
+    ) -> OffsetAndTimestamp | None:
+        """The first sought record at an offset of [start, end); raises as `take`."""
+        async for found in self._all(sought, start, end, is_gone):
+            if found.first is not None:
+                return found.first
+        return None
+
+    async def newest(
+        self, sought: Sought, start: int, end: int, is_gone: Callable[[], bool]
+    ) -> OffsetAndTimestamp | None:
+        """The first of them with the largest timestamp; raises as `take`."""
+        newest: OffsetAndTimestamp | None = None
+        async for found in self._all(sought, start, end, is_gone):
+            newest = newest_of([newest, found.newest])
+        return newest
+
+    async def _all(
+        self, sought: Sought, start: int, end: int, is_gone: Callable[[], bool]
+    ) -> AsyncGenerator[Matches]:
+        """All that is sought, unless whoever asks `is_gone` meanwhile."""
+        async with aclosing(self._steps(sought, start, end)) as steps:
+            async for step in steps:
+                if step.matches is not None:
+                    yield step.matches
+                if is_gone():
+                    return
+
     async def _steps(self, sought: Sought, offset: int, end: int) -> AsyncGenerator[_Step]:
         if sought.is_elsewhere:
             return
-        for segment in sought.blocks.segments_from(offset):
+        segments = sought.blocks.segments_from(offset)
+        async for segment, later in _with_next(segments, self._ahead):
             if segment.base_offset >= end:
                 return
-            groups, fresh = await self._groups_of(sought, segment)
+            for each in later:
+                self._begin(self._plan(sought, each))
+            groups, fresh = await self._taken(self._plan(sought, segment))
             yield _Step(segment.base_offset, segment.base_offset, fresh=fresh)
-            async for group in in_turns(groups):
+            async for group, following in _with_next(groups, self._ahead):
                 first, stop = int(group.first_offsets[0]), int(group.end_offsets[-1])
                 if first >= end:
                     return
                 if stop > offset:
+                    for each in following:
+                        self._begin(self._search(sought, segment, each))
                     yield _Step(first, first)
                     async for step in self._searched(sought, segment, group, offset):
                         yield step
@@ -130,44 +185,89 @@ class Searcher:
                 yield await self._step(sought, segment, block)
 
     async def _step(self, sought: Sought, segment: LogSegment, group: LogRanges) -> _Step:
-        first, stop = int(group.first_offsets[0]), int(group.end_offsets[-1])
-        name = (sought.name_of(segment), first, stop)
-        found: Matches | CorruptData | None = self._found.get(name)
-        if fresh := found is None:
-            found = await self._matches(sought, segment, group, name)
+        found, fresh = await self._taken(self._search(sought, segment, group))
         if isinstance(found, CorruptData):
+            self._tell(found)
             raise found
-        return _Step(first, stop, found, fresh)
+        return _Step(int(group.first_offsets[0]), int(group.end_offsets[-1]), found, fresh)
 
-    async def _matches(
-        self, sought: Sought, segment: LogSegment, group: LogRanges, name: Hashable
-    ) -> Matches | CorruptData:
-        """What a group holds; its damage is told once, by the block that has it."""
-        try:
-            found: Matches = await self._run(partial(sought.matches, segment, group))
-        except CorruptData as damage:
-            self._found.put(name, damage, _DAMAGE_BYTES)
-            place = ("damage", damage.file, damage.position)
-            if self._found.get(place) is None:
-                self._found.put(place, damage, _DAMAGE_BYTES)
-                self._damaged()
-                _log.error("damaged: %s", damage)
-            return damage
-        self._found.put(name, found, found.held_bytes)
-        return found
+    def _tell(self, damage: CorruptData) -> None:
+        """Tell of damage, once by the block that has it."""
+        place = (damage.file, damage.position)
+        if place not in self._found:
+            self._found.put(place, damage, _DAMAGE_BYTES)
+            self._damaged()
+            _log.error("damaged: %s", damage)
 
-    async def _groups_of(self, sought: Sought, segment: LogSegment) -> tuple[list[LogRanges], bool]:
-        """The groups of a segment, and whether they had to be found."""
-        name = sought.name_of(segment)
-        groups: list[LogRanges] | None = self._groups.get(name)
-        if groups is not None:
-            return groups, False
-        groups = await self._run(partial(sought.groups, segment))
-        self._groups.put(name, groups, held_bytes(groups))
-        return groups, True
+    # work, which is shared and remembered
+
+    def _plan(self, sought: Sought, segment: LogSegment) -> _Work:
+        """Of a segment: its groups."""
+        name = (sought.name_of(segment),)
+        return _Work(name, self._groups, partial(sought.groups, segment), held_bytes)
+
+    def _search(self, sought: Sought, segment: LogSegment, group: LogRanges) -> _Work:
+        """Of a group: what it holds, or its damage."""
+        place = int(group.first_offsets[0]), int(group.end_offsets[-1])
+        name = (sought.name_of(segment), *place)
+        return _Work(name, self._found, partial(_matches, sought, segment, group), _size_of)
+
+    async def _taken(self, work: _Work) -> tuple[Any, bool]:
+        """The result, and whether it was not remembered."""
+        known = work.cache.get(work.name)
+        return (await asyncio.shield(self._begun(work)), True) if known is None else (known, False)
+
+    def _begin(self, work: _Work) -> None:
+        """Do work ahead. What it raises is met again by whoever needs it."""
+        if work.name not in work.cache:
+            self._begun(work)
+
+    def _begun(self, work: _Work) -> asyncio.Future[Any]:
+        begun = self._loading.get(work.name)
+        if begun is None:
+            begun = self._loading[work.name] = asyncio.ensure_future(self._done(work))
+            begun.add_done_callback(partial(self._ended, work.name))
+        return begun
+
+    def _ended(self, name: Hashable, done: asyncio.Future[Any]) -> None:
+        self._loading.pop(name, None)
+        if not done.cancelled():
+            done.exception()  # heard, also if nobody waits for it any more
+
+    async def _done(self, work: _Work) -> Any:
+        forgotten = self._forgotten
+        result = await self._run(work.call)
+        if forgotten == self._forgotten:
+            work.cache.put(work.name, result, work.size_of(result))
+        return result
 
     async def _run(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _matches(sought: Sought, segment: LogSegment, group: LogRanges) -> Matches | CorruptData:
+    """What a group holds, or its damage. On a thread."""
+    try:
+        return sought.matches(segment, group)
+    except CorruptData as damage:
+        return damage
+
+
+def _size_of(found: Matches | CorruptData) -> int:
+    return _DAMAGE_BYTES if isinstance(found, CorruptData) else found.held_bytes
+
+
+async def _with_next(
+    items: Iterable[_Item], count: int
+) -> AsyncGenerator[tuple[_Item, Sequence[_Item]]]:
+    """Each item, and the items that follow it, at most `count`."""
+    following = deque[_Item]()
+    async for item in in_turns(items):
+        following.append(item)
+        if len(following) > count:
+            yield following.popleft(), following
+    while following:
+        yield following.popleft(), following
 
 
 class _Taking:
@@ -193,8 +293,8 @@ class _Taking:
 
     def _add(self, found: Matches) -> bool:
         """Take batches; whether there was room for all."""
-        first = int(found.newest.searchsorted(self.offset))
-        last = min(len(found.newest), int(found.base_offsets.searchsorted(self._end)))
+        first = int(found.ends.searchsorted(self.offset))
+        last = min(len(found.ends), int(found.base_offsets.searchsorted(self._end)))
         if first >= last:
             return True
         room = int(found.positions[first]) + self._left

@@ -7,8 +7,8 @@ encoded again, with the offsets and timestamps of those that stay.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from seglake.format.batch import BatchTable
 from seglake.format.decode import Decoded
 from seglake.format.filter import filter_batches
 from seglake.format.records import Flags, Int64s, Spans
+from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.log.rewrite.keep import among
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.read.window.candidates import Candidates
@@ -30,15 +31,17 @@ _OWN_BYTES = 700  # of the arrays of a group or of matches
 class Matches(NamedTuple):
     """Batches with only the sought records: batch i is data[positions[i] : positions[i + 1]].
 
-    Its offsets are base_offsets[i] to last_offsets[i], inclusive; `newest[i]` is that of its last
-    record.
+    Its offsets are base_offsets[i] to last_offsets[i], inclusive; `ends[i]` is that of its last
+    record. `first` is the first record of all, `newest` the first with the largest timestamp.
     """
 
     data: bytes
     positions: Int64s
     base_offsets: Int64s
     last_offsets: Int64s
-    newest: Int64s
+    ends: Int64s
+    first: OffsetAndTimestamp | None
+    newest: OffsetAndTimestamp | None
 
     @property
     def held_bytes(self) -> int:
@@ -50,13 +53,23 @@ class Matches(NamedTuple):
 class Sought:
     """The records with a key in a window of a log partition.
 
-    `blocks` says where they may be. With `is_elsewhere`, keys choose the partition, and they chose
-    others for this key: there is nothing to be searched.
+    `blocks` says where they may be. With `is_elsewhere`, there is nothing to be searched: keys
+    choose the partition, and this one is in others.
     """
 
     key: bytes = field(repr=False)
     blocks: Candidates = field(repr=False)
     is_elsewhere: bool = False
+
+    def since(self, start_ms: int, end_offset: int) -> Sought:
+        """Those of them from a time (ms) on and below an offset."""
+        window = self.blocks.bounds.window
+        window = window._replace(
+            start_ms=max(start_ms, window.start_ms), end_offset=min(end_offset, window.end_offset)
+        )
+        blocks = Candidates.of(self.blocks.reader, window, self.blocks.hashes)
+        is_empty = window.start_ms >= window.end_ms
+        return replace(self, blocks=blocks, is_elsewhere=self.is_elsewhere or is_empty)
 
     def name_of(self, segment: LogSegment) -> Hashable:
         """All that the groups of a segment depend on."""
@@ -107,6 +120,11 @@ def has_key(keys: Spans, key: bytes) -> Flags:
     return flags
 
 
+def newest_of(records: Iterable[OffsetAndTimestamp | None]) -> OffsetAndTimestamp | None:
+    """The first of the records with the largest timestamp; None if there is none."""
+    return max(filter(None, records), key=lambda record: record.timestamp, default=None)
+
+
 def held_bytes(groups: Sequence[LogRanges]) -> int:
     """About what the groups of a segment take in memory."""
     return _OWN_BYTES + sum(_OWN_BYTES + 4 * group.starts.nbytes for group in groups)
@@ -117,11 +135,13 @@ def _kept(data: Any, table: BatchTable, decoded: Decoded, stays: Flags) -> Match
     kept = np.flatnonzero(stays)
     owners = decoded.batch[kept]
     last = np.append(owners[1:] != owners[:-1], True)
-    left = batches.table
+    left, offsets, times = batches.table, decoded.offsets[kept], decoded.records.timestamps[kept]
+    row = int(times.argmax())
     return Matches(
         batches.data.tobytes(), np.append(left["position"].astype(np.int64), len(batches.data)),
         left["base_offset"].astype(np.int64), left["last_offset"].astype(np.int64),
-        decoded.offsets[kept][last],
+        offsets[last], OffsetAndTimestamp(int(offsets[0]), int(times[0])),
+        OffsetAndTimestamp(int(offsets[row]), int(times[row])),
     )  # fmt: skip
 
 
@@ -129,9 +149,11 @@ def _joined(parts: Sequence[Matches]) -> Matches:
     none = np.empty(0, np.int64)
     starts = np.cumsum([0, *(len(part.data) for part in parts)])
     positions = [part.positions[:-1] + start for part, start in zip(parts, starts, strict=False)]
-    rest = [np.concatenate([none, *column]) for column in zip(*(p[2:] for p in parts), strict=True)]
+    bases, lasts, ends = (
+        np.concatenate([none, *(part[number] for part in parts)]) for number in (2, 3, 4)
+    )
     data = b"".join(part.data for part in parts)
     return Matches(
-        data, np.concatenate([*positions, starts[-1:]]).astype(np.int64),
-        *(rest or [none, none, none]),
+        data, np.concatenate([*positions, starts[-1:]]).astype(np.int64), bases, lasts, ends,
+        next((part.first for part in parts), None), newest_of(part.newest for part in parts),
     )  # fmt: skip

@@ -67,7 +67,7 @@ class ServedTopics:
         self._lake, self._reads, self._settings, self._counts = lake, reads, settings, counts
         self.stretches = Stretches(reads, self._count_damage)
         self.taker, self._forgotten = Taker(self.stretches), reads.forgotten
-        self.searcher = Searcher(self._count_damage)
+        self.searcher = Searcher(is_far=reads.store.remote, damaged=self._count_damage)
         self.lake, self.root, self.store = lake.identity, reads.store.uri, reads.store
         self._namespace = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.lake}")
         self.cluster_id = base64.urlsafe_b64encode(self._namespace.bytes).decode().rstrip("=")

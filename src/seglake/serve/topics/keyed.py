@@ -9,23 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
 from seglake.catalog.quarantine.gone import ERASE
 from seglake.format.key_hashes import hashes_of_keys
 from seglake.log.blocks.search import OffsetAndTimestamp
-from seglake.log.decode.columns import schema_of
 from seglake.log.piece import Window
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.read.window.candidates import Candidates
-from seglake.read.window.find import Criteria, Search, found, homes
+from seglake.read.window.find import homes
 from seglake.serve.records.sought import Sought
 from seglake.serve.records.taking import Run
 from seglake.serve.topics.partition import ServedPartition
 
-_TIMES = schema_of(["offset", "timestamp"])
 _OWN_BYTES = 2000  # of a partition: its objects
 
 
@@ -103,33 +98,12 @@ class KeyPartition:
 
     def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
         """See `ServedPartition`."""
-        first = next(self._records(timestamp), None)
-        return None if first is None else OffsetAndTimestamp(int(first[0][0]), int(first[1][0]))
+        return self._whole.at_time(timestamp)
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """See `ServedPartition`."""
-        newest: OffsetAndTimestamp | None = None
-        for offsets, times in self._records(0):
-            row = int(times.argmax())
-            if newest is None or times[row] > newest.timestamp:
-                newest = OffsetAndTimestamp(int(offsets[row]), int(times[row]))
-        return newest
+        return self._whole.max_timestamp()
 
     def log_bytes(self) -> int:
         """See `ServedPartition`; what is searched."""
         return self._whole.log_bytes()
-
-    def _records(self, timestamp: int) -> Iterator[tuple[Any, Any]]:
-        """Offsets and times (ms) of the records at a time or later, some at a time."""
-        if self.sought.is_elsewhere:
-            return
-        blocks = self.sought.blocks
-        window = blocks.bounds.window
-        start_ms = max(timestamp, window.start_ms)
-        window = window._replace(start_ms=start_ms, end_offset=min(window.end_offset, self.end()))
-        if start_ms >= window.end_ms:
-            return
-        search = Search.of(blocks.reader, window, Criteria.of(self.sought.key, None))
-        for batch in found([search], _TIMES, None, None):
-            offset, time = (np.asarray(column.cast(pa.int64())) for column in batch.columns)
-            yield offset, time

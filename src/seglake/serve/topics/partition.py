@@ -20,7 +20,8 @@ class ServedPartition(Protocol):
 
     `remote`: some of the log is read from an object store, or from where it is attached, or is
     searched, so that lookups wait. `held_bytes` is about what it keeps in memory. With `sought`,
-    the partition has only the records that are sought.
+    the partition has only the records that are sought. Runs and lookups are those of all records; a
+    `Searcher` takes and finds the sought ones.
     """
 
     start: int

@@ -170,6 +170,23 @@ def test_confluent_producers_are_told(server: Serving) -> None:
     assert [error.code() for error in told] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
 
 
+def test_a_group_goes_on_in_the_topic_of_a_key(server: Serving, maker: LakeMaker) -> None:
+    """A member reads some records and commits; the next one has the rest."""
+    wanted, found = rows(maker, NAMES[3]), list[Row]()
+    for count in (3, len(wanted) - 3):
+        consumer = confluent(server, **{"group.id": "of a key", "auto.offset.reset": "earliest"})
+        consumer.subscribe([NAMES[3]])
+        deadline, mine = time.monotonic() + PATIENCE_S, list[Row]()
+        while len(mine) < count:
+            assert time.monotonic() < deadline
+            messages = consumer.consume(count - len(mine), 0.2)
+            mine += [as_row(message) for message in messages if message.error() is None]
+        found += mine
+        consumer.commit(asynchronous=False)
+        consumer.close()
+    assert found == wanted
+
+
 def test_new_records_come_by_themselves(server: Serving, maker: LakeMaker) -> None:
     made = LakeMaker(maker.root.with_name("growing"))
     made.run({0: [Event(T)]})

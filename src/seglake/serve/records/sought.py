@@ -73,7 +73,8 @@ class Sought:
 
     def name_of(self, segment: LogSegment) -> Hashable:
         """All that the groups of a segment depend on."""
-        return segment.log_key, segment.keyindex_key, self.key, self.blocks.bounds.window
+        files = segment.log_key, segment.zonemap_key, segment.keyindex_key
+        return *files, self.key, self.blocks.bounds.window
 
     def groups(self, segment: LogSegment) -> list[LogRanges]:
         """The blocks of a segment that may hold the key, in groups, in offset order."""

@@ -351,6 +351,16 @@ def test_a_client_that_counts_records_comes_over_a_gap(long_log: Serving, versio
     raise AssertionError("it stays there for ever")
 
 
+def test_records_without_a_timestamp_have_no_time(tmp_path: Path) -> None:
+    """They come, but no lookup by time finds them, as in the whole topic."""
+    LakeMaker(tmp_path).run({0: [Event(T, b"u2"), Event(-1, b"u1"), Event(-1, b"u1")]})
+    with serving(tmp_path) as server, Wire(server.address) as wire:
+        data = b"".join(everything(wire, "events.key.u1", 0))
+        assert [r.offset for r in records_in(data, 0)] == [1, 2]
+        for time_ms in (0, T, MAX_TIMESTAMP):
+            assert offset_at(wire, "events.key.u1", 0, time_ms) == (0, -1, -1)
+
+
 def test_a_lookup_ends_when_its_client_leaves(
     long_log: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:

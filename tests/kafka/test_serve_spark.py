@@ -27,16 +27,19 @@ from tests.kafka.test_datasource_vs_kafka import (
     make,
     outcome,
 )
+from tests.makers.murmur2 import murmur2
 from tests.makers.served import time_name, window_of
 
 BATCHES = ["everything", "times"]
 WINDOW = (T + 15, T + 203)
 NAME = f"events.{time_name(WINDOW[0])}.{time_name(WINDOW[1])}"
+KEY = b"key"
+KEY_NAME = f"events.key.{KEY.decode()}"
 
 
-def window_rows(jobs: Comparison) -> str:
-    """Where the records of a window topic stand; it ends by itself."""
-    frame = jobs.read("kafka", {"subscribe": NAME})
+def rows_of(jobs: Comparison, name: str) -> str:
+    """Where the records of a topic stand that is made by its name."""
+    frame = jobs.read("kafka", {"subscribe": name})
     rows = sorted((row.partition, row.offset) for row in frame.collect())
     return json.dumps(rows)
 
@@ -48,7 +51,8 @@ def main(folder: Path, address: str) -> None:
     jobs = Comparison(spark, folder, address)
     found = {name: outcome(jobs.batch, JOBS[name]) for name in BATCHES}
     found["stream"] = outcome(jobs.stream, "in parts", STREAMS["in parts"])
-    found["window"] = outcome(window_rows, jobs)
+    found["window"] = outcome(rows_of, jobs, NAME)  # it ends by itself
+    found["key"] = outcome(rows_of, jobs, KEY_NAME)  # one partition has none of its records
     (folder / "found.json").write_text(json.dumps(found))
     spark.stop()
 
@@ -71,6 +75,9 @@ def test_sparks_source_reads_what_ours_reads(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "found.json").read_text())
     windows = [[r.partition, r.offset] for r in window_of(maker.records(), *WINDOW)]
     assert json.loads(found.pop("window")) == windows
+    home = murmur2(KEY) % 2
+    keyed = [[r.partition, r.offset] for r in maker.records(home) if r.key == KEY]
+    assert json.loads(found.pop("key")) == keyed
     assert found == {
         "everything": "460 rows", "times": "168 rows",
         "stream": "460 rows",

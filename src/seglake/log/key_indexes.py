@@ -25,7 +25,7 @@ from seglake.store import Store
 _HEAD_BYTES = 16 * 1024  # of a file that is not read whole: most tables are shorter
 _SMALL_BYTES = 64 * 1024  # a file that is read whole
 
-Sought = Mapping[Subject, Hashes]  # of what; of its values, one of which is meant, ascending
+SubjectHashes = Mapping[Subject, Hashes]  # of what; of its values, one of which is meant, ascending
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class KeyIndexes:
         self._store, self._cache = store, cache
 
     def blocks(
-        self, segment: LogSegment, sought: Sought, count: int, first: int, stop: int
+        self, segment: LogSegment, sought: SubjectHashes, count: int, first: int, stop: int
     ) -> Flags | None:
         """Which of the segment's `count` blocks, from `first` to `stop` (exclusive), may hold all.
 
@@ -74,7 +74,7 @@ class _KeyIndex:
         if len(head) == size:
             self._take(np.arange(len(self._has)), [(0, size)], [head])
 
-    def blocks(self, sought: Sought, count: int, first: int, stop: int) -> Flags | None:
+    def blocks(self, sought: SubjectHashes, count: int, first: int, stop: int) -> Flags | None:
         """As `KeyIndexes.blocks`. Raises CorruptData, MissingObject and StoreError."""
         if count != self._tables.blocks:
             raise CorruptData(f"the key index is of {self._tables.blocks} blocks, not {count}")

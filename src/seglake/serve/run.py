@@ -61,7 +61,8 @@ async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address
             stack.callback(page.close)
         stack.push_async_callback(listener.stop)
         stack.callback(groups.release)
-        stack.push_async_callback(_cancel, asyncio.create_task(topics.watch()))
+        for watch in (topics.watch(), groups.watch(topics)):
+            stack.push_async_callback(_cancel, asyncio.create_task(watch))
         found = await listener.start()
         address = settings.server.advertise or found
         reads = _apis(topics, settings, address)

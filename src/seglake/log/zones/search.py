@@ -191,6 +191,13 @@ class ZoneSearch:
             records += more
         return LogRanges(*ranges[:, :count].copy()), records
 
+    def each(self, bounds: Bounds) -> LogRanges:
+        """The blocks that can hold a wanted record, each a range of its own."""
+        numbers, _ = bounds.meet(self._lows, self._highs, self._firsts, self._ends, self._base)
+        pages = self._load(numbers) or [_NO_PAGE]
+        lows = np.concatenate([page.blocks["min_timestamp"] for page in pages])
+        return _within(self._blocks(numbers), lows, bounds, joined=False)[0]
+
     def among(
         self, marked: Marked, bounds: Bounds, *, joined: bool
     ) -> tuple[LogRanges, int] | None:

@@ -23,7 +23,7 @@ from seglake.format.records import Int32s, Int64s, Spans
 from seglake.limits import INT64_MAX
 from seglake.log.decode.columns import SCHEMA, Array
 from seglake.log.execute import ReadStats, execute
-from seglake.log.key_indexes import Sought
+from seglake.log.key_indexes import SubjectHashes
 from seglake.log.piece import Window
 from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.bounds import union
@@ -160,7 +160,7 @@ class _Moments(NamedTuple):
     hashes: Hashes
 
     @property
-    def sought(self) -> Sought:
+    def sought(self) -> SubjectHashes:
         """The hashes of the keys that moments have; nothing if any key will do."""
         if self.keys is None:
             return {}

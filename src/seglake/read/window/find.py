@@ -22,7 +22,7 @@ from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.log.decode.columns import SCHEMA
 from seglake.log.execute import ReadStats, execute
-from seglake.log.key_indexes import Sought
+from seglake.log.key_indexes import SubjectHashes
 from seglake.log.piece import Piece, Window
 from seglake.log.segment_lookup import PartitionReader
 from seglake.read.where import Conditions, Where
@@ -51,7 +51,7 @@ class Criteria:
 
     keys: Sequence[bytes] | None
     where: Where
-    hints: Sought = field(default_factory=dict)
+    hints: SubjectHashes = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -69,7 +69,7 @@ class Criteria:
         return Criteria(keys_of(key, keys), conditions)
 
     @property
-    def sought(self) -> Sought:
+    def sought(self) -> SubjectHashes:
         """What key indexes are asked for."""
         keys = {} if self.keys is None else {RECORD_KEYS: hashes_of_keys(self.keys)}
         return {**self.hints, **keys, **self.where.sought}

@@ -11,9 +11,9 @@ from functools import partial
 
 from seglake.format.records import Int64s
 from seglake.limits import REQUESTS
-from seglake.log.key_indexes import Sought
+from seglake.log.key_indexes import SubjectHashes
 from seglake.log.piece import Piece, Window
-from seglake.log.segment import LogSegment
+from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.segment_lookup import PartitionReader
 from seglake.log.threads import ahead
 from seglake.log.zones.bounds import Bounds
@@ -41,12 +41,15 @@ class SearchBlocks:
 
     reader: PartitionReader
     bounds: Bounds
-    sought: Sought
+    sought: SubjectHashes
     searched: SearchCounts = field(default_factory=SearchCounts)
 
     @staticmethod
     def of(
-        reader: PartitionReader, window: Window, sought: Sought, windows: Int64s | None = None
+        reader: PartitionReader,
+        window: Window,
+        sought: SubjectHashes,
+        windows: Int64s | None = None,
     ) -> SearchBlocks:
         """Those of a window, and of one of `windows` (in the form of `Bounds`) if there are any."""
         above = window.above(reader.view.log_start_offset)
@@ -59,6 +62,20 @@ class SearchBlocks:
             yield from _filled(ahead(((1, call) for call in calls), REQUESTS))
         else:
             yield from _filled(call() for call in calls)
+
+    def segments_from(self, offset: int) -> Iterator[LogSegment]:
+        """The segments that may hold a wanted record at `offset` or above, in offset order."""
+        view = self.reader.view
+        bases, ends, lows, highs = view.extents
+        numbers, _ = self.bounds.meet(lows, highs, bases, ends)
+        filled = view.segments.details["record_count"][numbers] > 0
+        some = numbers[filled & (ends[numbers] > offset)]
+        return map(self.reader.segment, some.tolist())
+
+    def blocks_of(self, segment: LogSegment) -> LogRanges:
+        """The blocks of a segment that may hold a wanted record, one by one."""
+        found = self._by_index(segment, joined=False)
+        return self.reader.ask(segment, ZoneSearch.each, self.bounds) if found is None else found[0]
 
     def newest_pieces(self) -> Pieces:
         """What is to be read, a few blocks at a time, in descending order."""
@@ -84,22 +101,24 @@ class SearchBlocks:
                 wanted = bool(all_wanted)
                 yield partial(self._piece, segment, records, whole=wanted, joined=joined)
 
-    def _is_indexed(self, segment: LogSegment) -> bool:
-        return any(segment.keyindex_kinds >> subject.kind & 1 for subject in self.sought)
-
     def _piece(self, segment: LogSegment, records: int, *, whole: bool, joined: bool) -> Piece:
-        ask, bounds = self.reader.ask, self.bounds
-        if self._is_indexed(segment):
-            marks = partial(self.reader.key_blocks, segment, self.sought)
-            found = ask(segment, ZoneSearch.among, marks, bounds, joined=joined)
-            if found is not None:
-                self.searched.by_index += 1
-                return Piece(segment, bounds.window, found[0], min(found[1], records))
+        bounds = self.bounds
+        found = self._by_index(segment, joined=joined)
+        if found is not None:
+            self.searched.by_index += 1
+            return Piece(segment, bounds.window, found[0], min(found[1], records))
         self.searched.scanned += 1
         if whole:
             return Piece(segment, bounds.window, segment.log, records)
-        ranges, offsets = ask(segment, ZoneSearch.within, bounds)
+        ranges, offsets = self.reader.ask(segment, ZoneSearch.within, bounds)
         return Piece(segment, bounds.window, ranges, min(offsets, records))
+
+    def _by_index(self, segment: LogSegment, *, joined: bool) -> tuple[LogRanges, int] | None:
+        """The blocks that a key index names, and at most how many records; None without one."""
+        if not any(segment.keyindex_kinds >> subject.kind & 1 for subject in self.sought):
+            return None
+        marks = partial(self.reader.key_blocks, segment, self.sought)
+        return self.reader.ask(segment, ZoneSearch.among, marks, self.bounds, joined=joined)
 
 
 def _filled(pieces: Pieces) -> Pieces:

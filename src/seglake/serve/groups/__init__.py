@@ -12,6 +12,7 @@ from seglake.serve.counts import ServerCounts
 from seglake.serve.groups.apis import GroupApis, GroupTopics
 from seglake.serve.groups.archived import ArchivedGroups
 from seglake.serve.groups.coordinator import Coordinator
+from seglake.serve.groups.erased import ErasedKeys, ErasedTopics
 from seglake.serve.groups.group import GroupLimits
 from seglake.serve.groups.offsets import OffsetStore
 from seglake.serve.settings import Address, Groups
@@ -29,6 +30,10 @@ class GroupsPart:
         """The APIs; clients find the coordinator at `address`."""
         given = self._coordinator, self._topics, address, self._settings.metadata_bytes
         return GroupApis(*given).all()
+
+    async def watch(self, topics: ErasedTopics) -> None:
+        """Forget what was committed of keys that are erased, until it is cancelled."""
+        await ErasedKeys(self._coordinator, topics).watch()
 
     def release(self) -> None:
         """Answer the members that wait for a rebalance, as the server stops."""

@@ -35,11 +35,21 @@ create table if not exists kinds (
   lake text, group_id text, protocol_type text not null, primary key (lake, group_id)
 ) without rowid
 """
+_ERASURES = """
+create table if not exists erasures (
+  lake text, topic text, seen text not null, primary key (lake, topic)
+) without rowid
+"""
 _MOST_REPLAYS = 10_000  # of a lake; those that started first are forgotten
 
 _FORGET_KIND = """
 delete from kinds where lake = ? and group_id = ?
 and not exists (select 1 from committed where lake = ? and group_id = ?)
+"""
+
+_FORGET_KINDS = """
+delete from kinds where lake = ?
+and group_id not in (select group_id from committed where lake = ?)
 """
 
 _TAKE_OVER = """
@@ -78,6 +88,7 @@ class OffsetStore:
             self._db.execute("pragma locking_mode = exclusive")
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = full")
+            self._db.execute("pragma secure_delete = on")  # names of topics may have keys
             self._check_format()
         except (sqlite3.Error, OSError) as error:
             raise ConfigError(
@@ -96,6 +107,7 @@ class OffsetStore:
             self._db.execute(_TABLE)
             self._db.execute(_REPLAYS)
             self._db.execute(_KINDS)
+            self._db.execute(_ERASURES)
             if version == 1:
                 self._db.execute(_TAKE_OVER)
                 self._db.execute("drop table offsets")
@@ -165,6 +177,35 @@ class OffsetStore:
             (start, [(self._lake, name, now_ms)]),
             (oldest, [(self._lake, self._lake, _MOST_REPLAYS)]),
         )
+
+    def topic_names(self) -> list[str]:
+        """The names of all topics with a committed offset or a start. Raises StoreError."""
+        what = (
+            "select topic from committed where lake = ? union select name from replays"
+            " where lake = ?"
+        )
+        return [name for (name,) in self._read(what, self._lake, self._lake)]
+
+    def erasure_seen(self, topic: str) -> str:
+        """The last erasure in a topic that `erase` was told; "" if none. Raises StoreError."""
+        what = "select seen from erasures where lake = ? and topic = ?"
+        found = self._read(what, self._lake, topic)
+        return str(found[0][0]) if found else ""
+
+    def erase(self, topic: str, names: Iterable[str], seen: str) -> None:
+        """Forget all of topics with these names, and remember the erasure in their `topic`.
+
+        No byte of what is forgotten stays in the file. Raises StoreError.
+        """
+        rows = [(self._lake, name) for name in names]
+        self._write(
+            ("delete from committed where lake = ? and topic = ?", rows),
+            ("delete from replays where lake = ? and name = ?", rows),
+            (_FORGET_KINDS, [(self._lake, self._lake)] if rows else []),
+            ("insert or replace into erasures values (?, ?, ?)", [(self._lake, topic, seen)]),
+        )
+        if rows:
+            self._read("pragma wal_checkpoint(truncate)")
 
     def close(self) -> None:
         """Close the file."""

@@ -46,13 +46,15 @@ class Run(NamedTuple):
 class Taken(NamedTuple):
     """What a fetch gets of a partition: bytes to be sent, their size, the offset behind them.
 
-    Without records it is nothing, batches that have lost theirs, or the rest of the first batch.
+    Without records it is nothing, batches that have lost theirs, or the rest of the first batch. If
+    it `is_unfinished`, a search for more had no more time.
     """
 
     parts: list[Bytes]
     size: int
     end_offset: int
     has_records: bool = False
+    is_unfinished: bool = False
 
 
 class Taker:

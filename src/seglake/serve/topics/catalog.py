@@ -11,11 +11,11 @@ import base64
 import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from seglake.catalog.rows import TopicRow
 from seglake.clock import now_ms
@@ -26,32 +26,37 @@ from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.serve.api import shown
 from seglake.serve.counts import ServerCounts
+from seglake.serve.records.searching import Searcher
 from seglake.serve.records.stretches import Stretches
 from seglake.serve.records.taking import Taker
 from seglake.serve.settings import ServerSettings
 from seglake.serve.topics.clock import Clock, ReplayedPartition, Starts
-from seglake.serve.topics.names import Derived, parse
+from seglake.serve.topics.keyed import Key, KeyPartitions, keys_without_records, last_erasure
+from seglake.serve.topics.names import Derived, hidden, parse
 from seglake.serve.topics.partition import ServedPartition, WholePartition
 from seglake.serve.topics.window import WindowPartition
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
 # Of every partition, for ever: clients disregard metadata with a smaller epoch than a batch has
 # (`Metadata.updateLatestMetadata`), and imported batches keep the epochs of their brokers.
 LEADER_EPOCH = 2**30
 
+_KEY_BYTES = 3000  # of a partition of a key that follows: the rest is that of its topic
 _PLANS = 2  # of windows at once
 _BACKOFF_S = 10.0  # between looks at a catalog that cannot be read
 
 
 class ServedTopic(NamedTuple):
-    """A topic as clients see it; `plain` is its name in the lake."""
+    """A topic as clients see it; `plain` is its name in the lake, and `log` its log there."""
 
     name: str
     id: uuid.UUID
     plain: str
     settings: TopicRow
     partitions: Sequence[ServedPartition]
+    log: Log
 
 
 class ServedTopics:
@@ -62,12 +67,14 @@ class ServedTopics:
         self._lake, self._reads, self._settings, self._counts = lake, reads, settings, counts
         self.stretches = Stretches(reads, self._count_damage)
         self.taker, self._forgotten = Taker(self.stretches), reads.forgotten
+        self.searcher = Searcher(is_far=reads.store.remote, damaged=self._count_damage)
         self.lake, self.root, self.store = lake.identity, reads.store.uri, reads.store
         self._namespace = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.lake}")
         self.cluster_id = base64.urlsafe_b64encode(self._namespace.bytes).decode().rstrip("=")
         self.starts: Starts | None = None  # without it, replays begin anew with each server
         self._derived = OrderedDict[str, asyncio.Future[ServedTopic]]()
         self._held = dict[str, int]()  # bytes of derived topics
+        self._keys = dict[str, Key]()  # of derived topics that follow the newest version
         # threads of their own, so that slow plans of windows leave those of fetches alone
         self._planning = ThreadPoolExecutor(_PLANS, "seglake-plan")
         self._ids = dict[uuid.UUID, str]()
@@ -110,10 +117,10 @@ class ServedTopics:
         if topic is not None:
             return topic
         if not is_topic_name(name):
-            raise UsageError(f"'{shown(name)}' is no name of a topic")
-        asked = parse(name)
+            raise UsageError(f"'{shown(hidden(name))}' is no name of a topic")
+        asked = parse(name, self._topics)
         if asked is None or asked.topic not in self._topics:
-            raise UnknownTopic(f"topic {name!r} is not in version {self.version} of the lake")
+            raise self._unknown(name)
         made = self._derived.get(name)
         if made is None or _may_be_made_anew(made, asked):
             made = asyncio.ensure_future(self._made(name, asked))
@@ -129,15 +136,14 @@ class ServedTopics:
         It is if the name has a version: from now on `find` raises the error at once. Any other
         topic is that of the newest version at the next request.
         """
-        _log.warning("topic %s: %s", name, error)
-        asked = None if name in self._topics else parse(name)
+        _log.warning("topic %s: %s", self._shown(name), error)
+        asked = None if name in self._topics else parse(name, self._topics)
         if asked is not None and asked.version is not None:
             self._derived[name] = _failed(error)
             self._held.pop(name, None)
             self._evict()
             return True
-        self._derived.pop(name, None)
-        self._held.pop(name, None)
+        self._drop(name)
         with suppress(SeglakeError):  # the watch tells
             await self.refresh()
         return False
@@ -149,6 +155,26 @@ class ServedTopics:
             return None if name is None else await self.find(name)
         except UnknownTopic:
             return None
+
+    # keys that are erased
+
+    def every_name(self) -> Collection[str]:
+        """All topics of the lake, also those that are not served."""
+        return {*self._lake.topics()}
+
+    async def last_erasure(self, topic: str) -> str:
+        """A text that another erasure in the topic changes; "" if there was none."""
+        return await self._planned(partial(last_erasure, self._lake, topic))
+
+    async def keys_without_records(self, topic: str, keys: Collection[bytes]) -> set[bytes]:
+        """Those of the keys that no record of a topic has. Raises StoreError, CorruptData."""
+        return await self._planned(partial(keys_without_records, self._lake.topic(topic), keys))
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Let go of topics that these names made."""
+        for name in names:
+            self._drop(name)
+            self._ids.pop(self._id(name), None)
 
     @property
     def change(self) -> asyncio.Future[None]:
@@ -192,6 +218,7 @@ class ServedTopics:
     def close(self) -> None:
         """End its threads."""
         self._planning.shutdown(wait=False, cancel_futures=True)
+        self.searcher.close()
         self.stretches.close()
 
     async def _refreshed(self) -> None:
@@ -204,6 +231,7 @@ class ServedTopics:
         if self._reads.forgotten != self._forgotten:
             self._forgotten = self._reads.forgotten
             self.taker.forget()
+            self.searcher.forget()
         if self._lake.version != self._served:
             _log.info("version %d of the catalog", self.version)
             change = self._change
@@ -220,13 +248,22 @@ class ServedTopics:
     def _take(self, version: int, topics: dict[str, ServedTopic]) -> None:
         """Serve a version from now on."""
         self._topics = topics
+        self._follow()
         self._ids |= {topic.id: name for name, topic in topics.items()}
         self._change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._served = version  # last: a version is served when all of it is known
 
     def _whole(self, name: str, log: Log) -> ServedTopic:
         partitions = _Lazily(log)
-        return ServedTopic(name, self._id(name), log.topic, log.settings, partitions)
+        return ServedTopic(name, self._id(name), log.topic, log.settings, partitions, log)
+
+    def _unknown(self, name: str) -> UnknownTopic:
+        what = f"is not in version {self.version} of the lake"
+        return UnknownTopic(f"topic {hidden(name)!r} {what}")
+
+    def _shown(self, name: str) -> str:
+        """A name for the log: those of the lake as they are, of others no key."""
+        return name if name in self._topics else hidden(name)
 
     def _id(self, name: str) -> uuid.UUID:
         return uuid.uuid5(self._namespace, name)
@@ -237,16 +274,50 @@ class ServedTopics:
     # topics that a name makes
 
     async def _made(self, name: str, asked: Derived) -> ServedTopic:
+        if asked.follows:
+            return await self._following(name, asked.topic, asked.key or b"")
         log = self._lake.topic(asked.topic)
         clock = None if asked.speed is None else await self._clock(name, asked)
-        planning = partial(self._windowed, log, name, asked, clock)
-        loop = asyncio.get_running_loop()
-        made, held = await loop.run_in_executor(self._planning, planning)
+        made, held = await self._planned(partial(self._windowed, log, name, asked, clock))
         if name in self._derived:
             self._ids[made.id], self._held[name] = name, held
             self._evict()
-        _log.info("topic %s is of version %d", name, asked.version or log.version)
+        _log.info("topic %s is of version %d", hidden(name), asked.version or log.version)
         return made
+
+    async def _planned(self, work: Callable[[], _Result]) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._planning, work)
+
+    async def _following(self, name: str, plain: str, text: bytes) -> ServedTopic:
+        """The topic of a key in the newest version, always: `_follow` goes on with it."""
+        settings = None
+        while (whole := self._topics.get(plain)) is not None and whole.settings != settings:
+            settings = whole.settings
+            key = await self._planned(partial(Key.of, text, whole.log))
+        if whole is None:
+            raise self._unknown(name)
+        made = self._of_key(name, whole, key)
+        if name in self._derived:
+            self._keys[name], self._ids[made.id] = key, name
+            self._held[name] = _KEY_BYTES * len(made.partitions)
+            self._evict()
+        _log.info("topic %s follows the newest version", hidden(name))
+        return made
+
+    def _follow(self) -> None:
+        """Move the topics of keys on to the version that is served now."""
+        for name, key in [*self._keys.items()]:
+            before = self._derived[name].result()
+            whole = self._topics.get(before.plain)
+            if whole is None or whole.settings != before.settings or name in self._topics:
+                self._drop(name)
+                self._ids.pop(before.id, None)
+            else:
+                self._derived[name] = _done(self._of_key(name, whole, key))
+
+    def _of_key(self, name: str, whole: ServedTopic, key: Key) -> ServedTopic:
+        partitions = KeyPartitions(whole.partitions, whole.log, Window(), key)
+        return whole._replace(name=name, id=self._id(name), partitions=partitions)
 
     async def _clock(self, name: str, asked: Derived) -> Clock:
         """The clock of a replay; it runs on if the replay has started before."""
@@ -264,7 +335,13 @@ class ServedTopics:
 
         Runs on a thread: planning a window reads zone maps.
         """
-        topic = self._derived_from(newest.at(asked.version).alone(), name, asked, clock)
+        log = newest.at(asked.version)
+        key = None if asked.key is None else Key.of(asked.key, log)
+        topic = self._derived_from(log.alone(), name, asked, clock)
+        if key is not None:
+            window = _window_of(asked)
+            partitions = KeyPartitions(topic.partitions, topic.log, window, key)
+            topic = topic._replace(partitions=partitions)
         return topic, sum(topic.partitions[p].held_bytes for p in range(len(topic.partitions)))
 
     def _derived_from(
@@ -272,12 +349,18 @@ class ServedTopics:
     ) -> ServedTopic:
         if asked.start_ms is None or asked.end_ms is None:
             return self._whole(name, log)._replace(plain=asked.topic)
-        window = Window.of_times(asked.start_ms, asked.end_ms)
+        window = _window_of(asked)
         windows = [WindowPartition(log.reader(p), self._reads, window) for p in log.partitions()]
         partitions: Sequence[ServedPartition] = windows
         if clock is not None:
             partitions = [ReplayedPartition(each, clock) for each in windows]
-        return ServedTopic(name, self._id(name), asked.topic, log.settings, partitions)
+        return ServedTopic(name, self._id(name), asked.topic, log.settings, partitions, log)
+
+    def _drop(self, name: str) -> None:
+        """Forget a topic that a name made."""
+        self._derived.pop(name, None)
+        self._held.pop(name, None)
+        self._keys.pop(name, None)
 
     def _evict(self) -> None:
         """Forget those that were not asked for the longest; the last one stays however large."""
@@ -285,11 +368,17 @@ class ServedTopics:
         while len(self._derived) > 1 and (
             len(self._derived) > most or sum(self._held.values()) > most_bytes
         ):
-            name, made = self._derived.popitem(last=False)
+            name, made = next(iter(self._derived.items()))
+            self._drop(name)
             self._ids.pop(self._id(name), None)
-            self._held.pop(name, None)
             if not made.done():
                 made.cancel()
+
+
+def _window_of(asked: Derived) -> Window:
+    if asked.start_ms is None or asked.end_ms is None:
+        return Window()
+    return Window.of_times(asked.start_ms, asked.end_ms)
 
 
 class _Lazily(Sequence[ServedPartition]):
@@ -320,6 +409,12 @@ def _may_be_made_anew(made: asyncio.Future[ServedTopic], asked: Derived) -> bool
     return error is not None and not (
         asked.version is not None and isinstance(error, VersionExpired)
     )
+
+
+def _done(topic: ServedTopic) -> asyncio.Future[ServedTopic]:
+    done: asyncio.Future[ServedTopic] = asyncio.get_running_loop().create_future()
+    done.set_result(topic)
+    return done
 
 
 def _failed(error: SeglakeError) -> asyncio.Future[ServedTopic]:

@@ -1,56 +1,112 @@
-"""Names that make a topic of the server: `TOPIC.START.END`, `TOPIC.v12`, `TOPIC.START.END.x10`.
+"""Names that make a topic of the server: `TOPIC.START.END`, `TOPIC.key.K`, `TOPIC.v12`, `….x10`.
 
-START and END are times such as `20260601T120000.000Z`; the milliseconds may be left out. `.v12` is
-a version of the catalog. `.x10` is a replay at ten times the speed; one more part, as in
-`.x10.again`, makes another such replay. The parts stand in this order.
+START and END are times such as `20260601T120000.000Z`; the milliseconds may be left out. `.key.u1`
+and `.key64.dTE` are the records with a key, which stands there as text or in base64url without
+padding. `.v12` is a version of the catalog. `.x10` is a replay of a window at ten times the speed;
+one more part, as in `.x10.again`, makes another such replay. The parts stand in this order.
+
+A key is personal data, so logs have a hash in its place (`hidden`). The hash has a secret of this
+process: without the secret, nobody can tell a key by trying some.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import re
+import secrets
+from collections.abc import Container
 from typing import NamedTuple
 
 from seglake.errors import UsageError
 from seglake.times.instants import to_epoch_ms
 
 _TIME = r"\d{8}T\d{6}(?:\.\d{1,3})?Z"
-_NAME = re.compile(
-    rf"(?P<topic>.+?)(?:\.(?P<start>{_TIME})\.(?P<end>{_TIME}))?(?:\.v(?P<version>\d{{1,18}}))?"
-    r"(?:\.x(?P<speed>\d{1,6})(?:\.[a-zA-Z0-9_-]+)?)?"
-)
+_WINDOW = rf"(?P<topic>.+?)(?:\.(?P<start>{_TIME})\.(?P<end>{_TIME}))?"
+_KEY = r"\.key(?:\.(?P<text>[A-Za-z0-9_-]+)|64\.(?P<base64>[A-Za-z0-9_-]*))"
+_REST = r"(?:\.v(?P<version>\d{1,18}))?(?:\.x(?P<speed>\d{1,6})(?:\.[a-zA-Z0-9_-]+)?)?"
+_PLAIN, _KEYED = re.compile(_WINDOW + _REST), re.compile(_WINDOW + _KEY + _REST)
+_SECRET = re.compile(r"(\.key(?:64)?\.)(.*)", re.DOTALL)
+_SALT = secrets.token_bytes(16)
 
 
 class Derived(NamedTuple):
-    """What a name asks for: all of a topic or a window [start_ms, end_ms), a version, a speed."""
+    """What a name asks for: all of a topic or a window [start_ms, end_ms), a version, a speed.
+
+    With a `key`, only the records that have it.
+    """
 
     topic: str
     start_ms: int | None = None
     end_ms: int | None = None
     version: int | None = None
     speed: int | None = None
+    key: bytes | None = None
+
+    @property
+    def follows(self) -> bool:
+        """Whether it is that of the newest version, always: neither window nor version bind it."""
+        return self.key is not None and self.start_ms is None and self.version is None
 
 
-def parse(name: str) -> Derived | None:
-    """What the name asks for; None for a plain name. Raises UsageError for impossible values."""
-    found = _NAME.fullmatch(name)
+def parse(name: str, topics: Container[str] = ()) -> Derived | None:
+    """What the name asks for; None for a plain name. Raises UsageError for impossible values.
+
+    `topics` are those of the lake. One of them may have a name with `.key.` in it; what is made of
+    that name wins.
+    """
+    found, keyed = _PLAIN.fullmatch(name), _KEYED.fullmatch(name)
+    if keyed is not None and not (found and found["topic"] in topics):
+        return _derived(name, keyed)._replace(key=_key_of(name, keyed))
     if found is None or (found["start"] is None and found["version"] is None):
         return None
+    return _derived(name, found)
+
+
+def hidden(name: str) -> str:
+    """The name as it may stand in a log: with a hash for all that may be a key."""
+    return _SECRET.sub(lambda found: f"{found[1]}#{_hash(found[2])}", name, count=1)
+
+
+def _derived(name: str, found: re.Match[str]) -> Derived:
     version = None if found["version"] is None else int(found["version"])
     speed = None if found["speed"] is None else int(found["speed"])
     if found["start"] is None:
         if speed is not None:
-            raise UsageError(f"{name}: a replay needs a window: TOPIC.START.END.x{speed}")
+            raise UsageError(f"{hidden(name)}: a replay needs a window: TOPIC.START.END.x{speed}")
         return Derived(found["topic"], version=version)
     start, end = _milliseconds(name, found["start"]), _milliseconds(name, found["end"])
     if end <= start:
-        raise UsageError(f"{name}: the window would end at or before its start; swap the times")
+        what = "the window would end at or before its start; swap the times"
+        raise UsageError(f"{hidden(name)}: {what}")
     if speed == 0:
-        raise UsageError(f"{name}: a replay at speed 0 never begins; use x1 or more")
+        raise UsageError(f"{hidden(name)}: a replay at speed 0 never begins; use x1 or more")
     return Derived(found["topic"], start, end, version, speed)
+
+
+def _key_of(name: str, found: re.Match[str]) -> bytes:
+    """The key in a name. Base64url with stray bits is refused: a key has one name of each kind."""
+    text = found["base64"]
+    if text is None:
+        return found["text"].encode()
+    try:
+        key = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except binascii.Error:
+        key = None
+    if key is None or base64.urlsafe_b64encode(key).decode().rstrip("=") != text:
+        what = "what stands behind key64 is no base64url without padding"
+        raise UsageError(f"{hidden(name)}: {what}; encode the bytes of the key anew")
+    return key
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=6, key=_SALT).hexdigest()
 
 
 def _milliseconds(name: str, text: str) -> int:
     try:
         return to_epoch_ms(text)
     except UsageError:
-        raise UsageError(f"{name}: {text} is no time; write 20260601T120000.000Z") from None
+        what = f"{text} is no time; write 20260601T120000.000Z"
+        raise UsageError(f"{hidden(name)}: {what}") from None

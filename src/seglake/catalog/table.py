@@ -149,41 +149,58 @@ class CatalogTable:
         """The identity of this catalog, a UUID; a catalog that is rebuilt has another."""
         return self.handle.id
 
-    def snapshot(self, version: int | None = None) -> Snapshot:
+    def snapshot(
+        self, version: int | None = None, topics: Collection[str] | None = None
+    ) -> Snapshot:
         """The newest version, or a given one.
 
-        Raises VersionExpired if the version is no longer retained, UsageError if it does not exist
-        yet, and CorruptData if a log partition has a hole.
+        Rows of `topics` are read now, those of others when a topic is asked for; without it all
+        are read now. Raises VersionExpired if the version is no longer retained, UsageError if it
+        does not exist yet, and CorruptData if a log partition has a hole.
         """
         if version is not None:
             table = self.handle.at(version)
-            return self._load(version, delta_rs.live_files(table, PARTITION_COLUMNS))
+            return self._load(version, delta_rs.live_files(table, PARTITION_COLUMNS), topics)
         while True:
             table = self.handle.newest()
             newest = table.version()
             try:
-                return self._load(newest, delta_rs.live_files(table, PARTITION_COLUMNS))
+                return self._load(newest, delta_rs.live_files(table, PARTITION_COLUMNS), topics)
             except VersionExpired:  # a merge of its files and a vacuum may have come between
                 if self.handle.newest().version() == newest:
                     raise
 
-    def _load(self, version: int, files: Iterable[AddedFile]) -> Snapshot:
+    def _load(
+        self, version: int, files: Iterable[AddedFile], topics: Collection[str] | None
+    ) -> Snapshot:
         try:
-            return snapshot_files.load(self.store, version, snapshot_files.data_files(files))
+            return snapshot_files.load(
+                self.store, version, snapshot_files.data_files(files), topics
+            )
         except MissingObject as error:
             raise VersionExpired(f"version {version} was vacuumed: {error}") from error
 
     def refresh(self, snapshot: Snapshot) -> Snapshot:
-        """The newest version, made from an older snapshot by reading only later commits."""
+        """The newest version, made from an older snapshot by reading only later commits.
+
+        Topics that the older one has read are read, and new ones.
+        """
         commits = self._delta_log.since(snapshot.version, _REFRESH_COMMITS)
         if not commits and self._delta_log.has(snapshot.version):
             return snapshot
         if not 0 < len(commits) < _REFRESH_COMMITS or any(commit.redefines for commit in commits):
-            return self.snapshot()
+            return self._anew(snapshot)
         try:
             return snapshot_files.advance(self.store, snapshot, commits)
         except MissingObject:  # a new file was merged into another one, and vacuumed
+            return self._anew(snapshot)
+
+    def _anew(self, snapshot: Snapshot) -> Snapshot:
+        """The newest version, read as a whole, with the topics that a snapshot has read."""
+        unread = snapshot.unread()
+        if not unread:
             return self.snapshot()
+        return self.snapshot(topics={file.topic for file in snapshot.files} - unread)
 
     def check_history(self) -> None:
         """Raise CorruptData if a commit in the log changed rows and is not Seglake's."""

@@ -55,7 +55,7 @@ def transact_upkeep(
     That one may have died between its commit and its mark, and left something to do. It is marked
     when the commit of this one is made, so that nothing slow stands between a plan and its commit.
     """
-    base = base or table.snapshot()
+    base = base or table.snapshot(topics=[topic])
     version = transact(table, topic, attempt_id, plan, base)
     if version is not None:
         mark_recent(table, table.refresh(base), topic)
@@ -140,7 +140,7 @@ class _Transaction:
             raise
 
     def _run(self, plan: Plan, base: Snapshot | None) -> int | None:
-        base = base or self._table.snapshot()
+        base = base or self._table.snapshot(topics=[self._topic])
         while True:
             change = plan(base)
             if change is None:

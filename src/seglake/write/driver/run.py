@@ -140,7 +140,8 @@ def _ingest(
     table = CatalogTable.create(store)
     begun = Report(pipeline.topic.name, pipeline.name, run.run_id)
     while True:
-        base, report, attempt_id = table.snapshot(), begun.copy(), new_attempt()
+        base = table.snapshot(topics=[begun.topic])
+        report, attempt_id = begun.copy(), new_attempt()
         replacement = replacing(table, attempt_id) if replacing else None
         if _is_done(table, base, pipeline, run, replacement, report):
             return report

@@ -16,6 +16,7 @@ import itertools
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,7 +27,13 @@ from seglake.catalog.delta.actions import Action, AddedFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog, highest_version
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.delta.table_contract import TableContract
-from seglake.catalog.manifest import Manifest, mark_committed, unmarked, write_manifest
+from seglake.catalog.manifest import (
+    Manifest,
+    mark_committed,
+    read_manifest,
+    unmarked,
+    write_manifest,
+)
 from seglake.catalog.removal import Removal, divided
 from seglake.catalog.rows import (
     FILE_SCHEMAS,
@@ -39,6 +46,7 @@ from seglake.catalog.rows import (
     Row,
     RunRow,
     SegmentRow,
+    SourceRow,
     committed_runs,
     rows_of,
 )
@@ -59,6 +67,7 @@ _REMEDY = "`seglake repair ROOT --catalog` rebuilds it from the manifests of the
 CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY, LATER_COLUMNS)
 COMMITS: tuple[Kind, ...] = ("run", "maintenance")  # each commit adds a row of one of these
 _A_DAY_MS = 86_400_000
+_FOUND = 4  # runs whose rows are kept
 _LISTED_ROWS = 10_000  # segment rows, as Python objects, in one list of `segment_lists`
 _REFRESH_COMMITS = 1000  # a refresh reads fewer commits than this, or else the whole version
 
@@ -77,6 +86,7 @@ class CatalogTable:
         self.store = store
         self._delta_log = DeltaLog(store, layout.LOG_TABLE, CONTRACT)
         self.handle = delta_rs.TableHandle(self._delta_log)
+        self._found: dict[tuple[int, str, str, str], list[RunRow]] = {}
 
     @staticmethod
     def open(store: Store) -> CatalogTable:
@@ -278,17 +288,46 @@ class CatalogTable:
         return max((row.sequence + 1 for row in rows), default=0)
 
     def _run_rows(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> list[RunRow]:
-        """Every row of the run with this key."""
-        runs = self.rows(snapshot, "run", topic)
-        same_pipeline = pc.equal(runs["pipeline"], pa.scalar(pipeline))
-        same = pc.and_(same_pipeline, pc.equal(runs["run_id"], pa.scalar(run_id)))
-        return rows_of(RunRow, topic, runs.filter(same))
+        """Every row of the run with this key. Only data files that can have one are read.
 
-    def has(self, snapshot: Snapshot, topic: str, attempt_id: str) -> bool:
-        """Whether this version has the commit of an attempt."""
-        tables = (self.rows(snapshot, kind, topic) for kind in COMMITS)
+        The rows that were found last are kept: a commit asks again for those of its base.
+        """
+        key = snapshot.version, topic, pipeline, run_id
+        if key not in self._found:
+            runs = self._named(snapshot, "run", topic, "run_id", [run_id])
+            same = pc.equal(runs["pipeline"], pa.scalar(pipeline))
+            kept = list(self._found.items())[1 - _FOUND :]
+            self._found = dict([*kept, (key, rows_of(RunRow, topic, runs.filter(same)))])
+        return self._found[key]
+
+    def _named(
+        self, snapshot: Snapshot, kind: Kind, topic: str, column: str, values: Collection[str]
+    ) -> pa.Table:
+        mine = [file for file in snapshot.files if file.topic == topic]
+        return snapshot_files.rows_with(self.store, kind, mine, column, values)
+
+    def has(
+        self,
+        snapshot: Snapshot,
+        topic: str,
+        attempt_id: str,
+        finished_ms: Collection[int] | None = None,
+    ) -> bool:
+        """Whether this version has the commit of an attempt.
+
+        `finished_ms` has the times in its row, one of which that is: only data files that can have
+        it are read. Without it all are.
+        """
+        times = None if finished_ms is None else np.array(sorted(finished_ms), np.int64)
+        stated = {} if times is None else {"finished_at_ms": times}
+        files = (file for file in snapshot.files if file.topic == topic and file.kind in COMMITS)
         value = pa.scalar(attempt_id)
-        return any(pc.any(pc.equal(rows["attempt_id"], value)).as_py() for rows in tables)
+        return any(
+            pc.any(pc.equal(rows["attempt_id"], value)).as_py()
+            for file in files
+            if file.may_hold(stated)
+            for rows in read_files(self.store, layout.LOG_TABLE, [file])
+        )
 
     def maintenance(self, snapshot: Snapshot, topic: str) -> list[MaintenanceRow]:
         """Every commit of maintenance to a topic."""
@@ -297,6 +336,24 @@ class CatalogTable:
     def sources(self, snapshot: Snapshot, topic: str) -> pa.Table:
         """The input files of a topic, with the columns of `SourceRow` except the topic."""
         return self.rows(snapshot, "source", topic)
+
+    def sources_at(self, snapshot: Snapshot, topic: str, paths: Collection[str]) -> pa.Table:
+        """As `sources`, the rows of some paths. Only data files that can have one are read."""
+        return self._named(snapshot, "source", topic, "path", paths)
+
+    def source_paths(self, snapshot: Snapshot, topic: str, attempt_id: str) -> set[str]:
+        """The input files that a committed attempt ingested.
+
+        Its manifest names them; if that is gone or damaged, all source rows are read.
+        """
+        try:
+            rows = read_manifest(self.store, attempt_id).rows
+        except (MissingObject, CorruptData):
+            table = self.sources(snapshot, topic)
+            own = pc.equal(table["attempt_id"], pa.scalar(attempt_id))
+            return set(table.filter(own)["path"].to_pylist())
+        own = (row for row in rows if isinstance(row, SourceRow) and row.attempt_id == attempt_id)
+        return {row.path for row in own}
 
     def commit(
         self,

@@ -50,9 +50,14 @@ _PROPERTIES = {
     FILE_RETENTION: "interval 30 days",
 }
 
+# Delta takes the statistics of the first 32 columns, unless a table says otherwise: a catalog says
+# all. Rows of runs and of input files are found by columns behind these.
+_OF_CATALOG = {"delta.dataSkippingNumIndexedCols": "-1"}
+
 _DELTA_RS = ThreadedLibrary("delta-rs")
 _NOT_PARSED = re.compile(r"\b(Json|Parquet) error\b")  # of Arrow, in delta-rs
 _CLOCK_BOUND_MS = 3_600_000
+_LISTED_FILES = 1000  # of a version, as Python's objects at once
 
 
 _log = logging.getLogger(__name__)
@@ -121,24 +126,24 @@ class TableHandle:
     ) -> list[Action]:
         """The action that gives a catalog the `later` columns of `schema` and a `seglake.format`.
 
-        It also names the lake. Empty if the newest version seen so far has all of this, or a higher
-        format.
+        It also names the lake, and asks for all statistics. Empty if the newest version seen so far
+        has all of this, or a higher format.
         """
         metadata, definition = self._newest.metadata(), json.loads(self._newest.schema().to_json())
         missing = set(later) - {column["name"] for column in definition["fields"]}
         properties = dict(metadata.configuration)
         raised = max(properties.get("seglake.format", FORMAT), known_format)
-        if not missing and raised == properties.get("seglake.format") and LAKE in properties:
+        needed = {**_OF_CATALOG, LAKE: self.lake, **properties, "seglake.format": raised}
+        if not missing and needed == properties:
             return []
         columns = pa.schema([column for column in schema if column.name in missing])
         definition["fields"] += json.loads(Schema.from_arrow(columns).to_json())["fields"]
-        properties |= {"seglake.format": raised, LAKE: self.lake}
         return [
             redefinition(
                 str(metadata.id),
                 json.dumps(definition),
                 metadata.partition_columns,
-                properties,
+                needed,
                 metadata.created_time,
             )
         ]
@@ -169,7 +174,9 @@ def create_table(
     protocol = {"minReaderVersion": READER, "minWriterVersion": WRITER}
     described = Schema.from_arrow(schema).to_json()
     table_id, token = str(uuid.uuid4()), str(uuid.uuid4())
-    properties = _PROPERTIES if lake is None else {**_PROPERTIES, LAKE: lake or table_id}
+    properties = dict(_PROPERTIES)
+    if lake is not None:
+        properties |= {**_OF_CATALOG, LAKE: lake or table_id}
     lines = [
         *header("CREATE TABLE", token, {}, None, 0),
         {"protocol": protocol},
@@ -223,13 +230,20 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
         added = _asked(lambda: table.get_add_actions(flatten=True))
         files = pa.RecordBatchReader.from_stream(added).read_all()
     bounded = [n.removeprefix("min.") for n in files.column_names if n.startswith("min.")]
-    rows: list[dict[str, Any]] = files.to_pylist()
-    for row in rows:
-        partition = {name: row[column] for name, column in names.items()}
-        bounds = {name: (row[f"min.{name}"], row[f"max.{name}"]) for name in bounded
-                  if isinstance(row[f"min.{name}"], int)}  # fmt: skip
-        size, count = row["size_bytes"], row["num_records"]
-        yield AddedFile(row["path"], size, partition, count, changes=True, bounds=bounds)
+    for some in files.to_batches(max_chunksize=_LISTED_FILES):
+        rows: list[dict[str, Any]] = some.to_pylist()
+        for row in rows:
+            partition = {name: row[column] for name, column in names.items()}
+            extents = {name: (row[f"min.{name}"], row[f"max.{name}"]) for name in bounded}
+            yield AddedFile(
+                row["path"],
+                row["size_bytes"],
+                partition,
+                row["num_records"],
+                changes=True,
+                bounds={name: each for name, each in extents.items() if isinstance(each[0], int)},
+                names={name: each for name, each in extents.items() if isinstance(each[0], str)},
+            )
 
 
 def checkpoint_if_due(log: DeltaLog, made: Iterable[int]) -> None:

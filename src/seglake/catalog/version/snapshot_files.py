@@ -1,5 +1,6 @@
 """The data files of a version, and the snapshot that they make."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -9,7 +10,8 @@ import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog.delta.actions import AddedFile, DeltaCommit
-from seglake.catalog.delta.data_files import DataFile, read_files
+from seglake.catalog.delta.data_files import DataFile, may_have, read_at_once, read_files
+from seglake.catalog.delta.name_filter import hashes
 from seglake.catalog.rows import (
     FILE_SCHEMAS,
     PARTITION_COLUMNS,
@@ -31,7 +33,9 @@ def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
     files = set()
     for file in added:
         kind, topic = (file.partition.get(name) for name in PARTITION_COLUMNS)
-        values: Any = (file.path, kind, topic, file.size_bytes, file.rows, file.bounds)
+        values: Any = (
+            file.path, kind, topic, file.size_bytes, file.rows, file.bounds, file.names,
+        )  # fmt: skip
         if kind in FILE_SCHEMAS:
             if None in values:
                 what = f"a commit leaves out the topic or the number of rows of {file}"
@@ -154,6 +158,27 @@ def tables(store: Store, kind: Kind, files: Iterable[DataFile]) -> dict[str, lis
     for file, table in zip(chosen, read, strict=True):
         by_topic[file.topic].append(table)
     return by_topic
+
+
+def rows_with(
+    store: Store, kind: Kind, files: Iterable[DataFile], column: str, values: Collection[str]
+) -> pa.Table:
+    """The rows of a kind that have one of some values in a column of text, of one topic's files.
+
+    Files whose statistics or filters say that they have none are not read. Raises as `read_files`.
+    """
+    asked = sorted(values)
+    wanted, hashed = pa.array(asked, pa.string()), hashes(asked)
+    likely = sorted(file for file in files if file.kind == kind and file.may_name(column, asked))
+
+    def chosen(file: DataFile) -> list[pa.Table]:
+        if not may_have(store, layout.LOG_TABLE, file, column, hashed):
+            return []
+        (rows,) = read_files(store, layout.LOG_TABLE, [file])
+        return [rows.filter(pc.is_in(rows[column], wanted))]
+
+    parts = itertools.chain.from_iterable(read_at_once(store, chosen, likely))
+    return pa.concat_tables([FILE_SCHEMAS[kind].empty_table(), *parts])
 
 
 def attempts(store: Store, files: Iterable[DataFile]) -> set[str]:

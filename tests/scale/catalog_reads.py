@@ -13,7 +13,7 @@ import argparse
 import json
 import multiprocessing
 import os
-import resource
+import re
 import tempfile
 import uuid
 from collections import Counter
@@ -220,9 +220,15 @@ def peak_mb(measure: Callable[..., Reads], *how: Any) -> tuple[Reads, int]:
 
 
 def _with_peak(measure: Callable[..., Reads], *how: Any) -> tuple[Reads, int]:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = _peak_kb()
     reads = measure(*how)
-    return reads, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1000
+    return reads, (_peak_kb() - before) // 1000
+
+
+def _peak_kb() -> int:
+    """The most memory that this process has had, without that of the process it came from."""
+    (line,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(line)
 
 
 def main() -> None:

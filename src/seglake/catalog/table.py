@@ -347,11 +347,9 @@ class CatalogTable:
         Its manifest names them; if that is gone or damaged, all source rows are read.
         """
         try:
-            rows = read_manifest(self.store, attempt_id).rows
+            rows: Sequence[Row] = read_manifest(self.store, attempt_id).rows
         except (MissingObject, CorruptData):
-            table = self.sources(snapshot, topic)
-            own = pc.equal(table["attempt_id"], pa.scalar(attempt_id))
-            return set(table.filter(own)["path"].to_pylist())
+            rows = rows_of(SourceRow, topic, self.sources(snapshot, topic))
         own = (row for row in rows if isinstance(row, SourceRow) and row.attempt_id == attempt_id)
         return {row.path for row in own}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ def _compare(catalog: CatalogTable, seen: Snapshot, asked: list[str]) -> None:
     whole = catalog.sources(seen, "orders")
     wanted = whole.filter(pc.is_in(whole["path"], pa.array(asked, pa.string())))
     found = catalog.sources_at(seen, "orders", asked)
-    assert sorted(found["path"].to_pylist()) == sorted(wanted["path"].to_pylist())
+    assert Counter(found["path"].to_pylist()) == Counter(wanted["path"].to_pylist())
     for name in asked:
         rows = [row for row in catalog.run_history(seen, "orders") if row.run_id == name]
         after = max((row.sequence + 1 for row in rows), default=0)
@@ -115,9 +116,8 @@ def test_a_file_with_a_filter_is_read_by_everyone(tmp_path: Path) -> None:
     assert path.read_bytes()[4:12] == b"SEGNAMES"
     file = DataFile(written.path, "source", "orders", written.size_bytes, 3)
     assert read_files(store, "log", [file]) == [rows]
-    assert duckdb.sql(f"SELECT path FROM read_parquet('{path}')").fetchall() == [
-        ("b",), ("a",), ("c",),
-    ]  # fmt: skip
+    found = duckdb.connect().execute(f"SELECT path FROM read_parquet('{path}')").fetchall()
+    assert found == [("b",), ("a",), ("c",)]
 
 
 @pytest.mark.usefixtures("always")
@@ -200,13 +200,15 @@ def test_an_old_catalog_asks_for_all_statistics_with_its_next_commit(tmp_path: P
 
 def test_the_files_of_an_attempt_are_those_of_its_manifest(tmp_path: Path) -> None:
     catalog, attempt = create_catalog(str(tmp_path)), new_attempt()
-    rows = [topic(), source("in/a", attempt), source("in/b", attempt), source("in/c")]
+    rows: list[Row] = [topic(), source("in/a", attempt), source("in/b", attempt), source("in/c")]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempt)
     seen = catalog.snapshot()
     assert catalog.source_paths(seen, "orders", attempt) == {"in/a", "in/b"}
-    for change in (lambda path: path.write_text("{"), lambda path: path.unlink()):
-        change(tmp_path / manifest_key(attempt))
-        assert catalog.source_paths(seen, "orders", attempt) == {"in/a", "in/b"}
+    manifest = tmp_path / manifest_key(attempt)
+    manifest.write_text("{")
+    assert catalog.source_paths(seen, "orders", attempt) == {"in/a", "in/b"}
+    manifest.unlink()
+    assert catalog.source_paths(seen, "orders", attempt) == {"in/a", "in/b"}
 
 
 def test_an_attempt_is_found_by_the_time_of_its_row(tmp_path: Path) -> None:

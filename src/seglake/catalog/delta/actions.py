@@ -15,6 +15,13 @@ Operation = Literal["WRITE", "REPLACE", "DELETE", "OPTIMIZE", "CREATE TABLE"]  #
 BEGINS = "seglake.begins"  # in the description of the first commit of a table that is created anew
 FENCE = "seglake.fence"  # in the description of a commit that no commit under way may follow
 _ENGINE = "Seglake"
+# The columns whose statistics are kept in memory: files are chosen by them. There may be 100,000.
+USED_STATISTICS = frozenset(
+    {
+        "partition", "base_offset", "end_offset", "min_timestamp", "max_timestamp", "record_count",
+        "finished_at_ms", "run_id", "path",
+    }
+)  # fmt: skip
 
 _Value = TypeVar("_Value", int, str)
 
@@ -163,12 +170,12 @@ def _added(action: Action) -> AddedFile:
 
 
 def _extents(stats: Mapping[str, Any], kind: type[_Value]) -> dict[str, tuple[_Value, _Value]]:
-    """The statistics of the columns with values of a kind."""
+    """The statistics of the columns with values of a kind, those that are used."""
     lows, highs = stats.get("minValues", {}), stats.get("maxValues", {})
     return {
         name: (low, highs[name])
         for name, low in lows.items()
-        if isinstance(low, kind) and isinstance(highs.get(name), kind)
+        if name in USED_STATISTICS and isinstance(low, kind) and isinstance(highs.get(name), kind)
     }
 
 

@@ -82,11 +82,15 @@ def write_file(store: Store, folder: str, kind: Kind, topic: str, table: pa.Tabl
     null = [n for n in LEFT_OUT.intersection(table.column_names) if not _has_value(table[n])]
     table = table.drop_columns(null)
     partition = {"kind": kind, "topic": topic}
-    column = _NAMES.get(kind)
-    names = (
-        None if column is None or len(table) < _FEW else NameFilter.of(table[column].to_pylist())
-    )
-    return write_parquet(store, folder, str(uuid.uuid4()), partition, table, names)
+    return write_parquet(store, folder, str(uuid.uuid4()), partition, table, _names(kind, table))
+
+
+def _names(kind: Kind, table: pa.Table) -> NameFilter | None:
+    """The names by which rows of a kind are found, if there are enough rows."""
+    if kind not in _NAMES or len(table) < _FEW:
+        return None
+    names: list[Any] = table[_NAMES[kind]].to_pylist()
+    return NameFilter.of(names)
 
 
 def _has_value(column: Any) -> bool:
@@ -106,10 +110,12 @@ def write_parquet(
     `names` stand in front of its rows.
     """
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, table.schema) as writer:  # snappy: one row is read three times as
-        if names is not None:  # fast as with zstd
+    if names is None:
+        pq.write_table(table, sink)  # snappy: one row is read three times as fast as with zstd
+    else:
+        with pq.ParquetWriter(sink, table.schema) as writer:  # has written the bytes before PLACE
             sink.write(names.dump())
-        writer.write_table(table)
+            writer.write_table(table)
     data = sink.getvalue()
     place = "".join(f"{column}={value}/" for column, value in partition.items())
     path = f"{place}{name}-{crc32c.crc32c(data):08x}.parquet"

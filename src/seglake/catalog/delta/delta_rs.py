@@ -9,7 +9,7 @@ import logging
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,14 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from seglake.catalog.delta import table_contract
-from seglake.catalog.delta.actions import Action, AddedFile, beginning, header, redefinition
+from seglake.catalog.delta.actions import (
+    USED_STATISTICS,
+    Action,
+    AddedFile,
+    beginning,
+    header,
+    redefinition,
+)
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, LOGGED, DeltaLog
 from seglake.catalog.delta.table_contract import (
     FILE_RETENTION,
@@ -229,8 +236,10 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
     with _delta_errors(table.table_uri, "its files cannot be listed"):
         added = _asked(lambda: table.get_add_actions(flatten=True))
         files = pa.RecordBatchReader.from_stream(added).read_all()
-    bounded = [n.removeprefix("min.") for n in files.column_names if n.startswith("min.")]
-    for some in files.to_batches(max_chunksize=_LISTED_FILES):
+    bounded = [name for name in sorted(USED_STATISTICS) if f"min.{name}" in files.column_names]
+    used = ["path", "size_bytes", "num_records", *names.values()]
+    used += [f"{end}.{name}" for name in bounded for end in ("min", "max")]
+    for some in files.select(used).to_batches(max_chunksize=_LISTED_FILES):
         rows: list[dict[str, Any]] = some.to_pylist()
         for row in rows:
             partition = {name: row[column] for name, column in names.items()}
@@ -241,9 +250,18 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
                 partition,
                 row["num_records"],
                 changes=True,
-                bounds={name: each for name, each in extents.items() if isinstance(each[0], int)},
-                names={name: each for name, each in extents.items() if isinstance(each[0], str)},
+                bounds=_of_kind(extents, int),
+                names=_of_kind(extents, str),
             )
+
+
+def _of_kind(extents: Mapping[str, tuple[Any, Any]], kind: type) -> dict[str, tuple[Any, Any]]:
+    """The pairs of values of a kind."""
+    return {
+        name: pair
+        for name, pair in extents.items()
+        if all(isinstance(value, kind) for value in pair)
+    }
 
 
 def checkpoint_if_due(log: DeltaLog, made: Iterable[int]) -> None:

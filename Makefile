@@ -27,7 +27,7 @@ BENCH := --document docs/benchmarks.md --tables build/benchmarks.md --json build
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test test-all test-rest test-unit test-spark test-kafka test-live test-clients test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
-  s3-server lint style types fmt docs golden bench chaos fuzz simulate soak explore coverage bench-report lock wheel archive site picture check-java
+  s3-server lint style types fmt docs golden bench chaos fuzz simulate soak scale explore coverage bench-report lock wheel archive site picture check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -140,6 +140,9 @@ simulate: $(COMPILED) ## Play histories of a simulated world for MINUTES=60, the
 
 soak: setup ## Run clients of all kinds against a server for MINUTES=60: memory and latency must not grow
 	$(BIN)/python -m tests.clients.soak --minutes $(MINUTES)
+
+scale: $(COMPILED) ## Count what an open and an ingest read of a long history; SCALE=--help lists the options
+	$(BIN)/python -m tests.scale.catalog_reads $(SCALE)
 
 explore: setup ## Look for new faults for MINUTES=60: new examples, inputs, kills; EXPLORE=--help lists options
 	$(PIP) --no-build-isolation -e '.[fuzz]'

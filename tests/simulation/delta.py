@@ -250,13 +250,22 @@ def _commit_key(version: int) -> str:
 def live_files(table: SimTable, _partition_by: Iterable[str]) -> Iterator[AddedFile]:
     """As that of `delta_rs`."""
     for each in table.files.values():
-        rows, bounds = _stats(each.get("stats") or "{}")
-        partition = each["partitionValues"]
-        yield AddedFile(each["path"], each["size"], partition, rows, changes=True, bounds=bounds)
+        rows, bounds, names = _stats(each.get("stats") or "{}")
+        yield AddedFile(
+            each["path"],
+            each["size"],
+            each["partitionValues"],
+            rows,
+            changes=True,
+            bounds=bounds,
+            names=names,
+        )
 
 
 @lru_cache(20_000)
-def _stats(text: str) -> tuple[Any, dict[str, tuple[int, int]]]:
+def _stats(text: str) -> tuple[Any, dict[str, tuple[int, int]], dict[str, tuple[str, str]]]:
     stats = json.loads(text)
     low, high = stats.get("minValues", {}), stats.get("maxValues", {})
-    return stats.get("numRecords"), {name: (low[name], high[name]) for name in low}
+    bounds = {name: (low[name], high[name]) for name in low if isinstance(low[name], int)}
+    names = {name: (low[name], high[name]) for name in low if isinstance(low[name], str)}
+    return stats.get("numRecords"), bounds, names

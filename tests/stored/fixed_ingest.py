@@ -31,6 +31,8 @@ batches are compared after decompression, and of its indexes what does not tell 
   and their temporary names take ids of the series: later ids are others. Segments stayed.
 - 2026-11-25: the report of a run with rows that are not UTF-8 has a hint at `input.encoding`. Three
   runs have one: their rows and manifests, and the first commits, have other checksums.
+- 2026-11-26: commits have the statistics of names, and the table asks for those of all columns. A
+  merge sorts files by name. So all commits of the catalog and one merged file have other checksums.
 """
 
 from __future__ import annotations

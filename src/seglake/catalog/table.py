@@ -16,6 +16,7 @@ import itertools
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,7 +27,13 @@ from seglake.catalog.delta.actions import Action, AddedFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog, highest_version
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.delta.table_contract import TableContract
-from seglake.catalog.manifest import Manifest, mark_committed, unmarked, write_manifest
+from seglake.catalog.manifest import (
+    Manifest,
+    mark_committed,
+    read_manifest,
+    unmarked,
+    write_manifest,
+)
 from seglake.catalog.removal import Removal, divided
 from seglake.catalog.rows import (
     FILE_SCHEMAS,
@@ -39,6 +46,7 @@ from seglake.catalog.rows import (
     Row,
     RunRow,
     SegmentRow,
+    SourceRow,
     committed_runs,
     rows_of,
 )
@@ -59,6 +67,7 @@ _REMEDY = "`seglake repair ROOT --catalog` rebuilds it from the manifests of the
 CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY, LATER_COLUMNS)
 COMMITS: tuple[Kind, ...] = ("run", "maintenance")  # each commit adds a row of one of these
 _A_DAY_MS = 86_400_000
+_FOUND = 4  # runs whose rows are kept
 _LISTED_ROWS = 10_000  # segment rows, as Python objects, in one list of `segment_lists`
 _REFRESH_COMMITS = 1000  # a refresh reads fewer commits than this, or else the whole version
 
@@ -77,6 +86,7 @@ class CatalogTable:
         self.store = store
         self._delta_log = DeltaLog(store, layout.LOG_TABLE, CONTRACT)
         self.handle = delta_rs.TableHandle(self._delta_log)
+        self._found: dict[tuple[int, str, str, str], list[RunRow]] = {}
 
     @staticmethod
     def open(store: Store) -> CatalogTable:
@@ -149,41 +159,58 @@ class CatalogTable:
         """The identity of this catalog, a UUID; a catalog that is rebuilt has another."""
         return self.handle.id
 
-    def snapshot(self, version: int | None = None) -> Snapshot:
+    def snapshot(
+        self, version: int | None = None, topics: Collection[str] | None = None
+    ) -> Snapshot:
         """The newest version, or a given one.
 
-        Raises VersionExpired if the version is no longer retained, UsageError if it does not exist
-        yet, and CorruptData if a log partition has a hole.
+        Rows of `topics` are read now, those of others when a topic is asked for; without it all
+        are read now. Raises VersionExpired if the version is no longer retained, UsageError if it
+        does not exist yet, and CorruptData if a log partition has a hole.
         """
         if version is not None:
             table = self.handle.at(version)
-            return self._load(version, delta_rs.live_files(table, PARTITION_COLUMNS))
+            return self._load(version, delta_rs.live_files(table, PARTITION_COLUMNS), topics)
         while True:
             table = self.handle.newest()
             newest = table.version()
             try:
-                return self._load(newest, delta_rs.live_files(table, PARTITION_COLUMNS))
+                return self._load(newest, delta_rs.live_files(table, PARTITION_COLUMNS), topics)
             except VersionExpired:  # a merge of its files and a vacuum may have come between
                 if self.handle.newest().version() == newest:
                     raise
 
-    def _load(self, version: int, files: Iterable[AddedFile]) -> Snapshot:
+    def _load(
+        self, version: int, files: Iterable[AddedFile], topics: Collection[str] | None
+    ) -> Snapshot:
         try:
-            return snapshot_files.load(self.store, version, snapshot_files.data_files(files))
+            return snapshot_files.load(
+                self.store, version, snapshot_files.data_files(files), topics
+            )
         except MissingObject as error:
             raise VersionExpired(f"version {version} was vacuumed: {error}") from error
 
     def refresh(self, snapshot: Snapshot) -> Snapshot:
-        """The newest version, made from an older snapshot by reading only later commits."""
+        """The newest version, made from an older snapshot by reading only later commits.
+
+        Topics that the older one has read are read, and new ones.
+        """
         commits = self._delta_log.since(snapshot.version, _REFRESH_COMMITS)
         if not commits and self._delta_log.has(snapshot.version):
             return snapshot
         if not 0 < len(commits) < _REFRESH_COMMITS or any(commit.redefines for commit in commits):
-            return self.snapshot()
+            return self._anew(snapshot)
         try:
             return snapshot_files.advance(self.store, snapshot, commits)
         except MissingObject:  # a new file was merged into another one, and vacuumed
+            return self._anew(snapshot)
+
+    def _anew(self, snapshot: Snapshot) -> Snapshot:
+        """The newest version, read as a whole, with the topics that a snapshot has read."""
+        unread = snapshot.unread()
+        if not unread:
             return self.snapshot()
+        return self.snapshot(topics={file.topic for file in snapshot.files} - unread)
 
     def check_history(self) -> None:
         """Raise CorruptData if a commit in the log changed rows and is not Seglake's."""
@@ -261,17 +288,46 @@ class CatalogTable:
         return max((row.sequence + 1 for row in rows), default=0)
 
     def _run_rows(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> list[RunRow]:
-        """Every row of the run with this key."""
-        runs = self.rows(snapshot, "run", topic)
-        same_pipeline = pc.equal(runs["pipeline"], pa.scalar(pipeline))
-        same = pc.and_(same_pipeline, pc.equal(runs["run_id"], pa.scalar(run_id)))
-        return rows_of(RunRow, topic, runs.filter(same))
+        """Every row of the run with this key. Only data files that can have one are read.
 
-    def has(self, snapshot: Snapshot, topic: str, attempt_id: str) -> bool:
-        """Whether this version has the commit of an attempt."""
-        tables = (self.rows(snapshot, kind, topic) for kind in COMMITS)
+        The rows that were found last are kept: a commit asks again for those of its base.
+        """
+        key = snapshot.version, topic, pipeline, run_id
+        if key not in self._found:
+            runs = self._named(snapshot, "run", topic, "run_id", [run_id])
+            same = pc.equal(runs["pipeline"], pa.scalar(pipeline))
+            kept = list(self._found.items())[1 - _FOUND :]
+            self._found = dict([*kept, (key, rows_of(RunRow, topic, runs.filter(same)))])
+        return self._found[key]
+
+    def _named(
+        self, snapshot: Snapshot, kind: Kind, topic: str, column: str, values: Collection[str]
+    ) -> pa.Table:
+        mine = [file for file in snapshot.files if file.topic == topic]
+        return snapshot_files.rows_with(self.store, kind, mine, column, values)
+
+    def has(
+        self,
+        snapshot: Snapshot,
+        topic: str,
+        attempt_id: str,
+        finished_ms: Collection[int] | None = None,
+    ) -> bool:
+        """Whether this version has the commit of an attempt.
+
+        `finished_ms` has the times in its row, one of which that is: only data files that can have
+        it are read. Without it all are.
+        """
+        times = None if finished_ms is None else np.array(sorted(finished_ms), np.int64)
+        stated = {} if times is None else {"finished_at_ms": times}
+        files = (file for file in snapshot.files if file.topic == topic and file.kind in COMMITS)
         value = pa.scalar(attempt_id)
-        return any(pc.any(pc.equal(rows["attempt_id"], value)).as_py() for rows in tables)
+        return any(
+            pc.any(pc.equal(rows["attempt_id"], value)).as_py()
+            for file in files
+            if file.may_hold(stated)
+            for rows in read_files(self.store, layout.LOG_TABLE, [file])
+        )
 
     def maintenance(self, snapshot: Snapshot, topic: str) -> list[MaintenanceRow]:
         """Every commit of maintenance to a topic."""
@@ -280,6 +336,22 @@ class CatalogTable:
     def sources(self, snapshot: Snapshot, topic: str) -> pa.Table:
         """The input files of a topic, with the columns of `SourceRow` except the topic."""
         return self.rows(snapshot, "source", topic)
+
+    def sources_at(self, snapshot: Snapshot, topic: str, paths: Collection[str]) -> pa.Table:
+        """As `sources`, the rows of some paths. Only data files that can have one are read."""
+        return self._named(snapshot, "source", topic, "path", paths)
+
+    def source_paths(self, snapshot: Snapshot, topic: str, attempt_id: str) -> set[str]:
+        """The input files that a committed attempt ingested.
+
+        Its manifest names them; if that is gone or damaged, all source rows are read.
+        """
+        try:
+            rows: Sequence[Row] = read_manifest(self.store, attempt_id).rows
+        except (MissingObject, CorruptData):
+            rows = rows_of(SourceRow, topic, self.sources(snapshot, topic))
+        own = (row for row in rows if isinstance(row, SourceRow) and row.attempt_id == attempt_id)
+        return {row.path for row in own}
 
     def commit(
         self,

@@ -162,10 +162,10 @@ def _check_log(
     rows: Sequence[Row], removed: Mapping[tuple[str, int], Int64s], base: Snapshot
 ) -> None:
     """Raise CorruptData if a log partition would have a hole or an overlap."""
-    segments, bounds = _of(SegmentRow, rows), _of(PartitionRow, rows)
+    topic, segments, bounds = rows[0].topic, _of(SegmentRow, rows), _of(PartitionRow, rows)
     by_partition = segments_by_partition([file_table(segments)]) if segments else {}
-    added = {(rows[0].topic, partition): columns for partition, columns in by_partition.items()}
-    before = base if removed or bounds else base.ends(added)
+    added = {(topic, partition): columns for partition, columns in by_partition.items()}
+    before = base.only(topic, None if removed or bounds else by_partition)
     topics = _of(TopicRow, rows)
     before.with_rows(
         base.version + 1, base.files, topics=topics, partitions=bounds, added=added, removed=removed

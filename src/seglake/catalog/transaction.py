@@ -15,7 +15,7 @@ from typing import Any
 
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.manifest import is_marked, mark_committed
-from seglake.catalog.rows import Row, SegmentRow
+from seglake.catalog.rows import MaintenanceRow, Row, RunRow, SegmentRow
 from seglake.catalog.table import COMMITS, CatalogTable, sync_commits
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
@@ -55,7 +55,7 @@ def transact_upkeep(
     That one may have died between its commit and its mark, and left something to do. It is marked
     when the commit of this one is made, so that nothing slow stands between a plan and its commit.
     """
-    base = base or table.snapshot()
+    base = base or table.snapshot(topics=[topic])
     version = transact(table, topic, attempt_id, plan, base)
     if version is not None:
         mark_recent(table, table.refresh(base), topic)
@@ -128,6 +128,7 @@ class _Transaction:
         self._table, self._topic, self._attempt_id = table, topic, attempt_id
         self._patience, self._lost_races = PATIENCE, 0
         self._change = Change()  # the one that is tried
+        self._finished_ms = set[int]()  # of its own row, in each change that was tried
         self._unclear = False  # a commit may have been made, or come late
 
     def run(self, plan: Plan, base: Snapshot | None) -> int | None:
@@ -140,13 +141,18 @@ class _Transaction:
             raise
 
     def _run(self, plan: Plan, base: Snapshot | None) -> int | None:
-        base = base or self._table.snapshot()
+        base = base or self._table.snapshot(topics=[self._topic])
         while True:
             change = plan(base)
             if change is None:
                 mark_recent(self._table, base, self._topic)
                 return None
             self._change = change
+            self._finished_ms |= {
+                row.finished_at_ms
+                for row in change.rows
+                if isinstance(row, RunRow | MaintenanceRow) and row.attempt_id == self._attempt_id
+            }
             try:
                 return self._commit(change, base)
             except (CommitConflict, MissingObject) as problem:
@@ -178,7 +184,7 @@ class _Transaction:
 
     def _is_made(self, newest: Snapshot) -> bool:
         """Whether this version has the commit; then it gets its mark."""
-        made = self._table.has(newest, self._topic, self._attempt_id)
+        made = self._table.has(newest, self._topic, self._attempt_id, self._finished_ms or None)
         if made:
             mark(self._table.store, self._attempt_id)
         return made

@@ -89,7 +89,7 @@ class Lake(ShowsTable):
 
     def topics(self) -> list[str]:
         """The names of all topics, sorted."""
-        return [row.topic for row in self._snapshot.topics()]
+        return self._snapshot.names()
 
     def topic(self, name: str) -> Log:
         """The log of a topic in this version; UnknownTopic if there is none."""

@@ -55,9 +55,12 @@ class Origin:
         return self._opened
 
     def snapshot(self, version: int | None) -> Snapshot:
-        """The lake in a version; None: the newest version. Raises VersionExpired and UsageError."""
+        """The lake in a version; None: the newest version. Raises VersionExpired and UsageError.
+
+        The rows of a topic are read when it is asked for.
+        """
         with self._lock:
-            return self._catalog.snapshot(version)
+            return self._catalog.snapshot(version, ())
 
     def refreshed(self, snapshot: Snapshot) -> Snapshot:
         """The newest version, made from `snapshot` and the changes since then.
@@ -79,7 +82,7 @@ class Origin:
             if opened.lake != self._catalog.lake:
                 raise VersionExpired(f"{self.store.uri} holds another lake now: open it anew")
             self._opened = opened
-            return opened.snapshot()
+            return opened.snapshot(topics=())
 
     @property
     def lake(self) -> str:
@@ -170,7 +173,7 @@ class MissingLogs:
 
     def _opened(self) -> tuple[CatalogTable, Snapshot]:
         table = CatalogTable.open(self._store)
-        return table, table.snapshot()
+        return table, table.snapshot(topics=())
 
 
 def _names(snapshot: Snapshot, segment: LogSegment) -> bool:

@@ -315,7 +315,7 @@ def test_ends__are_enough_to_check_what_follows(
             return str(error)
         return "right"
 
-    assert said(base.ends(named)) == said(base)
+    assert said(base.only("orders", added)) == said(base)
 
 
 @pytest.mark.parametrize(

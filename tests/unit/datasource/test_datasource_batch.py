@@ -324,6 +324,7 @@ def test_errors_come_without_the_calls_that_led_to_them(maker: LakeMaker) -> Non
 def test_a_full_scan_is_planned_without_a_request_for_each_segment(maker: LakeMaker) -> None:
     store = CountingStore(open_store(str(maker.root)))
     lake = Lake(store)
+    lake.topic("events")  # reads its segment rows
     before = store.counts.requests
     options = parse({"path": "x", "subscribe": "events", "bytesPerPartition": "500"})
     assert len(plan(lake, options, *options.batch_bounds())) > 20

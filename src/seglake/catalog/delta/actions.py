@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from seglake.clock import now_ms
 
 Action = dict[str, Any]
 Bounds = Mapping[str, tuple[int, int]]  # the smallest and largest value of integer columns
+Names = Mapping[str, tuple[str, str]]  # the first and last value of columns of text
 Operation = Literal["WRITE", "REPLACE", "DELETE", "OPTIMIZE", "CREATE TABLE"]  # Delta's names
 BEGINS = "seglake.begins"  # in the description of the first commit of a table that is created anew
 FENCE = "seglake.fence"  # in the description of a commit that no commit under way may follow
 _ENGINE = "Seglake"
+# The columns whose statistics are kept in memory: files are chosen by them. There may be 100,000.
+USED_STATISTICS = frozenset(
+    {
+        "partition", "base_offset", "end_offset", "min_timestamp", "max_timestamp", "record_count",
+        "finished_at_ms", "run_id", "path",
+    }
+)  # fmt: skip
+
+_Value = TypeVar("_Value", int, str)
 
 
 class WrittenFile(NamedTuple):
@@ -31,7 +41,7 @@ class WrittenFile(NamedTuple):
 class AddedFile(NamedTuple):
     """A data file that a commit adds; without `changes` the table had exactly its rows before.
 
-    `bounds` has the columns with statistics.
+    `bounds` and `names` have the columns with statistics.
     """
 
     path: str
@@ -40,6 +50,7 @@ class AddedFile(NamedTuple):
     rows: int
     changes: bool
     bounds: Bounds
+    names: Names
 
 
 class DeltaCommit(NamedTuple):
@@ -150,16 +161,21 @@ def _added(action: Action) -> AddedFile:
     partition = dict(action["partitionValues"])
     if not all(value is None or isinstance(value, str) for value in partition.values()):
         raise TypeError(f"a value in {partition} is not text")
-    rows, bounds = int(stats.get("numRecords", 0)), _bounds(stats)
-    return AddedFile(path, size, partition, rows, changes, bounds)
+    rows, bounds, names = (
+        int(stats.get("numRecords", 0)),
+        _extents(stats, int),
+        _extents(stats, str),
+    )
+    return AddedFile(path, size, partition, rows, changes, bounds, names)
 
 
-def _bounds(stats: Mapping[str, Any]) -> Bounds:
+def _extents(stats: Mapping[str, Any], kind: type[_Value]) -> dict[str, tuple[_Value, _Value]]:
+    """The statistics of the columns with values of a kind, those that are used."""
     lows, highs = stats.get("minValues", {}), stats.get("maxValues", {})
     return {
         name: (low, highs[name])
         for name, low in lows.items()
-        if isinstance(low, int) and isinstance(highs.get(name), int)
+        if name in USED_STATISTICS and isinstance(low, kind) and isinstance(highs.get(name), kind)
     }
 
 

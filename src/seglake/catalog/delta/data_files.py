@@ -5,6 +5,7 @@ leave out the schema and the page headers, where one changed bit can make a colu
 read whole: pyarrow's dataset threads over delta-rs's file system can abort the process at exit.
 """
 
+import bisect
 import json
 import re
 import uuid
@@ -20,13 +21,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from seglake.catalog.delta.actions import Bounds, WrittenFile
+from seglake.catalog.delta.actions import Bounds, Names, WrittenFile
+from seglake.catalog.delta.name_filter import PLACE, Hashes, NameFilter
 from seglake.catalog.rows import FILE_SCHEMAS, LEFT_OUT, Kind, check_required, upgraded
 from seglake.errors import CorruptData
 from seglake.limits import REQUESTS
 from seglake.store import Store
 
 _CHECKSUM = re.compile(r".*-([0-9a-f]{8})\.parquet")
+_NAMES: Mapping[Kind, str] = {"source": "path", "run": "run_id"}  # rows are found by these columns
+_LONG = 1024  # characters of a name that no statistics have
+_FEW = 256  # rows of a file that has no filter of names
+_SMALL = 65_536  # bytes of a file that is read whole at once
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -36,7 +42,8 @@ _Result = TypeVar("_Result")
 class DataFile:
     """A data file of the catalog table; `path` is relative to the table's folder.
 
-    `bounds` has the smallest and largest value of the integer columns with statistics.
+    `bounds` has the smallest and largest value of the integer columns with statistics, `names` the
+    first and last one of the columns of text.
     """
 
     path: str
@@ -45,12 +52,24 @@ class DataFile:
     size_bytes: int
     rows: int
     bounds: Bounds = field(default_factory=dict, compare=False)
+    names: Names = field(default_factory=dict, compare=False)
 
     def may_hold(self, columns: Mapping[str, npt.NDArray[np.int64]]) -> bool:
         """Whether the file can have any of some rows; `columns` has their values, by column."""
         bounded = [(columns[name], *self.bounds[name]) for name in columns.keys() & self.bounds]
         fits = [(low <= values) & (values <= high) for values, low, high in bounded]
         return not fits or bool(np.logical_and.reduce(fits).any())
+
+    def may_name(self, column: str, values: Sequence[str]) -> bool:
+        """Whether a column of the file can have one of some values, given in ascending order.
+
+        Only statistics of files that Seglake wrote are trusted: others may shorten long text.
+        """
+        if column not in self.names or not _CHECKSUM.fullmatch(self.path):
+            return bool(values)
+        first, last = self.names[column]
+        at = bisect.bisect_left(values, first)
+        return at < len(values) and values[at] <= last
 
     @property
     def partition(self) -> dict[str, str]:
@@ -63,7 +82,15 @@ def write_file(store: Store, folder: str, kind: Kind, topic: str, table: pa.Tabl
     null = [n for n in LEFT_OUT.intersection(table.column_names) if not _has_value(table[n])]
     table = table.drop_columns(null)
     partition = {"kind": kind, "topic": topic}
-    return write_parquet(store, folder, str(uuid.uuid4()), partition, table)
+    return write_parquet(store, folder, str(uuid.uuid4()), partition, table, _names(kind, table))
+
+
+def _names(kind: Kind, table: pa.Table) -> NameFilter | None:
+    """The names by which rows of a kind are found, if there are enough rows."""
+    if kind not in _NAMES or len(table) < _FEW:
+        return None
+    names: list[Any] = table[_NAMES[kind]].to_pylist()
+    return NameFilter.of(names)
 
 
 def _has_value(column: Any) -> bool:
@@ -71,11 +98,24 @@ def _has_value(column: Any) -> bool:
 
 
 def write_parquet(
-    store: Store, folder: str, name: str, partition: dict[str, str], table: pa.Table
+    store: Store,
+    folder: str,
+    name: str,
+    partition: dict[str, str],
+    table: pa.Table,
+    names: NameFilter | None = None,
 ) -> WrittenFile:
-    """Write a Parquet file below `folder`: <partition>/<name>-<CRC-32C>.parquet."""
+    """Write a Parquet file below `folder`: <partition>/<name>-<CRC-32C>.parquet.
+
+    `names` stand in front of its rows.
+    """
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)  # snappy: one row is read three times as fast as with zstd
+    if names is None:
+        pq.write_table(table, sink)  # snappy: one row is read three times as fast as with zstd
+    else:
+        with pq.ParquetWriter(sink, table.schema) as writer:  # has written the bytes before PLACE
+            sink.write(names.dump())
+            writer.write_table(table)
     data = sink.getvalue()
     place = "".join(f"{column}={value}/" for column, value in partition.items())
     path = f"{place}{name}-{crc32c.crc32c(data):08x}.parquet"
@@ -94,6 +134,18 @@ def read_files(store: Store, folder: str, files: Sequence[DataFile]) -> list[pa.
         return check_required(file.kind, read_rows(store, key, file.kind), key)
 
     return read_at_once(store, read, files)
+
+
+def may_have(store: Store, folder: str, file: DataFile, column: str, asked: Hashes) -> bool:
+    """Whether a file can have names with these hashes; asks its filter if that is less to read.
+
+    Raises MissingObject and StoreError.
+    """
+    if column not in file.names or file.rows < _FEW or file.size_bytes <= _SMALL:
+        return True
+    end = min(PLACE + NameFilter.size(file.rows), file.size_bytes)
+    found = NameFilter.load(store.read(f"{folder}/{file.path}", PLACE, end), file.rows)
+    return found is None or found.may_have(asked)
 
 
 def read_rows(store: Store, key: str, kind: Kind) -> pa.Table:
@@ -138,11 +190,14 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _stats(table: pa.Table) -> str:
-    """Delta's statistics of the integer columns. Delta wants long strings shortened: left out."""
+    """Delta's statistics: of the integer columns, and of the names by which rows are found.
+
+    Delta wants long text shortened: a column that has any is left out.
+    """
     columns = {
         name: column
         for name, column in zip(table.column_names, table.columns, strict=True)
-        if pa.types.is_integer(column.type)
+        if pa.types.is_integer(column.type) or (name in _NAMES.values() and not _has_long(column))
     }
     filled = {name: column for name, column in columns.items() if column.null_count < len(table)}
     return json.dumps(
@@ -153,3 +208,8 @@ def _stats(table: pa.Table) -> str:
             "nullCount": {name: column.null_count for name, column in columns.items()},
         }
     )
+
+
+def _has_long(column: Any) -> bool:
+    longest = pc.max(pc.utf8_length(column)).as_py()
+    return longest is not None and longest > _LONG

@@ -9,7 +9,7 @@ import logging
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,14 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from seglake.catalog.delta import table_contract
-from seglake.catalog.delta.actions import Action, AddedFile, beginning, header, redefinition
+from seglake.catalog.delta.actions import (
+    USED_STATISTICS,
+    Action,
+    AddedFile,
+    beginning,
+    header,
+    redefinition,
+)
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, LOGGED, DeltaLog
 from seglake.catalog.delta.table_contract import (
     FILE_RETENTION,
@@ -50,9 +57,14 @@ _PROPERTIES = {
     FILE_RETENTION: "interval 30 days",
 }
 
+# Delta takes the statistics of the first 32 columns, unless a table says otherwise: a catalog says
+# all. Rows of runs and of input files are found by columns behind these.
+_OF_CATALOG = {"delta.dataSkippingNumIndexedCols": "-1"}
+
 _DELTA_RS = ThreadedLibrary("delta-rs")
 _NOT_PARSED = re.compile(r"\b(Json|Parquet) error\b")  # of Arrow, in delta-rs
 _CLOCK_BOUND_MS = 3_600_000
+_LISTED_FILES = 1000  # of a version, as Python's objects at once
 
 
 _log = logging.getLogger(__name__)
@@ -121,24 +133,24 @@ class TableHandle:
     ) -> list[Action]:
         """The action that gives a catalog the `later` columns of `schema` and a `seglake.format`.
 
-        It also names the lake. Empty if the newest version seen so far has all of this, or a higher
-        format.
+        It also names the lake, and asks for all statistics. Empty if the newest version seen so far
+        has all of this, or a higher format.
         """
         metadata, definition = self._newest.metadata(), json.loads(self._newest.schema().to_json())
         missing = set(later) - {column["name"] for column in definition["fields"]}
         properties = dict(metadata.configuration)
         raised = max(properties.get("seglake.format", FORMAT), known_format)
-        if not missing and raised == properties.get("seglake.format") and LAKE in properties:
+        needed = {**_OF_CATALOG, LAKE: self.lake, **properties, "seglake.format": raised}
+        if not missing and needed == properties:
             return []
         columns = pa.schema([column for column in schema if column.name in missing])
         definition["fields"] += json.loads(Schema.from_arrow(columns).to_json())["fields"]
-        properties |= {"seglake.format": raised, LAKE: self.lake}
         return [
             redefinition(
                 str(metadata.id),
                 json.dumps(definition),
                 metadata.partition_columns,
-                properties,
+                needed,
                 metadata.created_time,
             )
         ]
@@ -169,7 +181,9 @@ def create_table(
     protocol = {"minReaderVersion": READER, "minWriterVersion": WRITER}
     described = Schema.from_arrow(schema).to_json()
     table_id, token = str(uuid.uuid4()), str(uuid.uuid4())
-    properties = _PROPERTIES if lake is None else {**_PROPERTIES, LAKE: lake or table_id}
+    properties = dict(_PROPERTIES)
+    if lake is not None:
+        properties |= {**_OF_CATALOG, LAKE: lake or table_id}
     lines = [
         *header("CREATE TABLE", token, {}, None, 0),
         {"protocol": protocol},
@@ -222,14 +236,32 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
     with _delta_errors(table.table_uri, "its files cannot be listed"):
         added = _asked(lambda: table.get_add_actions(flatten=True))
         files = pa.RecordBatchReader.from_stream(added).read_all()
-    bounded = [n.removeprefix("min.") for n in files.column_names if n.startswith("min.")]
-    rows: list[dict[str, Any]] = files.to_pylist()
-    for row in rows:
-        partition = {name: row[column] for name, column in names.items()}
-        bounds = {name: (row[f"min.{name}"], row[f"max.{name}"]) for name in bounded
-                  if isinstance(row[f"min.{name}"], int)}  # fmt: skip
-        size, count = row["size_bytes"], row["num_records"]
-        yield AddedFile(row["path"], size, partition, count, changes=True, bounds=bounds)
+    bounded = [name for name in sorted(USED_STATISTICS) if f"min.{name}" in files.column_names]
+    used = ["path", "size_bytes", "num_records", *names.values()]
+    used += [f"{end}.{name}" for name in bounded for end in ("min", "max")]
+    for some in files.select(used).to_batches(max_chunksize=_LISTED_FILES):
+        rows: list[dict[str, Any]] = some.to_pylist()
+        for row in rows:
+            partition = {name: row[column] for name, column in names.items()}
+            extents = {name: (row[f"min.{name}"], row[f"max.{name}"]) for name in bounded}
+            yield AddedFile(
+                row["path"],
+                row["size_bytes"],
+                partition,
+                row["num_records"],
+                changes=True,
+                bounds=_of_kind(extents, int),
+                names=_of_kind(extents, str),
+            )
+
+
+def _of_kind(extents: Mapping[str, tuple[Any, Any]], kind: type) -> dict[str, tuple[Any, Any]]:
+    """The pairs of values of a kind."""
+    return {
+        name: pair
+        for name, pair in extents.items()
+        if all(isinstance(value, kind) for value in pair)
+    }
 
 
 def checkpoint_if_due(log: DeltaLog, made: Iterable[int]) -> None:

@@ -5,7 +5,7 @@ about one size wait until there are enough of them, and then become one file of 
 each row is rewritten once for each size, and n commits leave some log n files. A file with
 ENOUGH_ROWS is final, and none has twice as many, so a commit that removes rows rewrites few others.
 Rows of segments are sorted by the time at which the segments were made, so that statistics tell old
-ones from new ones.
+ones from new ones; rows of runs and of input files by name, so that few files can have a name.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 FAN_IN = 16  # so many files of one size become one
 ENOUGH_ROWS = 16_384
 
-_ORDER = ("created_at_ms", "partition", "base_offset")
+_ORDERS = (("created_at_ms", "partition", "base_offset"), ("path",), ("run_id",))
 _Sizes = dict[int, list[DataFile]]
 
 
@@ -70,8 +70,9 @@ def merge(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile]]) -> 
 
 def parts(rows: pa.Table) -> list[pa.Table]:
     """The rows of a kind for files of at most 2 * ENOUGH_ROWS (exclusive) rows each."""
-    if "created_at_ms" in rows.column_names:
-        rows = rows.sort_by([(name, "ascending") for name in _ORDER])
+    for order in _ORDERS:
+        if order[0] in rows.column_names:
+            rows = rows.sort_by([(name, "ascending") for name in order])
     count = max(1, len(rows) // ENOUGH_ROWS)
     cuts = [len(rows) * number // count for number in range(count + 1)]
     return [rows.slice(start, end - start) for start, end in pairwise(cuts)]

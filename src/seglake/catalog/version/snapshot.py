@@ -1,14 +1,17 @@
 """One version of the lake in memory: the segments of every log partition, ready for searching.
 
 A snapshot holds NumPy columns and no path: a segment's keys follow from its columns. That is 80
-bytes a segment, and 16 for each attempt. A snapshot never changes. A newer one shares every log
-partition without a change, and the columns of every one that grew (`segments`).
+bytes a segment, and 16 for each attempt. A newer one shares every log
+partition without a change, and the columns of every one that grew (`segments`). It may learn the
+rows of a topic when they are first asked for; what it says never changes.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -20,11 +23,12 @@ from seglake import layout
 from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.rows import PartitionRow, TopicRow, WithSegmentId
 from seglake.catalog.version.segments import Segments
-from seglake.errors import CorruptData, UnknownTopic
+from seglake.errors import CorruptData, SeglakeError, UnknownTopic
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression
 from seglake.format.records import Int64s, fixed
 from seglake.layout import Suffix
+from seglake.locks import Lock
 
 
 @dataclass(frozen=True)
@@ -200,8 +204,55 @@ _BOUNDS = (
 _NOTHING: Mapping[tuple[str, int], Any] = MappingProxyType({})
 
 
+class Unread:
+    """The topics of a version whose rows are not read yet; each is read when it is asked for.
+
+    `files` are the data files of these topics. `read` makes a snapshot of the version that has
+    nothing but the topics of some data files.
+    """
+
+    def __init__(
+        self, files: Iterable[DataFile], read: Callable[[frozenset[DataFile]], Snapshot]
+    ) -> None:
+        self._files: dict[str, list[DataFile]] = {}
+        for file in files:
+            self._files.setdefault(file.topic, []).append(file)
+        self._read = read
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._files
+
+    def names(self) -> list[str]:
+        """The topics, whether they have settings or not."""
+        return list(self._files)
+
+    def topics(self) -> list[str]:
+        """The topics that have settings: the others do not exist."""
+        files = list(self._files.items())
+        return [name for name, mine in files if any(file.kind == "topic" for file in mine)]
+
+    def behind(self, topic: str, count: int) -> list[str]:
+        """A topic, and at most `count` that follow it by name."""
+        return [topic, *heapq.nsmallest(count, (name for name in self._files if name > topic))]
+
+    def read(self, topics: Iterable[str]) -> Snapshot:
+        """The version with nothing but these topics."""
+        return self._read(frozenset(file for name in topics for file in self._files[name]))
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """These topics are read."""
+        for topic in topics:
+            del self._files[topic]
+
+
 class Snapshot:
-    """One version of the catalog; `files` are the data files of the table it was read from."""
+    """One version of the catalog; `files` are the data files of the table it was read from.
+
+    The rows of topics that are `unread` are read when the topic is asked for: the first two alone,
+    later ones together with others that follow, so that their number doubles. So a reader of one
+    topic reads that topic only, and one of all topics waits for storage a few times only. Such a
+    method also raises VersionExpired, CorruptData and StoreError.
+    """
 
     def __init__(
         self,
@@ -209,22 +260,66 @@ class Snapshot:
         files: frozenset[DataFile],
         topics: Mapping[str, TopicRow],
         partitions: Mapping[tuple[str, int], PartitionView],
+        unread: Unread | None = None,
     ) -> None:
         self.version, self.files = version, files
         self._topics, self._partitions = dict(topics), dict(partitions)
+        self._unread, self._lock = unread or Unread((), _cannot_read), Lock()
+
+    def unread(self) -> set[str]:
+        """The topics whose rows are not read yet."""
+        return set(self._unread.names())
+
+    def read(self, topics: Iterable[str] | None = None) -> Snapshot:
+        """This snapshot itself, with these topics, or all, read now and at once."""
+        with self._lock:
+            asked = self._unread.names() if topics is None else topics
+            self._take([topic for topic in asked if topic in self._unread])
+        return self
+
+    def contents(self) -> tuple[Mapping[str, TopicRow], Mapping[tuple[str, int], PartitionView]]:
+        """What is read so far: the settings of topics, and log partitions."""
+        return self._topics, self._partitions
+
+    def _take(self, topics: list[str]) -> None:
+        if not topics:
+            return
+        found, partitions = self._unread.read(topics).contents()
+        self._partitions |= partitions
+        self._topics |= found
+        self._unread.forget(topics)  # last: whoever sees that finds the topics
+
+    def _known(self, topic: str) -> Mapping[str, TopicRow]:
+        """The settings of topics, that of `topic` among them if this version has it."""
+        if topic not in self._unread:
+            return self._topics
+        with self._lock:
+            if topic in self._unread:
+                with suppress(SeglakeError):  # another one may be damaged
+                    self._take(self._unread.behind(topic, max(0, len(self._topics) - 1)))
+                if topic in self._unread:
+                    self._take([topic])
+        return self._topics
+
+    def names(self) -> list[str]:
+        """The names of all topics, sorted; no row is read."""
+        with self._lock:
+            return sorted({*self._topics, *self._unread.topics()})
 
     def topics(self) -> list[TopicRow]:
         """The settings that hold for each topic, in the order of names."""
+        self.read()
         return [self._topics[name] for name in sorted(self._topics)]
 
     def topic(self, topic: str) -> TopicRow:
         """The settings that hold for a topic; UnknownTopic if this version lacks it."""
-        if topic not in self._topics:
-            near = difflib.get_close_matches(topic, self._topics, n=1)
+        known = self._known(topic)
+        if topic not in known:
+            near = difflib.get_close_matches(topic, self.names(), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             what = f"topic {topic!r} is not in version {self.version} of the lake{hint}"
             raise UnknownTopic(what)
-        return self._topics[topic]
+        return known[topic]
 
     def partition(self, topic: str, partition: int) -> PartitionView:
         """A log partition, which may have no segment yet; UnknownTopic if the topic lacks it."""
@@ -236,7 +331,7 @@ class Snapshot:
 
     def find_topic(self, topic: str) -> TopicRow | None:
         """The settings that hold for a topic; None if this version lacks it."""
-        return self._topics.get(topic)
+        return self._known(topic).get(topic)
 
     def find_partition(self, topic: str, partition: int) -> PartitionView | None:
         """A log partition; None if this version lacks it."""
@@ -246,7 +341,7 @@ class Snapshot:
 
     def find_partitions(self, topic: str) -> list[PartitionView]:
         """Every log partition of a topic, by number; none if this version lacks the topic."""
-        return self.partitions(topic) if topic in self._topics else []
+        return [] if self.find_topic(topic) is None else self.partitions(topic)
 
     def index_attempts(self, topic: str) -> set[str]:
         """The attempts that wrote a topic's index files anew, and no log."""
@@ -270,11 +365,13 @@ class Snapshot:
         partitions: Iterable[PartitionRow] = (),
         added: Mapping[tuple[str, int], Segments] = _NOTHING,
         removed: Mapping[tuple[str, int], Int64s] = _NOTHING,
+        unread: Unread | None = None,
     ) -> Snapshot:
         """A newer version with these rows, which shares the log partitions that they do not touch.
 
-        `added` and `removed` are segments and base offsets of segments, by (topic, partition).
-        Raises CorruptData if a log partition then has a hole, an overlap, or no topic.
+        `added` and `removed` are segments and base offsets of segments, by (topic, partition). All
+        are of topics that are read; `unread` has those of the newer version that are not. Raises
+        CorruptData if a log partition then has a hole, an overlap, or no topic.
         """
         newest = dict(self._topics)
         for topic in sorted(topics, key=lambda row: row.sequence):
@@ -283,23 +380,37 @@ class Snapshot:
         rows: dict[tuple[str, int], PartitionRow] = {}
         for row in sorted(partitions, key=lambda row: row.sequence):
             rows[row.topic, row.partition] = row
-        result = Snapshot(version, files, newest, self._partitions)
+        result = Snapshot(version, files, newest, self._partitions, unread)
         for name in {*rows, *added, *removed}:
             view = result._existing(*name)
             changed = view.changed(rows.get(name), added.get(name), removed.get(name))
             result._partitions[name] = changed
         return result
 
-    def ends(self, names: Iterable[tuple[str, int]]) -> Snapshot:
-        """The ends of some log partitions: enough to check the segments to follow them."""
-        views = {name: self._partitions[name].end() for name in names if name in self._partitions}
-        return Snapshot(self.version, self.files, self._topics, views)
+    def only(self, topic: str, partitions: Iterable[int] | None = None) -> Snapshot:
+        """This version with one topic, or with the ends of some of its log partitions.
+
+        The ends are enough to check the segments to follow them.
+        """
+        settings = self.find_topic(topic)
+        if settings is None:
+            return Snapshot(self.version, self.files, {}, {})
+        chosen = range(settings.partitions) if partitions is None else partitions
+        named = ((topic, number) for number in chosen)
+        views = {name: self._partitions[name] for name in named if name in self._partitions}
+        if partitions is not None:
+            views = {name: view.end() for name, view in views.items()}
+        return Snapshot(self.version, self.files, {topic: settings}, views)
 
     def _existing(self, topic: str, partition: int) -> PartitionView:
         try:
             return self.partition(topic, partition)
         except UnknownTopic as error:
             raise CorruptData(str(error), file=layout.LOG_TABLE) from error
+
+
+def _cannot_read(_files: frozenset[DataFile]) -> Snapshot:
+    raise AssertionError("nothing is unread")
 
 
 EMPTY = Snapshot(-1, frozenset(), {}, {})

@@ -1,5 +1,6 @@
 """The data files of a version, and the snapshot that they make."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -9,7 +10,8 @@ import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog.delta.actions import AddedFile, DeltaCommit
-from seglake.catalog.delta.data_files import DataFile, read_files
+from seglake.catalog.delta.data_files import DataFile, may_have, read_at_once, read_files
+from seglake.catalog.delta.name_filter import hashes
 from seglake.catalog.rows import (
     FILE_SCHEMAS,
     PARTITION_COLUMNS,
@@ -20,8 +22,8 @@ from seglake.catalog.rows import (
     rows_of,
 )
 from seglake.catalog.version.segments import Segments, segments_by_partition
-from seglake.catalog.version.snapshot import EMPTY, Snapshot
-from seglake.errors import CorruptData, StoreError
+from seglake.catalog.version.snapshot import EMPTY, Snapshot, Unread
+from seglake.errors import CorruptData, MissingObject, StoreError, VersionExpired
 from seglake.limits import ALL_TIMES, INT64_MIN
 from seglake.store import Store
 
@@ -31,7 +33,9 @@ def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
     files = set()
     for file in added:
         kind, topic = (file.partition.get(name) for name in PARTITION_COLUMNS)
-        values: Any = (file.path, kind, topic, file.size_bytes, file.rows, file.bounds)
+        values: Any = (
+            file.path, kind, topic, file.size_bytes, file.rows, file.bounds, file.names,
+        )  # fmt: skip
         if kind in FILE_SCHEMAS:
             if None in values:
                 what = f"a commit leaves out the topic or the number of rows of {file}"
@@ -62,9 +66,27 @@ def files_after(files: frozenset[DataFile], commits: Iterable[DeltaCommit]) -> f
     return frozenset(by_path.values())
 
 
-def load(store: Store, version: int, files: frozenset[DataFile]) -> Snapshot:
-    """A version, made from all its data files. Raises CorruptData, StoreError and MissingObject."""
-    return _with(store, EMPTY, version, files, files, ())
+def load(
+    store: Store, version: int, files: frozenset[DataFile], topics: Collection[str] | None = None
+) -> Snapshot:
+    """A version, made from its data files.
+
+    Those of some `topics`, or of all, are read now, the others when their topic is asked for.
+    Raises CorruptData, StoreError and MissingObject.
+    """
+    now = files if topics is None else {file for file in files if file.topic in topics}
+    unread = _unread(store, version, files - now)
+    return _with(store, EMPTY, version, files, now, (), unread)
+
+
+def _unread(store: Store, version: int, files: Iterable[DataFile]) -> Unread:
+    def read(some: frozenset[DataFile]) -> Snapshot:
+        try:
+            return load(store, version, some)
+        except MissingObject as error:
+            raise VersionExpired(f"version {version} was vacuumed: {error}") from error
+
+    return Unread(files, read)
 
 
 def advance(store: Store, known: Snapshot, commits: Sequence[DeltaCommit]) -> Snapshot:
@@ -72,21 +94,30 @@ def advance(store: Store, known: Snapshot, commits: Sequence[DeltaCommit]) -> Sn
 
     Files with rows that were only moved are not read, unless the topic also lost segments: then its
     segments are those of `known` without the rows of files that went, and with the rows of files
-    that came. Raises CorruptData, StoreError and MissingObject.
+    that came. A topic that is unread stays unread. Raises CorruptData, StoreError and
+    MissingObject.
     """
-    files = files_after(known.files, commits)
+    version, files = commits[-1].version, files_after(known.files, commits)
     came = [file for commit in commits for file in commit.added]
     added = data_files(file for file in came if file.changes)
     removed = {path for commit in commits for path, changes in commit.removed.items() if changes}
     seen = known.files | data_files(came)  # a file that only moved rows may lose some of them next
     rewritten = {file.topic for file in seen if file.kind == "segment" and file.path in removed}
+    later = known.unread()
 
     def moved(some: frozenset[DataFile]) -> set[DataFile]:
         return {file for file in some if file.kind == "segment" and file.topic in rewritten}
 
     new = {file for file in added if file.kind != "segment" or file.topic not in rewritten}
-    new |= moved(files - known.files)
-    return _with(store, known, commits[-1].version, files, new, moved(known.files - files))
+    new = _now(new | moved(files - known.files), later)
+    gone = _now(moved(known.files - files), later)
+    unread = _unread(store, version, (file for file in files if file.topic in later))
+    return _with(store, known, version, files, new, gone, unread)
+
+
+def _now(files: Iterable[DataFile], later: Collection[str]) -> set[DataFile]:
+    """The files of topics that are not read later."""
+    return {file for file in files if file.topic not in later}
 
 
 def _with(
@@ -96,6 +127,7 @@ def _with(
     files: frozenset[DataFile],
     new: Collection[DataFile],
     gone: Collection[DataFile],
+    unread: Unread,
 ) -> Snapshot:
     """`snapshot` without the segments in the files `gone`, and with the rows of the `new` files."""
     return snapshot.with_rows(
@@ -105,6 +137,7 @@ def _with(
         partitions=_rows(store, PartitionRow, new),
         added=_segments(store, new),
         removed={name: segments.base_offsets for name, segments in _segments(store, gone).items()},
+        unread=unread,
     )
 
 
@@ -125,6 +158,27 @@ def tables(store: Store, kind: Kind, files: Iterable[DataFile]) -> dict[str, lis
     for file, table in zip(chosen, read, strict=True):
         by_topic[file.topic].append(table)
     return by_topic
+
+
+def rows_with(
+    store: Store, kind: Kind, files: Iterable[DataFile], column: str, values: Collection[str]
+) -> pa.Table:
+    """The rows of a kind that have one of some values in a column of text, of one topic's files.
+
+    Files whose statistics or filters say that they have none are not read. Raises as `read_files`.
+    """
+    asked = sorted(values)
+    wanted, hashed = pa.array(asked, pa.string()), hashes(asked)
+    likely = sorted(file for file in files if file.kind == kind and file.may_name(column, asked))
+
+    def chosen(file: DataFile) -> list[pa.Table]:
+        if not may_have(store, layout.LOG_TABLE, file, column, hashed):
+            return []
+        (rows,) = read_files(store, layout.LOG_TABLE, [file])
+        return [rows.filter(pc.is_in(rows[column], wanted))]
+
+    parts = itertools.chain.from_iterable(read_at_once(store, chosen, likely))
+    return pa.concat_tables([FILE_SCHEMAS[kind].empty_table(), *parts])
 
 
 def attempts(store: Store, files: Iterable[DataFile]) -> set[str]:

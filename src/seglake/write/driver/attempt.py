@@ -1,6 +1,6 @@
 """One try at a run, with what all its steps need."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -86,9 +86,9 @@ class Attempt:
         """The name of the topic."""
         return self.pipeline.topic.name
 
-    def sources(self, base: Snapshot) -> pa.Table:
-        """The source rows of a version, without those of runs that are replaced."""
-        return sources_left(self.table, base, self.topic, self.replacement)
+    def sources(self, base: Snapshot, paths: Collection[str]) -> pa.Table:
+        """The source rows of files in a version, without those of runs that are replaced."""
+        return sources_left(self.table, base, self.topic, self.replacement, paths)
 
     @cached_property
     def settings(self) -> Pipeline:
@@ -148,11 +148,16 @@ class Attempt:
 
 
 def sources_left(
-    table: CatalogTable, base: Snapshot, topic: str, replacement: Replacement | None
+    table: CatalogTable,
+    base: Snapshot,
+    topic: str,
+    replacement: Replacement | None,
+    paths: Collection[str],
 ) -> pa.Table:
-    """The source rows of a topic, without those of runs that are replaced."""
+    """The source rows of files in a topic, without those of runs that are replaced."""
     replaced = replacement.runs(base) if replacement else []
-    return without_attempts(table.sources(base, topic), {run.attempt_id for run in replaced})
+    sources = table.sources_at(base, topic, paths)
+    return without_attempts(sources, {run.attempt_id for run in replaced})
 
 
 def end_offsets(snapshot: Snapshot, topic: str) -> dict[int, int]:

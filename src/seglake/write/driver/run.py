@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +141,8 @@ def _ingest(
     table = CatalogTable.create(store)
     begun = Report(pipeline.topic.name, pipeline.name, run.run_id)
     while True:
-        base, report, attempt_id = table.snapshot(), begun.copy(), new_attempt()
+        base = table.snapshot(topics=[begun.topic])
+        report, attempt_id = begun.copy(), new_attempt()
         replacement = replacing(table, attempt_id) if replacing else None
         if _is_done(table, base, pipeline, run, replacement, report):
             return report
@@ -150,7 +152,7 @@ def _ingest(
                 if replacement:  # it copies records of the version
                     _require_newest(table, base)
                 with report.step("list input", progress):
-                    left = input_of(sources_left(table, base, report.topic, replacement))
+                    left = input_of(partial(sources_left, table, base, report.topic, replacement))
                 attempt = Attempt(
                     engine=engine,
                     pipeline=pipeline,
@@ -188,7 +190,11 @@ def _is_done(
     done = table.run(base, report.topic, report.pipeline, report.run_id)
     if done is None:
         return False
-    differences = changes_since(pipeline, table.sources(base, report.topic), done.attempt_id)
+    differences = changes_since(
+        pipeline,
+        partial(table.sources_at, base, report.topic),
+        partial(table.source_paths, base, report.topic, done.attempt_id),
+    )
     if replacement and not _is_same(done, pipeline, run, replacement.runs(base), differences):
         return False
     _require_same(done, pipeline, run)

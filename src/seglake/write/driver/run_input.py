@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,8 @@ logger = logging.getLogger(__name__)
 _CACHED_BYTES = 4 * 2**30  # of a run's blobs, which a system's cache holds for some seconds
 
 SplitCounts = Mapping[int, SplitCount]  # by the number of the split
-Sources = Callable[[Snapshot], pa.Table]
+Known = Callable[[Collection[str]], pa.Table]  # the source rows of some paths
+Sources = Callable[[Snapshot, Collection[str]], pa.Table]  # those in a version
 
 
 class RunInput(ABC):
@@ -74,13 +75,13 @@ class RunInput(ABC):
     def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
         """Whether another commit since this attempt began took some of the input, or removed it.
 
-        `sources` gives the source rows of a version that count for the attempt.
+        `sources` gives the source rows of paths in a version, those that count for the attempt.
         """
         del newest, sources
         return False
 
 
-InputOf = Callable[[pa.Table], RunInput]  # what an attempt reads, given the topic's source rows
+InputOf = Callable[[Known], RunInput]  # what an attempt reads, given what the topic has
 
 
 def files_of(engine: Engine, pipeline: Pipeline) -> InputOf:
@@ -91,20 +92,20 @@ def files_of(engine: Engine, pipeline: Pipeline) -> InputOf:
     listed = cache(
         partial(find_inputs, pipeline.input, InputStore(pipeline.storage), pipeline.root)
     )
-    return lambda sources: InputFiles(engine, pipeline, listed(), sources)
+    return lambda known: InputFiles(engine, pipeline, listed(), known)
 
 
 class InputFiles(RunInput):
     """The files of an input list that the topic does not have yet.
 
-    `sources` are the source rows of the topic. Raises InputError as `select` and `plan_splits` do.
+    `known` gives the source rows of paths. Raises InputError as `select` and `plan_splits` do.
     """
 
     def __init__(
-        self, engine: Engine, pipeline: Pipeline, listed: ListedInputs, sources: pa.Table
+        self, engine: Engine, pipeline: Pipeline, listed: ListedInputs, known: Known
     ) -> None:
         self._engine, self._pipeline, self._listed = engine, pipeline, listed.files
-        self._versions = known_versions(sources, self._listed)
+        self._versions = known_versions(known(self._paths()), self._listed)
         selection = select(self._listed, self._versions, pipeline.on_changed_source)
         self.selection = selection._replace(missing=listed.missing)
         store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
@@ -144,7 +145,10 @@ class InputFiles(RunInput):
 
     def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
         """Whether the topic got versions of these files since this attempt began."""
-        return known_versions(sources(newest), self._listed) != self._versions
+        return known_versions(sources(newest, self._paths()), self._listed) != self._versions
+
+    def _paths(self) -> list[str]:
+        return [file.path for file in self._listed]
 
 
 class InputFrame(RunInput):
@@ -171,11 +175,14 @@ class InputFrame(RunInput):
         return dict.fromkeys({0, *counts}, SplitOrigin(FRAME, -1))
 
 
-def changes_since(pipeline: Pipeline, sources: pa.Table, attempt_id: str) -> Differences:
+def changes_since(
+    pipeline: Pipeline, known: Known, ingested: Callable[[], set[str]]
+) -> Differences:
     """The files of a pipeline that are new, changed or gone since an attempt was committed.
 
-    `sources` are the source rows of the topic. If a path cannot be listed, a file is gone only if
-    storage says so when asked for it. A DataFrame has no files.
+    `known` gives the source rows of paths, and `ingested` the paths of the attempt's files. If a
+    path cannot be listed, a file is gone only if storage says so when asked for it. A DataFrame has
+    no files.
     """
     if not pipeline.input.kind.in_files:
         return Differences([], [], [])
@@ -188,7 +195,8 @@ def changes_since(pipeline: Pipeline, sources: pa.Table, attempt_id: str) -> Dif
         except InputError as problem:
             logger.info("changes since the run was committed: %s", problem)
             is_gone = partial(_is_gone, store)
-    return compare(sorted(files), sources, attempt_id, is_gone)
+    sources = known([file.path for file in files])
+    return compare(sorted(files), sources, ingested(), is_gone)
 
 
 def _is_gone(store: InputStore, path: str) -> bool:

@@ -83,16 +83,17 @@ def select(
 
 
 def compare(
-    files: Sequence[SourceFile], sources: pa.Table, attempt_id: str, is_gone: Callable[[str], bool]
+    files: Sequence[SourceFile],
+    sources: pa.Table,
+    ingested: Collection[str],
+    is_gone: Callable[[str], bool],
 ) -> Differences:
     """The differences between the files that exist and those that an attempt ingested.
 
-    `sources` are the source rows of the topic; `is_gone` is asked of each path that the attempt
-    ingested and that is not among `files`.
+    `sources` are the topic's source rows of `files`, `ingested` the paths of the attempt's files.
+    `is_gone` is asked of each path that the attempt ingested and that is not among `files`.
     """
     now = select(files, known_versions(sources, files), "skip")
-    ingested = sources.filter(pc.equal(sources["attempt_id"], pa.scalar(attempt_id)))
-    paths: list[str] = ingested["path"].to_pylist()  # type: ignore[assignment]  # none is null
-    left = set(paths) - {file.path for file in files}
+    left = set(ingested) - {file.path for file in files}
     new, changed = ([file.path for file in some] for some in (now.files, now.changed))
     return Differences(new, changed, sorted(filter(is_gone, left)))

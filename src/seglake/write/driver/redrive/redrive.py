@@ -106,7 +106,7 @@ class _RedriveCall:
 
     def run(self) -> RedriveReport | None:
         """Redrive what is open now; None after a lost race."""
-        base = self._table.snapshot()
+        base = self._table.snapshot(topics=[self._pipeline.topic.name])
         opened = self._open(base)
         chain = opened.chain
         if chain.redrives and not self._dry_run:

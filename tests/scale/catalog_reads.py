@@ -1,0 +1,261 @@
+"""What an open and an ingest read of a catalog with a long history: requests and bytes.
+
+    python -m tests.scale.catalog_reads --runs 20000 --partitions 20 --sources 50000 --topics 1000
+
+The history is committed through the catalog, some hundred runs at once, so that its files are those
+that merges make. Counted are the reads of the catalog's data files; the checkpoint and the commits
+after it are delta-rs's. Merges, which a commit may do after it is made, are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import re
+import tempfile
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from seglake.catalog.rows import Row, RunRow, SourceRow
+from seglake.catalog.table import CatalogTable
+from seglake.config import Pipeline
+from seglake.engine import LocalEngine
+from seglake.read.lake import Lake
+from seglake.store import Store, open_store
+from seglake.store.counting import CountingStore
+from seglake.write.driver import run as driver
+from tests.makers.catalog_rows import new_attempt, segment, topic
+from tests.makers.catalog_rows import run as run_row
+from tests.makers.lakes import create_catalog, open_catalog
+from tests.makers.raw_events import Line, T, pipeline_of, write_file
+
+TOPIC, NAMES = "events", ("dated", "folders", "random")
+_AT_ONCE, _SINGLE = 256, 30  # runs of a commit; commits of one run each, at the end
+
+
+class History(NamedTuple):
+    """What the catalog has; `names` says what the names of files and runs are like.
+
+    `dated` ones ascend. In `folders` the names of runs and folders ascend, and those of files are
+    random. `random` ones do neither, and all files lie in one folder.
+    """
+
+    runs: int
+    partitions: int
+    sources: int
+    topics: int
+    names: str = "dated"
+
+    def run_id(self, number: int) -> str:
+        """The name of a run."""
+        return _mixed(number) if self.names == "random" else f"scheduled__{number:09}"
+
+    def path(self, root: Path, number: int) -> Path:
+        """The path of an input file."""
+        day = f"{number // 100_000:05}"
+        places = {
+            "dated": f"{day}/{number:09}.jsonl",
+            "folders": f"{day}/{_mixed(number)}.jsonl",
+            "random": f"{_mixed(number)}.jsonl",
+        }
+        return root / "in" / places[self.names]
+
+
+class Reads(NamedTuple):
+    """Requests for the catalog's data files, and the bytes that came, by kind of rows."""
+
+    requests: Counter[str]
+    bytes: Counter[str]
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(self.requests.items()))
+        whole, size = self.requests.total(), self.bytes.total() / 1e6
+        return f"{whole} requests ({kinds}), {size:.3f} MB"
+
+
+class _DataFiles(CountingStore):
+    """Counts reads of the catalog's data files only."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.reads = Reads(Counter(), Counter())
+
+    def read_all(self, key: str) -> Any:
+        return self._noted(key, super().read_all(key))
+
+    def read(self, key: str, start: int, end: int) -> Any:
+        return self._noted(key, super().read(key, start, end))
+
+    def _noted(self, key: str, data: Any) -> Any:
+        if key.startswith("catalog/log/kind="):
+            kind = key.split("/")[2].removeprefix("kind=")
+            self.reads.requests[kind] += 1
+            self.reads.bytes[kind] += len(memoryview(data).cast("B"))
+        return data
+
+
+def _mixed(number: int) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, str(number)))
+
+
+@contextmanager
+def not_durable() -> Iterator[None]:
+    """Nothing waits for a disk."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+def build(root: Path, history: History) -> None:
+    """Make the lake."""
+    with not_durable():
+        table = create_catalog(str(root / "lake"))
+        base = table.snapshot()
+        for number in range(history.topics):
+            _commit(table, base, _other_topic(f"t-{number:06}"))
+            base = table.refresh(base)
+        single = min(_SINGLE, history.runs // 2)
+        cuts = [*range(0, history.runs - single, _AT_ONCE)]
+        cuts += range(history.runs - single, history.runs + 1)
+        for start, end in pairwise(cuts):
+            _commit(table, base, _history_rows(root, history, start, end))
+            base = table.refresh(base)
+
+
+def _other_topic(name: str) -> list[Row]:
+    attempt_id = new_attempt()
+    one = segment(0, 1, topic=name, attempt_id=attempt_id, min_timestamp=T, max_timestamp=T)
+    return [topic(name, 1), one, run_row("test", attempt_id, name)]
+
+
+def _commit(table: CatalogTable, base: Any, rows: Sequence[Row]) -> None:
+    table.commit(rows, topic=rows[0].topic, base=base, attempt_id=new_attempt())
+
+
+def _history_rows(root: Path, history: History, start: int, end: int) -> list[Row]:
+    rows: list[Row] = [] if start else [topic(TOPIC, history.partitions)]
+    rows.append(segment(start, end, topic=TOPIC, attempt_id=new_attempt()))
+    for number in range(start, end):
+        attempt_id = new_attempt()
+        rows.append(_run(history, number, attempt_id))
+        first, last = (at * history.sources // history.runs for at in (number, number + 1))
+        rows += [_source(history.path(root, file), attempt_id, file) for file in range(first, last)]
+    return rows
+
+
+def _run(history: History, number: int, attempt_id: str) -> RunRow:
+    ranges = {p: [[number * 1000, number * 1000 + 1000]] for p in range(history.partitions)}
+    report = {f"step {step}": number * 31 + step for step in range(40)}
+    return RunRow(
+        topic=TOPIC, pipeline="test", run_id=history.run_id(number), attempt_id=attempt_id,
+        fingerprint="f" * 64, started_at_ms=T + number * 60_000,
+        finished_at_ms=T + number * 60_000 + 30_000, report=json.dumps(report),
+        offset_ranges=json.dumps(ranges), records=1000 * history.partitions,
+    )  # fmt: skip
+
+
+def _source(path: Path, attempt_id: str, number: int) -> SourceRow:
+    return SourceRow(
+        topic=TOPIC, path=str(path), size_bytes=1000 + number % 7, modified_ms=T + number,
+        etag=None, rows=1000, attempt_id=attempt_id,
+    )  # fmt: skip
+
+
+def opened(root: Path, name: str) -> Reads:
+    """What the open of one topic reads."""
+    store = _DataFiles(open_store(str(root / "lake")))
+    log = Lake(store).topic(name)
+    if not log.partitions():
+        raise AssertionError("the topic lacks its partitions")
+    return store.reads
+
+
+def ingested(root: Path, history: History, files: int) -> Reads:
+    """What an ingest of some new files reads of the catalog, up to and with its commit."""
+    pipeline, run_id = _next_run(root, history, files)
+    stores: list[_DataFiles] = []
+
+    def counted(*how: Any) -> _DataFiles:
+        stores.append(_DataFiles(open_store(*how)))
+        return stores[-1]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(driver, "open_store", counted)
+        patched.setattr(CatalogTable, "_tidy", lambda *_: None)
+        report = driver.ingest_files(LocalEngine(), pipeline, driver.DeclaredRun(run_id))
+    if report.records != files:
+        raise AssertionError(f"{report.records} of {files} records")
+    return stores[0].reads
+
+
+def _next_run(root: Path, history: History, files: int) -> tuple[Pipeline, str]:
+    """A run of new files whose names follow those of the history."""
+    done = len(list((root / "made").glob("*"))) if (root / "made").exists() else 0
+    (root / "made").mkdir(exist_ok=True)
+    (root / "made" / str(done)).touch()
+    first = history.sources + done * files
+    paths = [history.path(root, first + number) for number in range(files)]
+    for path in paths:
+        write_file(path, [Line(T)])
+    changes: dict[str, Any] = {"topic": {"name": TOPIC, "partitions": history.partitions}}
+    return pipeline_of(root / "lake", paths, **changes), history.run_id(history.runs + done)
+
+
+def peak_mb(measure: Callable[..., Reads], *how: Any) -> tuple[Reads, int]:
+    """What a function reads in a process of its own, and how many MB of memory it adds at most.
+
+    That is beside what the process has when everything is imported.
+    """
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_with_peak, (measure, *how))
+
+
+def _with_peak(measure: Callable[..., Reads], *how: Any) -> tuple[Reads, int]:
+    before = _peak_kb()
+    reads = measure(*how)
+    return reads, (_peak_kb() - before) // 1000
+
+
+def _peak_kb() -> int:
+    """The most memory that this process has had, without that of the process it came from."""
+    (line,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(line)
+
+
+def main() -> None:
+    """Make a lake and say what is read of it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, default in (("runs", 20_000), ("partitions", 20), ("sources", 50_000),
+                          ("topics", 1000), ("files", 100)):  # fmt: skip
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--names", choices=NAMES, nargs="*", default=NAMES)
+    given = parser.parse_args()
+    for names in given.names:
+        with tempfile.TemporaryDirectory() as folder:
+            history = History(given.runs, given.partitions, given.sources, given.topics, names)
+            _tell(Path(folder), history, given.files)
+
+
+def _tell(root: Path, history: History, files: int) -> None:
+    build(root, history)
+    sizes = Counter[str]()
+    for file in open_catalog(str(root / "lake")).snapshot().files:
+        sizes[file.kind] += file.size_bytes
+    print(f"{history}: {dict(sizes)} bytes")
+    for what, how in (("open of a topic", (opened, root, "t-000000")),
+                      (f"ingest of {files} files", (ingested, root, history, files))):  # fmt: skip
+        reads, peak = peak_mb(*how)
+        print(f"  {what}: {reads}, {peak} MB of memory more", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""What an open and an ingest read does not grow with the history: the short form.
+
+`make scale` says it of a longer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.scale.catalog_reads import History, Reads, build, ingested, opened
+
+Measured = Callable[[str, int], tuple[Reads, Reads]]  # of an open, and of an ingest
+
+RUNS, FILES = 1200, 20
+SIZES = 3  # of files: up to 15 of each wait to be merged
+WAITING, WAITING_BYTES = 15 * SIZES, 150_000
+
+
+@pytest.fixture(scope="module")
+def reads(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """What is read of a lake, by names and by how often the history is as long."""
+
+    @cache
+    def measured(names: str, times: int) -> tuple[Reads, Reads]:
+        root = Path(tmp_path_factory.mktemp("lake"))
+        history = History(RUNS * times, 8, 5 * RUNS * times, 4 * times, names)
+        build(root, history)
+        return opened(root, "t-000001"), ingested(root, history, FILES)
+
+    return measured
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_one_topic_is_opened_by_reading_its_files(reads: Measured, times: int) -> None:
+    found = reads("dated", times)[0]
+    assert found.requests == {"topic": 1, "segment": 1}
+    assert found.bytes.total() < 20_000
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_ingest_reads_no_rows_of_names_that_ascend(reads: Measured, times: int) -> None:
+    found = reads("dated", times)[1]
+    assert found.requests.keys() == {"topic", "segment"}
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_files_with_random_names_are_sought_in_filters(reads: Measured, times: int) -> None:
+    """Files that wait are read, and four bytes for each row of those that are merged."""
+    found = reads("random", times)[1]
+    assert found.requests["run"] <= WAITING
+    assert found.requests["source"] <= WAITING
+    assert found.bytes["run"] <= 4 * RUNS * times + WAITING_BYTES
+    assert found.bytes["source"] <= 4 * 5 * RUNS * times + WAITING_BYTES

@@ -36,7 +36,8 @@ _Result = TypeVar("_Result")
 class DataFile:
     """A data file of the catalog table; `path` is relative to the table's folder.
 
-    `bounds` has the smallest and largest value of the integer columns with statistics.
+    `bounds` has the smallest and largest value of the integer columns with statistics. `folder` is
+    "", or a folder outside the table that `path` is relative to: that of a tagged version.
     """
 
     path: str
@@ -45,6 +46,7 @@ class DataFile:
     size_bytes: int
     rows: int
     bounds: Bounds = field(default_factory=dict, compare=False)
+    folder: str = ""
 
     def may_hold(self, columns: Mapping[str, npt.NDArray[np.int64]]) -> bool:
         """Whether the file can have any of some rows; `columns` has their values, by column."""
@@ -90,7 +92,7 @@ def read_files(store: Store, folder: str, files: Sequence[DataFile]) -> list[pa.
     """
 
     def read(file: DataFile) -> pa.Table:
-        key = f"{folder}/{file.path}"
+        key = f"{file.folder or folder}/{file.path}"
         return check_required(file.kind, read_rows(store, key, file.kind), key)
 
     return read_at_once(store, read, files)

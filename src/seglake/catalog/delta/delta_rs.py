@@ -171,7 +171,7 @@ def create_table(
     table_id, token = str(uuid.uuid4()), str(uuid.uuid4())
     properties = _PROPERTIES if lake is None else {**_PROPERTIES, LAKE: lake or table_id}
     lines = [
-        *header("CREATE TABLE", token, {}, None, 0),
+        *header("CREATE TABLE", token, {}, (), 0),
         {"protocol": protocol},
         redefinition(table_id, described, partition_by, properties, now_ms()),
     ]

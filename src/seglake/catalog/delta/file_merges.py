@@ -70,7 +70,7 @@ def merge(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile]]) -> 
 
 def parts(rows: pa.Table) -> list[pa.Table]:
     """The rows of a kind for files of at most 2 * ENOUGH_ROWS (exclusive) rows each."""
-    if "created_at_ms" in rows.column_names:
+    if "base_offset" in rows.column_names:  # of segments
         rows = rows.sort_by([(name, "ascending") for name in _ORDER])
     count = max(1, len(rows) // ENOUGH_ROWS)
     cuts = [len(rows) * number // count for number in range(count + 1)]

@@ -187,6 +187,14 @@ class CatalogTable:
         """The tags that there are now, by name."""
         return live_tags(self.store, self.newest_files())
 
+    def seen_tags(self) -> list[TagRow]:
+        """As `tags`; asks nothing of storage if the newest version seen so far cannot have any."""
+        return self.tags() if self._may_have_tags else []
+
+    @property
+    def _may_have_tags(self) -> bool:
+        return not self.handle.redefined(TABLE_SCHEMA, (), TAGS)
+
     def tag(self, name: str) -> TagRow:
         """The tag of a name. Raises UsageError if there is none."""
         check_name(name)
@@ -227,7 +235,7 @@ class CatalogTable:
     def admits_tags(self) -> bool:
         """Whether there are tags, or may be soon. Raises StoreError."""
         self.handle.newest()
-        return not self.handle.redefined(TABLE_SCHEMA, (), TAGS)
+        return self._may_have_tags
 
     def _load(self, version: int, files: Iterable[AddedFile]) -> Snapshot:
         try:

@@ -217,12 +217,14 @@ def delete_ended(table: CatalogTable, names: Collection[str]) -> None:
 
 def ended(table: CatalogTable, at_ms: int) -> list[str]:
     """The names of the tags that have come to their end at a time."""
-    return [tag.name for tag in table.tags() if tag.until_ms is not None and tag.until_ms <= at_ms]
+    return [
+        tag.name for tag in table.seen_tags() if tag.until_ms is not None and tag.until_ms <= at_ms
+    ]
 
 
 def holds(table: CatalogTable, without: Collection[str] = ()) -> list[Hold]:
     """What each tag holds, but for some tags. Raises StoreError and CorruptData."""
-    tags = [tag for tag in table.tags() if tag.name not in without]
+    tags = [tag for tag in table.seen_tags() if tag.name not in without]
     named = {hash(key) for key in _files(table, table.snapshot())} if tags else set[int]()
     return [_hold(table, tag, named) for tag in tags]
 

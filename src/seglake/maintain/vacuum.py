@@ -107,7 +107,7 @@ def vacuum(
     report.ended_tags = ended(table, min(own.now_ms, times.now_ms))
     if not dry_run:
         delete_ended(table, report.ended_tags)
-    known, find = table.tags(), partial(_find, table, times, report)
+    known, find = table.seen_tags(), partial(_find, table, times, report)
     garbage = find() if dry_run else _fenced(table, find, report)
     if not dry_run:
         garbage = _delete(table, garbage, find, report, known)
@@ -376,7 +376,7 @@ def _named(
             attempts.update(commits)
             if kind == "maintenance":
                 without_rejects |= expired_attempts(rows_of(MaintenanceRow, topic, rows))
-    tags = [tag for tag in table.tags() if tag.name not in without_tags]
+    tags = [tag for tag in table.seen_tags() if tag.name not in without_tags]
     retained = retained_rows(table, "segment", expired, never_named)
     for topic, rows, committed in chain(retained, tagged_rows(table, tags)):
         for column, is_log in ((rows["attempt_id"], True), (rows["index_attempt_id"], False)):

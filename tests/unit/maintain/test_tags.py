@@ -24,7 +24,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.clock import now_ms
 from seglake.errors import AttemptAbandoned, CorruptData, UsageError, VersionExpired
 from seglake.format.index import IndexPolicy
-from seglake.layout import tag_key
+from seglake.layout import success_key, tag_key
 from seglake.maintain import clock
 from seglake.maintain import vacuum as vacuums
 from seglake.maintain.erasure.erase import erase
@@ -316,6 +316,22 @@ def test_a_damaged_object__is_named_and_nothing_is_deleted(maker: LakeMaker, dam
     with pytest.raises(CorruptData):
         sweep(maker.root)
     assert logs(maker.root) == before
+
+
+@pytest.mark.parametrize("damage", ["log", "rows", "mark"])
+def test_verify__finds_what_is_wrong_with_a_tag(maker: LakeMaker, damage: str) -> None:
+    root = str(maker.root)
+    attempt_id = tag(root, "q3").attempt_id
+    _merge(maker)
+    (path, *_) = {
+        "log": [maker.root / key for key in sorted(logs(maker.root) - newest_logs(root))],
+        "rows": [*maker.root.glob("catalog/tags/*/kind=segment/topic=events/*")],
+        "mark": [maker.root / success_key(attempt_id)],
+    }[damage]
+    assert verify(root).findings == []
+    path.unlink()
+    (finding,) = verify(root).findings
+    assert path.name in f"{finding.file} {finding.problem}"
 
 
 # ------------------------------------------------------------------ until

@@ -37,7 +37,7 @@ from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.errors import UsageError
-from seglake.layout import WHOLE_LAKE, rejects_key
+from seglake.layout import TOPICS, WHOLE_LAKE, rejects_key
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.clock import checked_hours
 from seglake.maintain.erasure.attempts import Attempts, Grace, look
@@ -179,6 +179,7 @@ class _Erasure:
         self._known: set[str] = set()  # attempts whose runs the commit has seen
         self._lists: set[str] = set()  # of rejects, by their keys: its own, and others that it ends
         self._tries = 0
+        self._says_so = False  # in a commit, even if nothing is to be erased
 
     def show(self, *, vacuum: bool) -> None:
         """Fill in what would be done."""
@@ -191,7 +192,8 @@ class _Erasure:
 
     def carry_out(self, *, wait: bool) -> None:
         """Erase; the report names the attempts that ran meanwhile. Raises as `erase`."""
-        self._require_no_tag(self._table.snapshot())
+        if self._table.seen_tags():
+            self._require_no_tag(self._table.snapshot())
         report, before = self.report, self._look()
         if before.running and not wait:
             raise UsageError(
@@ -242,25 +244,22 @@ class _Erasure:
         QuarantineTable(self._table.store).remove_files(dying)  # one may just have named its files
         before, size = self.report.deleted, self.report.deleted_bytes
         self._find_old(attempts)
-        if self.report.version < 0 and self.report.deleted:
-            self._forbid_tags()
+        logs = any(key.startswith(f"{TOPICS}/") for key in self.report.deleted)
+        if logs and self.report.version < 0:
+            self._forbid_tags(attempts)
             self._find_old(attempts)
         delete(self._table.store, self.report.deleted)
         self.report.deleted = [*before, *self.report.deleted]
         self.report.deleted_bytes += size
 
-    def _forbid_tags(self) -> None:
+    def _forbid_tags(self, attempts: Attempts) -> None:
         """Commit the erasure although it changes no version: older ones get no tag any more.
 
         Their files are about to go.
         """
-        report = self.report
-        version = transact_upkeep(self._table, report.topic, report.attempt_id, self._nothing)
-        report.version = -1 if version is None else version
-
-    def _nothing(self, base: Snapshot) -> Change:
-        self._require_no_tag(base)
-        return Change(rows=[self.report.row(ERASE)], beside=[WHOLE_LAKE])
+        self._says_so = True
+        with announced(self._table.store, self.report.attempt_id, self.report.topic):
+            self._commit(attempts)
 
     def _look(self) -> Attempts:
         own = {self.report.attempt_id, *self._logs.attempts}
@@ -298,7 +297,7 @@ class _Erasure:
 
     def _plan(self, base: Snapshot) -> Change | None:
         self._known, rows, report = self._runs(base), self._find(base), self.report
-        if not (rows or report.rejects or report.samples):
+        if not (rows or report.rejects or report.samples or self._says_so):
             return None
         indexes_keys = base.topic(report.topic).indexes_keys
         written = self._logs.written(rows, indexes_keys=indexes_keys)

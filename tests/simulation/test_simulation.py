@@ -44,6 +44,10 @@ FOUND = {  # by this history, whatever else finds it
     "an erasure leaves old key indexes": 30_015,
     "a reindex that hashes keys does not announce itself": 30_039,
     "a group goes on after the end of what was archived": 30_038,
+    "a vacuum makes no fence before segments go": 30_177,
+    "a vacuum does not look at tags again": 30_137,
+    "an erasure and a tag pass each other": 30_022,
+    "a version from before an erasure gets a tag": 30_103,
 }
 
 

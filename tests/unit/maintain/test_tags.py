@@ -33,6 +33,7 @@ from seglake.maintain.health.verify import verify
 from seglake.maintain.tagging import holds, tag
 from seglake.maintain.vacuum import Vacuumed, vacuum
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
+from tests.makers.strategies import examples
 
 T = 1_700_000_000_000
 A_DAY_MS = 86_400_000
@@ -175,9 +176,7 @@ def test_a_tagged_version__stays_through_everything(maker: LakeMaker) -> None:
     assert verify(root).orphans == []
 
 
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(8)
 @given(deeds=st.lists(st.sampled_from(DEEDS), max_size=6), when=st.integers(0, 6))
 def test_deeds_in_any_order__change_nothing_of_it(
     tmp_path_factory: pytest.TempPathFactory, deeds: list[Callable[[LakeMaker], None]], when: int

@@ -23,7 +23,7 @@ FOUND = {  # by this history, whatever else finds it
     "an erasure does not look again": 30_119,
     "an erasure hides what another one left": 33_483,
     "a late manifest of a try that lost counts": 30_006,
-    "a vacuum makes no fence": 30_009,
+    "a vacuum makes no fence": 30_004,
     "a merge replaces what changed meanwhile": 30_098,
     "a command that is run again writes no mark": 30_440,
     "an attempt that was given up commits": 30_031,

@@ -36,6 +36,7 @@ def expired_files(table: CatalogTable, never_named: NeverNamed, before_ms: float
     return [
         item
         for kind in FILE_SCHEMAS
+        if kind != TagRow.KIND or table.may_have_tags  # no request for what is not there
         for item in table.store.list(f"{LOG_TABLE}/kind={kind}")
         if item.modified_ms <= before_ms and not item.key.endswith(".tmp")
         and item.key in never_named

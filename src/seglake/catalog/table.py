@@ -189,10 +189,11 @@ class CatalogTable:
 
     def seen_tags(self) -> list[TagRow]:
         """As `tags`; asks nothing of storage if the newest version seen so far cannot have any."""
-        return self.tags() if self._may_have_tags else []
+        return self.tags() if self.may_have_tags else []
 
     @property
-    def _may_have_tags(self) -> bool:
+    def may_have_tags(self) -> bool:
+        """Whether the newest version seen so far may have tags. Asks nothing of storage."""
         return not self.handle.redefined(TABLE_SCHEMA, (), TAGS)
 
     def tag(self, name: str) -> TagRow:
@@ -235,7 +236,7 @@ class CatalogTable:
     def admits_tags(self) -> bool:
         """Whether there are tags, or may be soon. Raises StoreError."""
         self.handle.newest()
-        return self._may_have_tags
+        return self.may_have_tags
 
     def _load(self, version: int, files: Iterable[AddedFile]) -> Snapshot:
         try:

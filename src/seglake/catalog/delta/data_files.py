@@ -46,7 +46,7 @@ class DataFile:
     size_bytes: int
     rows: int
     bounds: Bounds = field(default_factory=dict, compare=False)
-    folder: str = ""
+    folder: str = field(default="", compare=False)
 
     def may_hold(self, columns: Mapping[str, npt.NDArray[np.int64]]) -> bool:
         """Whether the file can have any of some rows; `columns` has their values, by column."""

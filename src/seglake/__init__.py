@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from seglake.maintain.merge import Merged, merge
     from seglake.maintain.replace import replace
     from seglake.maintain.schedule import Maintained, maintain_lake
+    from seglake.maintain.tagging import Tagged, tag
     from seglake.maintain.topic_settings import Altered, alter, describe
     from seglake.maintain.undo import Undone, undo
     from seglake.maintain.vacuum import Vacuumed, vacuum
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from seglake.read.field_list import FieldList
     from seglake.read.fields import Fields
     from seglake.read.lake import Lake, open  # noqa: A004  # users write seglake.open
-    from seglake.read.listings import Commits, SegmentList
+    from seglake.read.listings import Commits, SegmentList, Tags
     from seglake.read.log import Log
     from seglake.read.record import Record
     from seglake.read.window.find import FindPlan
@@ -95,6 +96,8 @@ __all__ = [
     "Report",
     "Retained",
     "SegmentList",
+    "Tagged",
+    "Tags",
     "Target",
     "Tempo",
     "Undone",
@@ -126,6 +129,7 @@ __all__ = [
     "retain",
     "run_pipeline",
     "serve_lake",
+    "tag",
     "undo",
     "vacuum",
     "verify",
@@ -146,6 +150,7 @@ _PUBLIC = {
     "seglake.maintain.merge": ("Merged", "merge"),
     "seglake.maintain.replace": ("replace",),
     "seglake.maintain.schedule": ("Maintained", "maintain_lake"),
+    "seglake.maintain.tagging": ("Tagged", "tag"),
     "seglake.maintain.topic_settings": ("Altered", "alter", "describe"),
     "seglake.maintain.undo": ("Undone", "undo"),
     "seglake.maintain.vacuum": ("Vacuumed", "vacuum"),
@@ -153,7 +158,7 @@ _PUBLIC = {
     "seglake.read.field_list": ("FieldList",),
     "seglake.read.fields": ("Fields",),
     "seglake.read.lake": ("Lake", "open"),
-    "seglake.read.listings": ("Commits", "SegmentList"),
+    "seglake.read.listings": ("Commits", "SegmentList", "Tags"),
     "seglake.read.log": ("Log",),
     "seglake.log.blocks.search": ("OffsetAndTimestamp",),
     "seglake.read.record": ("Record",),

@@ -6,6 +6,8 @@
     catalog/quarantine/                                           Delta: rejected input rows
     catalog/deletions                                             tells readers that logs go
     catalog/groups/<digest of group>/<topic>.json                 where an archived group stood
+    catalog/tags/<attempt>/version.json                           the version that a tag names
+    catalog/tags/<attempt>/kind=<kind>/topic=<topic>/<file>       the rows of that version
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   a segment's files, immutable
     topics/<topic>-<partition>/<attempt>/<base offset>.link       in place of a log: where it is
     attempts/<attempt>/manifest.json | success                    what its commit changes; its mark
@@ -38,6 +40,8 @@ REBUILT = "catalog/log.unfinished/rebuilt"
 QUARANTINE_TABLE = "catalog/quarantine"
 DELETIONS = "catalog/deletions"
 GROUPS = "catalog/groups"
+TAGS = "catalog/tags"
+WHOLE_LAKE = "@lake"  # of rows that are of no topic; no topic can have this name
 TOPICS = "topics"
 ATTEMPTS = "attempts"
 
@@ -217,6 +221,23 @@ def group_key(group: str, topic: str) -> str:
 def is_group_key(key: str) -> bool:
     """Whether this is such a key, and not what a crash leaves of a write."""
     return re.fullmatch(rf"{GROUPS}/{_UUID}/{_TOPIC}\.json", key) is not None
+
+
+def tag_folder(attempt_id: str) -> str:
+    """The folder of a tagged version: the object that lists its rows' files, and the files."""
+    check_attempt(attempt_id)
+    return f"{TAGS}/{attempt_id}"
+
+
+def tag_key(attempt_id: str) -> str:
+    """The key of the object that a tag names."""
+    return f"{tag_folder(attempt_id)}/version.json"
+
+
+def parse_tag_key(key: str) -> str | None:
+    """The attempt that wrote an object of a tagged version; None for any other key."""
+    match = re.match(rf"{TAGS}/({_UUID})/", key)
+    return match and match[1]
 
 
 def failed_folder(topic: str, run_id: str) -> str:

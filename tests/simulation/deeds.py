@@ -147,6 +147,12 @@ def _maintain(deed: Deed, _ground: Ground) -> Any:
     return seglake.maintain_lake(LAKE, grace_hours=deed.grace_hours)
 
 
+def _tag(deed: Deed, _ground: Ground) -> Any:
+    """A name for the newest version, or for one so many before it."""
+    version = seglake.open(LAKE).version - deed.number if deed.number else None
+    return seglake.tag(LAKE, deed.run_id, version)
+
+
 def _import(deed: Deed, _ground: Ground) -> Any:
     return import_logs(LAKE, [f"sim://broker{deed.number}"])
 
@@ -188,6 +194,8 @@ VERBS: dict[str, Callable[[Deed, Ground], Any]] = {
     "repair": lambda deed, _: repair_indexes(LAKE),
     "rebuild": lambda deed, _: rebuild_catalog(LAKE, dry_run=False, force=True),
     "reindex": _reindex,
+    "tag": _tag,
+    "delete-tag": lambda deed, _: seglake.tag(LAKE, deed.run_id, delete=True),
     "import": _import,
     "archive": _archive,
 }

@@ -25,7 +25,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version import snapshot_files
 from seglake.kafka import importing as intake
 from seglake.layout import LOG_TABLE
-from seglake.maintain import merge, undo, vacuum
+from seglake.maintain import merge, tagging, undo, vacuum
 from seglake.maintain.compaction import compact
 from seglake.maintain.erasure import attempts, erase, rejects, wanted
 from seglake.maintain.erasure.erase import _Erasure
@@ -174,6 +174,20 @@ FAULTS: dict[str, Put] = {
     "an attempt that was given up leaves what it wrote": lambda: [
         patch.object(transaction, "take_back", lambda *_: None),
         patch.object(run, "_take_back", lambda *_: None),
+    ],
+    "a vacuum makes no fence before segments go": lambda: [
+        edited(vacuum, "_spared_by_new_tags", ("    table.fence()\n", ""))
+    ],
+    "a vacuum does not look at tags again": lambda: [
+        edited(
+            vacuum, "_spared_by_new_tags", ("if table.tags() == known:", "if known is not None:")
+        )
+    ],
+    "an erasure and a tag pass each other": lambda: [
+        edited(_Erasure, "_plan", ("        beside=[WHOLE_LAKE],\n", ""))
+    ],
+    "a version from before an erasure gets a tag": lambda: [
+        patch.object(tagging, "_erasures", lambda *_: set())
     ],
     "an erasure hides what another one left": lambda: [
         patch.object(each, "unfinished", lambda *_: {}) for each in (erase, redrive)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -62,6 +62,13 @@ class Outcome:
     erased_ms: float | None = None  # when its first commit of an erasure took effect
 
 
+class Tagged(NamedTuple):
+    """A tag: the version that it names, and what that must hold."""
+
+    version: int
+    state: State
+
+
 @dataclass
 class Play:
     """A history while it is played."""
@@ -80,6 +87,7 @@ class Play:
     rebuilt: int = 0  # the version that the last rebuild made
     closed: bool = False  # for a rebuild of the catalog, which nobody may be beside
     rebuilding: bool = False  # from its begin until one is done
+    tags: dict[str, Tagged] = field(default_factory=dict)  # those that there are now
     problem: Broken | None = None
 
     def wrong(self, kind: str, what: str) -> None:
@@ -216,6 +224,10 @@ def is_done(outcome: Outcome) -> bool:
         return outcome.exit_code in (0, 4)
     if outcome.kind == "QuarantineLimit":
         return True
+    if outcome.deed.verb == "erase" and tag_in_the_way(outcome):
+        return False
+    if outcome.deed.verb == "tag" and outcome.kind == "VersionExpired":
+        return True
     return outcome.kind in (
         "UsageError",
         "InputError",
@@ -224,6 +236,12 @@ def is_done(outcome: Outcome) -> bool:
         "PolicyViolation",
         "OffsetOutOfRange",
     ) and not ("may still run" in outcome.said or "cannot be read" in outcome.said)
+
+
+def tag_in_the_way(outcome: Outcome) -> str | None:
+    """The tag that an erasure was refused for."""
+    found = re.search(r"`seglake tag ROOT (\w+) --delete`, then erase", outcome.said)
+    return found and found[1]
 
 
 def expires(deed: Deed) -> bool:
@@ -249,6 +267,7 @@ def _after(play: Play, outcome: Outcome) -> None:
         if deed.flag and outcome.exit_code == 0:
             _require_gone(play, deed.keys, outcome)
             _require_no_hash(play, outcome)
+        _require_none_tagged(play, outcome)
         play.met["erase done" if outcome.exit_code == 0 else "erase refused"] += 1
 
 
@@ -297,6 +316,14 @@ def _require_taken_back(play: Play, outcome: Outcome) -> None:
             play.met["look at what a given up attempt left"] += 1
             if not _is_other(key, found.owner, erasure) and any(e in found.data for e in spelled):
                 play.wrong("erased key left", f"{key} was not taken back after {erasure.deed}")
+
+
+def _require_none_tagged(play: Play, erased: Outcome) -> None:
+    """No tag names a version from before an erasure that holds one of its keys."""
+    for name, tagged in play.tags.items():
+        records = tagged.state.records.get(EVENTS, {}).values()
+        if tagged.version < erased.version and {each.key for each in records} & {*erased.deed.keys}:
+            play.wrong("erased key in a tag", f"{name} has a key of {erased.deed}")
 
 
 def _require_no_hash(play: Play, outcome: Outcome) -> None:
@@ -372,7 +399,21 @@ class Witness:
         except Wrong as error:
             play.wrong("model", f"{deed}, version {version}: {error}")
             play.model.same_again(version)
+        self._tag(rows.get("tag", ()))
         self._meet(rows, owner)
+
+    def _tag(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """What must hold of a tag is what the model has of its version, from now on."""
+        play = self._play
+        for row in rows:
+            play.tags.pop(row["name"], None)
+            if row["state"] == "tagged":
+                states = play.model.states
+                held = max(version for version in states if version <= row["version"])
+                play.tags[row["name"]] = Tagged(row["version"], states[held])
+        for each in play.outcomes if rows else ():
+            if each.deed.verb == "erase" and each.kind == "done":
+                _require_none_tagged(play, each)
 
     def _require_kept(self) -> None:
         play = self._play
@@ -391,14 +432,14 @@ class Witness:
             self._play.wrong("a commit names a missing file", f"{deed}, {key}: {gone}")
 
     def _rows(self, data: bytes) -> dict[str, list[dict[str, Any]]]:
-        """The new rows of runs, maintenance and partitions in the files that a commit adds."""
+        """The new rows of some kinds in the files that a commit adds."""
         found: dict[str, list[dict[str, Any]]] = {}
         for line in data.splitlines():
             added = json.loads(line).get("add")
             if added is None or not added["dataChange"]:
                 continue
             kind = added["partitionValues"]["kind"]
-            if kind in ("run", "maintenance", "partition"):
+            if kind in ("run", "maintenance", "partition", "tag"):
                 rows = self._parquet(f"lake/catalog/log/{added['path']}")
                 topic = added["partitionValues"]["topic"]
                 found.setdefault(kind, []).extend({**row, "topic": topic} for row in rows)
@@ -453,7 +494,7 @@ class Witness:
 class ReaderActor:
     """Looks on: `hold` keeps a version open, `follow` refreshes, `stream` takes micro-batches.
 
-    `find` refreshes and asks for keys.
+    `find` refreshes and asks for keys, `tags` opens the tags that there are.
 
     In some histories `follow` is `Log.follow`. Those of `FOUND` are not among them.
     """
@@ -473,7 +514,10 @@ class ReaderActor:
 
     def _read(self) -> None:
         try:
-            self._tail() if self._is_tail else self._look()
+            if self._kind == "tags":
+                self._look_at_tags()
+            else:
+                self._tail() if self._is_tail else self._look()
         except Broken as error:
             self._play.wrong(f"reader: {error.kind}", str(error))
         except (CorruptData, StoreError) as error:
@@ -509,6 +553,23 @@ class ReaderActor:
             except UsageError:
                 if lake is not None:
                     raise
+
+    def _look_at_tags(self) -> None:
+        for gap_ms in (1_000, 10_000, 60_000, HOUR_MS, 25 * HOUR_MS, HOUR_MS):
+            self._process.wait(gap_ms)
+            for name, tagged in [*self._play.tags.items()]:
+                self._require_tag(name, tagged)
+
+    def _require_tag(self, name: str, tagged: Tagged) -> None:
+        """A tag answers as long as it is there; once it is deleted, it may be gone."""
+        play = self._play
+        try:
+            require_tag(name, tagged)
+            play.met["tag read"] += 1
+        except (Broken, UsageError, VersionExpired, StoreError, CorruptData):
+            if play.tags.get(name) == tagged and not play.closed:
+                raise
+            play.met["tag gone"] += 1
 
     def _require(self, lake: Lake) -> None:
         play, state = self._play, self._play.model.states[lake.version]
@@ -694,6 +755,10 @@ def _do_again(play: Play) -> None:
         for number, deed in waiting:
             play.world.now_ms += 26 * HOUR_MS  # nobody takes what is there for a running attempt
             outcome = failures[number] = _do_quietly(play, deed, f"end {number} {again}")
+            while (name := tag_in_the_way(outcome)) and not play.problem:
+                play.met["tag deleted for an erasure"] += 1
+                _do_quietly(play, Deed("delete-tag", name), f"end {number} {again} {name}")
+                outcome = failures[number] = _do_quietly(play, deed, f"end {number} {again} anew")
             if is_done(outcome):
                 del failures[number]
             if play.problem:
@@ -728,12 +793,32 @@ def _require_end(play: Play) -> None:
     """All is as the model has it; by key, too. Where a group stands has been kept."""
     if any(play.model.state.ends.values()):
         require_all(play.model.state)
+    _require_tags(play)
     if not play.plan.keyed:
         return
     if any(play.model.state.ends.values()):
         found = require_found(seglake.open(LAKE), play.model.state, inputs.ALL_KEYS)
         play.met["segment found by index"] += found
     _require_group(play)
+
+
+def _require_tags(play: Play) -> None:
+    """Each tag that there is answers with its records, and there is no other."""
+    if not any(play.model.state.ends.values()):
+        return
+    if (names := [each.name for each in seglake.open(LAKE).tags()]) != sorted(play.tags):
+        raise Broken("tags", f"{names} in the lake, {sorted(play.tags)} by right")
+    for name, tagged in play.tags.items():
+        require_tag(name, tagged)
+        play.met["tag at the end"] += 1
+
+
+def require_tag(name: str, tagged: Tagged) -> None:
+    """Raise Broken unless a tag names its version, and that holds its records."""
+    lake = seglake.open(LAKE, name)
+    if lake.version != tagged.version:
+        raise Broken("tag", f"{name} names version {lake.version}, not {tagged.version}")
+    require_same(lake, tagged.state)
 
 
 def _require_group(play: Play) -> None:
@@ -753,6 +838,7 @@ def _upkeep(play: Play, *, deep: bool) -> None:
     if not any(play.model.state.ends.values()):
         return
     vacuum(LAKE, dry_run=False, grace_hours=0, retention_hours=0)
+    _require_tags(play)
     report = verify(LAKE, deep=deep)
     if report.findings:
         raise Broken("finding", f"{report.findings[:2]}")
@@ -777,6 +863,7 @@ def _rebuild(play: Play) -> None:
         if not (rebuilt.untrusted and _was_told(play)):
             play.model.same_again(rebuilt.version)
             require_all(play.model.state)
+            _require_tags(play)
             if play.plan.keyed:
                 require_found(seglake.open(LAKE), play.model.state, inputs.ALL_KEYS)
             if _settings() != settings:

@@ -149,7 +149,7 @@ def _of_three_files(chance: Random, run_id: str, mishap: Mishap | None = None) -
     return _ingest(chance, run_id, numbers)._replace(mishap=mishap)
 
 
-def _most_keys(chance: Random) -> tuple[bytes, ...]:
+def most_keys(chance: Random) -> tuple[bytes, ...]:
     return tuple(sorted(key.encode() for key in chance.sample(KEYS, 4)))
 
 
@@ -188,7 +188,7 @@ def overruled(chance: Random) -> Scene:
 
     The same was erased before the run, so the erasure has nothing to commit, only to delete.
     """
-    erase = Deed("erase", keys=_most_keys(chance), flag=True, grace_hours=0)
+    erase = Deed("erase", keys=most_keys(chance), flag=True, grace_hours=0)
     frame = Deed("frame", "frame", mishap=Mishap(_COMMIT, chance.choice(HOLDS_MS)))
     vacuum = Deed("vacuum", grace_hours=0, dies="catalog/log/_delta_log/")
     given_up_ms = 2 * _OF_AN_ERASURE_MS + 1_000
@@ -200,7 +200,7 @@ def overruled(chance: Random) -> Scene:
 def rows_meanwhile(chance: Random) -> Scene:
     """An erasure that stops while it looks who runs, and runs that stop before their commits."""
     stop = Mishap(f"list {_LOG}kind=maintenance", 4_000, chance.randrange(3, 7))  # its later looks
-    erase = Deed("erase", keys=_most_keys(chance), flag=True, mishap=stop)
+    erase = Deed("erase", keys=most_keys(chance), flag=True, mishap=stop)
     begins_ms = {f"run {n}": chance.randrange(_AT_ONCE_MS, 2 * _OF_AN_ERASURE_MS) for n in (2, 3)}
     stops = {run_id: Mishap(_COMMIT, chance.choice(HOLDS_MS)) for run_id in begins_ms}
     ingests = {run_id: _of_three_files(chance, run_id, stops[run_id]) for run_id in begins_ms}
@@ -218,7 +218,7 @@ def comes_again(chance: Random) -> Scene:
 def rejects_after(chance: Random) -> Scene:
     """An erasure that stops between its commit and the rejects, while runs with rejects end."""
     stop = Mishap("/success", chance.choice((8_000, 20_000)))
-    erase = Deed("erase", keys=_most_keys(chance), flag=chance.random() < 0.5, mishap=stop)
+    erase = Deed("erase", keys=most_keys(chance), flag=chance.random() < 0.5, mishap=stop)
     begins_ms = {f"run {n}": chance.randrange(_AT_ONCE_MS, _OF_AN_ERASURE_MS) for n in (2, 3)}
     ingests = [Step(ms, _of_three_files(chance, run_id)) for run_id, ms in begins_ms.items()]
     return _actors([Step(0, erase), *ingests])

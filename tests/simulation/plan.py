@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tests.simulation.deeds import Deed
 from tests.simulation.inputs import ALL_KEYS, FILES, FOLDER, KEYS, PARQUET
-from tests.simulation.meetings import AFTER, AGAIN, SCENES, STOPS, Scene, Scenes
+from tests.simulation.meetings import AFTER, AGAIN, SCENES, STOPS, Scene, Scenes, most_keys
 from tests.simulation.world import HOUR_MS, SKEWS_MS, Mishap, Odds
 
 GAPS_MS = (0, 0, 0, 500, 20_000, HOUR_MS, 24.3 * HOUR_MS)
@@ -22,6 +22,7 @@ _STOPS, _AGAIN, _AFTER = 0.35, 0.1, 0.06  # of them with one that has a mishap, 
 _CALM = 0.7  # of these last have no mishap but that one
 _LATER_MS = 30_000  # after which those who are not in the scene begin
 READING = ("hold", "follow", "stream")
+TAGGED = (2, 5, 9, 14, 15, 16)  # seeds, modulo 31, with somebody who tags versions
 KEYED = (0, 1, 2, 4)  # seeds, modulo 23, with key indexes and consumer groups
 
 
@@ -92,7 +93,47 @@ def plan_of(seed: int) -> Plan:
     if scenes and more.random() < _CALM:
         odds = Odds()
     plan = Plan(seed, odds, disk, old, tuple(parts), readers)
-    return _with_keys(plan) if seed % 23 in KEYED else plan
+    plan = _with_keys(plan) if seed % 23 in KEYED else plan
+    return _with_tags(plan) if seed % 31 in TAGGED else plan
+
+
+def _with_tags(plan: Plan) -> Plan:
+    """The plan with somebody who makes and deletes tags, often a vacuum, and a reader of tags."""
+    chance = Random(f"tags {plan.seed}")
+    gaps_ms = chance.choice((GAPS_MS, GAPS_MS[:5]))
+    deeds = [_of_tags(chance) for _ in range(chance.randint(4, 7))]
+    tasks = tuple(Task(chance.choice(gaps_ms), deed) for deed in deeds)
+    parts = [*plan.parts, Part("tagger", chance.choice(SKEWS_MS), tasks)]
+    if plan.old and chance.random() < 0.4:
+        parts = [*map(_later, plan.parts), *_tagged_meanwhile(chance)]
+        plan = plan._replace(odds=Odds())
+    elif chance.random() < 0.5:
+        sweep = Deed("vacuum", flag=True, grace_hours=chance.choice((0, 1)))
+        gap_ms = chance.choice((500, 2_000, 9_000))
+        parts.append(Part("sweeper", 0, (Task(gap_ms, sweep),) * 4))
+    return plan._replace(parts=tuple(parts), readers=(*plan.readers, "tags"))
+
+
+def _tagged_meanwhile(chance: Random) -> list[Part]:
+    """A version gets a tag while a vacuum deletes what names its files, or while keys leave it."""
+    stop = Mishap("delete lake/catalog/log/kind=segment", chance.choice((2_000, 4_000, 8_000)))
+    sweep = Deed("vacuum", flag=True, grace_hours=0, mishap=stop)
+    late = Mishap("put lake/catalog/log/kind=tag", chance.choice((2_000, 8_000, 16_000)))
+    tag = Deed("tag", "a", number=chance.randint(1, 3), mishap=chance.choice((None, late, late)))
+    merging, other = Task(0, Deed("merge")), Part("sweeper", 0, ())
+    if chance.random() < 0.5:
+        other = other._replace(tasks=(merging, Task(chance.uniform(0, 500), sweep)))
+        return [other, Part("tagger", 0, (Task(chance.uniform(1_500, 8_000), tag),))]
+    erase = Deed("erase", keys=most_keys(chance), flag=chance.random() < 0.5, grace_hours=1)
+    other = Part("eraser", 0, (Task(chance.uniform(0, 3_000), erase),))
+    return [other, Part("tagger", 0, (Task(chance.uniform(0, 5_000), tag),))]
+
+
+def _of_tags(chance: Random) -> Deed:
+    name = chance.choice(("a", "b"))
+    if chance.random() < 0.3:
+        return Deed("delete-tag", name)
+    return Deed("tag", name, number=chance.choice((0, 0, 1, 2, 5)))
 
 
 def _with_keys(plan: Plan) -> Plan:

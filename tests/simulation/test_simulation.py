@@ -23,7 +23,7 @@ FOUND = {  # by this history, whatever else finds it
     "an erasure does not look again": 30_119,
     "an erasure hides what another one left": 33_483,
     "a late manifest of a try that lost counts": 30_006,
-    "a vacuum makes no fence": 30_057,
+    "a vacuum makes no fence": 30_004,
     "a merge replaces what changed meanwhile": 30_098,
     "a command that is run again writes no mark": 30_104,
     "an attempt that was given up commits": 30_014,
@@ -44,6 +44,10 @@ FOUND = {  # by this history, whatever else finds it
     "an erasure leaves old key indexes": 30_015,
     "a reindex that hashes keys does not announce itself": 30_039,
     "a group goes on after the end of what was archived": 30_038,
+    "a vacuum makes no fence before segments go": 30_177,
+    "a vacuum does not look at tags again": 30_137,
+    "an erasure and a tag pass each other": 30_022,
+    "a version from before an erasure gets a tag": 30_103,
 }
 
 

@@ -8,19 +8,20 @@ the writers' machines, whose clocks may be wrong.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.delta.data_files import DataFile, read_rows
-from seglake.catalog.rows import FILE_SCHEMAS, Kind
+from seglake.catalog.delta.data_files import DataFile, read_files, read_rows
+from seglake.catalog.rows import FILE_SCHEMAS, Kind, TagRow
 from seglake.catalog.table import CONTRACT, CatalogTable
+from seglake.catalog.tags import read_object
 from seglake.catalog.version.snapshot_files import attempts, data_files
 from seglake.errors import CorruptData, MissingObject, SeglakeError, StoreError
-from seglake.layout import LOG_TABLE
+from seglake.layout import LOG_TABLE, tag_key
 from seglake.store import Listed, Store
 
 _HOUR_MS = 3_600_000
@@ -35,6 +36,7 @@ def expired_files(table: CatalogTable, never_named: NeverNamed, before_ms: float
     return [
         item
         for kind in FILE_SCHEMAS
+        if kind != TagRow.KIND or table.may_have_tags  # no request for what is not there
         for item in table.store.list(f"{LOG_TABLE}/kind={kind}")
         if item.modified_ms <= before_ms and not item.key.endswith(".tmp")
         and item.key in never_named
@@ -117,3 +119,20 @@ def retained_rows(
             needed.discard(item.key)
     for key in needed:
         raise MissingObject(f"{table.store.uri}/{key}: no such object")
+
+
+def tagged_rows(table: CatalogTable, tags: Iterable[TagRow]) -> Iterator[RetainedRows]:
+    """The segment rows of the versions that tags name, by data file.
+
+    A tag that is deleted meanwhile is left out. Raises CorruptData and StoreError.
+    """
+    for tag in tags:
+        try:
+            for file in sorted(read_object(table.store, tag)):
+                if file.kind == "segment":
+                    (rows,) = read_files(table.store, LOG_TABLE, [file])
+                    yield RetainedRows(file.topic, rows, committed=True)
+        except MissingObject as error:
+            if tag in table.tags():
+                what = f"tag {tag.name} names an object that is gone: {error}"
+                raise CorruptData(what, file=tag_key(tag.attempt_id)) from error

@@ -19,10 +19,11 @@ import pyarrow.compute as pc
 
 from seglake.errors import CorruptData
 from seglake.format.index import RECORD_KEYS, IndexPolicy, Subject, Subjects, subjects_of
-from seglake.layout import KEY_INDEX, LINK, SUFFIXES, SegmentFile, Suffix, segment_key
+from seglake.layout import KEY_INDEX, LINK, SUFFIXES, WHOLE_LAKE, SegmentFile, Suffix, segment_key
 
-Kind = Literal["segment", "run", "source", "topic", "partition", "maintenance"]
+Kind = Literal["segment", "run", "source", "topic", "partition", "maintenance", "tag"]
 RunState = Literal["committed", "undone", "replaced"]
+TagState = Literal["tagged", "deleted"]
 
 _SAMPLE = 10  # items of a list in a report
 
@@ -258,8 +259,31 @@ class PartitionRow:
     leader_epoch: int | None = None
 
 
-Row = SegmentRow | RunRow | SourceRow | TopicRow | PartitionRow | MaintenanceRow
-AnyRow = TypeVar("AnyRow", SegmentRow, RunRow, SourceRow, TopicRow, PartitionRow, MaintenanceRow)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TagRow:
+    """A name for a version; of several rows of one name the one with the highest `sequence` holds.
+
+    `attempt_id` wrote the object with the rows of the version; the others are its size and its
+    CRC-32C. `until_ms` is the time from which a vacuum deletes the tag; None: never.
+    """
+
+    KIND: ClassVar[Kind] = "tag"
+    topic: str = WHOLE_LAKE
+    name: str
+    sequence: int
+    state: TagState = "tagged"
+    version: int
+    attempt_id: str
+    object_bytes: int
+    object_crc32c: int
+    created_at_ms: int
+    until_ms: int | None = None
+
+
+Row = SegmentRow | RunRow | SourceRow | TopicRow | PartitionRow | MaintenanceRow | TagRow
+AnyRow = TypeVar(
+    "AnyRow", SegmentRow, RunRow, SourceRow, TopicRow, PartitionRow, MaintenanceRow, TagRow
+)
 
 PARTITION_COLUMNS = ["kind", "topic"]
 _IN_OLDER_ROWS: Mapping[Kind, Mapping[str, Callable[[pa.Table], Any]]] = {  # what a null means
@@ -272,15 +296,17 @@ _IN_OLDER_ROWS: Mapping[Kind, Mapping[str, Callable[[pa.Table], Any]]] = {  # wh
 LATER_COLUMNS = frozenset(  # an older table may lack them
     {
         "index_attempt_id", "state", "offset_ranges", "operation", "cleaned_offset",
-        "leader_epoch", "external", "keyindex_bytes", "keyindex_crc32c", "keyindex_of",
+        "leader_epoch", "external", "keyindex_bytes", "keyindex_crc32c", "keyindex_of", "name",
+        "version", "object_bytes", "object_crc32c", "until_ms",
     }
 )  # fmt: skip
-LEFT_OUT = frozenset({"keyindex_bytes", "keyindex_crc32c", "keyindex_of"})  # where they are null
+OF_TAGS = frozenset({"name", "version", "object_bytes", "object_crc32c", "until_ms"})
+LEFT_OUT = OF_TAGS | {"keyindex_bytes", "keyindex_crc32c", "keyindex_of"}  # where they are null
 _INT32 = frozenset({"partition", "partitions"})
 
 
 def _field(name: str, hint: object) -> pa.Field[Any]:
-    if hint in (str, RunState) or str in get_args(hint):
+    if hint in (str, RunState, TagState) or str in get_args(hint):
         return pa.field(name, pa.string())
     return pa.field(name, pa.int32() if name in _INT32 else pa.int64())
 

@@ -12,6 +12,7 @@ After a commit the same process merges small files and writes checkpoints, which
 from __future__ import annotations
 
 import contextlib
+import difflib
 import itertools
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from seglake.catalog.delta import delta_rs, file_merges
 from seglake.catalog.delta.actions import Action, AddedFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog, highest_version
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
-from seglake.catalog.delta.table_contract import TableContract
+from seglake.catalog.delta.table_contract import TAGS, TableContract
 from seglake.catalog.manifest import (
     Manifest,
     mark_committed,
@@ -39,6 +40,7 @@ from seglake.catalog.rows import (
     FILE_SCHEMAS,
     LATER_COLUMNS,
     NEW_TABLE_SCHEMA,
+    OF_TAGS,
     PARTITION_COLUMNS,
     TABLE_SCHEMA,
     Kind,
@@ -47,9 +49,11 @@ from seglake.catalog.rows import (
     RunRow,
     SegmentRow,
     SourceRow,
+    TagRow,
     committed_runs,
     rows_of,
 )
+from seglake.catalog.tags import check_name, is_of_a_tag, live_tags, read_object
 from seglake.catalog.topic_change import Change, TopicChange, checked_change, removed_segments
 from seglake.catalog.version import snapshot_files
 from seglake.catalog.version.snapshot import Snapshot
@@ -160,17 +164,24 @@ class CatalogTable:
         return self.handle.id
 
     def snapshot(
-        self, version: int | None = None, topics: Collection[str] | None = None
+        self, version: int | str | None = None, topics: Collection[str] | None = None
     ) -> Snapshot:
-        """The newest version, or a given one.
+        """The newest version, one with a number, or the one that the tag of a name has.
 
         Rows of `topics` are read now, those of others when a topic is asked for; without it all
-        are read now. Raises VersionExpired if the version is no longer retained, UsageError if it
-        does not exist yet, and CorruptData if a log partition has a hole.
+        are read now. Raises VersionExpired if the version is no longer retained, and no tag has it;
+        UsageError if it or the tag does not exist; CorruptData if a log partition has a hole.
         """
+        if isinstance(version, str):
+            return self.tagged(self.tag(version), topics)
         if version is not None:
-            table = self.handle.at(version)
-            return self._load(version, delta_rs.live_files(table, PARTITION_COLUMNS), topics)
+            try:
+                return self.logged(version, topics)
+            except VersionExpired:
+                for tag in self.tags():
+                    if tag.version == version:
+                        return self.tagged(tag, topics)
+                raise
         while True:
             table = self.handle.newest()
             newest = table.version()
@@ -179,6 +190,67 @@ class CatalogTable:
             except VersionExpired:  # a merge of its files and a vacuum may have come between
                 if self.handle.newest().version() == newest:
                     raise
+
+    def logged(self, version: int, topics: Collection[str] | None = None) -> Snapshot:
+        """A version as the Delta log has it. Raises as `snapshot`."""
+        table = self.handle.at(version)
+        return self._load(version, delta_rs.live_files(table, PARTITION_COLUMNS), topics)
+
+    def tags(self) -> list[TagRow]:
+        """The tags that there are now, by name."""
+        return live_tags(self.store, self.newest_files())
+
+    def seen_tags(self) -> list[TagRow]:
+        """As `tags`; asks nothing of storage if the newest version seen so far cannot have any."""
+        return self.tags() if self.may_have_tags else []
+
+    @property
+    def may_have_tags(self) -> bool:
+        """Whether the newest version seen so far may have tags. Asks nothing of storage."""
+        return not self.handle.redefined(TABLE_SCHEMA, (), TAGS)
+
+    def tag(self, name: str) -> TagRow:
+        """The tag of a name. Raises UsageError if there is none."""
+        check_name(name)
+        names = {tag.name: tag for tag in self.tags()}
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            helps = f"did you mean {near[0]}?" if near else "`seglake tags ROOT` lists the tags"
+            raise UsageError(f"there is no tag {name}; {helps}")
+        return names[name]
+
+    def tagged(self, tag: TagRow, topics: Collection[str] | None = None) -> Snapshot:
+        """The version that a tag names.
+
+        Raises VersionExpired if the tag was deleted meanwhile, CorruptData if its object is damaged
+        or missing.
+        """
+        try:
+            files = read_object(self.store, tag)
+            return snapshot_files.load(self.store, tag.version, files, topics)
+        except MissingObject as error:
+            if tag in self.tags():
+                what = f"tag {tag.name} names an object that is gone: {error}"
+                raise CorruptData(what, file=layout.tag_key(tag.attempt_id)) from error
+            raise VersionExpired(f"tag {tag.name} was deleted: {error}") from error
+
+    def admit_tags(self) -> None:
+        """Raise `seglake.format` to that of tags, in a commit of its own, unless it is done.
+
+        Raises CommitConflict and StoreError.
+        """
+        self.handle.newest()
+        if self.handle.redefined(TABLE_SCHEMA, OF_TAGS, TAGS):
+            self._delta_log.fence(self._admitting)
+
+    def _admitting(self) -> tuple[int, list[Action]]:
+        version = self.handle.newest().version()
+        return version, self.handle.redefined(TABLE_SCHEMA, OF_TAGS, TAGS)
+
+    def admits_tags(self) -> bool:
+        """Whether there are tags, or may be soon. Raises StoreError."""
+        self.handle.newest()
+        return self.may_have_tags
 
     def _load(
         self, version: int, files: Iterable[AddedFile], topics: Collection[str] | None
@@ -195,6 +267,8 @@ class CatalogTable:
 
         Topics that the older one has read are read, and new ones.
         """
+        if is_of_a_tag(snapshot.files):
+            return self.snapshot(topics=())
         commits = self._delta_log.since(snapshot.version, _REFRESH_COMMITS)
         if not commits and self._delta_log.has(snapshot.version):
             return snapshot
@@ -363,15 +437,16 @@ class CatalogTable:
         replaced: Sequence[tuple[int, int]] = (),
         forgotten: Collection[str] = (),
         files_of: Collection[str] = (),
+        beside: Collection[str] = (),
         lost_races: int = 0,
     ) -> int:
         """Make a change visible at once, see `Change`, and return the version that has it.
 
         The change continues the version `base`. An attempt commits once: its manifest is written
         before, and marked after; `lost_races` counts its tries before. Raises CommitConflict if
-        the topic changed since `base` (for a removal, also if its data files were merged),
-        AttemptAbandoned, CorruptData if the log would have a hole or an overlap, UsageError if a
-        row contradicts the topic, and StoreError.
+        the topic, or one of `beside`, changed since `base` (for a removal, also if its data files
+        were merged), AttemptAbandoned, CorruptData if the log would have a hole or an overlap,
+        UsageError if a row contradicts the topic, and StoreError.
         """
         change = Change(rows, replaced, forgotten, files_of)
         checked = checked_change(change, topic, base)
@@ -388,6 +463,7 @@ class CatalogTable:
             base.version,
             actions,
             application=f"seglake/{topic}",
+            beside=[f"seglake/{each}" for each in beside],
             info={"seglake.attempt": attempt_id},
             operation="REPLACE" if removals else "WRITE",
         )

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog.delta.table_contract import EXTERNAL, FORMAT, KEY_INDEXES, LIFECYCLE
+from seglake.catalog.delta.table_contract import EXTERNAL, FORMAT, KEY_INDEXES, LIFECYCLE, TAGS
 from seglake.catalog.removal import Removal
 from seglake.catalog.rows import (
     LATER_COLUMNS,
@@ -21,6 +21,7 @@ from seglake.catalog.rows import (
     RunRow,
     SegmentId,
     SegmentRow,
+    TagRow,
     TopicRow,
     file_table,
 )
@@ -39,13 +40,14 @@ class Change(NamedTuple):
 
     `replaced` are live segments that go, as (partition, base offset). The source rows of the
     attempts `forgotten` go. `files_of` are other attempts, not yet committed, whose files the rows
-    name.
+    name. No commit to the topics `beside` may have been made since the version that this continues.
     """
 
     rows: Sequence[Row] = ()
     replaced: Sequence[tuple[int, int]] = ()
     forgotten: Collection[str] = ()
     files_of: Collection[str] = ()
+    beside: Collection[str] = ()
 
 
 class TopicChange(NamedTuple):
@@ -61,8 +63,11 @@ class TopicChange(NamedTuple):
         """The `seglake.format` of a table with these rows: format 1 has no gaps, no undone runs.
 
         Its readers take any run row of a key for the one that holds. The second knows no links. The
-        third knows no key indexes, which its erasure would leave.
+        third knows no key indexes, which its erasure would leave. The fourth knows no tags, whose
+        files its vacuum would delete.
         """
+        if any(isinstance(row, TagRow) for row in self.rows):
+            return TAGS
         if any(isinstance(row, SegmentRow) and row.keyindex_bytes is not None for row in self.rows):
             return KEY_INDEXES
         if any(isinstance(row, SegmentRow) and row.external is not None for row in self.rows):
@@ -133,7 +138,8 @@ def checked_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
     another topic, for a change without rows, and for rows that contradict newer ones.
     """
     rows, replaced = change.rows, change.replaced
-    layout.check_topic(topic)
+    if topic != layout.WHOLE_LAKE:
+        layout.check_topic(topic)
     if not rows or any(row.topic != topic for row in rows):
         raise UsageError(f"a commit to {topic!r} needs rows of this topic, and of no other")
     for row in rows:

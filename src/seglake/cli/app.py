@@ -28,6 +28,8 @@ from seglake.cli.lifecycle.erase import erase
 from seglake.cli.lifecycle.maintain import maintain
 from seglake.cli.lifecycle.merge import merge
 from seglake.cli.lifecycle.retain import retain
+from seglake.cli.lifecycle.tag import tag
+from seglake.cli.lifecycle.tags import tags
 from seglake.cli.lifecycle.undo import undo
 from seglake.cli.metrics import metrics
 from seglake.cli.offsets import offsets
@@ -54,7 +56,7 @@ GROUPS = {
     "The life of a topic": (
         *(describe, alter, maintain, retain, compact, delete_records, erase, merge),
     ),
-    "Care of a lake": (verify, repair, reindex, vacuum),
+    "Care of a lake": (tag, tags, verify, repair, reindex, vacuum),
     "Kafka": (serve, import_, attach, archive, export, replay),
 }
 COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)

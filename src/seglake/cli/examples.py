@@ -51,6 +51,12 @@ EXAMPLES = {
         "seglake erase ./lake web --keys-from keys.txt --vacuum",
     ),
     "merge": ("seglake merge ./lake web --dry-run",),
+    "tag": (
+        "seglake tag ./lake q3-train",
+        "seglake tag ./lake before-may --version 7 --until 2027-06-01",
+        "seglake tag ./lake q3-train --delete",
+    ),
+    "tags": ("seglake tags ./lake --json",),
     "verify": ("seglake verify ./lake", "seglake verify ./lake --topic web --deep"),
     "repair": ("seglake repair ./lake --dry-run", "seglake repair ./lake --catalog"),
     "reindex": ("seglake reindex ./lake web --index-interval-bytes 4096",),

@@ -35,6 +35,15 @@ def _tell(report: Vacuumed, *, dry_run: bool) -> None:
             else "got their mark of success"
         )
         print(f"{len(report.marked)} committed attempts {done}.")
+    ends = "have come to their end" if dry_run else "came to their end and are deleted"
+    if report.ended_tags:
+        print(f"Tags that {ends}: {', '.join(report.ended_tags)}.")
+    for held in report.tags:
+        if held["held_bytes"]:
+            print(
+                f"Tag {held['name']} holds {held['held_bytes']:,} bytes of version "
+                f"{held['version']}."
+            )
     count = len(report.deleted) + len(report.catalog_files)
     done = "would be deleted; without --dry-run they are" if dry_run else "deleted"
     print(

@@ -77,7 +77,7 @@ class Options:
     ending: Bound | None
     start_time_ms: int | None
     end_time_ms: int | None
-    version: int | None
+    version: int | str | None
     no_match: Literal["error", "latest"]
     fail_on_data_loss: bool
     min_partitions: int | None
@@ -158,7 +158,7 @@ def parse(options: Mapping[str, str]) -> Options:
         ending=read.bound("ending"),
         start_time_ms=read.time("startTime"),
         end_time_ms=read.time("endTime"),
-        version=read.integer("version", 0),
+        version=read.version(),
         no_match=read.no_match(),
         fail_on_data_loss=read.flag("failOnDataLoss", otherwise=True),
         min_partitions=read.integer("minPartitions", 1),
@@ -201,6 +201,12 @@ class _Values:
         if number is None or number < least:
             raise UsageError(f"option {name} is a whole number of at least {least}, not {value!r}")
         return number
+
+    def version(self) -> int | str | None:
+        """The number of a version, or the name of a tag."""
+        value = self.text("version")
+        is_name = value is not None and value[:1].isalpha()
+        return value if is_name else self.integer("version", 0)
 
     def flag(self, name: str, *, otherwise: bool) -> bool:
         value = self.text(name)

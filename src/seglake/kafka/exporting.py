@@ -89,7 +89,7 @@ def export_logs(
     start: Time | None = None,
     end: Time | None = None,
     topic_id: str | None = None,
-    version: int | None = None,
+    version: int | str | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = logged,
 ) -> Exported:

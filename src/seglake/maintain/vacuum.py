@@ -8,6 +8,10 @@ An attempt that may still run is left alone: one whose newest unnamed object is 
 grace period. So is a young data file of the catalog, which a commit may be about to name. The time
 is that of storage: the modification time of an object that the vacuum writes.
 
+What a tag names is spared as long as the tag is there. A tag may be made meanwhile, of a version
+whose data files are about to go. So, when these are gone, a fence is committed, and the tags are
+looked at again before segments go (decision 27).
+
 An attempt whose files are to be deleted is given up first (`catalog.fate`): it cannot commit any
 more. Its fate is kept for so long that it has surely ended. The manifests of committed attempts are
 never deleted, since the history needs them; a committed attempt that died before its mark gets it.
@@ -32,14 +36,15 @@ from seglake.catalog.deletions import announced
 from seglake.catalog.quarantine.files import attempt_of
 from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.retention import NeverNamed, expired_files, retained_rows
-from seglake.catalog.rows import Kind, MaintenanceRow, RunState, rows_of
+from seglake.catalog.retention import NeverNamed, expired_files, retained_rows, tagged_rows
+from seglake.catalog.rows import Kind, MaintenanceRow, RunState, TagRow, rows_of
 from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.version import snapshot_files
 from seglake.clock import now_ms
 from seglake.errors import CorruptData, StoreError
 from seglake.maintain.clock import checked_hours, time_of_storage
 from seglake.maintain.report import MaintenanceReport
+from seglake.maintain.tagging import delete_ended, ended, holds
 from seglake.store import Listed, Store, open_store
 
 Unnamed = dict[str | None, list[Listed]]
@@ -59,6 +64,8 @@ class Vacuumed(MaintenanceReport):
     `catalog_files` are data files of the catalog, `deleted` all other objects, `deleted_bytes` the
     size of both. `young` objects belong to attempts that may still run, `unknown` ones are not
     Seglake's; both were left alone. `marked` attempts are committed, and had no mark of success.
+    `tags` says what each tag holds that the newest version does not name: its `held_segments` and
+    `held_bytes`. `ended_tags` have come to their end, and are deleted.
     """
 
     dry_run: bool
@@ -68,6 +75,8 @@ class Vacuumed(MaintenanceReport):
     young: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     marked: list[str] = field(default_factory=list)
+    tags: list[dict[str, Any]] = field(default_factory=list)
+    ended_tags: list[str] = field(default_factory=list)
 
 
 def vacuum(
@@ -95,11 +104,15 @@ def vacuum(
         return report
     mark = table.unmarked if dry_run else table.mark_committed
     report.marked = sorted(mark(table.newest_files()))
-    find = partial(_find, table, times, report)
-    garbage = find() if dry_run else _fenced(table, find, report)
-    report.deleted_bytes = sum(item.size for item in garbage.objects)
+    report.ended_tags = ended(table, min(own.now_ms, times.now_ms))
     if not dry_run:
-        _delete(store, garbage, report)
+        delete_ended(table, report.ended_tags)
+    known, find = table.seen_tags(), partial(_find, table, times, report)
+    garbage = find() if dry_run else _fenced(table, find, report)
+    if not dry_run:
+        garbage = _delete(table, garbage, find, report, known)
+    report.deleted_bytes = sum(item.size for item in garbage.objects)
+    report.tags = [hold._asdict() for hold in holds(table, report.ended_tags)]
     return report
 
 
@@ -156,14 +169,6 @@ def _give_up(store: Store, attempts: Iterable[str]) -> dict[str, str]:
     return {attempt_id: topic for attempt_id, topic in topics.items() if topic is not None}
 
 
-def _delete(store: Store, garbage: EndedAttempts, report: Vacuumed) -> None:
-    quarantine = QuarantineTable(store)
-    quarantine.remove_files({*filter(attempt_of, report.deleted)})
-    quarantine.remove_lost_files(garbage.committed)
-    delete(store, report.catalog_files)
-    delete(store, report.deleted)
-
-
 def delete(store: Store, keys: Sequence[str]) -> None:
     """Delete objects in this order, some at once, and none before the commits that unnamed them.
 
@@ -200,7 +205,7 @@ def _by_storage(table: CatalogTable, own: _SpareTimes) -> _SpareTimes | None:
     except StoreError:
         marked = table.unmarked(table.newest_files())
         garbage = _find(table, own, Vacuumed(dry_run=True, marked=sorted(marked)))
-        if marked or garbage.objects or garbage.dying:
+        if marked or garbage.objects or garbage.dying or ended(table, own.now_ms):
             raise
         return None
 
@@ -211,6 +216,48 @@ class _Garbage(NamedTuple):
     objects: list[Listed]
     dying: set[str]
     committed: set[str]
+
+
+def _delete(
+    table: CatalogTable,
+    garbage: _Garbage,
+    find: Callable[..., _Garbage],
+    report: Vacuumed,
+    known: Sequence[TagRow],
+) -> _Garbage:
+    """Delete what was found; `known` are the tags before. Returns what was deleted."""
+    store = table.store
+    quarantine = QuarantineTable(store)
+    quarantine.remove_files({*filter(attempt_of, report.deleted)})
+    quarantine.remove_lost_files(garbage.committed)
+    delete(store, report.catalog_files)
+    garbage = _spared_by_new_tags(table, garbage, find, report, known)
+    delete(store, report.deleted)
+    return garbage
+
+
+def _spared_by_new_tags(
+    table: CatalogTable,
+    garbage: _Garbage,
+    find: Callable[..., _Garbage],
+    report: Vacuumed,
+    known: Sequence[TagRow],
+) -> _Garbage:
+    """What is to be deleted, without what tags name that came since `known` were read.
+
+    The data files of expired versions are gone. A tag that comes after the fence finds that out.
+    """
+    segments = any(key.startswith(f"{layout.TOPICS}/") for key in report.deleted)
+    if not (segments and table.admits_tags()):
+        return garbage
+    table.fence()
+    if table.tags() == known:
+        return garbage
+    gone, deleted = report.catalog_files, {*report.catalog_files}
+    others = settled(table, partial(find, ()))
+    report.catalog_files = gone
+    expired = [item for item in garbage.objects if item.key in deleted]
+    return others._replace(objects=[*expired, *others.objects])
 
 
 def _find(
@@ -225,7 +272,7 @@ def _find(
     expired = expired_files(table, never_named, oldest_ms)
     expired = [item for item in expired if among is None or item.key in among]
     keys = {item.key for item in expired}
-    unnamed, committed = find_unnamed(table, keys, report.marked, never_named)
+    unnamed, committed = find_unnamed(table, keys, report.marked, never_named, report.ended_tags)
     named = {f"{layout.LOG_TABLE}/{file.path}" for file in table.newest_files()}
     expired = [item for item in expired if item.key not in named]  # a commit came meanwhile
     report.catalog_files = sorted(item.key for item in expired)
@@ -259,24 +306,29 @@ def is_at_stake(item: Listed) -> bool:
 
 
 def find_unnamed(
-    table: CatalogTable, expired: Container[str], marked: Iterable[str], never_named: NeverNamed
+    table: CatalogTable,
+    expired: Container[str],
+    marked: Iterable[str],
+    never_named: NeverNamed,
+    without_tags: Collection[str] = (),
 ) -> tuple[Unnamed, set[str]]:
     """The objects of the lake that no retained version names, by attempt; the committed attempts.
 
-    An object that Seglake does not write is under None. What a crash leaves of a write to the
-    catalog has no attempt, and is under its own key. The data files of the catalog with a key in
-    `expired` name nothing; the others that are `never_named` name segments of attempts that may
-    commit yet. The names are read before everything is listed and, if an object has none, again
-    after it: another process may have committed the object meanwhile. `marked` attempts are
-    committed, and so are those with a mark.
+    A version is also retained by a tag, but for those in `without_tags`. An object that Seglake
+    does not write is under None. What a crash leaves of a write to the catalog has no attempt, and
+    is under its own key. The data files of the catalog with a key in `expired` name nothing; the
+    others that are `never_named` name segments of attempts that may commit yet. The names are read
+    before everything is listed and, if an object has none, again after it: another process may have
+    committed the object meanwhile. `marked` attempts are committed, and so are those with a mark.
     """
     places = (layout.TOPICS, layout.ATTEMPTS, layout.CATALOG)
     listed = chain.from_iterable(map(table.store.list, places))
     others = (item for item in listed if item.key not in expired)
-    named = _named(table, expired, marked, never_named)
+    named = _named(table, expired, marked, never_named, without_tags)
     left = [item for _, item in _unneeded(others, named)]
     more = {item.key.split("/")[1] for item in left if item.key.endswith("/success")}
-    named = _named(table, expired, {*marked, *more}, never_named) if left else named
+    if left:
+        named = _named(table, expired, {*marked, *more}, never_named, without_tags)
     unnamed: Unnamed = defaultdict(list)
     for owner, item in _unneeded(left, named):
         unnamed[owner].append(item)
@@ -297,6 +349,7 @@ class _Named(NamedTuple):
     attempts: set[str]
     files: set[int]
     expired: set[str]  # attempts whose rejects no longer count
+    tags: set[str]  # attempts that wrote the object of a tag
 
     def needs(self, file: layout.SegmentFile) -> bool:
         """Whether a segment row names this log, or the index files that this one belongs to."""
@@ -305,7 +358,11 @@ class _Named(NamedTuple):
 
 
 def _named(
-    table: CatalogTable, expired: Container[str], marked: Iterable[str], never_named: NeverNamed
+    table: CatalogTable,
+    expired: Container[str],
+    marked: Iterable[str],
+    never_named: NeverNamed,
+    without_tags: Collection[str],
 ) -> _Named:
     """The names in the commits and segments of all retained versions, and `marked` attempts.
 
@@ -319,14 +376,16 @@ def _named(
             attempts.update(commits)
             if kind == "maintenance":
                 without_rejects |= expired_attempts(rows_of(MaintenanceRow, topic, rows))
-    for topic, rows, committed in retained_rows(table, "segment", expired, never_named):
+    tags = [tag for tag in table.seen_tags() if tag.name not in without_tags]
+    retained = retained_rows(table, "segment", expired, never_named)
+    for topic, rows, committed in chain(retained, tagged_rows(table, tags)):
         for column, is_log in ((rows["attempt_id"], True), (rows["index_attempt_id"], False)):
             columns = (rows["partition"], rows["base_offset"], column)
             values = (id_column.to_pylist() for id_column in columns)
             files.update(map(hash, zip(repeat(topic), *values, repeat(is_log))))
             ids: list[Any] = pc.unique(column).to_pylist() if committed else []
             attempts.update(ids)
-    return _Named(attempts, files, without_rejects)
+    return _Named(attempts, files, without_rejects, {tag.attempt_id for tag in tags})
 
 
 def _undone(table: CatalogTable) -> set[str]:
@@ -355,6 +414,8 @@ def _unneeded(objects: Iterable[Listed], named: _Named) -> Iterator[tuple[str | 
 
 def _place(key: str, named: _Named) -> tuple[str, bool]:
     """The attempt of an object ("" if it has none), and whether something needs the object."""
+    if writer := layout.parse_tag_key(key):
+        return writer, writer in named.tags
     if key.startswith(f"{layout.CATALOG}/"):
         attempt = attempt_of(key)
         is_named = attempt in named.attempts and attempt not in named.expired

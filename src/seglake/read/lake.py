@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 from seglake.catalog.rows import MaintenanceRow, RunRow
+from seglake.layout import WHOLE_LAKE
 from seglake.locks import Lock
 from seglake.log.reads import CACHE_BYTES, SharedReads
-from seglake.read.listings import SUMS, Commits, summed
+from seglake.read.listings import SUMS, Commits, Tags, summed
 from seglake.read.log import Log
 from seglake.read.origin import Origin
 from seglake.shown import Column, ShowsTable, Table, number
@@ -20,16 +21,16 @@ _SHOWN = 20  # topics in a table
 
 def open(  # noqa: A001  # users write seglake.open
     root: str,
-    version: int | None = None,
+    version: int | str | None = None,
     storage_options: Mapping[str, str] | None = None,
     *,
     cache_bytes: int = CACHE_BYTES,
 ) -> Lake:
-    """The lake at `root`, in its newest version or an older one that is still retained.
+    """The lake at `root`, in its newest version, an older one that is retained, or that of a tag.
 
     `root` is a path or a URI of an object store. `storage_options` have the names that `deltalake`
     uses. `cache_bytes` is the most memory for cached zone maps and batches. Raises UsageError if
-    there is no lake, and VersionExpired for a version that is no longer retained.
+    there is no lake, or no such tag, and VersionExpired for a version that is no longer retained.
     """
     return Lake(open_store(root, storage_options), version, cache_bytes=cache_bytes)
 
@@ -43,7 +44,7 @@ class Lake(ShowsTable):
     def __init__(
         self,
         store: Store,
-        version: int | None = None,
+        version: int | str | None = None,
         *,
         cache_bytes: int = CACHE_BYTES,
         catalog_id: str = "",
@@ -95,6 +96,10 @@ class Lake(ShowsTable):
         """The log of a topic in this version; UnknownTopic if there is none."""
         return Log(self._snapshot, name, self._origin)
 
+    def tags(self) -> Tags:
+        """The tags that the lake has now, by name, whichever version is open."""
+        return Tags(self._origin.tags())
+
     def refresh(self) -> Lake:
         """Move on to the newest version, and return this lake. Reads only what changed since.
 
@@ -125,8 +130,11 @@ class Lake(ShowsTable):
         return Commits(runs, RunRow)
 
     def maintenance(self, topic: str | None = None) -> Commits[MaintenanceRow]:
-        """The commits of maintenance to a topic, or to all topics, in the order of their ends."""
-        names = self._names(topic)
+        """The commits of maintenance to a topic, or to all topics, in the order of their ends.
+
+        Those of tags are of no topic: they have `@lake` in its place.
+        """
+        names = [*self._names(topic), *([WHOLE_LAKE] if topic is None else [])]
         rows = [row for name in names for row in self._origin.maintenance(self._snapshot, name)]
         rows.sort(key=lambda row: (row.finished_at_ms, row.topic, row.attempt_id))
         return Commits(rows, MaintenanceRow)

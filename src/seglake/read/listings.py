@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from seglake.catalog.rows import FILE_SCHEMAS, MaintenanceRow, RunRow
+from seglake.catalog.rows import FILE_SCHEMAS, MaintenanceRow, RunRow, TagRow
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.shown import Column, ShowsTable, Table, number, second, short_time, size
 
@@ -21,6 +21,12 @@ SUMS = [  # what `summed` returns
     size("log_bytes", "log bytes"),
     second("oldest", "oldest", rank=1),
     second("newest", "newest"),
+]
+_TAGS = [
+    Column("name", "tag"),
+    number("version", "version"),
+    second("created_at_ms", "made"),
+    Column("until", "until", rank=1),
 ]
 _TOOK = Column("took", "took", right=True, rank=1, fit="whole")
 _RUNS = [
@@ -73,6 +79,24 @@ class Commits(ShowsTable, list[Commit]):
         others = [_upkeep(row) for row in newest if isinstance(row, MaintenanceRow)]
         columns = _OPERATIONS if self._row_type is MaintenanceRow else _RUNS
         return Table(f"{len(self):,} commits, newest first", columns, runs or others, len(self))
+
+
+class Tags(ShowsTable, list[TagRow]):
+    """The tags of a lake, by name."""
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each tag, with the columns of the catalog; times are int64 ms."""
+        schema = FILE_SCHEMAS[TagRow.KIND]
+        return pa.table({n: [getattr(row, n) for row in self] for n in schema.names}, schema=schema)
+
+    def _table(self) -> Table:
+        rows = [(row.name, row.version, row.created_at_ms, until(row.until_ms)) for row in self]
+        return Table(f"{len(self):,} tags", _TAGS, rows[:_SHOWN], len(self))
+
+
+def until(ms: int | None) -> str:
+    """When a tag ends, as text."""
+    return "it is deleted" if ms is None else short_time(ms)
 
 
 def _upkeep(row: MaintenanceRow) -> tuple[Any, ...]:

@@ -110,7 +110,7 @@ class Log(ShowsTable):
         """
         return of_topic(self.store, self._origin.lake, self.topic)
 
-    def at(self, version: int | None) -> Log:
+    def at(self, version: int | str | None) -> Log:
         """The same topic in another version. Returns this log for None and for its own version.
 
         Raises VersionExpired for a version that is no longer retained, and UsageError for a version
@@ -283,7 +283,7 @@ class Log(ShowsTable):
         *,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
-        version: int | None = None,
+        version: int | str | None = None,
     ) -> Plan:
         """What `read_range` would fetch: segments, byte ranges, bytes, the most records."""
         log: Log = self.at(version)
@@ -298,7 +298,7 @@ class Log(ShowsTable):
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
         fields: AnyFields | None = None,
-        version: int | None = None,
+        version: int | str | None = None,
         order: str = "offset",
         memory_bytes: int = MEMORY_BYTES,
         stats: ReadStats | None = None,
@@ -343,7 +343,7 @@ class Log(ShowsTable):
         columns: Sequence[str] | None = None,
         fields: AnyFields | None = None,
         newest: int | None = None,
-        version: int | None = None,
+        version: int | str | None = None,
         stats: ReadStats | None = None,
     ) -> WindowReader:
         """Every record with this key, or with one of these `keys`, and no other.
@@ -390,7 +390,7 @@ class Log(ShowsTable):
         start: Time | None = None,
         end: Time | None = None,
         partitions: Iterable[int] | None = None,
-        version: int | None = None,
+        version: int | str | None = None,
     ) -> FindPlan:
         """What `find` would read: segments by key index and without, ranges, bytes, records.
 
@@ -406,7 +406,7 @@ class Log(ShowsTable):
         key: str | bytes,
         *,
         partitions: Iterable[int] | None = None,
-        version: int | None = None,
+        version: int | str | None = None,
     ) -> Record | None:
         """The last record with this key: that of the highest offset; None if there is none.
 
@@ -429,7 +429,7 @@ class Log(ShowsTable):
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
         fields: AnyFields | None = None,
-        version: int | None = None,
+        version: int | str | None = None,
         stats: ReadStats | None = None,
     ) -> LogDataset:
         """The records as a `pyarrow.dataset.Dataset`, which DuckDB, Polars and others scan.

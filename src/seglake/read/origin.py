@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.rows import Kind, MaintenanceRow, RunRow
+from seglake.catalog.rows import Kind, MaintenanceRow, RunRow, TagRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.credentials import from_environment
@@ -54,10 +54,10 @@ class Origin:
             self._opened = opened
         return self._opened
 
-    def snapshot(self, version: int | None) -> Snapshot:
-        """The lake in a version; None: the newest version. Raises VersionExpired and UsageError.
+    def snapshot(self, version: int | str | None) -> Snapshot:
+        """The lake in a version, or in that of a tag; None: the newest version.
 
-        The rows of a topic are read when it is asked for.
+        The rows of a topic are read when it is asked for. Raises VersionExpired and UsageError.
         """
         with self._lock:
             return self._catalog.snapshot(version, ())
@@ -83,6 +83,11 @@ class Origin:
                 raise VersionExpired(f"{self.store.uri} holds another lake now: open it anew")
             self._opened = opened
             return opened.snapshot(topics=())
+
+    def tags(self) -> list[TagRow]:
+        """The tags that there are now, by name."""
+        with self._lock:
+            return self._catalog.tags()
 
     @property
     def lake(self) -> str:

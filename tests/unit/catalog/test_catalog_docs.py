@@ -9,7 +9,7 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-from seglake.catalog.delta.table_contract import EXTERNAL, FORMAT, KEY_INDEXES, LIFECYCLE
+from seglake.catalog.delta.table_contract import EXTERNAL, FORMAT, KEY_INDEXES, LIFECYCLE, TAGS
 from seglake.catalog.manifest import Manifest, write_manifest
 from seglake.catalog.quarantine import files as quarantine_files
 from seglake.catalog.rows import FILE_SCHEMAS, LATER_COLUMNS, TABLE_SCHEMA, Kind, SegmentId
@@ -81,7 +81,7 @@ def test_types_are_those_that_the_page_names() -> None:
         "partitions",
     }
     assert set(types.values()) == {"int32", "int64", "string"}
-    formats = f"{FORMAT}, {LIFECYCLE}, {EXTERNAL} or {KEY_INDEXES}"
+    formats = f"{FORMAT}, {LIFECYCLE}, {EXTERNAL}, {KEY_INDEXES} or {TAGS}"
     assert f"`seglake.format` is {formats}." in PAGE
     assert all(f"`{name}`" in PAGE for name in LATER_COLUMNS)
 

@@ -120,8 +120,8 @@ def test_other_properties_and_partitions() -> None:
         _check(EXPECTED._replace(properties={**PROPERTIES, "delta.appendOnly": "TRUE"}))
     with pytest.raises(CorruptData, match=r"no property seglake\.format"):
         _check(EXPECTED._replace(properties={}))
-    with pytest.raises(UsageError, match=r"seglake\.format is 5\.1; this Seglake knows 1 to 4"):
-        _check(EXPECTED._replace(properties={**PROPERTIES, "seglake.format": "5.1"}))
+    with pytest.raises(UsageError, match=r"seglake\.format is 6\.1; this Seglake knows 1 to 5"):
+        _check(EXPECTED._replace(properties={**PROPERTIES, "seglake.format": "6.1"}))
     with pytest.raises(CorruptData, match="is partitioned by nothing"):
         _check(EXPECTED._replace(partition_by=[]))
 

@@ -946,6 +946,24 @@ def _verify_job(it: Place) -> None:
     _verifies(it, lambda *options: it.job("verify", "--root", it.root, *options))
 
 
+@TABLE.shows("tag --version", "tag --until", "tag --delete", "tag --json", "tags --json")
+def _tags(it: Place) -> None:
+    tag = "tag", it.root
+    made = it.json(*tag, "q3", "--version", 2, "--until", "2099-06-01")
+    assert (made["name"], made["tagged"], made["until_ms"]) == ("q3", 2, 4_083_955_200_000)
+    assert "names version 2 until 2099-06-01T00:00:00Z" in it.tell(*tag, "q3")
+    it.tell("delete-records", it.root, "events", "--partition", 1, "--before-offset", -1)
+    assert it.lines() == [(0, 0), (0, 1), (0, 2)]
+    assert len(it.lines("--version", "q3")) == 303
+    (held,) = it.json("tags", it.root)
+    assert (held["name"], held["version"], held["held_segments"]) == ("q3", 2, 1)
+    assert "2099-06-01T00:00:00Z" in it.tell("tags", it.root)
+    assert "Tag q3 holds" in it.tell("vacuum", it.root)
+    assert "deleted" in it.tell(*tag, "q3", "--delete")
+    assert it.json("tags", it.root) == []
+    it.refused("there is no tag q3", "read", it.root, "events", "--version", "q3")
+
+
 @TABLE.shows("vacuum --dry-run", "vacuum --grace-hours", "vacuum --json")
 def _vacuum(it: Place) -> None:
     def orphan() -> Path:

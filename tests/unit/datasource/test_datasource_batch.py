@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
+import seglake
 from seglake.datasource import spark_columns
 from seglake.datasource.batch import BatchReader, plan
 from seglake.datasource.options import parse
@@ -170,6 +171,8 @@ def test_what_is_subscribed(maker: LakeMaker) -> None:
 def test_versions(maker: LakeMaker) -> None:
     first = [r for r in maker.records(topic="events") if r.partition == 1 or r.offset < 300]
     assert read(maker.root, version=str(maker.versions[0])) == first
+    seglake.tag(str(maker.root), "first", maker.versions[0])
+    assert read(maker.root, version="first") == first
     with pytest.raises(UsageError, match="version 99 is newer"):
         read(maker.root, version="99")
 

@@ -251,3 +251,8 @@ def test_limits_of_triggers_are_ignored_in_a_batch(caplog: pytest.LogCaptureFixt
         "option maxOffsetsPerTrigger is ignored in a batch query",
         "option maxTriggerDelay is ignored in a batch query",
     ]
+
+
+@pytest.mark.parametrize(("text", "version"), [("7", 7), (" 0 ", 0), ("q3-train", "q3-train")])
+def test_a_version__is_a_number_or_the_name_of_a_tag(text: str, version: int | str) -> None:
+    assert parse(given(version=text)).version == version

@@ -110,15 +110,19 @@ def remove(path: str, size: int, partition: Mapping[str, str], *, changes: bool 
 
 
 def header(
-    operation: Operation, token: str, info: Mapping[str, str], application: str | None, version: int
+    operation: Operation,
+    token: str,
+    info: Mapping[str, str],
+    applications: Iterable[str],
+    version: int,
 ) -> list[Action]:
-    """The first actions of a commit: its description, and its application's transaction."""
+    """The first actions of a commit: its description, and its applications' transactions."""
     parameters = {"mode": "Append"} if operation == "WRITE" else {}
     kind = {"operation": operation, "operationParameters": parameters}
     who = {"engineInfo": _ENGINE, "txnId": token}
     description = {"commitInfo": {"timestamp": now_ms(), **kind, **who, **info}}
-    transaction = {"txn": {"appId": application, "version": version, "lastUpdated": now_ms()}}
-    return [description] if application is None else [description, transaction]
+    last: Action = {"version": version, "lastUpdated": now_ms()}
+    return [description, *({"txn": {"appId": each, **last}} for each in applications)]
 
 
 def parsed(version: int, lines: Iterable[Action]) -> DeltaCommit:

@@ -56,19 +56,22 @@ class DeltaLog:
         actions: Iterable[Action],
         *,
         application: str | None = None,
+        beside: Iterable[str] = (),
         info: Mapping[str, str] | None = None,
         operation: Operation = "WRITE",
     ) -> list[DeltaCommit]:
         """Append a commit that continues the version `base`, with `info` in its description.
 
-        Returns the commits after `base`, this one last. Raises CommitConflict if one of the others
-        is in the way. After any error the commit may still have been made, so its files must stay.
+        It also has the transactions of the applications `beside`. Returns the commits after `base`,
+        this one last. Raises CommitConflict if one of the others is in the way. After any error the
+        commit may still have been made, so its files must stay.
         """
         self._require_recent(base)
         if self._seen and not self.is_same_table() and self._seen.version != base:
             raise self.created_anew()  # a log keeps each commit after a recent one
         token = str(uuid.uuid4())
-        lines = [*header(operation, token, info or {}, application, base + 1), *actions]
+        applications = [each for each in (application, *beside) if each is not None]
+        lines = [*header(operation, token, info or {}, applications, base + 1), *actions]
         data = "\n".join(map(json.dumps, lines)).encode()
         mine, between = parsed(base, lines), list[DeltaCommit]()
         while not self.store.put_if_absent(self._key(base + 1 + len(between)), data):
@@ -94,7 +97,8 @@ class DeltaLog:
         info = {FENCE: "all"} if application is None else {}
         for remaining in reversed(range(_FENCES)):
             version, actions = newest()
-            operation: Operation = "DELETE" if actions else "WRITE"
+            removes = any("remove" in action for action in actions)
+            operation: Operation = "DELETE" if removes else "WRITE"
             how: Any = {"application": application, "info": info, "operation": operation}
             try:
                 return self.commit(version, actions, **how)[-1].version

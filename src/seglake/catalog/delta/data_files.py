@@ -43,7 +43,8 @@ class DataFile:
     """A data file of the catalog table; `path` is relative to the table's folder.
 
     `bounds` has the smallest and largest value of the integer columns with statistics, `names` the
-    first and last one of the columns of text.
+    first and last one of the columns of text. `folder` is "", or a folder outside the table that
+    `path` is relative to: that of a tagged version.
     """
 
     path: str
@@ -53,6 +54,7 @@ class DataFile:
     rows: int
     bounds: Bounds = field(default_factory=dict, compare=False)
     names: Names = field(default_factory=dict, compare=False)
+    folder: str = field(default="", compare=False)
 
     def may_hold(self, columns: Mapping[str, npt.NDArray[np.int64]]) -> bool:
         """Whether the file can have any of some rows; `columns` has their values, by column."""
@@ -130,7 +132,7 @@ def read_files(store: Store, folder: str, files: Sequence[DataFile]) -> list[pa.
     """
 
     def read(file: DataFile) -> pa.Table:
-        key = f"{folder}/{file.path}"
+        key = f"{file.folder or folder}/{file.path}"
         return check_required(file.kind, read_rows(store, key, file.kind), key)
 
     return read_at_once(store, read, files)
@@ -144,7 +146,8 @@ def may_have(store: Store, folder: str, file: DataFile, column: str, asked: Hash
     if column not in file.names or file.rows < _FEW or file.size_bytes <= _SMALL:
         return True
     end = min(PLACE + NameFilter.size(file.rows), file.size_bytes)
-    found = NameFilter.load(store.read(f"{folder}/{file.path}", PLACE, end), file.rows)
+    head = store.read(f"{file.folder or folder}/{file.path}", PLACE, end)
+    found = NameFilter.load(head, file.rows)
     return found is None or found.may_have(asked)
 
 

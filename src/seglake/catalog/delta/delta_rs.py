@@ -185,7 +185,7 @@ def create_table(
     if lake is not None:
         properties |= {**_OF_CATALOG, LAKE: lake or table_id}
     lines = [
-        *header("CREATE TABLE", token, {}, None, 0),
+        *header("CREATE TABLE", token, {}, (), 0),
         {"protocol": protocol},
         redefinition(table_id, described, partition_by, properties, now_ms()),
     ]

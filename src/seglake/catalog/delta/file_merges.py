@@ -71,7 +71,7 @@ def merge(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile]]) -> 
 def parts(rows: pa.Table) -> list[pa.Table]:
     """The rows of a kind for files of at most 2 * ENOUGH_ROWS (exclusive) rows each."""
     for order in _ORDERS:
-        if order[0] in rows.column_names:
+        if set(order) <= set(rows.column_names):
             rows = rows.sort_by([(name, "ascending") for name in order])
     count = max(1, len(rows) // ENOUGH_ROWS)
     cuts = [len(rows) * number // count for number in range(count + 1)]

@@ -19,8 +19,9 @@ from seglake.catalog.delta.actions import DeltaCommit
 from seglake.errors import CorruptData, UsageError
 
 FORMAT = "1"  # of a new table
-# of a table that programs of the format before would misread; of the last, erase in part
-LIFECYCLE, EXTERNAL, KEY_INDEXES = "2", "3", "4"
+# of a table that programs of the format before would misread; of the last two, erase in part, and
+# vacuum too much of
+LIFECYCLE, EXTERNAL, KEY_INDEXES, TAGS = "2", "3", "4", "5"
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 READER, WRITER = 1, 2  # Delta's protocol, which every reader has
 _WRITERS = {
@@ -74,8 +75,8 @@ class TableContract(NamedTuple):
         named. Raises UsageError for a `seglake.format` of another major version.
         """
         version = definition.properties.get("seglake.format", FORMAT)
-        if version.partition(".")[0] not in (FORMAT, LIFECYCLE, EXTERNAL, KEY_INDEXES):
-            what = f"this Seglake knows {FORMAT} to {KEY_INDEXES}"
+        if version.partition(".")[0] not in (FORMAT, LIFECYCLE, EXTERNAL, KEY_INDEXES, TAGS):
+            what = f"this Seglake knows {FORMAT} to {TAGS}"
             raise UsageError(f"{file}: seglake.format is {version}; {what}")
         for problem in self._problems(definition):
             titles = [f"after {commit.title}: " for commit in others() if commit.redefines]

@@ -133,8 +133,8 @@ def _with(
     return snapshot.with_rows(
         version,
         files,
-        topics=_rows(store, TopicRow, new),
-        partitions=_rows(store, PartitionRow, new),
+        topics=rows_in(store, TopicRow, new),
+        partitions=rows_in(store, PartitionRow, new),
         added=_segments(store, new),
         removed={name: segments.base_offsets for name, segments in _segments(store, gone).items()},
         unread=unread,
@@ -204,7 +204,8 @@ def damaged_files(
             yield file, error
 
 
-def _rows(store: Store, row_type: type[AnyRow], files: Iterable[DataFile]) -> list[AnyRow]:
+def rows_in(store: Store, row_type: type[AnyRow], files: Iterable[DataFile]) -> list[AnyRow]:
+    """The rows of one kind in these files, of all topics. Raises as `read_files`."""
     return [
         row
         for topic, parts in tables(store, row_type.KIND, files).items()

@@ -9,7 +9,9 @@ Root = Annotated[str, typer.Argument(help="The lake: a path, or a URI such as s3
 Topic = Annotated[str, typer.Argument(help="The topic.")]
 OneOrAll = Annotated[str | None, typer.Argument(help="One topic; default all.")]
 Partition = Annotated[int | None, typer.Option(help="One partition; without it all of them.")]
-Version = Annotated[int | None, typer.Option(help="A version of the lake; without it the newest.")]
+Version = Annotated[
+    str | None, typer.Option(help="A version of the lake, or a tag; without it the newest.")
+]
 Start = Annotated[
     str | None, typer.Option(help="From this time on: 2026-01-31T12:00Z, or a date with --zone.")
 ]

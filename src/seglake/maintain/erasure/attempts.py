@@ -118,7 +118,12 @@ def _may_run(store: Store, attempt_id: str, objects: Sequence[Listed], oldest_ms
 
 
 def _may_be_at(store: Store, topic: str, objects: Sequence[Listed]) -> bool:
-    """Whether an attempt with these objects may be at the topic, as far as they say."""
+    """Whether an attempt with these objects may be at the topic, as far as they say.
+
+    One that writes a tagged version copies no record.
+    """
+    if any(layout.parse_tag_key(item.key) for item in objects):
+        return False
     topics = {_topic_of(store, item.key) for item in objects} - {None}
     return not topics or topic in topics
 

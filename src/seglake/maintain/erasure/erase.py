@@ -12,6 +12,9 @@ attempt may still run, or waits for it: then it erases, waits until all have end
 and erases what they brought. An attempt that has ended is given up: it cannot commit later. If an
 attempt commits after the erasure looked, the erasure's commit is planned again on top of it.
 A merge, a compaction and another erasure copy records, and are announced as an ingest is.
+
+What a tag names stays, so an erasure is refused while a tag names segments with one of the keys. A
+tag and an erasure do not pass each other: the commit of the one that comes second is planned again.
 """
 
 from __future__ import annotations
@@ -28,12 +31,13 @@ from seglake.catalog.quarantine.leaving import Leaving, joined, unfinished, writ
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.tags import live_tags
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.errors import UsageError
-from seglake.layout import rejects_key
+from seglake.layout import TOPICS, WHOLE_LAKE, rejects_key
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.clock import checked_hours
 from seglake.maintain.erasure.attempts import Attempts, Grace, look
@@ -110,9 +114,10 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     With `vacuum`, old objects that held them are deleted, too: older versions that need them cannot
     be read any more. With `wait`, attempts that run meanwhile are waited for, and what they bring
     back is erased, too. Raises UsageError if nothing is named, for hours below 0, if logs of the
-    topic lie outside the lake, or (without `wait`) if an attempt may still run, since its newest
-    object is younger than `grace_hours`; UnknownTopic; CorruptData if a log is damaged; StoreError
-    and CommitConflict. After one of the last two, erase again.
+    topic lie outside the lake, if a tag names segments with one of the keys, or (without `wait`) if
+    an attempt may still run, since its newest object is younger than `grace_hours`; UnknownTopic;
+    CorruptData if a log is damaged; StoreError and CommitConflict. After one of the last two, erase
+    again.
     """
     criteria = ErasureCriteria.of(keys, raw_containing)
     grace = Grace(checked_hours("--grace-hours", grace_hours), dry_run)
@@ -174,6 +179,7 @@ class _Erasure:
         self._known: set[str] = set()  # attempts whose runs the commit has seen
         self._lists: set[str] = set()  # of rejects, by their keys: its own, and others that it ends
         self._tries = 0
+        self._says_so = False  # in a commit, even if nothing is to be erased
 
     def show(self, *, vacuum: bool) -> None:
         """Fill in what would be done."""
@@ -186,6 +192,8 @@ class _Erasure:
 
     def carry_out(self, *, wait: bool) -> None:
         """Erase; the report names the attempts that ran meanwhile. Raises as `erase`."""
+        if self._table.seen_tags():
+            self._require_no_tag(self._table.snapshot())
         report, before = self.report, self._look()
         if before.running and not wait:
             raise UsageError(
@@ -236,9 +244,22 @@ class _Erasure:
         QuarantineTable(self._table.store).remove_files(dying)  # one may just have named its files
         before, size = self.report.deleted, self.report.deleted_bytes
         self._find_old(attempts)
+        logs = any(key.startswith(f"{TOPICS}/") for key in self.report.deleted)
+        if logs and self.report.version < 0:
+            self._forbid_tags(attempts)
+            self._find_old(attempts)
         delete(self._table.store, self.report.deleted)
         self.report.deleted = [*before, *self.report.deleted]
         self.report.deleted_bytes += size
+
+    def _forbid_tags(self, attempts: Attempts) -> None:
+        """Commit the erasure although it changes no version: older ones get no tag any more.
+
+        Their files are about to go.
+        """
+        self._says_so = True
+        with announced(self._table.store, self.report.attempt_id, self.report.topic):
+            self._commit(attempts)
 
     def _look(self) -> Attempts:
         own = {self.report.attempt_id, *self._logs.attempts}
@@ -247,10 +268,25 @@ class _Erasure:
     def _find(self, base: Snapshot) -> list[SegmentRow]:
         """The segments of a version that lose records; the report says what goes."""
         report, rows = self.report, self._logs.find(base)
+        self._require_no_tag(base)
         report.segments, report.records = len(rows), self._logs.count(rows)
         report.rejects, report.rejects_left = self._rejects.find(self._left_by_others(base))
         report.samples = self._samples.find()
         return rows
+
+    def _require_no_tag(self, base: Snapshot) -> None:
+        """Raise UsageError if a tag of a version names segments that hold one of the keys."""
+        topic, table = self.report.topic, self._table
+        for tag in live_tags(table.store, base.files):
+            tagged = table.tagged(tag)
+            if tagged.find_topic(topic) is None:
+                continue
+            _require_own(tagged, topic)
+            if self._logs.find(tagged):
+                raise UsageError(
+                    f"tag {tag.name} names segments of {topic} that hold what is to be erased: "
+                    f"delete it with `seglake tag ROOT {tag.name} --delete`, then erase"
+                )
 
     def _left_by_others(self, base: Snapshot) -> Leaving:
         """The rejects that erasures before a version were to take, and may not have taken."""
@@ -261,7 +297,7 @@ class _Erasure:
 
     def _plan(self, base: Snapshot) -> Change | None:
         self._known, rows, report = self._runs(base), self._find(base), self.report
-        if not (rows or report.rejects or report.samples):
+        if not (rows or report.rejects or report.samples or self._says_so):
             return None
         subjects = base.topic(report.topic).index_subjects
         written = self._logs.written(rows, subjects)
@@ -270,6 +306,7 @@ class _Erasure:
             rows=[*written, report.row(ERASE)],
             replaced=[(row.partition, row.base_offset) for row in rows],
             files_of=self._logs.attempts,
+            beside=[WHOLE_LAKE],
         )
 
     def _list_rejects(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
+from itertools import chain
 
 import pyarrow.compute as pc
 
@@ -80,8 +81,10 @@ class OldObjects:
         return by_key
 
     def _live(self) -> set[str]:
-        """The keys of all files that the newest version names."""
-        lists = self._table.segment_lists(self._table.snapshot(), [self._topic])
+        """The keys of all files that the newest version names, or a tag."""
+        table, topics = self._table, [self._topic]
+        versions = [table.snapshot(), *map(table.tagged, table.seen_tags())]
+        lists = chain.from_iterable(table.segment_lists(each, topics) for each in versions)
         return {row.key(suffix) for rows in lists for row in rows for suffix in row.suffixes}
 
     def _has_ended(self, key: str) -> bool:

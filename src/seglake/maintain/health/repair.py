@@ -182,7 +182,9 @@ def rebuild_catalog(
         topics = history.topics()
         _check(store, topics, report)
     report.topics = {
-        topic: sum(isinstance(row, SegmentRow) for row in rows) for topic, rows in topics.items()
+        topic: sum(isinstance(row, SegmentRow) for row in rows)
+        for topic, rows in topics.items()
+        if topic != layout.WHOLE_LAKE
     }
     if not dry_run:
         for attempt_id in sorted(unmarked(store).keys() & set(report.attempts)):

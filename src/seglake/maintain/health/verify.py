@@ -76,7 +76,7 @@ def verify(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = logged,
 ) -> Verification:
-    """Check the newest version of the lake, or of some of its topics.
+    """Check the newest version of the lake, or of some of its topics, and what else tags name.
 
     The segments go to threads, or with `spark` to its executors. Damage is reported, never raised:
     the first one of each file. Runs are compared with the quarantine, and with what a rebuild of
@@ -99,7 +99,13 @@ def verify(
         _check_segments(lists, report, SegmentTasks(store, spark, progress))
     if is_sound:
         with _reporting(report):
-            report.findings += _check_history(table, snapshot, names)
+            for rows in _only_tagged(table, snapshot, names):
+                _check_segments(rows, report, SegmentTasks(store, spark, progress))
+        is_sound = not any(each.file.startswith(layout.TAGS) for each in report.findings)
+    if is_sound:
+        with _reporting(report):
+            others = [layout.WHOLE_LAKE] if topics is None else []
+            report.findings += _check_history(table, snapshot, [*names, *others])
     if is_sound and topics is None:
         with _reporting(report):
             report.orphans = sorted(orphans(table))
@@ -136,6 +142,22 @@ def _check_segments(
         done += sum(row.log_bytes for row in rows)
 
 
+def _only_tagged(
+    table: CatalogTable, snapshot: Snapshot, topics: Collection[str]
+) -> Iterator[Iterable[list[SegmentRow]]]:
+    """For each tag the segments that neither this version nor a tag before it names, in lists."""
+    tags = table.seen_tags()
+    lists = table.segment_lists(snapshot, topics) if tags else ()
+    known = {hash(row.id) for rows in lists for row in rows}
+    for tag in tags:
+        others = [
+            [row for row in rows if hash(row.id) not in known]
+            for rows in table.segment_lists(table.tagged(tag), topics)
+        ]
+        known |= {hash(row.id) for rows in others for row in rows}
+        yield others
+
+
 @contextmanager
 def _reporting(report: Verification) -> Iterator[None]:
     """Turn an error into a finding about the catalog."""
@@ -159,7 +181,9 @@ def _check_history(
     for topic in topics:
         attempt_ids = {run.attempt_id for run in table.run_history(snapshot, topic)}
         attempt_ids |= {row.attempt_id for row in table.maintenance(snapshot, topic)}
-        for attempt_id in sorted(attempt_ids | snapshot.index_attempts(topic)):
+        if topic != layout.WHOLE_LAKE:
+            attempt_ids |= snapshot.index_attempts(topic)
+        for attempt_id in sorted(attempt_ids):
             manifest, mark = layout.manifest_key(attempt_id), layout.success_key(attempt_id)
             alone.discard(mark)
             if manifest not in there:

@@ -14,6 +14,7 @@ from seglake.format.decode import scan_batches
 from seglake.layout import REBUILDING, SUFFIXES, new_attempt
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
+from seglake.maintain.tagging import tag
 from tests.makers.catalog_rows import run, source
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import event_lists, examples
@@ -251,6 +252,7 @@ def whole_catalog(root: Path) -> LakeMaker:
         base=maker.catalog.snapshot(),
         attempt_id=attempt,
     )
+    tag(str(root), "q3")
     return maker
 
 
@@ -263,7 +265,7 @@ def test_damage_to_any_file_of_the_catalog__is_a_finding(
     maker = whole_catalog(tmp_path)
     (segment, *_) = maker.catalog.segments(maker.catalog.snapshot(), "events")
     (tmp_path / segment.key("index")).unlink()
-    named = {file.path for file in maker.catalog.snapshot().files if file.kind == kind}
+    named = {file.path: file for file in maker.catalog.snapshot().files if file.kind == kind}
     path = tmp_path / "catalog/log" / min(named)
     data = path.read_bytes()
     path.write_bytes(
@@ -272,10 +274,15 @@ def test_damage_to_any_file_of_the_catalog__is_a_finding(
     if damage == "gone":
         path.unlink()
     report = verify(str(tmp_path))
-    assert [report.findings[0].kind, report.findings[0].topic] == ["catalog", "events"]
+    assert [report.findings[0].kind, report.findings[0].topic] == [
+        "catalog",
+        named[min(named)].topic,
+    ]
     assert tmp_path / report.findings[0].file == path
     others = [finding.file for finding in report.findings[1:]]
-    assert others == ([segment.key("index")] if kind in ("run", "source", "maintenance") else [])
+    assert others == (
+        [segment.key("index")] if kind in ("run", "source", "maintenance", "tag") else []
+    )
     assert report.orphans == []
     assert report.exit_code == 1
 

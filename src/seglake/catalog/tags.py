@@ -1,0 +1,104 @@
+"""Tags: names for versions, each with an object that holds the rows of its version.
+
+`catalog/tags/<attempt>/version.json` lists data files with all rows of the version. They lie beside
+it, outside the Delta table, so the version needs neither its commits nor its data files any more.
+The row of the tag has the size and the checksum of the object; the files have theirs in their
+names. What makes and deletes tags is `maintain.tagging`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import crc32c
+import pyarrow as pa
+
+from seglake.catalog.delta import file_merges
+from seglake.catalog.delta.data_files import DataFile, write_file
+from seglake.catalog.rows import Kind, TagRow
+from seglake.catalog.version import snapshot_files
+from seglake.errors import CorruptData, UsageError
+from seglake.layout import tag_folder, tag_key
+from seglake.store import Store
+
+NAME_RULE = (
+    "the name of a tag has 1 to 64 characters out of a-z 0-9 _ -, begins with a letter, and is "
+    "neither v or x with digits nor key or key64"
+)
+_NAME = re.compile(r"(?!(?:[vx][0-9]+|key|key64)\Z)[a-z][a-z0-9_-]{0,63}")
+_FORMAT = 1
+_NOT_STORED = ("bounds", "names", "folder")
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+Rows = tuple[Kind, str, pa.Table]  # those of one kind and topic
+
+
+class TagObject(NamedTuple):
+    """The object of a tag: the attempt that wrote it, its size and its CRC-32C."""
+
+    attempt_id: str
+    size_bytes: int
+    checksum: int
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError unless this can be the name of a tag."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"tag {name!r}: {NAME_RULE}")
+
+
+def tag_rows(store: Store, files: Iterable[DataFile]) -> list[TagRow]:
+    """Every tag row in these data files of the catalog, in the order of sequences."""
+    rows = snapshot_files.rows_in(store, TagRow, files)
+    return sorted(rows, key=lambda row: row.sequence)
+
+
+def live_tags(store: Store, files: Iterable[DataFile]) -> list[TagRow]:
+    """The tags that a version of the catalog with these data files has, by name."""
+    newest = {row.name: row for row in tag_rows(store, files)}
+    return [newest[name] for name in sorted(newest) if newest[name].state == "tagged"]
+
+
+def write_object(
+    store: Store, attempt_id: str, version: int, lake: str, rows: Iterable[Rows]
+) -> TagObject:
+    """Write the rows of a version, and the object that lists their files. Raises StoreError."""
+    folder, files = tag_folder(attempt_id), list[dict[str, Any]]()
+    for kind, topic, table in rows:
+        for part in file_merges.parts(table):
+            written = write_file(store, folder, kind, topic, part)
+            file = DataFile(written.path, kind, topic, written.size_bytes, len(part))
+            files.append({k: v for k, v in asdict(file).items() if k not in _NOT_STORED})
+    content = {"format": _FORMAT, "version": version, "lake": lake, "files": files}
+    data = json.dumps(content).encode()
+    store.put(tag_key(attempt_id), data)
+    return TagObject(attempt_id, len(data), crc32c.crc32c(data))
+
+
+def read_object(store: Store, tag: TagRow) -> frozenset[DataFile]:
+    """The data files of the version that a tag names.
+
+    Raises MissingObject, StoreError, and CorruptData if the object is not what the tag names.
+    """
+    key = tag_key(tag.attempt_id)
+    data = bytes(store.read_all(key))
+    if (len(data), crc32c.crc32c(data)) != (tag.object_bytes, tag.object_crc32c):
+        raise CorruptData(f"its size or checksum is not the one that tag {tag.name} has", file=key)
+    try:
+        content: Any = json.loads(data)
+        if content["format"] != _FORMAT:
+            what = f"a tagged version of format {content['format']}, not {_FORMAT}"
+            raise CorruptData(what, file=key)
+        folder = tag_folder(tag.attempt_id)
+        return frozenset(DataFile(**each, folder=folder) for each in content["files"])
+    except _DAMAGE as error:
+        raise CorruptData(f"this is not a tagged version: {error!r}", file=key) from error
+
+
+def is_of_a_tag(files: Collection[DataFile]) -> bool:
+    """Whether these are the data files of a tagged version, not of the catalog table."""
+    return any(file.folder for file in files)

@@ -1,0 +1,240 @@
+"""Tags: names for versions, which hold their rows and files until the tag is deleted.
+
+A tag reads the version after the one that its commit continues, and a vacuum deletes segments
+behind a fence that comes after the end of their versions' data files. So of a tag and a vacuum that
+race, either the vacuum sees the tag, or the tag finds that the version has expired: decision 27.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from seglake import layout
+from seglake.catalog.quarantine.gone import ERASE
+from seglake.catalog.rows import TagRow
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.tags import Rows, TagObject, check_name, tag_rows, write_object
+from seglake.catalog.topic_change import Change
+from seglake.catalog.transaction import transact_upkeep
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.clock import now_ms
+from seglake.errors import MissingObject, UsageError, VersionExpired
+from seglake.maintain.report import Status, TopicReport
+from seglake.store import open_store
+from seglake.times.instants import Time, to_epoch_ms
+
+TAG, DELETE_TAG = "tag", "delete-tag"
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+@dataclass(repr=False)
+class Tagged(TopicReport):
+    """A tag that was made, changed or deleted; `version` is that of the commit, -1 without one.
+
+    `tagged` is the version that it names, `until_ms` when it ends, None: never.
+    """
+
+    name: str = ""
+    tagged: int = -1
+    until_ms: int | None = None
+    status: Status = "committed"
+
+
+class Hold(NamedTuple):
+    """What a tag holds: the files that the newest version does not name. Times are in ms."""
+
+    name: str
+    version: int
+    created_at_ms: int
+    until_ms: int | None
+    segments: int
+    held_segments: int
+    held_bytes: int
+
+
+def tag(
+    root: str,
+    name: str,
+    version: int | None = None,
+    *,
+    until: Time | None = None,
+    delete: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> Tagged:
+    """Name a version, by default the newest; or delete the tag.
+
+    From the time `until` on a vacuum deletes the tag; a date means its begin in UTC. A tag keeps
+    its version: it can get another `until`. Raises UsageError for a name that no tag can have or
+    that names another version, for a version that does not exist or is from before an erasure, and
+    if there is no tag to delete; VersionExpired if the version's files are gone; CorruptData,
+    StoreError and CommitConflict.
+    """
+    check_name(name)
+    if delete and (version is not None or until is not None):
+        raise UsageError("a tag is deleted by its name alone: leave out --version and --until")
+    table = CatalogTable.open(open_store(root, storage_options))
+    until_ms = None if until is None else _end(until)
+    work = _Tagging(table, Tagged(layout.WHOLE_LAKE, name=name), version, until_ms)
+    return work.delete() if delete else work.make()
+
+
+def _end(until: Time) -> int:
+    zone = "UTC" if isinstance(until, str) and _DATE.fullmatch(until.strip()) else None
+    until_ms = to_epoch_ms(until, zone)
+    if until_ms <= now_ms():
+        raise UsageError(f"--until {until} is past: give a time to come, or leave it out")
+    return until_ms
+
+
+class _Tagging:
+    """One change of a tag; its report fills while it goes on."""
+
+    def __init__(
+        self, table: CatalogTable, report: Tagged, version: int | None, until_ms: int | None
+    ) -> None:
+        self._table, self._report = table, report
+        self._version, self._until_ms = version, until_ms
+        self._object: TagObject | None = None
+
+    def make(self) -> Tagged:
+        report, named = self._report, {tag.name for tag in self._table.tags()}
+        if report.name not in named:
+            self._table.admit_tags()
+        return self._commit(self._made)
+
+    def delete(self) -> Tagged:
+        return self._commit(self._deleted)
+
+    def _commit(self, plan: Callable[[Snapshot], Change | None]) -> Tagged:
+        report = self._report
+        made = transact_upkeep(self._table, report.topic, report.attempt_id, plan)
+        if made is None:
+            report.status = "already done"
+        else:
+            report.version = made
+        return report
+
+    def _made(self, base: Snapshot) -> Change | None:
+        """The tag; nothing if it is there. Raises as `tag`."""
+        before = _last(self._table, base, self._report.name)
+        if before and before.state == "tagged":
+            return self._kept(before)
+        version = self._version = base.version if self._version is None else self._version
+        snapshot = base if version == base.version else self._table.logged(version)
+        self._check(snapshot, base)
+        written = self._object = self._object or self._written(snapshot)
+        row = TagRow(
+            name=self._report.name, sequence=before.sequence + 1 if before else 0, version=version,
+            attempt_id=written.attempt_id, object_bytes=written.size_bytes,
+            object_crc32c=written.checksum, created_at_ms=now_ms(), until_ms=self._until_ms,
+        )  # fmt: skip
+        return self._change(TAG, row)
+
+    def _kept(self, before: TagRow) -> Change | None:
+        """Another end of a tag that is there. Raises UsageError if it names another version."""
+        if self._version not in (None, before.version):
+            raise UsageError(
+                f"tag {before.name} names version {before.version}: take another name, or delete "
+                f"it with `seglake tag ROOT {before.name} --delete`"
+            )
+        until_ms = before.until_ms if self._until_ms is None else self._until_ms
+        row = replace(before, sequence=before.sequence + 1, until_ms=until_ms)
+        change = self._change(TAG, row)
+        return None if until_ms == before.until_ms else change
+
+    def _deleted(self, base: Snapshot) -> Change | None:
+        before = _last(self._table, base, self._report.name)
+        if before is None:
+            self._table.tag(self._report.name)  # which says what there is
+            raise AssertionError
+        row = replace(before, sequence=before.sequence + 1, state="deleted")
+        change = self._change(DELETE_TAG, row)
+        return None if before.state == "deleted" else change
+
+    def _change(self, operation: str, row: TagRow) -> Change:
+        self._report.tagged, self._report.until_ms = row.version, row.until_ms
+        return Change([row, self._report.row(operation)])
+
+    def _check(self, snapshot: Snapshot, base: Snapshot) -> None:
+        """Raise UsageError for a version from before an erasure, VersionExpired if files lack."""
+        if snapshot is base:
+            return
+        for topic in (row.topic for row in snapshot.topics()):
+            if _erasures(self._table, base, topic) - _erasures(self._table, snapshot, topic):
+                raise UsageError(
+                    f"version {snapshot.version} is from before an erasure of {topic}, and its "
+                    "files may hold what was erased: tag a later version"
+                )
+        there = {hash(item.key) for item in self._table.store.list(layout.TOPICS)}
+        for key in _files(self._table, snapshot):
+            if hash(key) not in there:
+                what = f"version {snapshot.version} is not retained: {key} is gone"
+                raise VersionExpired(what)
+
+    def _written(self, snapshot: Snapshot) -> TagObject:
+        table = self._table
+        return write_object(
+            table.store, self._report.attempt_id, snapshot.version, table.lake,
+            _rows(table, snapshot),
+        )  # fmt: skip
+
+
+def _last(table: CatalogTable, base: Snapshot, name: str) -> TagRow | None:
+    rows = [row for row in tag_rows(table.store, base.files) if row.name == name]
+    return rows[-1] if rows else None
+
+
+def _erasures(table: CatalogTable, snapshot: Snapshot, topic: str) -> set[str]:
+    rows = table.maintenance(snapshot, topic)
+    return {row.attempt_id for row in rows if row.operation == ERASE}
+
+
+def _files(table: CatalogTable, snapshot: Snapshot) -> Iterator[str]:
+    """The keys of all files that a version names."""
+    topics = [row.topic for row in snapshot.topics()]
+    for rows in table.segment_lists(snapshot, topics):
+        yield from (row.key(suffix) for row in rows for suffix in row.suffixes)
+
+
+def _rows(table: CatalogTable, snapshot: Snapshot) -> Iterator[Rows]:
+    """All rows of a version, but for the tags that it had. Raises VersionExpired."""
+    try:
+        for kind, topic in sorted({(file.kind, file.topic) for file in snapshot.files}):
+            if kind != TagRow.KIND:
+                yield kind, topic, table.rows(snapshot, kind, topic)
+    except MissingObject as error:
+        raise VersionExpired(f"version {snapshot.version} was vacuumed: {error}") from error
+
+
+def delete_ended(table: CatalogTable, names: Collection[str]) -> None:
+    """Delete tags that have come to their end. Raises StoreError and CommitConflict."""
+    for name in names:
+        _Tagging(table, Tagged(layout.WHOLE_LAKE, name=name), None, None).delete()
+
+
+def ended(table: CatalogTable, at_ms: int) -> list[str]:
+    """The names of the tags that have come to their end at a time."""
+    return [
+        tag.name for tag in table.seen_tags() if tag.until_ms is not None and tag.until_ms <= at_ms
+    ]
+
+
+def holds(table: CatalogTable, without: Collection[str] = ()) -> list[Hold]:
+    """What each tag holds, but for some tags. Raises StoreError and CorruptData."""
+    tags = [tag for tag in table.seen_tags() if tag.name not in without]
+    named = {hash(key) for key in _files(table, table.snapshot())} if tags else set[int]()
+    return [_hold(table, tag, named) for tag in tags]
+
+
+def _hold(table: CatalogTable, tag: TagRow, named: Collection[int]) -> Hold:
+    snapshot, count, held, size = table.tagged(tag), 0, 0, 0
+    topics = [row.topic for row in snapshot.topics()]
+    for rows in table.segment_lists(snapshot, topics):
+        for row in rows:
+            left = [s for s in row.suffixes if hash(row.key(s)) not in named]
+            own = [getattr(row, f"{s}_bytes") for s in left if s != "log" or not row.external]
+            count, held, size = count + 1, held + bool(left), size + sum(own)
+    return Hold(tag.name, tag.version, tag.created_at_ms, tag.until_ms, count, held, size)

@@ -1,0 +1,688 @@
+"""Tags: the version that one names answers with its records, whatever became of the lake."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import crc32c
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seglake
+from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.rows import TagRow
+from seglake.catalog.table import CatalogTable
+from seglake.clock import now_ms
+from seglake.errors import AttemptAbandoned, CorruptData, UsageError, VersionExpired
+from seglake.format.index import RECORD_KEYS, IndexPolicy
+from seglake.layout import success_key, tag_key
+from seglake.maintain import clock
+from seglake.maintain import vacuum as vacuums
+from seglake.maintain.erasure.erase import erase
+from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.health.verify import verify
+from seglake.maintain.tagging import holds, tag
+from seglake.maintain.vacuum import Vacuumed, vacuum
+from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
+from tests.makers.strategies import examples
+
+T = 1_700_000_000_000
+A_DAY_MS = 86_400_000
+EVERYTHING = (0, 2**62)
+Seen = list[tuple[str, int, int, int, bytes | None, bytes | None]]
+
+COMPACTED = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 0.0}
+
+
+def seen(lake: seglake.Lake) -> Seen:
+    """Every record of a lake, as its readers find them."""
+    columns = ["topic", "partition", "offset", "timestamp", "key", "value"]
+    found: Seen = []
+    for name in lake.topics():
+        table = lake.topic(name).read_range(*EVERYTHING, columns=columns).read_all()
+        times = table["timestamp"].cast(pa.int64())
+        rows = table.set_column(3, "timestamp", times).to_pylist()
+        found += [tuple(row[column] for column in columns) for row in rows]
+    return found
+
+
+def written(maker: LakeMaker) -> Seen:
+    """The records by the maker's own list."""
+    return [
+        (topic, each.partition, each.offset, each.timestamp, each.key, each.value)
+        for topic in sorted(maker.written)
+        for each in maker.records(topic=topic)
+    ]
+
+
+def sweep(root: Path, **how: Any) -> Vacuumed:
+    """A vacuum that spares nothing but the newest version and tags."""
+    return vacuum(str(root), **{"dry_run": False, "grace_hours": 0, "retention_hours": 0, **how})
+
+
+def logs(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.glob("topics/**/*.log")}
+
+
+def newest_logs(root: str) -> set[str]:
+    table = open_catalog(root)
+    return {row.key("log") for row in table.segments(table.snapshot(), "events")}
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> LakeMaker:
+    """A lake of two topics; three runs came to the first."""
+    maker = LakeMaker(tmp_path / "lake", partitions=2, settings=COMPACTED)
+    for run in range(3):
+        events = [Event(T + 10 * run + n, b"k%d" % (n % 3), b"%d" % n) for n in range(6)]
+        maker.run({0: events, 1: events[:2]})
+    maker.topic, maker.settings = "other", {}
+    maker.run({0: [Event(T + 7, None, b"stays")]})
+    maker.topic = "events"
+    return maker
+
+
+# ------------------------------------------------------------------ what happens to a lake
+
+
+def _compact(maker: LakeMaker) -> None:
+    seglake.compact(str(maker.root), "events", force=True)
+
+
+def _merge(maker: LakeMaker) -> None:
+    seglake.merge(str(maker.root), "events", everything=True)
+
+
+def _undo(maker: LakeMaker) -> None:
+    seglake.undo(str(maker.root), "events", "run 1", force=True)
+
+
+def _retain(maker: LakeMaker) -> None:
+    seglake.alter(str(maker.root), "events", {"retention.bytes": 1})
+    seglake.retain(str(maker.root), "events")
+
+
+def _ingest(maker: LakeMaker) -> None:
+    maker.run({1: [Event(T + 99, b"k1", b"new")]})
+
+
+def _reindex(maker: LakeMaker) -> None:
+    seglake.reindex(str(maker.root), "events")
+
+
+def _sweep(maker: LakeMaker) -> None:
+    sweep(maker.root)
+
+
+def _vacuum_of_delta(maker: LakeMaker) -> None:
+    """Another engine's, which spares no file of an older version."""
+    table = DeltaTable(str(maker.root / "catalog/log"))
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+
+def _lose_the_old_log(maker: LakeMaker) -> None:
+    """The commits before the last checkpoint are deleted, as when they expire."""
+    table = DeltaTable(str(maker.root / "catalog/log"))
+    table.create_checkpoint()
+    for path in (maker.root / "catalog/log/_delta_log").glob("*.json"):
+        if path.stem.isdigit() and int(path.stem) < table.version():
+            path.unlink()
+
+
+def _lose_the_catalog(maker: LakeMaker) -> None:
+    shutil.rmtree(maker.root / "catalog/log")
+    rebuild_catalog(str(maker.root), dry_run=False)
+    maker.catalog = open_catalog(str(maker.root))
+
+
+DEEDS: tuple[Callable[[LakeMaker], None], ...] = (
+    _compact, _merge, _undo, _retain, _ingest, _reindex, _sweep, _vacuum_of_delta,
+    _lose_the_old_log, _lose_the_catalog,
+)  # fmt: skip
+
+
+def require_as_it_was(maker: LakeMaker, wanted: Seen, version: int) -> None:
+    """By its name and its number, also in another process."""
+    for asked in ("q3", version):
+        lake = seglake.open(str(maker.root), asked)
+        assert (lake.version, seen(lake)) == (version, wanted)
+        assert seen(pickle.loads(pickle.dumps(lake))) == wanted
+        log = pickle.loads(pickle.dumps(lake.topic("events")))
+        assert len(log.read_range(*EVERYTHING).read_all()) == len(
+            [1 for row in wanted if row[0] == "events"]
+        )
+        assert [run.run_id for run in lake.history("events")] == ["run 0", "run 1", "run 2"]
+
+
+def test_a_tagged_version__stays_through_everything(maker: LakeMaker) -> None:
+    wanted, root = written(maker), str(maker.root)
+    report = seglake.tag(root, "q3")
+    for deed in DEEDS:
+        deed(maker)
+        sweep(maker.root)
+        require_as_it_was(maker, wanted, report.tagged)
+        require_files(maker)
+    assert seen(seglake.open(root)) != wanted
+    assert verify(root, deep=True).findings == []
+    assert verify(root).orphans == []
+
+
+@examples(8)
+@given(deeds=st.lists(st.sampled_from(DEEDS), max_size=6), when=st.integers(0, 6))
+def test_deeds_in_any_order__change_nothing_of_it(
+    tmp_path_factory: pytest.TempPathFactory, deeds: list[Callable[[LakeMaker], None]], when: int
+) -> None:
+    maker = LakeMaker(tmp_path_factory.mktemp("any") / "lake", partitions=2, settings=COMPACTED)
+    for run in range(3):
+        maker.run({0: [Event(T + run, b"k", b"%d" % run)], 1: [Event(T, b"%d" % run)]})
+    wanted: Seen = []
+    for number, deed in enumerate([*deeds, _sweep]):
+        if number == min(when, len(deeds)):
+            wanted = seen(seglake.open(str(maker.root)))
+            tag(str(maker.root), "q3")
+        deed(maker)
+    _sweep(maker)
+    assert seen(seglake.open(str(maker.root), "q3")) == wanted
+    assert verify(str(maker.root), deep=True).findings == []
+
+
+def test_an_older_version__can_be_tagged_while_it_is_retained(maker: LakeMaker) -> None:
+    root, wanted, version = str(maker.root), written(maker), maker.versions[-1]
+    _merge(maker)
+    _retain(maker)
+    assert tag(root, "q3", version).tagged == version
+    sweep(maker.root)
+    require_as_it_was(maker, wanted, version)
+    with pytest.raises(VersionExpired):
+        tag(root, "older", version - 1)
+    assert [each.name for each in seglake.open(root).tags()] == ["q3"]
+
+
+def test_a_deleted_tag__frees_its_files_at_the_next_vacuum(maker: LakeMaker) -> None:
+    root = str(maker.root)
+    tag(root, "q3")
+    tag(root, "same")
+    _merge(maker)
+    before = logs(maker.root)
+    (first, second) = sweep(maker.root).tags
+    assert (first["held_segments"], second["held_segments"]) == (6, 6)
+    names = {path.removesuffix("log") for path in before - newest_logs(root)}
+    held = [path for path in maker.root.glob("topics/events*/**/*.*")
+            if f"{path.relative_to(root).with_suffix('')}." in names]  # fmt: skip
+    assert first["held_bytes"] == sum(path.stat().st_size for path in held)
+    tag(root, "q3", delete=True)
+    assert tag(root, "q3", delete=True).status == "already done"
+    assert sweep(maker.root).tags == [second]
+    assert logs(maker.root) == before
+    tag(root, "same", delete=True)
+    planned = sweep(maker.root, dry_run=True)
+    assert logs(maker.root) == before
+    swept = sweep(maker.root)
+    assert (planned.deleted, planned.deleted_bytes) == (swept.deleted, swept.deleted_bytes)
+    assert len(before - logs(maker.root)) == 6
+    assert not list(maker.root.glob("catalog/tags/**/*.*"))
+    with pytest.raises(UsageError, match="there is no tag same"):
+        seglake.open(root, "same")
+
+
+def test_the_same_again__changes_nothing(maker: LakeMaker) -> None:
+    root = str(maker.root)
+    first = tag(root, "q3")
+    assert (first.status, first.version) == ("committed", first.tagged + 1)
+    again = tag(root, "q3")
+    assert (again.status, again.version, again.tagged) == ("already done", -1, first.tagged)
+    assert tag(root, "q3", first.tagged).status == "already done"
+    with pytest.raises(UsageError, match=f"tag q3 names version {first.tagged}: .*--delete"):
+        tag(root, "q3", 1)
+    tag(root, "q3", delete=True)
+    assert tag(root, "q3", 1).tagged == 1
+    (row,) = seglake.open(root).tags()
+    assert (row.name, row.version, row.sequence) == ("q3", 1, 2)
+    operations = [each.operation for each in seglake.open(root).maintenance()]
+    assert operations == ["tag", "delete-tag", "tag"]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Q3", "3q", "a" * 65, "v7", "x10", "key", "key64", "a b", "a.b", "ä", "q3\n"]
+)
+def test_what_is_no_name(maker: LakeMaker, name: str) -> None:
+    for call in (lambda: tag(str(maker.root), name), lambda: seglake.open(str(maker.root), name)):
+        with pytest.raises(UsageError, match="has 1 to 64 characters out of a-z 0-9 _ -"):
+            call()
+    assert not (maker.root / "catalog/tags").exists()
+
+
+@pytest.mark.parametrize("name", ["q", "v7a", "x", "keys", "key-64", "a" * 64, "q3_train-2"])
+def test_what_is_a_name(maker: LakeMaker, name: str) -> None:
+    version = tag(str(maker.root), name).tagged
+    assert seglake.open(str(maker.root), name).version == version
+
+
+def test_what_is_refused(maker: LakeMaker) -> None:
+    root = str(maker.root)
+    newest = seglake.open(root).version
+    with pytest.raises(UsageError, match="is newer than the newest"):
+        tag(root, "q3", newest + 50)
+    with pytest.raises(UsageError, match="there is no tag q3; `seglake tags ROOT`"):
+        tag(root, "q3", delete=True)
+    with pytest.raises(UsageError, match="by its name alone"):
+        tag(root, "q3", delete=True, until="2099-01-01")
+    with pytest.raises(UsageError, match="is past"):
+        tag(root, "q3", until="2020-01-01")
+    with pytest.raises(UsageError, match="zone"):
+        tag(root, "q3", until="2099-01-01T12:00")
+    tag(root, "q3-train")
+    with pytest.raises(UsageError, match="did you mean q3-train"):
+        seglake.open(root, "q3-trai")
+
+
+def test_the_format__is_that_of_tags_from_the_first_one_on(maker: LakeMaker) -> None:
+    def said() -> str | None:
+        metadata = DeltaTable(str(maker.root / "catalog/log")).metadata()
+        return metadata.configuration["seglake.format"]
+
+    assert said() == "1"
+    tag(str(maker.root), "q3")
+    assert said() == "5"
+    tag(str(maker.root), "q3", delete=True)
+    assert said() == "5"
+
+
+@pytest.mark.parametrize("damage", ["object", "size", "missing", "rows"])
+def test_a_damaged_object__is_named_and_nothing_is_deleted(maker: LakeMaker, damage: str) -> None:
+    root = str(maker.root)
+    tag(root, "q3")
+    _merge(maker)
+    before = logs(maker.root)
+    (row,) = seglake.open(root).tags()
+    path = maker.root / tag_key(row.attempt_id)
+    if damage == "rows":
+        path = next(path.parent.glob("kind=segment/topic=events/*"))
+    content = path.read_bytes()
+    changed = {"missing": b"", "size": content + b" "}.get(damage, content.swapcase())
+    path.write_bytes(changed) if changed else path.unlink()
+    with pytest.raises(CorruptData):
+        seglake.open(root, "q3")
+    with pytest.raises(CorruptData):
+        sweep(maker.root)
+    assert logs(maker.root) == before
+
+
+@pytest.mark.parametrize("damage", ["log", "rows", "mark"])
+def test_verify__finds_what_is_wrong_with_a_tag(maker: LakeMaker, damage: str) -> None:
+    root = str(maker.root)
+    attempt_id = tag(root, "q3").attempt_id
+    _merge(maker)
+    (path, *_) = {
+        "log": [maker.root / key for key in sorted(logs(maker.root) - newest_logs(root))],
+        "rows": [*maker.root.glob("catalog/tags/*/kind=segment/topic=events/*")],
+        "mark": [maker.root / success_key(attempt_id)],
+    }[damage]
+    assert verify(root).findings == []
+    path.unlink()
+    (finding,) = verify(root).findings
+    assert path.name in f"{finding.file} {finding.problem}"
+
+
+# ------------------------------------------------------------------ until
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Sets the clocks of this machine and of storage, days ahead."""
+    now, storage = now_ms, clock.time_of_storage
+
+    def move(own: int, stored: int) -> None:
+        for module in (clock, vacuums):
+            monkeypatch.setattr(module, "now_ms", lambda: now() + own * A_DAY_MS)
+            monkeypatch.setattr(module, "time_of_storage", lambda s: storage(s) + stored * A_DAY_MS)
+
+    return move
+
+
+def test_a_tag_ends__by_the_earlier_clock(maker: LakeMaker, at: Callable[[int, int], None]) -> None:
+    root = str(maker.root)
+    until = now_ms() + 10 * A_DAY_MS
+    tag(root, "q3", until=until)
+    assert tag(root, "q3").until_ms == until
+    _merge(maker)
+    before = logs(maker.root)
+    for ahead in ((9, 9), (11, 0), (0, 11)):
+        at(*ahead)
+        assert sweep(maker.root).ended_tags == []
+        assert logs(maker.root) == before
+    at(11, 11)
+    assert seglake.open(root, "q3").tags()[0].until_ms == until
+    planned = sweep(maker.root, dry_run=True)
+    assert (planned.ended_tags, logs(maker.root)) == (["q3"], before)
+    swept = sweep(maker.root)
+    assert (swept.ended_tags, swept.tags, swept.deleted) == (["q3"], [], planned.deleted)
+    assert len(before - logs(maker.root)) == 6
+    assert seglake.open(root).tags() == []
+
+
+def test_until_can_be_given_again(maker: LakeMaker) -> None:
+    root = str(maker.root)
+    tag(root, "q3", until="2099-01-01")
+    (row,) = seglake.open(root).tags()
+    assert seglake.format_ms(row.until_ms or 0) == "2099-01-01T00:00:00.000Z"
+    changed = tag(root, "q3", until="2098-01-01T12:00:00+01:00")
+    assert (changed.status, changed.tagged) == ("committed", row.version)
+    (later,) = seglake.open(root).tags()
+    assert seglake.format_ms(later.until_ms or 0) == "2098-01-01T11:00:00.000Z"
+    assert (later.attempt_id, later.sequence) == (row.attempt_id, 1)
+
+
+# ------------------------------------------------------------------ races with a vacuum
+
+
+def once_before(
+    patch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[[], Any],
+    when: Callable[..., bool] = lambda *_: True,
+) -> None:  # fmt: skip
+    """`act` happens before the first call of a function for which `when` says so."""
+    real = getattr(owner, name)
+
+    def instead(*given: Any, **named: Any) -> Any:
+        if when(*given):
+            patch.setattr(owner, name, real)
+            act()
+        return real(*given, **named)
+
+    patch.setattr(owner, name, instead)
+
+
+def require_all_or_nothing(root: Path, version: int, wanted: Seen) -> str:
+    """The tag has every record, or there is none."""
+    names = [each.name for each in seglake.open(str(root)).tags()]
+    if "q3" not in names:
+        return "expired"
+    lake = seglake.open(str(root), "q3")
+    assert (lake.version, seen(lake)) == (version, wanted)
+    return "whole"
+
+
+def old_version(maker: LakeMaker, *, with_format: bool) -> tuple[int, Seen]:
+    """A version that no tag holds, and whose files the next vacuum takes."""
+    if with_format:
+        tag(str(maker.root), "first")
+        tag(str(maker.root), "first", delete=True)
+    wanted, version = written(maker), seglake.open(str(maker.root)).version
+    _merge(maker)
+    return version, wanted
+
+
+def tag_quietly(root: Path, version: int) -> None:
+    with contextlib.suppress(VersionExpired):
+        tag(str(root), "q3", version)
+
+
+PLACES: dict[str, tuple[Any, str]] = {
+    "before it looks": (vacuums, "find_unnamed"),
+    "before the fences": (CatalogTable, "fence"),
+    "before it deletes": (vacuums, "delete"),
+    "between what it deletes": (vacuums, "_spared_by_new_tags"),
+}
+
+
+@pytest.mark.parametrize("with_format", [True, False])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_tag_while_a_vacuum_works__is_whole_or_expired(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, place: str, *, with_format: bool
+) -> None:
+    version, wanted = old_version(maker, with_format=with_format)
+    once_before(monkeypatch, *PLACES[place], lambda: tag_quietly(maker.root, version))
+    sweep(maker.root)
+    ended = require_all_or_nothing(maker.root, version, wanted)
+    assert ended == ("expired" if place == "between what it deletes" else "whole")
+    sweep(maker.root)
+    assert require_all_or_nothing(maker.root, version, wanted) == ended
+    assert verify(str(maker.root), deep=True).findings == []
+
+
+@pytest.mark.parametrize("with_format", [True, False])
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_vacuum_while_a_tag_is_about_to_commit__is_whole_or_expired(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, *, killed: bool, with_format: bool
+) -> None:
+    """Everything is written, and only the commit is missing. The vacuum may die in between."""
+    version, wanted = old_version(maker, with_format=with_format)
+
+    def work() -> None:
+        with monkeypatch.context() as patch:
+            if killed:
+                patch.setattr(vacuums, "_spared_by_new_tags", _die)
+                with pytest.raises(KeyboardInterrupt):
+                    sweep(maker.root, grace_hours=0)
+                patch.undo()
+            sweep(maker.root)
+
+    once_before(monkeypatch, DeltaLog, "commit", work, commits_a_tag)
+    with pytest.raises((VersionExpired, AttemptAbandoned)):
+        tag(str(maker.root), "q3", version)
+    assert require_all_or_nothing(maker.root, version, wanted) == "expired"
+    assert verify(str(maker.root), deep=True).findings == []
+
+
+def _die(*_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_a_tag_that_vacuum_has_not_seen__is_spared_behind_the_fence(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It read its version before the data files went, and commits before the fence that follows."""
+    version, wanted = old_version(maker, with_format=True)
+    real = CatalogTable.fence
+    fences = list[str | None]()
+
+    def fence(table: CatalogTable, topic: str | None = None) -> None:
+        fences.append(topic)
+        real(table, topic)
+
+    monkeypatch.setattr(CatalogTable, "fence", fence)
+    late = lambda: tag_quietly(maker.root, version)  # noqa: E731
+    once_before(monkeypatch, vacuums, "delete", late, deletes_rows)
+    report = sweep(maker.root)
+    assert fences.count(None) == 2
+    assert report.catalog_files
+    assert not any(key.startswith("topics/") for key in report.deleted)
+    assert require_all_or_nothing(maker.root, version, wanted) == "whole"
+
+
+@pytest.mark.parametrize("with_format", [True, False])
+def test_a_tag_that_read_its_version_before_its_files_went__is_fenced(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, *, with_format: bool
+) -> None:
+    """It commits when the vacuum has ended, which had made its first fence before the tag began."""
+    version, wanted = old_version(maker, with_format=with_format)
+    paused, going_on = threading.Event(), threading.Event()
+    sweeper = threading.Thread(target=sweep, args=[maker.root], daemon=True)
+
+    def pause() -> None:
+        paused.set()
+        going_on.wait(60)
+
+    def let_it_end() -> None:
+        going_on.set()
+        sweeper.join(60)
+
+    once_before(monkeypatch, vacuums, "delete", pause, deletes_rows)
+    sweeper.start()
+    assert paused.wait(60)
+    once_before(monkeypatch, DeltaLog, "commit", let_it_end, commits_a_tag)
+    with pytest.raises(VersionExpired):
+        tag(str(maker.root), "q3", version)
+    assert require_all_or_nothing(maker.root, version, wanted) == "expired"
+    assert verify(str(maker.root), deep=True).findings == []
+
+
+def deletes_rows(_store: Any, keys: list[str]) -> bool:
+    return any(key.startswith("catalog/log/kind=segment") for key in keys)
+
+
+def commits_a_tag(_log: Any, _base: int, actions: list[Any], *_: Any) -> bool:
+    return any("kind=tag" in each.get("add", {}).get("path", "") for each in actions)
+
+
+def test_a_lake_without_tags__has_no_second_fence(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old_version(maker, with_format=False)
+    fences, real = list[str | None](), CatalogTable.fence
+
+    def fence(table: CatalogTable, topic: str | None = None) -> None:
+        fences.append(topic)
+        real(table, topic)
+
+    monkeypatch.setattr(CatalogTable, "fence", fence)
+    assert any(key.startswith("topics/") for key in sweep(maker.root).deleted)
+    assert fences == [None]
+
+
+# ------------------------------------------------------------------ erasure
+
+
+def spelled(root: Path, key: bytes) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file() and key in path.read_bytes()]
+
+
+@pytest.mark.parametrize("newest_has_it", [True, False])
+def test_an_erasure__is_refused_while_a_tag_holds_the_key(
+    maker: LakeMaker, *, newest_has_it: bool
+) -> None:
+    root = str(maker.root)
+    maker.run({0: [Event(T, b"secret", b"x"), Event(T, b"k1", b"y")]})
+    tag(root, "q3")
+    tag(root, "without", maker.versions[0])
+    if not newest_has_it:
+        _undo_last(maker)
+    before = {path: path.read_bytes() for path in maker.root.rglob("*") if path.is_file()}
+    named = r"tag q3 names segments .* `seglake tag ROOT q3 --delete`"
+    ways: tuple[dict[str, Any], ...] = ({}, {"vacuum": True}, {"dry_run": True})
+    for how in ways:
+        with pytest.raises(UsageError, match=named):
+            erase(root, "events", ["secret"], grace_hours=0, **how)
+    after = {path: path.read_bytes() for path in maker.root.rglob("*") if path.is_file()}
+    assert after == before
+    tag(root, "q3", delete=True)
+    erase(root, "events", ["secret"], vacuum=True, grace_hours=0)
+    assert spelled(maker.root / "topics", b"secret") == []
+    assert len(seen(seglake.open(root, "without"))) == 8
+    assert verify(root, deep=True).findings == []
+
+
+def _undo_last(maker: LakeMaker) -> None:
+    seglake.undo(str(maker.root), "events", f"run {len(maker.versions) - 1}")
+
+
+@pytest.mark.parametrize("with_vacuum", [True, False])
+@pytest.mark.parametrize("newest_has_it", [True, False])
+def test_a_version_from_before_an_erasure__cannot_be_tagged(
+    maker: LakeMaker, *, newest_has_it: bool, with_vacuum: bool
+) -> None:
+    root = str(maker.root)
+    version = maker.run({0: [Event(T, b"secret", b"x"), Event(T, b"k1", b"y")]})
+    if not newest_has_it:
+        _undo_last(maker)
+    erase(root, "events", ["secret"], vacuum=with_vacuum, grace_hours=0)
+    if newest_has_it or with_vacuum:
+        with pytest.raises(UsageError, match=f"version {version} is from before an erasure"):
+            tag(root, "q3", version)
+    assert tag(root, "q3").status == "committed"
+    assert not [path for path in spelled(maker.root / "topics", b"secret") if with_vacuum]
+
+
+def test_a_tag_while_an_erasure_commits__does_not_keep_the_key(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(maker.root)
+    version = maker.run({0: [Event(T, b"secret", b"x"), Event(T, b"k1", b"y")]})
+    tag(root, "other")
+    tag(root, "other", delete=True)
+    once_before(monkeypatch, CatalogTable, "commit", lambda: tag(root, "q3", version))
+    with pytest.raises(UsageError, match="tag q3 names segments"):
+        erase(root, "events", ["secret"], grace_hours=0)
+    assert b"secret" in [row[4] for row in seen(seglake.open(root, "q3"))]
+
+
+def test_an_erasure_while_a_tag_commits__comes_first(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(maker.root)
+    maker.run({0: [Event(T, b"secret", b"x"), Event(T, b"k1", b"y")]})
+    tag(root, "other", maker.versions[0])
+    erasing = lambda: erase(root, "events", ["secret"], vacuum=True, grace_hours=0)  # noqa: E731
+    once_before(monkeypatch, CatalogTable, "commit", erasing)
+    with pytest.raises(UsageError, match="is from before an erasure of events"):
+        tag(root, "q3")
+    assert spelled(maker.root / "topics", b"secret") == []
+    assert [each.name for each in seglake.open(root).tags()] == ["other"]
+
+
+def test_an_erasure_of_another_key__leaves_what_a_tag_names(tmp_path: Path) -> None:
+    """Old key indexes among it, although one of another tag might have the hash."""
+    maker = LakeMaker(tmp_path / "lake", settings={"index.keys": True})
+    keyed = Shape(policy=IndexPolicy("bytes", 200, (RECORD_KEYS,)))
+    maker.run({0: [Event(T, b"k1"), Event(T, b"k2")]}, keyed)
+    root, wanted = str(maker.root), written(maker)
+    tag(root, "q3")
+    maker.run({0: [Event(T, b"secret", b"x"), Event(T, b"k1", b"y")]}, keyed)
+    seglake.reindex(root, "events", IndexPolicy("records", 1))
+    erase(root, "events", ["secret"], vacuum=True, grace_hours=0)
+    assert spelled(maker.root / "topics", b"secret") == []
+    lake = seglake.open(root, "q3")
+    assert seen(lake) == wanted
+    log = lake.topic("events")
+    assert log.plan_find("k2").by_index == 1
+    assert len(log.find("k2").read_all()) == 1
+    require_files(maker)
+
+
+def require_files(maker: LakeMaker) -> None:
+    """Whatever a tag names is there, byte for byte."""
+    table = open_catalog(str(maker.root))
+    for each in table.tags():
+        snapshot = table.tagged(each)
+        for topic in snapshot.topics():
+            for row in table.segments(snapshot, topic.topic):
+                for suffix in row.suffixes:
+                    content = (maker.root / row.key(suffix)).read_bytes()
+                    assert crc32c.crc32c(content) == getattr(row, f"{suffix}_crc32c")
+
+
+def test_a_lake_that_was_opened_by_a_tag__can_move_on(maker: LakeMaker) -> None:
+    root = str(maker.root)
+    tag(root, "q3")
+    lake = seglake.open(root, "q3")
+    _ingest(maker)
+    _compact(maker)
+    assert seen(lake.refresh()) == seen(seglake.open(root))
+    assert lake.version == seglake.open(root).version
+    assert seen(seglake.open(root, "q3").reopen()) == seen(lake)
+
+
+# ------------------------------------------------------------------ what shows tags
+
+
+def test_tags_are_shown(maker: LakeMaker) -> None:
+    root = str(maker.root)
+    tag(root, "q3")
+    tag(root, "a", 1, until="2099-01-01")
+    tags = seglake.open(root).tags()
+    assert [(each.name, each.version) for each in tags] == [("a", 1), ("q3", tags[1].version)]
+    assert tags.to_arrow()["name"].to_pylist() == ["a", "q3"]
+    assert "2099-01-01T00:00:00Z" in str(tags)
+    assert all(isinstance(each, TagRow) for each in tags)
+    (first, second) = holds(open_catalog(root))
+    assert (first.segments, first.held_bytes) == (2, 0)
+    assert (second.segments, second.held_segments) == (7, 0)

@@ -24,7 +24,7 @@ FOUND = {  # by this history, whatever else finds it
     "an erasure hides what another one left": 33_483,
     "a late manifest of a try that lost counts": 30_006,
     "a vacuum makes no fence": 30_004,
-    "a merge replaces what changed meanwhile": 30_098,
+    "a merge replaces what changed meanwhile": 30_522,
     "a command that is run again writes no mark": 30_104,
     "an attempt that was given up commits": 30_014,
     "rejects with an erased binary key stay": 30_340,

@@ -29,7 +29,7 @@ class _NoCatalog:
         self.store = store
         self.rows: list[Any] = []
 
-    def snapshot(self) -> Any:
+    def snapshot(self, **_: Any) -> Any:
         return EMPTY
 
     def run(self, *_: Any) -> None:

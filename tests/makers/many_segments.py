@@ -75,6 +75,6 @@ def _rows(partition: int, count: int) -> pa.Table:
         "log_bytes": 40_000 + number % 9000,
     }
     schema = FILE_SCHEMAS["segment"]
-    values["external"] = pa.nulls(count, pa.string())
+    values |= dict.fromkeys(("external", "keyindex_of"), pa.nulls(count, pa.string()))
     columns = [pa.array(values.get(f.name, np.full(count, 4096)), f.type) for f in schema]
     return pa.table(columns, schema=schema)

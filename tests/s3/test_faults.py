@@ -214,6 +214,7 @@ def test_a_refresh_that_fails_leaves_the_lake_as_it_was(
     settings = settings_of(place, proxy, paths)
     ingest(settings)
     lake = seglake.open(settings.root, storage_options={"endpoint": proxy.endpoint})
+    assert sum(lake.topic("events").end_offsets().values()) == RECORDS
     more = write_file(paths[0].with_name("c.jsonl"), [Line(T)] * 10)
     ingest(pipeline_of(settings.root, more), "2")
     proxy.choice = lambda _method, _path: fault

@@ -131,10 +131,13 @@ class SegmentRow(WithSegmentId):
 
 
 def subjects_in(keyindex_of: str | None) -> Subjects:
-    """What a key index is of, from this column of its segment."""
+    """What a key index is of, from this column of its segment. Raises CorruptData."""
     if not keyindex_of:
         return (RECORD_KEYS,)
-    return tuple(Subject.parse(text) for text in json.loads(keyindex_of))
+    try:
+        return tuple(Subject.parse(text) for text in json.loads(keyindex_of))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptData(f"keyindex_of in a segment row is {keyindex_of[:80]!r}") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -175,13 +175,8 @@ class CatalogTable:
         if isinstance(version, str):
             return self.tagged(self.tag(version), topics)
         if version is not None:
-            try:
-                return self.logged(version, topics)
-            except VersionExpired:
-                for tag in self.tags():
-                    if tag.version == version:
-                        return self.tagged(tag, topics)
-                raise
+            tag = next((tag for tag in self.seen_tags() if tag.version == version), None)
+            return self.logged(version, topics) if tag is None else self.tagged(tag, topics)
         while True:
             table = self.handle.newest()
             newest = table.version()

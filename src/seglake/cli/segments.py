@@ -46,6 +46,7 @@ def _segments_of(log: Log, partition: int) -> Iterator[dict[str, Any]]:
     for index in range(len(view.segments.base_offsets)):
         segment = view.segment(index)
         row = asdict(segment)
+        del row["keyindex_kinds"]  # how a search looks at it
         sizes = row.pop("sizes")
         yield {
             **row,

@@ -183,8 +183,8 @@ def test_create__twice_is_one_lake_at_the_level_of_every_reader(tmp_path: Path) 
 def test_open__refuses_another_format(tmp_path: Path) -> None:
     create_catalog(str(tmp_path))
     table = DeltaTable(str(tmp_path / "catalog/log"))
-    table.alter.set_table_properties({"seglake.format": "5"}, raise_if_not_exists=False)
-    with pytest.raises(UsageError, match=r"seglake\.format is 5"):
+    table.alter.set_table_properties({"seglake.format": "6"}, raise_if_not_exists=False)
+    with pytest.raises(UsageError, match=r"seglake\.format is 6"):
         open_catalog(str(tmp_path))
 
 
@@ -648,8 +648,8 @@ def test_refresh__that_cannot_go_on_loads_everything(
 def test_refresh__refuses_another_format(catalog: CatalogTable) -> None:
     old = catalog.snapshot()
     native = DeltaTable(f"{catalog.store.uri}/catalog/log")
-    native.alter.set_table_properties({"seglake.format": "5"}, raise_if_not_exists=False)
-    with pytest.raises(UsageError, match=r"seglake\.format is 5"):
+    native.alter.set_table_properties({"seglake.format": "6"}, raise_if_not_exists=False)
+    with pytest.raises(UsageError, match=r"seglake\.format is 6"):
         catalog.refresh(old)
 
 

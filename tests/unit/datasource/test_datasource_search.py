@@ -20,7 +20,7 @@ from seglake.datasource.batch import BatchReader
 from seglake.datasource.options import parse
 from seglake.datasource.stream import StreamReader
 from seglake.errors import UsageError
-from seglake.format.index import RECORD_KEYS, IndexPolicy
+from seglake.format.index import RECORD_KEYS, IndexPolicy, subjects_of
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.maintain.merge import merge
@@ -46,14 +46,15 @@ events = st.lists(
     ),
     max_size=40,
 )  # fmt: skip
+OF_ALL = subjects_of({"index.keys": True, "index.fields": ["a", "n"], "index.headers": ["g", "h"]})
 shapes = st.builds(
-    lambda codec, sizes, by, keys: Shape(
-        codec, sizes[0], sizes[1], IndexPolicy(by[0], by[1], keys)
+    lambda codec, sizes, by, subjects: Shape(
+        codec, sizes[0], sizes[1], IndexPolicy(by[0], by[1], subjects)
     ),
     st.sampled_from(["none", "zstd"]),
     st.sampled_from([(80, 700), (150, 2000), (400, 2**30)]),
     st.sampled_from([("bytes", 0), ("records", 5), ("bytes", 300)]),
-    st.booleans(),
+    st.sampled_from([(), (RECORD_KEYS,), OF_ALL]),
 )
 questions = st.fixed_dictionaries(
     {},

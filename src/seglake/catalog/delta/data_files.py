@@ -195,12 +195,12 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _stats(table: pa.Table) -> str:
     """Delta's statistics: of the integer columns, and of the names by which rows are found.
 
-    Delta wants long text shortened: a column that has any is left out.
+    A column with text that others may shorten or read differently is left out (`_is_plain`).
     """
     columns = {
         name: column
         for name, column in zip(table.column_names, table.columns, strict=True)
-        if pa.types.is_integer(column.type) or (name in _NAMES.values() and not _has_long(column))
+        if pa.types.is_integer(column.type) or (name in _NAMES.values() and _is_plain(column))
     }
     filled = {name: column for name, column in columns.items() if column.null_count < len(table)}
     return json.dumps(
@@ -213,6 +213,8 @@ def _stats(table: pa.Table) -> str:
     )
 
 
-def _has_long(column: Any) -> bool:
+def _is_plain(column: Any) -> bool:
+    """Whether all text is short and of printable ASCII: delta-rs reads escapes of others wrong."""
+    printable = pc.all(pc.match_substring_regex(column, r"\A[ -~]*\z")).as_py()
     longest = pc.max(pc.utf8_length(column)).as_py()
-    return longest is not None and longest > _LONG
+    return printable is not False and (longest is None or longest <= _LONG)

@@ -191,8 +191,8 @@ def test_a_readable_catalog__is_left_alone(maker: LakeMaker) -> None:
     with pytest.raises(UsageError, match=r"does not have .*: it needs no rebuild"):
         rebuild_catalog(str(maker.root), trust=[new_attempt()], dry_run=True)
     table = DeltaTable(str(maker.root / "catalog/log"))
-    table.alter.set_table_properties({"seglake.format": "5"}, raise_if_not_exists=False)
-    with pytest.raises(UsageError, match=r"seglake\.format is 5"):
+    table.alter.set_table_properties({"seglake.format": "6"}, raise_if_not_exists=False)
+    with pytest.raises(UsageError, match=r"seglake\.format is 6"):
         rebuild_catalog(str(maker.root), dry_run=False, force=True)
 
 

@@ -76,6 +76,7 @@ def read(
     """
     import seglake
     from seglake.cli.records import write as records
+    from seglake.cli.records.nothing import describe, tell_nothing
 
     start, end = window(start, end, last, zone)
     how: dict[str, object] = {
@@ -95,8 +96,10 @@ def read(
     if explain:
         show("byte ranges", records.plan_rows(records.plan(log, request)), as_json=json)
         return
-    records.write(log, request, format or "jsonl", max_records, output)
-    records.tell_newest(log, partition, start, last)
+    written = records.write(log, request, format or "jsonl", max_records, output)
+    if not written and 0 not in {tail, max_records}:
+        partitions = log.partitions() if partition is None else [partition]
+        tell_nothing(log, partitions, describe(start, end, last, offset))
     if follow:
         records.follow(log, request)
 

@@ -840,6 +840,16 @@ def _settings(it: Place) -> None:
 
 @TABLE.shows("retain --dry-run", "retain --json")
 def _retain(it: Place) -> None:
+    unlimited = "no limit is set; `seglake alter LAKE TOPIC retention.ms=30d` sets one"
+    for asked in ((), ("events",), ("events", "--dry-run")):
+        assert unlimited in it.tell("retain", it.root, *asked)
+    assert it.json("retain", it.root, "events")[0]["moved"] == []
+    it.tell("alter", it.root, "events", "retention.bytes=1000000")
+    for asked in ((), ("events",)):
+        assert it.tell("retain", it.root, *asked) == "Nothing was removed.\n"
+    it.tell("alter", it.root, "events", "--delete", "retention.bytes", "cleanup.policy=compact")
+    assert it.tell("retain", it.root, "events") == "Nothing was removed.\n"
+    it.tell("alter", it.root, "events", "--delete", "cleanup.policy")
     it.tell("alter", it.root, "events", "retention.ms=1000")
     before = it.objects()
     assert it.json("retain", it.root, "events", "--dry-run")[0]["segments"] == 2

@@ -26,6 +26,7 @@ def alter(
 ) -> None:
     """Change settings of a topic, from its next run and maintenance on."""
     from seglake.maintain.topic_settings import alter as change
+    from seglake.shown import counted
 
     report = change(root, topic, _settings(given or []), delete=delete or [], dry_run=dry_run)
     if json:
@@ -34,6 +35,10 @@ def alter(
     would = "would be changed" if dry_run else "changed"
     for key, (old, new) in report.changes.items():
         print(f"{key}: {old} {would} to {new}")
+    if report.unindexed:
+        segments = counted(report.unindexed, "segment")
+        have = "has" if report.unindexed == 1 else "have"
+        print(f"{segments} {have} no index of it yet: `seglake reindex LAKE TOPIC` makes it")
     if not report.changes:
         print(f"{topic} has these settings already.")
 

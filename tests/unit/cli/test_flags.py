@@ -29,7 +29,7 @@ from seglake.catalog.rows import PartitionRow
 from seglake.cli.app import app
 from seglake.config import load
 from seglake.engine import LocalEngine
-from seglake.errors import SeglakeError, UsageError
+from seglake.errors import ConfigError, SeglakeError, UsageError
 from seglake.format.index import POLICIES
 from seglake.layout import new_attempt, success_key
 from seglake.replay.report import ReplayReport
@@ -834,7 +834,12 @@ def _settings(it: Place) -> None:
     assert held() == {"partitions": 2}
     assert "has these settings already" in it.tell(*alter, "retention.ms=-1")
     assert "how long compaction keeps" in it.tell("describe", it.root, "events")
-    it.refused("'retention.ms' is no setting: write KEY=VALUE", *alter, "retention.ms")
+    it.refused("retention.ms has no value: write retention.ms=VALUE", *alter, "retention.ms")
+    it.refused("'retention' is no setting: write KEY=VALUE", *alter, "retention")
+    for key in ("index.fields", "index.headers"):
+        it.refused(f"{key}= is an empty name; --delete {key} removes", *alter, f"{key}=")
+    with pytest.raises(ConfigError, match=r"index\.keys: 'yes' should be true or false"):
+        it.tell(*alter, "index.keys=yes")
     it.refused("given twice", *alter, "retention.ms=1", "retention.ms=2")
     assert "segments have no" not in it.tell(*alter, "retention.ms=7d")
     told = "2 segments have no index of it yet: `seglake reindex LAKE TOPIC` makes it"

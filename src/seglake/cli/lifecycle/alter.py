@@ -49,7 +49,9 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
     for setting in texts:
         key, equals, text = setting.partition("=")
         if not equals:
-            raise UsageError(f"{setting!r} is no setting: write KEY=VALUE")
+            raise UsageError(_without_value(key))
+        if not text and key in {"index.fields", "index.headers"}:
+            raise UsageError(f"{key}= is an empty name; --delete {key} removes the setting")
         if key in settings:
             raise UsageError(f"{key} is given twice: keep one")
         try:
@@ -57,3 +59,12 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             settings[key] = text
     return settings
+
+
+def _without_value(key: str) -> str:
+    """What to say of a text without an equals sign."""
+    from seglake.config.topic import DEFAULTS
+
+    if key in DEFAULTS:
+        return f"{key} has no value: write {key}=VALUE"
+    return f"{key!r} is no setting: write KEY=VALUE"

@@ -20,12 +20,16 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from seglake import open as open_lake
 from seglake.cli import main
 from seglake.cli.app import app
 from seglake.cli.demo.events import generate
 from seglake.cli.demo.run import demo
+from seglake.cli.history import history_rows
 from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import CorruptData, StoreError, UsageError
+from seglake.maintain.undo import undo
+from seglake.reporting.report import report
 from seglake.shown import Column
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -393,6 +397,24 @@ def test_the_version_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_docs_of_every_command_are_there() -> None:
     assert all(command.callback.__doc__ for command in app.registered_commands)
+
+
+def test_a_run_that_is_taken_out_shows_no_duration(tmp_path: Path) -> None:
+    """The row of its undo begins with the ingest."""
+    made = LakeMaker(tmp_path)
+    for _ in range(2):
+        made.run({0: [Event(T)]})
+    undo(str(tmp_path), "events", "run 0")
+    history = open_lake(str(tmp_path)).history()
+    rows = [*history_rows(history, as_json=False).rows]
+    assert {row["took"] is None for row in rows if row["state"] == "undone"} == {True}
+    assert {row["took"][-2:] for row in rows if row["state"] == "committed"} == {" s"}
+    for text in (str(history), CliRunner().invoke(app, ["history", str(tmp_path)]).output):
+        (line,) = [line for line in text.splitlines() if "undone" in line]
+        assert " s " not in line
+    page = report(str(tmp_path)).as_html()
+    (row,) = [row for row in page.split("<tr>") if "undone" in row]
+    assert row.count("<td>-") == 2  # no interval, no duration
 
 
 def test_history_shows_interval_duration_and_reasons(tmp_path: Path) -> None:

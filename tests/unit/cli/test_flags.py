@@ -843,9 +843,9 @@ def _settings(it: Place) -> None:
     it.refused("given twice", *alter, "retention.ms=1", "retention.ms=2")
     assert "segments have no" not in it.tell(*alter, "retention.ms=7d")
     told = "2 segments have no index of it yet: `seglake reindex LAKE TOPIC` makes it"
-    for given in ("index.keys=true", "index.fields=k", "index.headers=a,b"):
-        assert told in it.tell(*alter, given, "--dry-run")
-        assert told in it.tell(*alter, given)
+    for setting in ("index.keys=true", "index.fields=k", "index.headers=a,b"):
+        assert told in it.tell(*alter, setting, "--dry-run")
+        assert told in it.tell(*alter, setting)
 
 
 @TABLE.shows("retain --dry-run", "retain --json")

@@ -132,6 +132,29 @@ def test_arrow_and_parquet_files_hold_the_records(maker: LakeMaker, tmp_path: Pa
     assert pq.read_table(tmp_path / "parquet").equals(table)
 
 
+@pytest.mark.parametrize("command", [("read",), ("find", "--key", "k")], ids=" ".join)
+def test_the_suffix_of_a_file_says_how_it_is_written(
+    maker: LakeMaker, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    name, *options = command
+    asked = [name, str(maker.root), "events", *options]
+    forms = {"jsonl": "jsonl", "json": "jsonl", "csv": "csv", "CSV": "csv", "arrow": "arrow",
+             "parquet": "parquet", "txt": "jsonl"}  # fmt: skip
+    count = {"read": "3,003 records", "find": "1 record"}[name]
+    for suffix, form in forms.items():
+        file, plain = tmp_path / f"o.{suffix}", tmp_path / "plain"
+        done = CliRunner().invoke(app, [*asked, "--output", str(file)])
+        assert (done.stdout, done.stderr) == ("", f"{count} written to {file}\n")
+        seglake(*asked, "--format", form, "--output", plain)
+        assert file.read_bytes() == plain.read_bytes()
+    seglake(*asked, "--format", "csv", "--output", tmp_path / "o.txt")  # it says nothing
+    assert (tmp_path / "o.txt").read_bytes() == (tmp_path / "o.csv").read_bytes()
+    for how in (["--format", "csv"], ["--json"], ["--format", "arrow"]):
+        with pytest.raises(UsageError, match=rf"{' '.join(how)} contradicts --output .*p\.parquet"):
+            seglake(*asked, *how, "--output", tmp_path / "p.parquet")
+    assert not (tmp_path / "p.parquet").exists()
+
+
 def test_csv_has_the_fields_of_the_lines(tmp_path: Path) -> None:
     events = [
         Event(T, b"k", b'a "quoted", one'), Event(-1, None, None), Event(T + 1, b"", b"x\r\ny"),

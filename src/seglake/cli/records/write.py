@@ -29,7 +29,7 @@ from seglake.read.log import Log
 from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.reader import WindowReader
-from seglake.shown import Column, moment, number, size
+from seglake.shown import Column, counted, moment, number, size
 from seglake.times.instants import Time
 
 _TABLE_ROWS = 100  # without --max-records
@@ -134,17 +134,23 @@ def write(
         beside = FieldReader(request.fields, None)
         schema, batches = beside.schema(schema), beside.batches(batches, stats.misfits)
         batches = with_fields_told(batches, log, request.fields.kinds)
-    counted = _Counted(batches)
+    written = _Counted(batches)
     if form == "table":
-        show(f"records of {log.topic}", _listing(schema, counted), as_json=False)
-        return counted.records
+        show(f"records of {log.topic}", _listing(schema, written), as_json=False)
+        return written.records
     with (
         _sink(output, binary=form in {"arrow", "parquet"}) as sink,
         _progress(planned, stats) as advance,
     ):
-        _WRITERS[form](advance(counted), schema, sink)
+        _WRITERS[form](advance(written), schema, sink)
+    _tell_written(written.records, output)
     tell_misfits(log.topic, stats)
-    return counted.records
+    return written.records
+
+
+def _tell_written(count: int, output: Path | None) -> None:
+    if output is not None:
+        print(f"{counted(count, 'record')} written to {output}", file=sys.stderr)
 
 
 class _Counted:
@@ -194,12 +200,13 @@ def write_found(
     """
     first = _first(found, _TABLE_ROWS if form == "table" else None)
     batches = with_fields_told(first, log, fields.kinds if fields is not None else ())
-    batches = _or_told(batches, partial(sought.tell_nothing, log))
+    written = _Counted(_or_told(batches, partial(sought.tell_nothing, log)))
     if form == "table":
-        show(f"records of {log.topic}", _listing(found.schema, batches), as_json=False)
+        show(f"records of {log.topic}", _listing(found.schema, written), as_json=False)
         return
     with _sink(output, binary=form in {"arrow", "parquet"}) as sink:
-        _WRITERS[form](batches, found.schema, sink)
+        _WRITERS[form](written, found.schema, sink)
+    _tell_written(written.records, output)
     tell_misfits(log.topic, stats)
 
 

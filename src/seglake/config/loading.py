@@ -120,4 +120,5 @@ def _explain(error: Any) -> str:
         case "value_error":
             return f"{key}: {str(error['msg']).removeprefix('Value error, ')}"
     problem = re.sub("^(Input|Value) ", "", str(error["msg"])).replace(" tuple", " list")
+    problem = problem.replace("a valid boolean", "true or false")
     return f"{key}: {error['input']!r} {problem}; change the value"

@@ -1,6 +1,7 @@
 """The types of single settings: each checks its value, and its errors name the remedy."""
 
 import codecs
+import json
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -33,8 +34,16 @@ def _names(value: object) -> object:
 
 
 def _listed(value: object) -> object:
-    """A list of names; in a text there are commas between them."""
-    return _names([name.strip() for name in value.split(",")] if isinstance(value, str) else value)
+    """A list of names; in a text there are commas between them, and no blanks inside of one."""
+    if not isinstance(value, str):
+        return _names(value)
+    names = [name.strip() for name in value.split(",")]
+    if blank := next((name for name in names if len(name.split()) > 1), None):
+        raise ValueError(
+            f"names are separated by commas, and {blank!r} has a blank; a list may have such a "
+            f"name: {json.dumps([blank], ensure_ascii=False)}"
+        )
+    return _names(names)
 
 
 def _topic_name(name: str) -> str:

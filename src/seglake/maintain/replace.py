@@ -47,8 +47,9 @@ def replace(  # noqa: PLR0913  # each is an option of the command
     would ingest the same files with the same settings, the status is "already done". If there is
     no record to take the place of what goes, nothing is replaced, unless `with_nothing`. `force`
     goes on even if compaction may have dropped values of other runs in favour of a run that goes.
-    Raises UsageError for a run that lies partly inside the interval and for a replacement by
-    nothing, and what `ingest` and `undo` raise.
+    Raises UsageError for a run that lies partly inside the interval, for a replacement by nothing,
+    and for a run id without a run and an interval if other runs have all the files; and what
+    `ingest` and `undo` raise.
     """
     run = declared(run_id, interval)
     if whole_interval and run.interval is None:

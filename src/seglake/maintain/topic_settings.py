@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic, combined_topic
 from seglake.config.topic import DEFAULTS, IDENTITY
 from seglake.errors import UsageError
+from seglake.format.index import Subject
 from seglake.maintain.commit import carry_out
 from seglake.maintain.report import MaintenanceReport, TopicReport
 from seglake.store import open_store
@@ -35,10 +36,15 @@ class Setting(MaintenanceReport):
 
 @dataclass(repr=False)
 class Altered(TopicReport):
-    """The changes of a topic's settings, as {key: [old value, new value]}."""
+    """The changes of a topic's settings, as {key: [old value, new value]}.
+
+    `unindexed` counts the segments that have no key index of what the change adds to `index.keys`,
+    `index.fields` and `index.headers`: `reindex` makes it.
+    """
 
     dry_run: bool = False
     changes: dict[str, list[Any]] = field(default_factory=dict)
+    unindexed: int = 0
 
 
 def topic_of(row: TopicRow) -> Topic:
@@ -88,12 +94,20 @@ def alter(
         report.changes = _changes(topic_of(old).settings, new.settings)
         if not report.changes:
             return None
+        added = {*new.index_subjects} - {*old.index_subjects}
+        report.unindexed = _without(added, table, base, topic) if added else 0
         text = settings_json(new, json.loads(old.settings))
         row = replace(old, sequence=old.sequence + 1, settings=text)
         return Change([row, report.row("alter")])
 
     carry_out(table, report, plan, dry_run=dry_run)
     return report
+
+
+def _without(subjects: Set[Subject], table: CatalogTable, base: Snapshot, topic: str) -> int:
+    """How many segments with records have no key index of some of the subjects."""
+    rows = (row for row in table.segments(base, topic) if row.record_count)
+    return sum(not subjects <= {*row.index_policy.subjects} for row in rows)
 
 
 def _check(settings: Mapping[str, Any], delete: Collection[str]) -> None:

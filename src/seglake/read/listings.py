@@ -118,8 +118,10 @@ def interval(run: RunRow) -> str | None:
     return "/".join(map(short_time, bounds))
 
 
-def took(row: RunRow | MaintenanceRow) -> str:
-    """How long a commit's work took."""
+def took(row: RunRow | MaintenanceRow) -> str | None:
+    """How long a commit's work took; None for a run that is taken out, whose row ends with that."""
+    if isinstance(row, RunRow) and row.state != "committed":
+        return None
     return f"{max(0, row.finished_at_ms - row.started_at_ms) / 1000:,.1f} s"
 
 

@@ -20,12 +20,16 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from seglake import open as open_lake
 from seglake.cli import main
 from seglake.cli.app import app
 from seglake.cli.demo.events import generate
 from seglake.cli.demo.run import demo
+from seglake.cli.history import history_rows
 from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import CorruptData, StoreError, UsageError
+from seglake.maintain.undo import undo
+from seglake.reporting.report import report
 from seglake.shown import Column
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -126,6 +130,29 @@ def test_arrow_and_parquet_files_hold_the_records(maker: LakeMaker, tmp_path: Pa
         table = stream.read_all()
     assert len(table) == 3003
     assert pq.read_table(tmp_path / "parquet").equals(table)
+
+
+@pytest.mark.parametrize("command", [("read",), ("find", "--key", "k")], ids=" ".join)
+def test_the_suffix_of_a_file_says_how_it_is_written(
+    maker: LakeMaker, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    name, *options = command
+    asked = [name, str(maker.root), "events", *options]
+    forms = {"jsonl": "jsonl", "json": "jsonl", "csv": "csv", "CSV": "csv", "arrow": "arrow",
+             "parquet": "parquet", "txt": "jsonl"}  # fmt: skip
+    count = {"read": "3,003 records", "find": "1 record"}[name]
+    for suffix, form in forms.items():
+        file, plain = tmp_path / f"o.{suffix}", tmp_path / "plain"
+        done = CliRunner().invoke(app, [*asked, "--output", str(file)])
+        assert (done.stdout, done.stderr) == ("", f"{count} written to {file}\n")
+        seglake(*asked, "--format", form, "--output", plain)
+        assert file.read_bytes() == plain.read_bytes()
+    seglake(*asked, "--format", "csv", "--output", tmp_path / "o.txt")  # it says nothing
+    assert (tmp_path / "o.txt").read_bytes() == (tmp_path / "o.csv").read_bytes()
+    for how in (["--format", "csv"], ["--json"], ["--format", "arrow"]):
+        with pytest.raises(UsageError, match=rf"{' '.join(how)} contradicts --output .*p\.parquet"):
+            seglake(*asked, *how, "--output", tmp_path / "p.parquet")
+    assert not (tmp_path / "p.parquet").exists()
 
 
 def test_csv_has_the_fields_of_the_lines(tmp_path: Path) -> None:
@@ -393,6 +420,24 @@ def test_the_version_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_docs_of_every_command_are_there() -> None:
     assert all(command.callback.__doc__ for command in app.registered_commands)
+
+
+def test_a_run_that_is_taken_out_shows_no_duration(tmp_path: Path) -> None:
+    """The row of its undo begins with the ingest."""
+    made = LakeMaker(tmp_path)
+    for _ in range(2):
+        made.run({0: [Event(T)]})
+    undo(str(tmp_path), "events", "run 0")
+    history = open_lake(str(tmp_path)).history()
+    rows = [*history_rows(history, as_json=False).rows]
+    assert {row["took"] is None for row in rows if row["state"] == "undone"} == {True}
+    assert {row["took"][-2:] for row in rows if row["state"] == "committed"} == {" s"}
+    for text in (str(history), CliRunner().invoke(app, ["history", str(tmp_path)]).output):
+        (line,) = [line for line in text.splitlines() if "undone" in line]
+        assert " s " not in line
+    page = report(str(tmp_path)).as_html()
+    (row,) = [row for row in page.split("<tr>") if "undone" in row]
+    assert row.count("<td>-") == 2  # no interval, no duration
 
 
 def test_history_shows_interval_duration_and_reasons(tmp_path: Path) -> None:

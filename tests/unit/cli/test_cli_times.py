@@ -110,6 +110,23 @@ def test_read_and_offsets_take_them(tmp_path: Path) -> None:
     assert json.loads(found.output)[0]["offset"] == 1
 
 
+@pytest.mark.parametrize("asked", [[], ["--tail", "5"], ["--tail", "5", "--partition", "1"]])
+def test_an_empty_log_says_that_no_record_is_there(tmp_path: Path, asked: list[str]) -> None:
+    LakeMaker(tmp_path, partitions=2).run({0: []})
+    done = CliRunner().invoke(app, ["read", str(tmp_path), "events", *asked])
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == "events: no record is there\n"
+
+
+def test_what_asks_for_no_record_says_nothing(tmp_path: Path) -> None:
+    LakeMaker(tmp_path).run({0: [Event(-1)]})
+    for asked in ("--tail", "--max-records"):
+        done = CliRunner().invoke(app, ["read", str(tmp_path), "events", asked, "0"])
+        assert (done.exit_code, done.output) == (0, "")
+    done = CliRunner().invoke(app, ["read", str(tmp_path), "events", "--start", "0"])
+    assert done.output == "events: nothing from 0 on; no record has a time\n"
+
+
 def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:
     LakeMaker(tmp_path).run({0: [Event(to_epoch_ms("2026-05-31T22:30:00Z"))]})
     done = CliRunner().invoke(app, ["read", str(tmp_path), "events", "--last", "1h"])
@@ -122,6 +139,15 @@ def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:
     assert later.stderr.startswith(
         "events: nothing from 2026-06-01T00:00Z on; the newest record is"
     )
+    both = ["--start", "2026-06-01T00:00Z", "--end", "2026-06-02T00:00Z"]
+    before = ["--end", "2026-05-31T00:00Z"]
+    for asked, words in ((both, f"from {both[1]} to {both[3]}"), (before, f"before {before[1]}")):
+        for form in ("jsonl", "csv"):
+            none = CliRunner().invoke(
+                app, ["read", str(tmp_path), "events", *asked, "--format", form]
+            )
+            told = f"events: nothing {words}; the newest record is of 2026-05-31T22:30:00.000Z\n"
+            assert (none.exit_code, none.stderr) == (0, told)
     log = seglake.open(str(tmp_path)).topic("events")
     with pytest.raises(TypeError, match=r"a time for each partition, as in \{0: '2026-01-01'\}"):
         log.offsets_for_times("2026-01-01")  # type: ignore[arg-type]

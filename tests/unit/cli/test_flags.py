@@ -29,7 +29,7 @@ from seglake.catalog.rows import PartitionRow
 from seglake.cli.app import app
 from seglake.config import load
 from seglake.engine import LocalEngine
-from seglake.errors import SeglakeError, UsageError
+from seglake.errors import ConfigError, SeglakeError, UsageError
 from seglake.format.index import POLICIES
 from seglake.layout import new_attempt, success_key
 from seglake.replay.report import ReplayReport
@@ -834,12 +834,32 @@ def _settings(it: Place) -> None:
     assert held() == {"partitions": 2}
     assert "has these settings already" in it.tell(*alter, "retention.ms=-1")
     assert "how long compaction keeps" in it.tell("describe", it.root, "events")
-    it.refused("'retention.ms' is no setting: write KEY=VALUE", *alter, "retention.ms")
+    it.refused("retention.ms has no value: write retention.ms=VALUE", *alter, "retention.ms")
+    it.refused("'retention' is no setting: write KEY=VALUE", *alter, "retention")
+    for key in ("index.fields", "index.headers"):
+        it.refused(f"{key}= is an empty name; --delete {key} removes", *alter, f"{key}=")
+    with pytest.raises(ConfigError, match=r"index\.keys: 'yes' should be true or false"):
+        it.tell(*alter, "index.keys=yes")
     it.refused("given twice", *alter, "retention.ms=1", "retention.ms=2")
+    assert "segments have no" not in it.tell(*alter, "retention.ms=7d")
+    told = "2 segments have no index of it yet: `seglake reindex LAKE TOPIC` makes it"
+    for setting in ("index.keys=true", "index.fields=k", "index.headers=a,b"):
+        assert told in it.tell(*alter, setting, "--dry-run")
+        assert told in it.tell(*alter, setting)
 
 
 @TABLE.shows("retain --dry-run", "retain --json")
 def _retain(it: Place) -> None:
+    unlimited = "no limit is set; `seglake alter LAKE TOPIC retention.ms=30d` sets one"
+    for asked in ((), ("events",), ("events", "--dry-run")):
+        assert unlimited in it.tell("retain", it.root, *asked)
+    assert it.json("retain", it.root, "events")[0]["moved"] == []
+    it.tell("alter", it.root, "events", "retention.bytes=1000000")
+    for asked in ((), ("events",)):
+        assert it.tell("retain", it.root, *asked) == "Nothing was removed.\n"
+    it.tell("alter", it.root, "events", "--delete", "retention.bytes", "cleanup.policy=compact")
+    assert it.tell("retain", it.root, "events") == "Nothing was removed.\n"
+    it.tell("alter", it.root, "events", "--delete", "cleanup.policy")
     it.tell("alter", it.root, "events", "retention.ms=1000")
     before = it.objects()
     assert it.json("retain", it.root, "events", "--dry-run")[0]["segments"] == 2

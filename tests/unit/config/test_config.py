@@ -130,7 +130,7 @@ MISTAKES = [
     ({"topic.partitions": 0}, "topic.partitions: 0 should be greater than or equal to 1"),
     ({"topic.partitions": "3"}, "topic.partitions: '3' should be a valid integer"),
     ({"topic.partitions": True}, "topic.partitions: True should be a valid integer"),
-    ({"headers.source": 1}, "headers.source: 1 should be a valid boolean"),
+    ({"headers.source": 1}, "headers.source: 1 should be true or false; change the value"),
     ({"key.fields": [1]}, "key.fields.0: 1 should be a valid string"),
     ({"key.fields": 1}, "key.fields: 1 should be a valid list"),
     ({"topic.segment.bytes": 2**31}, "topic.segment.bytes: 2147483648 should be less than"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,35 @@ def test_bad_input_is_one_sentence_and_changes_nothing(
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert sorted(Path(root).rglob("*")) == before
+
+
+def test_segments_without_an_index_of_what_is_added__are_counted(tmp_path: Path) -> None:
+    root, maker = str(tmp_path), LakeMaker(tmp_path)
+    for time in range(3):
+        maker.run({0: [Event(time, b"k")]})
+
+    def unindexed(settings: dict[str, Any], delete: Sequence[str] = ()) -> int:
+        return seglake.alter(root, "events", settings, delete=delete).unindexed
+
+    assert unindexed({"index.keys": True}) == 3
+    assert unindexed({"index.keys": True}) == 0  # nothing changes
+    seglake.reindex(root, "events")
+    assert unindexed({"retention.ms": 5}) == 0
+    assert unindexed({"index.fields": ["user.id"]}) == 3
+    seglake.reindex(root, "events")
+    assert unindexed({}, ["index.fields"]) == 0  # nothing is added
+    assert unindexed({"index.fields": "user.id"}) == 0  # the files still have it
+    maker.run({0: []})
+    assert unindexed({"index.headers": "a, b"}) == 3
+
+
+def test_names_in_a_text_have_commas_between_them(root: str) -> None:
+    for key in ("index.fields", "index.headers"):
+        told = f"{key}: names are separated by commas, and 'status user.id' has a blank"
+        with pytest.raises(ConfigError, match=told):
+            seglake.alter(root, "events", {key: "a, status user.id"})
+        seglake.alter(root, "events", {key: ["status user.id"]})
+        assert {e.key: e.value for e in seglake.describe(root, "events")}[key] == ["status user.id"]
 
 
 def test_an_unknown_topic(root: str) -> None:

@@ -561,6 +561,30 @@ def test_a_run_that_brought_nothing__may_be_replaced_by_nothing(tmp_path: Path) 
     assert lake.replace("a").status == "committed"
 
 
+@pytest.mark.parametrize("run_id", ["hour-21", "zzz"])
+def test_a_mistyped_id__replaces_and_commits_nothing(tmp_path: Path, run_id: str) -> None:
+    lake = Lake(tmp_path)
+    lake.write("hour-1", lines(5))
+    lake.ingest("hour-1")
+    pipeline, run = lake.pipeline("hour-1"), DeclaredRun(run_id)
+    wanted = f"no run '{run_id}' to replace.*did you mean 'hour-1'. `seglake history`"
+    with pytest.raises(UsageError, match=wanted):
+        replace_files(LocalEngine(), pipeline, run)
+    assert [each.run_id for each in seglake.open(str(lake.root)).history()] == ["hour-1"]
+    lake.assert_holds()
+    write_file(tmp_path / "hour-1" / "more.jsonl", lines(2, T + 9))
+    assert replace_files(LocalEngine(), pipeline, run).records == 2
+
+
+def test_an_interval_whose_files_others_have__is_an_empty_run(tmp_path: Path) -> None:
+    """A schedule replaces whatever it finds: that is no mistyped id."""
+    lake = Lake(tmp_path)
+    lake.write("a", lines(5))
+    lake.ingest("a")
+    run = DeclaredRun("b", (T, T + HOUR))
+    assert replace_files(LocalEngine(), lake.pipeline("a"), run).status == "committed"
+
+
 def test_a_replacement_by_something__says_what_left(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.write("a", lines(5))

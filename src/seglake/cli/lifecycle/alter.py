@@ -26,6 +26,7 @@ def alter(
 ) -> None:
     """Change settings of a topic, from its next run and maintenance on."""
     from seglake.maintain.topic_settings import alter as change
+    from seglake.shown import counted
 
     report = change(root, topic, _settings(given or []), delete=delete or [], dry_run=dry_run)
     if json:
@@ -34,6 +35,10 @@ def alter(
     would = "would be changed" if dry_run else "changed"
     for key, (old, new) in report.changes.items():
         print(f"{key}: {old} {would} to {new}")
+    if report.unindexed:
+        segments = counted(report.unindexed, "segment")
+        have = "has" if report.unindexed == 1 else "have"
+        print(f"{segments} {have} no index of it yet: `seglake reindex LAKE TOPIC` makes it")
     if not report.changes:
         print(f"{topic} has these settings already.")
 
@@ -44,7 +49,9 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
     for setting in texts:
         key, equals, text = setting.partition("=")
         if not equals:
-            raise UsageError(f"{setting!r} is no setting: write KEY=VALUE")
+            raise UsageError(_without_value(key))
+        if not text and key in {"index.fields", "index.headers"}:
+            raise UsageError(f"{key}= is an empty name; --delete {key} removes the setting")
         if key in settings:
             raise UsageError(f"{key} is given twice: keep one")
         try:
@@ -52,3 +59,12 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             settings[key] = text
     return settings
+
+
+def _without_value(key: str) -> str:
+    """What to say of a text without an equals sign."""
+    from seglake.config.topic import DEFAULTS
+
+    if key in DEFAULTS:
+        return f"{key} has no value: write {key}=VALUE"
+    return f"{key!r} is no setting: write KEY=VALUE"

@@ -23,7 +23,7 @@ from seglake.cli.arguments.options import (
 )
 from seglake.cli.arguments.versions import version_of
 from seglake.cli.arguments.window import window
-from seglake.cli.records.read import OutputFormat, check_options
+from seglake.cli.records.read import OutputFormat, check_options, form_of
 from seglake.cli.terminal.tables import show
 
 
@@ -46,7 +46,8 @@ def find(
         int | None, typer.Option(min=0, help="Only the last ones of each partition.")
     ] = None,
     format: Annotated[
-        OutputFormat | None, typer.Option(help="How to write; default jsonl.")
+        OutputFormat | None,
+        typer.Option(help="How to write; default by a file's suffix, else jsonl."),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="A file; default standard output.")] = None,
     version: Version = None,
@@ -68,6 +69,7 @@ def find(
     start, end = window(start, end, last, zone)
     how = {"--format": format, "--newest": newest, "--output": output, "--fields": fields}
     check_options(how, explain=explain, as_json=json)
+    form = form_of(format, output, json)
     what: dict[str, Any] = {
         "keys": keys_given(key or [], keys_from) if key or keys_from else None,
         "where": records.conditions_of(where, "--where"),
@@ -88,4 +90,4 @@ def find(
     )  # fmt: skip
     when = "" if start is None and end is None else "in the time that is asked for"
     sought = Sought(what["keys"] or [], what["where"], when)
-    records.write_found(found, log, sought, format or "jsonl", output, stats, chosen)
+    records.write_found(found, log, sought, form, output, stats, chosen)

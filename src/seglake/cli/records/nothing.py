@@ -1,6 +1,6 @@
-"""What is told on standard error where a search or a field comes to nothing: what may be meant.
+"""What is told on standard error where a read, a search or a field comes to nothing.
 
-Only then is a sample of the newest records looked at.
+It says what may be meant. Only then is a sample of the newest records looked at.
 """
 
 import sys
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from seglake.read.log import Log
+from seglake.times.instants import format_ms
 from seglake.write.rows.rows import nearest
 
 _KEYS = 100  # that are looked at
@@ -30,6 +31,30 @@ class Sought(NamedTuple):
             _tell_keys(log, self.keys)
         if self.names:
             tell_fields(log, self.names, "--where")
+
+
+def describe(start: str | None, end: str | None, last: str | None, offset: int | None) -> str:
+    """What a read asks for, in words: "in the last 1h"; "" if it asks for all."""
+    if last is not None:
+        return f"in the last {last}"
+    if offset is not None:
+        return f"from offset {offset} on"
+    if start is None:
+        return "" if end is None else f"before {end}"
+    return f"from {start} on" if end is None else f"from {start} to {end}"
+
+
+def tell_nothing(log: Log, partitions: Iterable[int], asked: str) -> None:
+    """Say that a read finds nothing, and of when the records of its log partitions are."""
+    columns = [log.reader(partition).view.segments for partition in partitions]
+    newest = max((int(each.max_timestamps.max(initial=-1)) for each in columns), default=-1)
+    if newest >= 0:
+        there = f"the newest record is of {format_ms(newest)}"
+    elif any(each.details["record_count"].any() for each in columns):
+        there = "no record has a time"
+    else:
+        there = "no record is there"
+    _tell(log, f"nothing {asked}; {there}" if asked else there)
 
 
 def with_fields_told(

@@ -37,6 +37,16 @@ class OutputFormat(StrEnum):
     PARQUET = "parquet"
 
 
+_SUFFIXES = {
+    ".jsonl": OutputFormat.JSONL,
+    ".json": OutputFormat.JSONL,
+    ".csv": OutputFormat.CSV,
+    ".arrow": OutputFormat.ARROW,
+    ".arrows": OutputFormat.ARROW,
+    ".parquet": OutputFormat.PARQUET,
+}
+
+
 class Order(StrEnum):
     """In which order `read` gives a window."""
 
@@ -61,7 +71,8 @@ def read(
     fields: Fields = None,
     order: Annotated[Order | None, typer.Option(help="Order of a window; default offset.")] = None,
     format: Annotated[
-        OutputFormat | None, typer.Option(help="How to write; default jsonl.")
+        OutputFormat | None,
+        typer.Option(help="How to write; default by a file's suffix, else jsonl."),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="A file; default standard output.")] = None,
     version: Version = None,
@@ -76,6 +87,7 @@ def read(
     """
     import seglake
     from seglake.cli.records import write as records
+    from seglake.cli.records.nothing import describe, tell_nothing
 
     start, end = window(start, end, last, zone)
     how: dict[str, object] = {
@@ -86,6 +98,7 @@ def read(
         "--fields": fields,
     }
     check_options(how, explain=explain, as_json=json)
+    form = form_of(format, output, json)
     if follow:
         times = {"--start": start, "--end": end, "--version": version, "--explain": explain or None}
         check_following({**how, **times})
@@ -95,8 +108,10 @@ def read(
     if explain:
         show("byte ranges", records.plan_rows(records.plan(log, request)), as_json=json)
         return
-    records.write(log, request, format or "jsonl", max_records, output)
-    records.tell_newest(log, partition, start, last)
+    written = records.write(log, request, form, max_records, output)
+    if not written and 0 not in {tail, max_records}:
+        partitions = log.partitions() if partition is None else [partition]
+        tell_nothing(log, partitions, describe(start, end, last, offset))
     if follow:
         records.follow(log, request)
 
@@ -111,6 +126,19 @@ def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) ->
         raise UsageError(f"--json is --format jsonl, which contradicts --format {form}: keep one")
     if form == "table" and how["--output"] is not None:
         raise UsageError("--output is for jsonl, csv, arrow and parquet: a table is printed")
+
+
+def form_of(form: OutputFormat | None, output: Path | None, as_json: bool) -> OutputFormat:
+    """How to write: as asked for, else as the file's suffix says, else JSON lines.
+
+    Raises UsageError if the suffix says something else; one that says nothing goes with every form.
+    """
+    asked = OutputFormat.JSONL if as_json else form
+    named = None if output is None else _SUFFIXES.get(output.suffix.lower())
+    if asked is not None and named not in {None, asked}:
+        option = "--json" if as_json else f"--format {asked}"
+        raise UsageError(f"{option} contradicts --output {output}, a name of {named}: change one")
+    return asked or named or OutputFormat.JSONL
 
 
 def check_following(how: Mapping[str, object]) -> None:

@@ -29,8 +29,8 @@ from seglake.read.log import Log
 from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.reader import WindowReader
-from seglake.shown import Column, moment, number, size
-from seglake.times.instants import Time, format_ms, to_epoch_ms
+from seglake.shown import Column, counted, moment, number, size
+from seglake.times.instants import Time
 
 _TABLE_ROWS = 100  # without --max-records
 
@@ -120,8 +120,11 @@ def _piece_row(piece: Piece, spans: tuple[Int64s, Int64s]) -> dict[str, Any]:
 
 def write(
     log: Log, request: ReadRequest, form: str, max_records: int | None, output: Path | None
-) -> None:
-    """Read records and write them, in constant memory, as jsonl, csv, table, arrow or parquet."""
+) -> int:
+    """Read records and write them, in constant memory, as jsonl, csv, table, arrow or parquet.
+
+    Returns how many they are.
+    """
     if form == "table" and max_records is None:
         max_records = _TABLE_ROWS
     planned, stats = plan(log, request), ReadStats()
@@ -131,15 +134,35 @@ def write(
         beside = FieldReader(request.fields, None)
         schema, batches = beside.schema(schema), beside.batches(batches, stats.misfits)
         batches = with_fields_told(batches, log, request.fields.kinds)
+    written = _Counted(batches)
     if form == "table":
-        show(f"records of {log.topic}", _listing(schema, batches), as_json=False)
-        return
+        show(f"records of {log.topic}", _listing(schema, written), as_json=False)
+        return written.records
     with (
         _sink(output, binary=form in {"arrow", "parquet"}) as sink,
         _progress(planned, stats) as advance,
     ):
-        _WRITERS[form](advance(batches), schema, sink)
+        _WRITERS[form](advance(written), schema, sink)
+    _tell_written(written.records, output)
     tell_misfits(log.topic, stats)
+    return written.records
+
+
+def _tell_written(count: int, output: Path | None) -> None:
+    if output is not None:
+        print(f"{counted(count, 'record')} written to {output}", file=sys.stderr)
+
+
+class _Counted:
+    """Batches; `records` is how many records were taken so far."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches, self.records = batches, 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.records += len(batch)
+            yield batch
 
 
 def tell_misfits(topic: str, stats: ReadStats) -> None:
@@ -177,12 +200,13 @@ def write_found(
     """
     first = _first(found, _TABLE_ROWS if form == "table" else None)
     batches = with_fields_told(first, log, fields.kinds if fields is not None else ())
-    batches = _or_told(batches, partial(sought.tell_nothing, log))
+    written = _Counted(_or_told(batches, partial(sought.tell_nothing, log)))
     if form == "table":
-        show(f"records of {log.topic}", _listing(found.schema, batches), as_json=False)
+        show(f"records of {log.topic}", _listing(found.schema, written), as_json=False)
         return
     with _sink(output, binary=form in {"arrow", "parquet"}) as sink:
-        _WRITERS[form](batches, found.schema, sink)
+        _WRITERS[form](written, found.schema, sink)
+    _tell_written(written.records, output)
     tell_misfits(log.topic, stats)
 
 
@@ -209,21 +233,6 @@ def follow(log: Log, request: ReadRequest) -> None:
         for batch in batches:
             sink.write(json_lines(batch))
             sink.flush()
-
-
-def tell_newest(log: Log, partition: int | None, start: str | None, last: str | None) -> None:
-    """Say on standard error of when the newest record is, if the window begins after it."""
-    if start is None:
-        return
-    chosen = log.partitions() if partition is None else [partition]
-    times = [log.reader(item).view.segments.max_timestamps for item in chosen]
-    newest = max((int(item.max(initial=-1)) for item in times), default=-1)
-    if newest < to_epoch_ms(start):
-        when = (
-            f"the newest record is of {format_ms(newest)}" if newest >= 0 else "no record is there"
-        )
-        window = f"from {start} on" if last is None else f"in the last {last}"
-        print(f"{log.topic}: nothing {window}; {when}", file=sys.stderr)
 
 
 def _reader(

@@ -205,6 +205,8 @@ def _history(figures: TopicFigures) -> PageTable:
 
 
 def _took(row: RunRow | MaintenanceRow) -> str:
+    if isinstance(row, RunRow) and row.state != "committed":
+        return "-"  # its row ends when it was taken out
     return duration(max(0, row.finished_at_ms - row.started_at_ms))
 
 

@@ -12,6 +12,7 @@ mark cannot be written.
 
 import json
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from seglake.catalog.fate import require_hope, settle
 from seglake.catalog.quarantine.redrives import redrive_of
@@ -73,13 +74,33 @@ class Commit:
         if replacement is None:
             return Change()
         if not (report.records or replacement.with_nothing):
-            _require_nothing(replacement.runs(base), report)
+            runs = replacement.runs(base)
+            if not runs and self._attempt.run.interval is None:
+                self._require_input(base)
+            _require_nothing(runs, report)
         removal = replacement.change(base)
         replaced = [row for row in removal.rows if isinstance(row, RunRow)]
         report.replaced_runs = [row.run_id for row in replaced]
         report.replaced_records = replacement.records
         report.replaced_files = sum(row.input_files for row in replaced if not redrive_of(row))
         return removal
+
+    def _require_input(self, base: Snapshot) -> None:
+        """Raise UsageError if other runs have the whole input: the run id may be mistyped.
+
+        A schedule declares intervals, and may find that others ingested its files.
+        """
+        attempt, report = self._attempt, self._attempt.report
+        if report.input_files or not (report.skipped_files or report.changed_files):
+            return
+        committed = attempt.table.runs(base, report.topic)
+        known = [run.run_id for run in committed if run.pipeline == report.pipeline]
+        near = get_close_matches(report.run_id, known, 1, 0)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise UsageError(
+            f"topic {report.topic!r} has no run {report.run_id!r} to replace, and other runs have "
+            f"all its files, so nothing was committed; {meant}`seglake history` lists the runs"
+        )
 
     def _follow(self, newest: Snapshot) -> None:
         """Continue a newer version; re-base the segments if another commit took their offsets."""

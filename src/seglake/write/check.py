@@ -26,7 +26,7 @@ from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
 from seglake.write.map.absent import NO_ROWS, absent_in
 from seglake.write.map.january import LatestTime, january_problem
-from seglake.write.rows.hints import NOT_UTF_8
+from seglake.write.rows.hints import NOT_UTF_8, of_times
 from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
 from seglake.write.rows.rows import REASON_TEXTS, Reason
 
@@ -166,6 +166,7 @@ def _sample(
     chosen = np.unique(np.linspace(0, len(full) - 1, min(len(full), _SPLITS)).astype(int)).tolist()
     rows: list[SampledRow] = []
     absent, newest, hints = NO_ROWS, list[LatestTime](), list[str]()
+    meant, records = Counter[str](), 0
     for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
         enough = len(rows) + -(-(sample - len(rows)) // left)
         for path, chunk, numbers, times, other in _chunks(full[number], store, pipeline, limits):
@@ -173,10 +174,13 @@ def _sample(
             newest_ms = int(chunk.records.timestamps.max(initial=-1))
             newest.append(LatestTime(full[number].file.path, newest_ms))
             hints += chunk.hints or other
+            meant.update(chunk.times_meant)
+            records += len(chunk.records)
             sampled = _rows(chunk, (numbers, times), path, full[number].start, pipeline, text_bytes)
             rows += islice(sampled, enough - len(rows))
             if len(rows) >= enough:
                 break
+    hints += of_times(pipeline, meant, records)
     said = dict.fromkeys([*absent.sentences(pipeline), *hints])
     return rows, list(said), january_problem(pipeline, newest)
 

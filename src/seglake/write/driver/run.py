@@ -59,6 +59,7 @@ from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
+from seglake.write.rows.hints import of_times
 from seglake.write.spool.merge_order import FIRST, LAST
 from seglake.write.spool.spool import (
     REJECTS,
@@ -317,11 +318,12 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
     totals = add_up(summaries)
     report.reasons, report.max_lateness_ms = totals.reasons, totals.max_lateness_ms
-    report.hints = totals.hints
     report.absent_fields = totals.absent.sentences(attempt.pipeline)
     report.skipped_records = totals.skipped
     report.input_rows = sum(split.rows for split in totals.splits.values()) - totals.skipped
     report.records = _records(spooled, *WITH_RECORDS)
+    fitting = report.records + report.skipped_records
+    report.hints = [*totals.hints, *of_times(attempt.settings, totals.times_meant, fitting)]
     report.quarantined = _records(spooled, REJECTS)
     if report.input_rows != report.records + report.quarantined:
         raise AssertionError(f"rows do not add up: {report}")

@@ -42,6 +42,7 @@ class UnitSummary:
         self._absent = NO_ROWS
         self._skipped = 0
         self._hints: list[str] = []
+        self._times_meant: Counter[str] = Counter()
 
     def begin(self, split: int) -> None:
         """Begin a split, which may turn out to be empty."""
@@ -59,12 +60,14 @@ class UnitSummary:
         self._absent = self._absent.and_in(absent_in(chunk))
         self._skipped += chunk.skipped
         self._hints = _joined(self._hints, chunk.hints)
+        self._times_meant.update(chunk.times_meant)
 
     def blob(self, unit: int, arrivals: Arrivals | None = None) -> Blob:
         """The summary as a blob; `arrivals` only if the unit's records have an order of arrival."""
         ranges = None if arrivals is None else arrivals.ranges()
         counted = {"splits": self._splits, "reasons": self._reasons, "absent": self._absent}
         counted |= {"skipped": self._skipped, "hints": self._hints}
+        counted |= {"times_meant": self._times_meant}
         return Blob(SUMMARY, unit, text=json.dumps({**counted, "unit": unit, "arrivals": ranges}))
 
 
@@ -74,7 +77,8 @@ class Summary(NamedTuple):
     `splits` has the counts of every split, `reasons` the count of rejects for each reason.
     `max_lateness_ms` is None without an order of arrival. `absent` are the fields that no row has.
     `skipped` counts the rows whose offset the log has already. `hints` say what rejects
-    are meant to be.
+    are meant to be. `times_meant` counts the times that cannot be read, by the format that reads
+    them.
     """
 
     splits: dict[int, SplitCount]
@@ -83,23 +87,25 @@ class Summary(NamedTuple):
     absent: AbsentFields
     skipped: int
     hints: list[str]
+    times_meant: dict[str, int]
 
 
 def add_up(texts: Iterable[str]) -> Summary:
     """The summary of all units, given their texts in any order."""
     splits: dict[int, SplitCount] = {}
     reasons: Counter[str] = Counter()
-    absent, hints = NO_ROWS, list[str]()
+    absent, hints, meant = NO_ROWS, list[str](), Counter[str]()
     summaries = sorted(map(json.loads, texts), key=lambda summary: int(summary["unit"]))
     for summary in summaries:
         splits |= {int(number): SplitCount(*counts) for number, counts in summary["splits"].items()}
         reasons.update(summary["reasons"])
         absent = absent.and_in(AbsentFields(*summary["absent"]))
         hints = _joined(hints, summary["hints"])
+        meant.update(summary["times_meant"])
     arrivals = [summary["arrivals"] for summary in summaries]
     lateness = None if None in arrivals else largest_lateness_ms(arrivals)
     skipped = sum(summary["skipped"] for summary in summaries)
-    return Summary(splits, dict(sorted(reasons.items())), lateness, absent, skipped, hints)
+    return Summary(splits, dict(sorted(reasons.items())), lateness, absent, skipped, hints, meant)
 
 
 def _joined(hints: list[str], more: list[str]) -> list[str]:

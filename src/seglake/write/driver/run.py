@@ -54,7 +54,7 @@ from seglake.write.driver.failure import Failure
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run_input import InputFrame, InputOf, SplitCounts, changes_since, files_of
 from seglake.write.driver.selection import Differences
-from seglake.write.map.january import LatestTime, january_problem
+from seglake.write.map.january import FileTimes, january_notes, january_problem
 from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
@@ -357,12 +357,13 @@ def check_rejects(attempt: Attempt) -> None:
 
 
 def check_times(attempt: Attempt, counts: SplitCounts) -> None:
-    """Raise InputError if all times of a file lie in January 1970."""
+    """Raise InputError if all times of a file lie in January 1970; some make a hint."""
     origins = attempt.input.origins(counts)
-    parts = (
-        LatestTime(origins[number].path, totals.newest_ms)
+    parts = [
+        FileTimes(origins[number].path, totals.newest_ms, totals.early, totals.records)
         for number, totals in sorted(counts.items())
-    )
+    ]
+    attempt.report.hints += january_notes(attempt.settings, parts)
     if problem := january_problem(attempt.settings, parts):
         raise InputError(f"{problem}. Nothing was committed")
 

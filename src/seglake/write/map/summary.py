@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.write.map.absent import NO_ROWS, AbsentFields, absent_in
+from seglake.write.map.january import count_early
 from seglake.write.map.lateness import Arrivals, largest_lateness_ms
 from seglake.write.rows.records import Extracted
 from seglake.write.rows.rows import REASON_TEXTS
@@ -25,12 +26,15 @@ _HINTS = 5  # that are kept
 class SplitCount(NamedTuple):
     """The size of a split: its lines, and the rows among them.
 
-    `newest_ms` is the latest time of its records; -1 if there is none.
+    `newest_ms` is the latest time of its `records`; -1 if there is none. `early` times lie in
+    January 1970.
     """
 
     lines: int
     rows: int
     newest_ms: int = -1
+    early: int = 0
+    records: int = 0
 
 
 class UnitSummary:
@@ -50,10 +54,14 @@ class UnitSummary:
 
     def add(self, split: int, chunk: Extracted) -> None:
         """Count a chunk of a split, after `begin` for that split."""
-        lines, rows, newest_ms = self._splits[split]
-        newest_ms = int(chunk.records.timestamps.max(initial=newest_ms))
-        lines, rows = lines + chunk.line_count, rows + chunk.row_count
-        self._splits[split] = SplitCount(lines, rows, newest_ms)
+        before, times = self._splits[split], chunk.records.timestamps
+        self._splits[split] = SplitCount(
+            before.lines + chunk.line_count,
+            before.rows + chunk.row_count,
+            int(times.max(initial=before.newest_ms)),
+            before.early + count_early(times),
+            before.records + len(times),
+        )
         reasons, counts = np.unique(chunk.rejects.reasons, return_counts=True)
         texts = REASON_TEXTS[reasons].tolist()
         self._reasons.update(dict(zip(texts, counts.tolist(), strict=True)))

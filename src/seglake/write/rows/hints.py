@@ -92,10 +92,9 @@ def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list
     if not records:
         return [f"{begun}, none fits {settings.format!r}: set timestamp.format = {form!r}"]
     others = f"{counted(records, 'other')} fit{'s' if records == 1 else ''} {settings.format!r}"
-    return [
-        f"{begun}, {others}: the input mixes formats; correct these rows, or ingest them by a "
-        "pipeline of their own (`seglake redrive` takes corrected rules)"
-    ]
+    remedy = "correct these rows, or ingest them by a pipeline of their own"
+    redrive = "`seglake redrive` takes corrected rules"
+    return [f"{begun}, {others}: the input mixes formats; {remedy} ({redrive})"]
 
 
 def _of_encoding(

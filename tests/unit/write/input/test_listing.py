@@ -1,6 +1,8 @@
 """Which files a path, a folder or a glob means."""
 
+import errno
 import fnmatch
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -263,6 +265,25 @@ def test_a_file_that_grew_is_read_as_it_was_listed(tmp_path: Path) -> None:
     path.write_bytes(b"o")
     with pytest.raises(InputError, match="was it changed"):
         read_listed(settings, found)
+
+
+def test_a_file_that_this_user_may_not_read_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read every file, so the refusal is made here."""
+    path = tmp_path / "file"
+    path.write_bytes(b"one\n")
+    settings = pipeline(path, "text")
+    found = listed(settings)
+
+    def refused(name: str) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("seglake.write.input.streams.io.FileIO", refused)
+        with pytest.raises(InputError, match="; give this user the right to read it$") as caught:
+            InputStore({}).raw(found[0])
+    assert f"{path}: cannot be read: [Errno 13]" in str(caught.value)
 
 
 def test_splits(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from json import dumps
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +66,8 @@ def _show(file: Path, made: Draft, checked: Checked) -> None:
         print(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}")
     for doubt in (*made.doubts, *checked.reasons):
         print(f"  not sure: {doubt}")
+    option = f"--conf-file {quote(str(file))}"
     if rejected == len(checked.rows):
-        print(f"Nothing would be a record: correct {file}, then seglake check --conf-file {file}")
+        print(f"Nothing would be a record: correct {file}, then seglake check {option}")
         return
-    print(f"Next: seglake check --conf-file {file}, then seglake ingest --conf-file {file} --local")
+    print(f"Next: seglake check {option}, then seglake ingest {option} --local")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -343,7 +344,7 @@ def check_rejects(attempt: Attempt) -> None:
     why = (
         "and a run without a record is not committed"
         if rejected == rows
-        else f"more than max_quarantine_ratio = {ratio} allows"
+        else f"more than pipeline.max_quarantine_ratio = {ratio} allows"
     )
     reasons = ", ".join(f"{reason}: {count}" for reason, count in report.reasons.items())
     raise QuarantineLimit(
@@ -352,7 +353,7 @@ def check_rejects(attempt: Attempt) -> None:
             f"{sentence}{'' if sentence.endswith('?') else '.'} "
             for sentence in (*report.absent_fields, *report.hints)
         )
-        + f"`seglake quarantine` with --run-id {report.run_id} shows some of them"
+        + f"`seglake quarantine` with --run-id {quote(report.run_id)} shows some of them"
     )
 
 

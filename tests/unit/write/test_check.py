@@ -302,6 +302,17 @@ def test_a_json_array_says_that_lines_are_wanted(indent: int | None, tmp_path: P
     assert it.value.exit_code == 3
 
 
+@pytest.mark.parametrize("form", ["jsonl", "text"])
+def test_a_parquet_file_that_is_read_as_lines_says_so(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    pq.write_table(pa.table({"ts": [T + n for n in range(99)]}), path)
+    problems = check(pipeline(path, form), 20).problems
+    assert problems[0] == f"{path}: it is a Parquet file: set input.format = 'parquet'"
+    assert "input.encoding" not in str(problems)
+    path.write_bytes(b"PAR1 is the name of a level\n")
+    assert check(pipeline(path, "text"), 20).problems == []
+
+
 def test_nothing_is_cut_where_no_terminal_is(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     long = "x" * 700

@@ -10,9 +10,11 @@ import numpy as np
 from seglake.config import Pipeline
 from seglake.format.records import Flags, Spans
 from seglake.shown import counted
+from seglake.text.utf8 import invalid_utf8
 from seglake.times.formats import EPOCH_POWERS, ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
+from seglake.write.input.files import PARQUET_MARK
 from seglake.write.rows.rows import Codes, Reason, Rows
 
 PATTERNS = (
@@ -100,12 +102,14 @@ def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list
 def _of_encoding(
     rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: int
 ) -> Iterator[str]:
-    """What `input.encoding` should be, where rows show that it is not UTF-8."""
+    """What the input is, where its rows show that it is not text in UTF-8."""
     settings = pipeline.input
     if settings.columnar or settings.recoded or not len(rows.numbers):
         return
     (first,) = rows.take_raw(np.zeros(1, np.int64)).tolist() if line == 0 else (b"",)
-    if (first or b"")[:2] in UTF_16_MARKS:
+    if (first or b"").startswith(PARQUET_MARK) and invalid_utf8(*rows.raw).any():
+        yield f"{path}: it is a Parquet file: set input.format = 'parquet'"
+    elif (first or b"")[:2] in UTF_16_MARKS:
         yield f"{path}: it begins as UTF-16 does: set input.encoding = 'utf-16'"
     elif (reasons == Reason.INVALID_UTF8).any():
         yield NOT_UTF_8

@@ -153,6 +153,26 @@ def test_a_misspelt_path_is_not_an_empty_one(folder: Path, path: str) -> None:
         names(folder, path, on_empty="ok")
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("nope/x", "; correct input.paths (relative paths begin at the working folder)"),
+        ("nope", "; correct input.paths (relative paths begin at the working folder), or set"),
+        ("{}/nope/x", "; correct input.paths"),
+        ("{}/nope", "; correct input.paths, or set"),
+    ],
+)
+def test_where_a_relative_path_begins_is_told(
+    path: str, told: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    settings = pipeline(path.format(folder), "text")
+    with pytest.raises(InputError, match="does not exist") as caught:
+        find_inputs(settings.input, store_of(settings))
+    assert told in str(caught.value)
+    assert ("working folder" in told) == ("working folder" in str(caught.value))
+
+
 def test_a_link_to_nothing_is_no_missing_path(folder: Path) -> None:
     (folder / "link").symlink_to(folder / "nope")
     with pytest.raises(InputError, match="link: leads to nothing"):
@@ -281,7 +301,7 @@ def test_a_file_that_this_user_may_not_read_says_so(
 
     with monkeypatch.context() as patched:
         patched.setattr("seglake.write.input.streams.io.FileIO", refused)
-        with pytest.raises(InputError, match="; give this user the right to read it$") as caught:
+        with pytest.raises(InputError, match="give this user the right to read it") as caught:
             InputStore({}).raw(found[0])
     assert f"{path}: cannot be read: [Errno 13]" in str(caught.value)
 

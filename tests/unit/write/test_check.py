@@ -313,6 +313,22 @@ def test_a_parquet_file_that_is_read_as_lines_says_so(form: str, tmp_path: Path)
     assert check(pipeline(path, "text"), 20).problems == []
 
 
+@pytest.mark.parametrize(
+    ("contents", "told"),
+    [
+        ([b"", b""], "All 2 files are empty."),
+        ([b""], "The file is empty."),
+        ([b"\n", b""], "There is no row in the sample."),
+    ],
+)
+def test_empty_files_say_so(contents: list[bytes], told: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number, content in enumerate(contents):
+        (tmp_path / "in" / f"{number}.jsonl").write_bytes(content)
+    done = shell(tmp_path / "in")
+    assert (done.exit_code, told in done.output.splitlines()) == (0, True), done.output
+
+
 def test_nothing_is_cut_where_no_terminal_is(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     long = "x" * 700

@@ -26,7 +26,7 @@ from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
 from seglake.write.map.absent import NO_ROWS, absent_in
 from seglake.write.map.january import FileTimes, count_early, january_notes, january_problem
-from seglake.write.rows.hints import NOT_UTF_8, of_times
+from seglake.write.rows.hints import NOT_UTF_8, agreed, of_times
 from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
 from seglake.write.rows.rows import REASON_TEXTS, Reason
 
@@ -180,7 +180,7 @@ def _sample(
             if len(rows) >= enough:
                 break
     hints += of_times(pipeline, meant, records) + january_notes(pipeline, newest)
-    said = dict.fromkeys([*absent.sentences(pipeline), *hints])
+    said = dict.fromkeys([*absent.sentences(pipeline), *agreed(hints)])
     return rows, list(said), january_problem(pipeline, newest)
 
 

@@ -309,6 +309,11 @@ def test_a_parquet_file_that_is_read_as_lines_says_so(form: str, tmp_path: Path)
     problems = check(pipeline(path, form), 20).problems
     assert problems[0] == f"{path}: it is a Parquet file: set input.format = 'parquet'"
     assert "input.encoding" not in str(problems)
+    pieces = pipeline(path, root=str(tmp_path / "lake"), task={"chunk_bytes": 64})
+    assert check(pieces, 20).problems == problems
+    with pytest.raises(QuarantineLimit, match="it is a Parquet file") as caught:
+        ingest_files(LocalEngine(), pieces, DeclaredRun("1"))
+    assert "input.encoding" not in str(caught.value)
     path.write_bytes(b"PAR1 is the name of a level\n")
     assert check(pipeline(path, "text"), 20).problems == []
 

@@ -105,7 +105,7 @@ def test_where_january_ends(tmp_path: Path, lake: Path, time: int, *, stops: boo
 def test_some_times_of_january_make_a_note(
     early: int, others: int, told: str | None, task: dict[str, int], tmp_path: Path, lake: Path
 ) -> None:
-    path = write(tmp_path / "in" / "a.jsonl", [T // 1000] * early + [T] * others)
+    path = write(tmp_path / "in" / "a.jsonl", [*[T // 1000] * early, *[T] * others])
     write(tmp_path / "in" / "b.jsonl", [T] * 9)
     mixed = settings(lake, tmp_path / "in", task=task)
     report = ingest(mixed)

@@ -60,7 +60,7 @@ from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
-from seglake.write.rows.hints import of_times
+from seglake.write.rows.hints import agreed, of_times
 from seglake.write.spool.merge_order import FIRST, LAST
 from seglake.write.spool.spool import (
     REJECTS,
@@ -324,7 +324,7 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     report.input_rows = sum(split.rows for split in totals.splits.values()) - totals.skipped
     report.records = _records(spooled, *WITH_RECORDS)
     fitting = report.records + report.skipped_records
-    report.hints = [*totals.hints, *of_times(attempt.settings, totals.times_meant, fitting)]
+    report.hints = [*agreed(totals.hints), *of_times(attempt.settings, totals.times_meant, fitting)]
     report.quarantined = _records(spooled, REJECTS)
     if report.input_rows != report.records + report.quarantined:
         raise AssertionError(f"rows do not add up: {report}")

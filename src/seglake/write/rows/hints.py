@@ -46,6 +46,7 @@ NOT_UTF_8 = (
     "rows are not UTF-8: set input.encoding to what the files are in, such as 'cp1252' or 'latin-1'"
 )
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_IS_PARQUET = "it is a Parquet file: set input.format = 'parquet'"
 _OF_TIMES = [Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE]
 PLAUSIBLE = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099, in ms
 _UNITS = {"epoch_s": "seconds", "epoch_ms": "milliseconds", "epoch_us": "microseconds",
@@ -62,6 +63,12 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
             "`jq -c '.[]'` makes lines of it"
         )
     return sentences
+
+
+def agreed(hints: list[str]) -> list[str]:
+    """The hints, without that of an encoding if a file is no text: only one can be followed."""
+    binary = any(hint.endswith(_IS_PARQUET) for hint in hints)
+    return [hint for hint in hints if not (binary and hint == NOT_UTF_8)]
 
 
 def times_meant(rows: Rows, pipeline: Pipeline, reasons: Codes) -> dict[str, int]:
@@ -108,7 +115,7 @@ def _of_encoding(
         return
     (first,) = rows.take_raw(np.zeros(1, np.int64)).tolist() if line == 0 else (b"",)
     if (first or b"").startswith(PARQUET_MARK) and invalid_utf8(*rows.raw).any():
-        yield f"{path}: it is a Parquet file: set input.format = 'parquet'"
+        yield f"{path}: {_IS_PARQUET}"
     elif (first or b"")[:2] in UTF_16_MARKS:
         yield f"{path}: it begins as UTF-16 does: set input.encoding = 'utf-16'"
     elif (reasons == Reason.INVALID_UTF8).any():

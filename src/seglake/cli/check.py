@@ -69,7 +69,7 @@ def _show(checked: Checked) -> None:
     if rejects:
         show(f"{len(rejects)} of {len(checked.rows)} rows are rejected", Listing(_REJECTS, rejects))
     if not checked.rows:
-        print("There is no row in the sample.")
+        print(_nothing(checked))
     for problem in checked.problems:
         print(problem)
 
@@ -86,15 +86,26 @@ def _files(checked: Checked) -> Iterator[str]:
         yield from (f"  {path}" for path in checked.left_out[:5])
 
 
+def _nothing(checked: Checked) -> str:
+    """Why there is no row."""
+    if checked.size_bytes or not checked.files:
+        return "There is no row in the sample."
+    return "The file is empty." if checked.files == 1 else f"All {checked.files:,} files are empty."
+
+
+def place_of(row: SampledRow) -> str:
+    """The name of the file and the line, as "a.jsonl:31"."""
+    after = f" after byte {row.start}" if row.start else ""
+    return f"{row.path.rpartition('/')[2]}{after}:{row.line}"
+
+
 def _shown(row: SampledRow) -> dict[str, Any]:
     headers = [f"{name}={'-' if value is None else value}" for name, value in row.headers or []]
-    after = f" after byte {row.start}" if row.start else ""
-    place = f"{row.path.rpartition('/')[2]}{after}:{row.line}"
     value, wide = row.value, _WIDE if sys.stdout.isatty() else None
     if value is not None and wide is not None and len(value) > wide:
         value = f"{value[:wide]}…"
     reason = row.reason if row.time_value is None else f"{row.reason}: {row.time_value!r}"
-    cells = {"place": place, "time": _time(row), "headers": " ".join(headers) or None}
+    cells = {"place": place_of(row), "time": _time(row), "headers": " ".join(headers) or None}
     cells["value"] = value
     cells["reason"] = reason
     return {**dataclasses.asdict(row), **cells}

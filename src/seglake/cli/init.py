@@ -4,16 +4,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from json import dumps
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seglake.cli.arguments.options import Json
+from seglake.cli.check import place_of
 from seglake.cli.terminal.output import complete
 from seglake.errors import UsageError
+from seglake.shown import counted
 
 if TYPE_CHECKING:
     from seglake.write.check import Checked
@@ -56,6 +60,14 @@ def init(
         _show(file, made, checked)
 
 
+def _rejects(checked: Checked) -> Iterator[str]:
+    """How many sampled rows are rejected for each reason, and where the first one is."""
+    for reason, count in checked.reasons.items():
+        first = next(row for row in checked.rows if row.reason == reason)
+        sampled = counted(len(checked.rows), "sampled row")
+        yield f"{reason}: {count:,} of {sampled}, first {place_of(first)}"
+
+
 def _show(file: Path, made: Draft, checked: Checked) -> None:
     print(f"{file} is written. Of {len(checked.rows):,} sampled rows", end=" ")
     rejected = sum(checked.reasons.values())
@@ -63,9 +75,10 @@ def _show(file: Path, made: Draft, checked: Checked) -> None:
     for setting, choice in made.choices.items():
         reason = f": {choice.reason}" if choice.reason else ""
         print(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}")
-    for doubt in (*made.doubts, *checked.reasons):
+    for doubt in (*made.doubts, *_rejects(checked)):
         print(f"  not sure: {doubt}")
+    option = f"--conf-file {quote(str(file))}"
     if rejected == len(checked.rows):
-        print(f"Nothing would be a record: correct {file}, then seglake check --conf-file {file}")
+        print(f"Nothing would be a record: correct {file}, then seglake check {option}")
         return
-    print(f"Next: seglake check --conf-file {file}, then seglake ingest --conf-file {file} --local")
+    print(f"Next: seglake check {option}, then seglake ingest {option} --local")

@@ -25,8 +25,8 @@ from seglake.write.input.encodings import is_single_byte
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
 from seglake.write.map.absent import NO_ROWS, absent_in
-from seglake.write.map.january import LatestTime, january_problem
-from seglake.write.rows.hints import NOT_UTF_8
+from seglake.write.map.january import FileTimes, count_early, january_notes, january_problem
+from seglake.write.rows.hints import NOT_UTF_8, agreed, of_times
 from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
 from seglake.write.rows.rows import REASON_TEXTS, Reason
 
@@ -165,20 +165,28 @@ def _sample(
     full = [split for split in splits if split.file.size]
     chosen = np.unique(np.linspace(0, len(full) - 1, min(len(full), _SPLITS)).astype(int)).tolist()
     rows: list[SampledRow] = []
-    absent, newest, hints = NO_ROWS, list[LatestTime](), list[str]()
+    absent, newest, hints = NO_ROWS, list[FileTimes](), list[str]()
+    meant, records = Counter[str](), 0
     for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
         enough = len(rows) + -(-(sample - len(rows)) // left)
         for path, chunk, numbers, times, other in _chunks(full[number], store, pipeline, limits):
             absent = absent.and_in(absent_in(chunk))
-            newest_ms = int(chunk.records.timestamps.max(initial=-1))
-            newest.append(LatestTime(full[number].file.path, newest_ms))
+            newest.append(_times(full[number].file.path, chunk))
             hints += chunk.hints or other
+            meant.update(chunk.times_meant)
+            records += len(chunk.records)
             sampled = _rows(chunk, (numbers, times), path, full[number].start, pipeline, text_bytes)
             rows += islice(sampled, enough - len(rows))
             if len(rows) >= enough:
                 break
-    said = dict.fromkeys([*absent.sentences(pipeline), *hints])
+    hints += of_times(pipeline, meant, records) + january_notes(pipeline, newest)
+    said = dict.fromkeys([*absent.sentences(pipeline), *agreed(hints)])
     return rows, list(said), january_problem(pipeline, newest)
+
+
+def _times(path: str, chunk: Extracted) -> FileTimes:
+    times = chunk.records.timestamps
+    return FileTimes(path, int(times.max(initial=-1)), count_early(times), len(times))
 
 
 def _chunks(

@@ -221,11 +221,15 @@ def sampled(path: Path, text: str, form: str = "epoch_s") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("value", "form", "meant"),
     [
-        (T, "epoch_s", "looks like milliseconds: set timestamp.format = 'epoch_ms'"),
-        (T // 1000, "iso8601", "looks like seconds: set timestamp.format = 'epoch_s'"),
-        (T * 1_000_000, "%d.%m.%Y", "looks like nanoseconds"),
-        ("2026-01-31T12:00:00Z", "epoch_ms", "looks like iso8601: set timestamp.format = 'iso"),
-        ("31/Jan/2026:12:00:00 +0000", "iso8601", "looks like %d/%b/%Y:%H:%M:%S %z"),
+        (T, "epoch_s", "milliseconds, none fits 'epoch_s': set timestamp.format = 'epoch_ms'"),
+        (T // 1000, "iso8601", "seconds, none fits 'iso8601': set timestamp.format = 'epoch_s'"),
+        (T * 1_000_000, "%d.%m.%Y", "nanoseconds"),
+        (
+            "2026-01-31T12:00:00Z",
+            "epoch_ms",
+            "iso8601, none fits 'epoch_ms': set timestamp.format = 'iso8601'",
+        ),
+        ("31/Jan/2026:12:00:00 +0000", "iso8601", "%d/%b/%Y:%H:%M:%S %z"),
     ],
 )
 def test_a_time_that_cannot_be_read_is_shown_with_what_would_read_it(
@@ -235,9 +239,50 @@ def test_a_time_that_cannot_be_read_is_shown_with_what_would_read_it(
     line = json.dumps({"before": before, "ts": value})
     found = sampled(tmp_path / "a.jsonl", line, form)
     assert [row["time_value"] for row in found["rows"]] == [str(value)]
-    told = f"timestamp.field 'ts': a time cannot be read as {form!r}; it {meant}"
+    told = f"timestamp.field 'ts': 1 row looks like {meant}"
     assert [problem for problem in found["problems"] if told in problem]
     assert str(value) not in str(found["problems"])  # which reports keep
+
+
+ISO = "2026-01-31T12:00:00Z"
+MIXED: list[tuple[str, list[tuple[object, int]], str]] = [
+    ("epoch_s", [(T // 1000, 1500), (T, 500)],
+     "500 rows look like milliseconds, 1,500 others fit 'epoch_s'"),
+    ("epoch_ms", [(T, 197), (ISO, 1)], "1 row looks like iso8601, 197 others fit 'epoch_ms'"),
+    ("iso8601", [(T, 197), (ISO, 1)], "197 rows look like milliseconds, 1 other fits 'iso8601'"),
+    ("epoch_s", [(ISO, 3), (T // 1000, 9), (T, 8)],
+     "8 rows look like milliseconds, 9 others fit 'epoch_s'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("chunk_bytes", [100, 1 << 20])
+@pytest.mark.parametrize(("form", "times", "told"), MIXED)
+def test_no_other_format_is_advised_where_rows_fit_the_one_that_is_set(
+    form: str, times: list[tuple[object, int]], told: str, chunk_bytes: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [time for time, count in times for _ in range(count)]
+    path.write_text("".join(json.dumps({"ts": time}) + "\n" for time in rows))
+    settings = pipeline(
+        path, root=str(tmp_path / "lake"), timestamp={"field": "ts", "format": form},
+        max_quarantine_ratio=0.001, task={"chunk_bytes": chunk_bytes},
+    )  # fmt: skip
+    told = f"timestamp.field 'ts': {told}: the input mixes formats; correct these rows, or ingest"
+    assert [text for text in check(settings, 10_000).problems if told in text]
+    if told.startswith("timestamp.field 'ts': 1 row "):
+        hints = ingest_files(LocalEngine(), settings, DeclaredRun("1")).hints
+        assert [text for text in hints if told in text]
+        return
+    with pytest.raises(QuarantineLimit) as it:
+        ingest_files(LocalEngine(), settings, DeclaredRun("1"))
+    assert told in str(it.value)
+    assert "set timestamp.format" not in str(it.value)
+
+
+def test_where_no_row_fits_the_format_of_most_rows_is_advised(tmp_path: Path) -> None:
+    found = sampled(tmp_path / "a.jsonl", f'{{"ts":"{ISO}"}}\n' + f'{{"ts":{T}}}\n' * 3)
+    told = "timestamp.field 'ts': 3 rows look like milliseconds, none fits 'epoch_s': "
+    assert found["problems"] == [f"{told}set timestamp.format = 'epoch_ms'"]
 
 
 def test_a_time_that_nothing_reads_has_no_hint(tmp_path: Path) -> None:
@@ -255,6 +300,38 @@ def test_a_json_array_says_that_lines_are_wanted(indent: int | None, tmp_path: P
     with pytest.raises(QuarantineLimit, match="it is a JSON array; one JSON object a line") as it:
         ingest_files(LocalEngine(), settings, DeclaredRun("1"))
     assert it.value.exit_code == 3
+
+
+@pytest.mark.parametrize("form", ["jsonl", "text"])
+def test_a_parquet_file_that_is_read_as_lines_says_so(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    pq.write_table(pa.table({"ts": [T + n for n in range(99)]}), path)
+    problems = check(pipeline(path, form), 20).problems
+    assert problems[0] == f"{path}: it is a Parquet file: set input.format = 'parquet'"
+    assert "input.encoding" not in str(problems)
+    pieces = pipeline(path, root=str(tmp_path / "lake"), task={"chunk_bytes": 64})
+    assert check(pieces, 20).problems == problems
+    with pytest.raises(QuarantineLimit, match="it is a Parquet file") as caught:
+        ingest_files(LocalEngine(), pieces, DeclaredRun("1"))
+    assert "input.encoding" not in str(caught.value)
+    path.write_bytes(b"PAR1 is the name of a level\n")
+    assert check(pipeline(path, "text"), 20).problems == []
+
+
+@pytest.mark.parametrize(
+    ("contents", "told"),
+    [
+        ([b"", b""], "All 2 files are empty."),
+        ([b""], "The file is empty."),
+        ([b"\n", b""], "There is no row in the sample."),
+    ],
+)
+def test_empty_files_say_so(contents: list[bytes], told: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number, content in enumerate(contents):
+        (tmp_path / "in" / f"{number}.jsonl").write_bytes(content)
+    done = shell(tmp_path / "in")
+    assert (done.exit_code, told in done.output.splitlines()) == (0, True), done.output
 
 
 def test_nothing_is_cut_where_no_terminal_is(tmp_path: Path) -> None:

@@ -324,6 +324,24 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(load(Path("b.toml")).root).endswith("b")
 
 
+def test_a_doubt_about_rows_has_their_count_and_the_first_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = EPOCHS.splitlines(keepends=True)
+    lines[30:30] = [b'{"ts":"soon"}\n']
+    lines[35:35] = [b"broken\n", b"broken\n"]
+    Path("my clicks.jsonl").write_bytes(b"".join(lines))
+    done = CliRunner().invoke(app, ["init", "my clicks.jsonl", "-o", "my clicks.toml"])
+    count = len(lines)
+    told = [line for line in done.stdout.splitlines() if "not sure" in line]
+    assert f"  not sure: not parseable: 2 of {count} sampled rows, first my clicks.jsonl:36" in told
+    assert [
+        line for line in told if f": 1 of {count} sampled rows, first my clicks.jsonl:31" in line
+    ]
+    assert "seglake check --conf-file 'my clicks.toml', then" in done.stdout
+
+
 REAL = {
     "elastic-logs/apache_logs": (10_000, "client"),
     "elastic-logs/auth.log": (7_121, "process"),

@@ -92,6 +92,35 @@ def test_where_january_ends(tmp_path: Path, lake: Path, time: int, *, stops: boo
         assert ingest(settings(lake, path)).records == 1
 
 
+@pytest.mark.parametrize(
+    ("early", "others", "told"),
+    [
+        (1500, 500, "1,500 of 2,000 times of {} lie in January 1970: seconds read as milliseconds"),
+        (1, 99, "1 of 100 times of {} lies in January 1970"),
+        (1, 100, None),
+        (0, 9, None),
+    ],
+)
+@pytest.mark.parametrize("task", [{}, TINY_SPLITS])
+def test_some_times_of_january_make_a_note(
+    early: int, others: int, told: str | None, task: dict[str, int], tmp_path: Path, lake: Path
+) -> None:
+    path = write(tmp_path / "in" / "a.jsonl", [*[T // 1000] * early, *[T] * others])
+    write(tmp_path / "in" / "b.jsonl", [T] * 9)
+    mixed = settings(lake, tmp_path / "in", task=task)
+    report = ingest(mixed)
+    assert report.records == early + others + 9
+    assert [told is not None and told.format(path) in hint for hint in report.hints] == (
+        [True] if told else []
+    )
+    if not task:  # else a check reads the beginning of some splits only
+        said = check(mixed, 10_000)
+        assert [text for text in said.problems if "January" in text] == report.hints
+        assert not said.stops
+    again = settings(lake, path, timestamp={"allow_1970": True})
+    assert not [text for text in check(again, 10).problems if "January" in text]
+
+
 def test_it_can_be_meant(tmp_path: Path, lake: Path) -> None:
     path = write(tmp_path / "in" / "a.jsonl", [5, 7])
     meant = settings(lake, path, timestamp={"allow_1970": True})

@@ -22,7 +22,7 @@ from seglake.write.draft.encoding import Beginning, encoding_of
 from seglake.write.draft.shapes import Shape, log_shape_of, shape_of
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
-from seglake.write.input.files import SourceFile
+from seglake.write.input.files import PARQUET_MARK, SourceFile
 from seglake.write.input.listing import find_inputs
 
 _FILES, _LARGEST = 5, 3  # that rows are taken from
@@ -127,7 +127,7 @@ def _some(files: Sequence[SourceFile]) -> list[SourceFile]:
 
 def _parquet(files: Sequence[SourceFile], store: InputStore) -> Sample | None:
     """A sample of Parquet files; None if the first file is none."""
-    if (store.raw(files[0]).read(4) or b"") != b"PAR1":
+    if (store.raw(files[0]).read(len(PARQUET_MARK)) or b"") != PARQUET_MARK:
         return None
     fields, times, rows = Fields(), set[str](), 0
     for file in files:

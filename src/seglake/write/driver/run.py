@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,11 +55,12 @@ from seglake.write.driver.failure import Failure
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run_input import InputFrame, InputOf, SplitCounts, changes_since, files_of
 from seglake.write.driver.selection import Differences
-from seglake.write.map.january import LatestTime, january_problem
+from seglake.write.map.january import FileTimes, january_notes, january_problem
 from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
+from seglake.write.rows.hints import agreed, of_times
 from seglake.write.spool.merge_order import FIRST, LAST
 from seglake.write.spool.spool import (
     REJECTS,
@@ -317,11 +319,12 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
     totals = add_up(summaries)
     report.reasons, report.max_lateness_ms = totals.reasons, totals.max_lateness_ms
-    report.hints = totals.hints
     report.absent_fields = totals.absent.sentences(attempt.pipeline)
     report.skipped_records = totals.skipped
     report.input_rows = sum(split.rows for split in totals.splits.values()) - totals.skipped
     report.records = _records(spooled, *WITH_RECORDS)
+    fitting = report.records + report.skipped_records
+    report.hints = [*agreed(totals.hints), *of_times(attempt.settings, totals.times_meant, fitting)]
     report.quarantined = _records(spooled, REJECTS)
     if report.input_rows != report.records + report.quarantined:
         raise AssertionError(f"rows do not add up: {report}")
@@ -341,7 +344,7 @@ def check_rejects(attempt: Attempt) -> None:
     why = (
         "and a run without a record is not committed"
         if rejected == rows
-        else f"more than max_quarantine_ratio = {ratio} allows"
+        else f"more than pipeline.max_quarantine_ratio = {ratio} allows"
     )
     reasons = ", ".join(f"{reason}: {count}" for reason, count in report.reasons.items())
     raise QuarantineLimit(
@@ -350,17 +353,18 @@ def check_rejects(attempt: Attempt) -> None:
             f"{sentence}{'' if sentence.endswith('?') else '.'} "
             for sentence in (*report.absent_fields, *report.hints)
         )
-        + f"`seglake quarantine` with --run-id {report.run_id} shows some of them"
+        + f"`seglake quarantine` with --run-id {quote(report.run_id)} shows some of them"
     )
 
 
 def check_times(attempt: Attempt, counts: SplitCounts) -> None:
-    """Raise InputError if all times of a file lie in January 1970."""
+    """Raise InputError if all times of a file lie in January 1970; some make a hint."""
     origins = attempt.input.origins(counts)
-    parts = (
-        LatestTime(origins[number].path, totals.newest_ms)
+    parts = [
+        FileTimes(origins[number].path, totals.newest_ms, totals.early, totals.records)
         for number, totals in sorted(counts.items())
-    )
+    ]
+    attempt.report.hints += january_notes(attempt.settings, parts)
     if problem := january_problem(attempt.settings, parts):
         raise InputError(f"{problem}. Nothing was committed")
 

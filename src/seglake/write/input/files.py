@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+PARQUET_MARK = b"PAR1"  # what a Parquet file begins with
+
 
 class SourceFile(NamedTuple):
     """An input file. `path` is absolute: a local path, or a URI."""

@@ -131,14 +131,20 @@ def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str 
     if not _is_folder(above, store):
         raise InputError(
             f"{path}: does not exist, and neither does {above}; correct input.paths"
+            + _where(path)
             + (", or make that folder if it is meant" if on_empty == "ok" else "")
         )
     if on_empty == "error" and not glob:
         raise InputError(
-            f"{path}: does not exist; correct input.paths, or set on_empty = 'ok' if it may be "
-            "missing"
+            f"{path}: does not exist; correct input.paths{_where(path)}, or set on_empty = 'ok' "
+            "if it may be missing"
         )
     return folder
+
+
+def _where(path: str) -> str:
+    relative = "://" not in path and not Path(path).is_absolute()
+    return " (relative paths begin at the working folder)" if relative else ""
 
 
 def _is_folder(path: str, store: InputStore) -> bool:

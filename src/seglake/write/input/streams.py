@@ -49,8 +49,11 @@ class RawFile(io.RawIOBase):
         try:
             yield
         except (OSError, EOFError, StoreError) as problem:
+            remedy = "was it changed?"
+            if isinstance(problem, PermissionError):
+                remedy = "give this user the right to read it"
             path = self._file.path
-            raise InputError(f"{path}: cannot be read: {problem}; was it changed?") from problem
+            raise InputError(f"{path}: cannot be read: {problem}; {remedy}") from problem
 
     def close(self) -> None:
         """Close a local file."""

@@ -8,38 +8,83 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from seglake.config import Pipeline
+from seglake.format.records import Int64s
+from seglake.shown import counted
 from seglake.times.formats import EPOCH_POWERS
 from seglake.times.instants import format_ms
 
 _FEBRUARY_MS = 31 * 86_400_000  # 1970-02-01, exclusive; seconds of the years to 2054 are below it
 _OTHERWISE = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099: what is meant lies there
+_ONE_IN = 100  # times of a file that lie in January 1970, for a note
 
 
-class LatestTime(NamedTuple):
-    """The latest time of the records of a file, or of a part of it, in ms; -1 if there is none."""
+class FileTimes(NamedTuple):
+    """The times of the records of a file, or of a part of it.
+
+    `newest_ms` is the latest one, -1 if there is none; `early` of the `records` lie in January
+    1970.
+    """
 
     path: str
-    ms: int
+    newest_ms: int
+    early: int = 0
+    records: int = 0
 
 
-def january_problem(pipeline: Pipeline, parts: Iterable[LatestTime]) -> str | None:
+def count_early(timestamps: Int64s) -> int:
+    """How many times, in ms, lie in January 1970."""
+    return int(((timestamps >= 0) & (timestamps < _FEBRUARY_MS)).sum())
+
+
+def january_problem(pipeline: Pipeline, parts: Iterable[FileTimes]) -> str | None:
     """What is wrong, and the remedy, if all times of a file lie in January 1970; else None.
 
     `parts` are those of all files, in the order of files. Times that no record gets do not count,
     nor do those that records keep from a broker.
     """
-    stamped = pipeline.topic.message_timestamp_type == "LogAppendTime"
-    if pipeline.timestamp.allow_1970 or stamped or pipeline.topic.offset_field is not None:
+    if _may_be_early(pipeline):
         return None
-    newest = dict[str, int]()
-    for path, ms in parts:
-        newest[path] = max(ms, newest.get(path, -1))
-    early = [LatestTime(path, ms) for path, ms in newest.items() if 0 <= ms < _FEBRUARY_MS]
+    early = [file for file in _by_file(parts) if 0 <= file.newest_ms < _FEBRUARY_MS]
     return _sentence(pipeline, early) if early else None
 
 
-def _sentence(pipeline: Pipeline, early: list[LatestTime]) -> str:
-    path, ms = early[0]
+def january_notes(pipeline: Pipeline, parts: Iterable[FileTimes]) -> list[str]:
+    """A note if some, but not all, times of a file lie in January 1970: at least one in 100.
+
+    `parts` are as those of `january_problem`; the first such file is named.
+    """
+    if _may_be_early(pipeline):
+        return []
+    some = [
+        file
+        for file in _by_file(parts)
+        if file.newest_ms >= _FEBRUARY_MS and file.early * _ONE_IN >= file.records
+    ]
+    if not some:
+        return []
+    path, _, early, records = some[0]
+    lie = "lies" if early == 1 else "lie"
+    more = f" (and such of {counted(len(some) - 1, 'file')} more)" if len(some) > 1 else ""
+    told = f"{early:,} of {records:,} times of {path}{more} {lie} in January 1970"
+    return [f"{told}: seconds read as milliseconds?"]
+
+
+def _may_be_early(pipeline: Pipeline) -> bool:
+    stamped = pipeline.topic.message_timestamp_type == "LogAppendTime"
+    return pipeline.timestamp.allow_1970 or stamped or pipeline.topic.offset_field is not None
+
+
+def _by_file(parts: Iterable[FileTimes]) -> list[FileTimes]:
+    files = dict[str, FileTimes]()
+    for path, *counts in parts:
+        _, newest_ms, early, records = files.get(path, FileTimes(path, -1))
+        newest_ms = max(newest_ms, counts[0])
+        files[path] = FileTimes(path, newest_ms, early + counts[1], records + counts[2])
+    return [*files.values()]
+
+
+def _sentence(pipeline: Pipeline, early: list[FileTimes]) -> str:
+    path, ms, *_ = early[0]
     more = f" (and those of {len(early) - 1:,} more)" if len(early) > 1 else ""
     return (
         f"{path}: all times lie in January 1970{more}, the latest at {format_ms(ms)}: "

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.write.map.absent import NO_ROWS, AbsentFields, absent_in
+from seglake.write.map.january import count_early
 from seglake.write.map.lateness import Arrivals, largest_lateness_ms
 from seglake.write.rows.records import Extracted
 from seglake.write.rows.rows import REASON_TEXTS
@@ -25,12 +26,15 @@ _HINTS = 5  # that are kept
 class SplitCount(NamedTuple):
     """The size of a split: its lines, and the rows among them.
 
-    `newest_ms` is the latest time of its records; -1 if there is none.
+    `newest_ms` is the latest time of its `records`; -1 if there is none. `early` times lie in
+    January 1970.
     """
 
     lines: int
     rows: int
     newest_ms: int = -1
+    early: int = 0
+    records: int = 0
 
 
 class UnitSummary:
@@ -42,6 +46,7 @@ class UnitSummary:
         self._absent = NO_ROWS
         self._skipped = 0
         self._hints: list[str] = []
+        self._times_meant: Counter[str] = Counter()
 
     def begin(self, split: int) -> None:
         """Begin a split, which may turn out to be empty."""
@@ -49,22 +54,28 @@ class UnitSummary:
 
     def add(self, split: int, chunk: Extracted) -> None:
         """Count a chunk of a split, after `begin` for that split."""
-        lines, rows, newest_ms = self._splits[split]
-        newest_ms = int(chunk.records.timestamps.max(initial=newest_ms))
-        lines, rows = lines + chunk.line_count, rows + chunk.row_count
-        self._splits[split] = SplitCount(lines, rows, newest_ms)
+        before, times = self._splits[split], chunk.records.timestamps
+        self._splits[split] = SplitCount(
+            before.lines + chunk.line_count,
+            before.rows + chunk.row_count,
+            int(times.max(initial=before.newest_ms)),
+            before.early + count_early(times),
+            before.records + len(times),
+        )
         reasons, counts = np.unique(chunk.rejects.reasons, return_counts=True)
         texts = REASON_TEXTS[reasons].tolist()
         self._reasons.update(dict(zip(texts, counts.tolist(), strict=True)))
         self._absent = self._absent.and_in(absent_in(chunk))
         self._skipped += chunk.skipped
         self._hints = _joined(self._hints, chunk.hints)
+        self._times_meant.update(chunk.times_meant)
 
     def blob(self, unit: int, arrivals: Arrivals | None = None) -> Blob:
         """The summary as a blob; `arrivals` only if the unit's records have an order of arrival."""
         ranges = None if arrivals is None else arrivals.ranges()
         counted = {"splits": self._splits, "reasons": self._reasons, "absent": self._absent}
         counted |= {"skipped": self._skipped, "hints": self._hints}
+        counted |= {"times_meant": self._times_meant}
         return Blob(SUMMARY, unit, text=json.dumps({**counted, "unit": unit, "arrivals": ranges}))
 
 
@@ -74,7 +85,8 @@ class Summary(NamedTuple):
     `splits` has the counts of every split, `reasons` the count of rejects for each reason.
     `max_lateness_ms` is None without an order of arrival. `absent` are the fields that no row has.
     `skipped` counts the rows whose offset the log has already. `hints` say what rejects
-    are meant to be.
+    are meant to be. `times_meant` counts the times that cannot be read, by the format that reads
+    them.
     """
 
     splits: dict[int, SplitCount]
@@ -83,23 +95,25 @@ class Summary(NamedTuple):
     absent: AbsentFields
     skipped: int
     hints: list[str]
+    times_meant: dict[str, int]
 
 
 def add_up(texts: Iterable[str]) -> Summary:
     """The summary of all units, given their texts in any order."""
     splits: dict[int, SplitCount] = {}
     reasons: Counter[str] = Counter()
-    absent, hints = NO_ROWS, list[str]()
+    absent, hints, meant = NO_ROWS, list[str](), Counter[str]()
     summaries = sorted(map(json.loads, texts), key=lambda summary: int(summary["unit"]))
     for summary in summaries:
         splits |= {int(number): SplitCount(*counts) for number, counts in summary["splits"].items()}
         reasons.update(summary["reasons"])
         absent = absent.and_in(AbsentFields(*summary["absent"]))
         hints = _joined(hints, summary["hints"])
+        meant.update(summary["times_meant"])
     arrivals = [summary["arrivals"] for summary in summaries]
     lateness = None if None in arrivals else largest_lateness_ms(arrivals)
     skipped = sum(summary["skipped"] for summary in summaries)
-    return Summary(splits, dict(sorted(reasons.items())), lateness, absent, skipped, hints)
+    return Summary(splits, dict(sorted(reasons.items())), lateness, absent, skipped, hints, meant)
 
 
 def _joined(hints: list[str], more: list[str]) -> list[str]:

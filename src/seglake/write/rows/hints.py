@@ -3,15 +3,18 @@
 A hint has no value of a row, since reports keep it, and an erasure does not look there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from seglake.config import Pipeline
-from seglake.format.records import Spans
+from seglake.format.records import Flags, Spans
+from seglake.shown import counted
+from seglake.text.utf8 import invalid_utf8
 from seglake.times.formats import EPOCH_POWERS, ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
+from seglake.write.input.files import PARQUET_MARK
 from seglake.write.rows.rows import Codes, Reason, Rows
 
 PATTERNS = (
@@ -43,58 +46,95 @@ NOT_UTF_8 = (
     "rows are not UTF-8: set input.encoding to what the files are in, such as 'cp1252' or 'latin-1'"
 )
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_IS_PARQUET = "it is a Parquet file: set input.format = 'parquet'"
 _OF_TIMES = [Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE]
 PLAUSIBLE = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099, in ms
 _UNITS = {"epoch_s": "seconds", "epoch_ms": "milliseconds", "epoch_us": "microseconds",
           "epoch_ns": "nanoseconds"}  # fmt: skip
+_FORMATS = 3  # that are looked for in one chunk
 
 
 def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: int) -> list[str]:
-    """Sentences about a chunk, most about rejects; it begins at a line (from 0) of its file."""
+    """Sentences about a chunk's rejects, but for times; it begins at a line (from 0) of a file."""
     sentences = list(_of_encoding(rows, pipeline, reasons, path, line))
     if line == 0 and pipeline.input.format == "jsonl" and _is_array(rows):
         sentences.append(
             f"{path}: it begins with '[', so it is a JSON array; one JSON object a line is wanted: "
             "`jq -c '.[]'` makes lines of it"
         )
-    wrong = np.flatnonzero(np.isin(reasons, _OF_TIMES))[:1]
-    field = pipeline.timestamp.field
-    if len(wrong) and field is not None:
-        meant = looks_like(rows.field(field).take(wrong), pipeline.timestamp.time_format)
-        if meant is not None:
-            sentences.append(
-                f"timestamp.field {field!r}: a time cannot be read as "
-                f"{pipeline.timestamp.format!r}; it {meant}"
-            )
     return sentences
+
+
+def agreed(hints: list[str]) -> list[str]:
+    """The hints, without that of an encoding if a file is no text: only one can be followed."""
+    binary = any(hint.endswith(_IS_PARQUET) for hint in hints)
+    return [hint for hint in hints if not (binary and hint == NOT_UTF_8)]
+
+
+def times_meant(rows: Rows, pipeline: Pipeline, reasons: Codes) -> dict[str, int]:
+    """The count of the times of a chunk that cannot be read, by the format that reads them.
+
+    The first time chooses the format, then the first of those that are left, and so on.
+    """
+    wrong, field = np.flatnonzero(np.isin(reasons, _OF_TIMES)), pipeline.timestamp.field
+    if not len(wrong) or field is None:
+        return {}
+    left, form = rows.field(field).take(wrong), pipeline.timestamp.time_format
+    found = dict[str, int]()
+    while len(left) and len(found) < _FORMATS:
+        meant = _format_of(left.take(np.zeros(1, np.int64)), form)
+        if meant is None:
+            break
+        read = _reads(left, form._replace(text=meant))
+        found[meant] = int(read.sum())
+        left = left.take(np.flatnonzero(~read))
+    return found
+
+
+def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list[str]:
+    """The hint about rejected times, given their counts by format, and the count of records."""
+    if not meant:
+        return []
+    form, settings = max(meant, key=lambda form: meant[form]), pipeline.timestamp
+    rows = f"{counted(meant[form], 'row')} look{'s' if meant[form] == 1 else ''} like"
+    begun = f"timestamp.field {settings.field!r}: {rows} {_UNITS.get(form, form)}"
+    if not records:
+        return [f"{begun}, none fits {settings.format!r}: set timestamp.format = {form!r}"]
+    others = f"{counted(records, 'other')} fit{'s' if records == 1 else ''} {settings.format!r}"
+    remedy = "correct these rows, or ingest them by a pipeline of their own"
+    redrive = "`seglake redrive` takes corrected rules"
+    return [f"{begun}, {others}: the input mixes formats; {remedy} ({redrive})"]
 
 
 def _of_encoding(
     rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: int
 ) -> Iterator[str]:
-    """What `input.encoding` should be, where rows show that it is not UTF-8."""
+    """What the input is, where its rows show that it is not text in UTF-8."""
     settings = pipeline.input
     if settings.columnar or settings.recoded or not len(rows.numbers):
         return
     (first,) = rows.take_raw(np.zeros(1, np.int64)).tolist() if line == 0 else (b"",)
-    if (first or b"")[:2] in UTF_16_MARKS:
+    if (first or b"").startswith(PARQUET_MARK) and invalid_utf8(*rows.raw).any():
+        yield f"{path}: {_IS_PARQUET}"
+    elif (first or b"")[:2] in UTF_16_MARKS:
         yield f"{path}: it begins as UTF-16 does: set input.encoding = 'utf-16'"
     elif (reasons == Reason.INVALID_UTF8).any():
         yield NOT_UTF_8
 
 
-def looks_like(value: Spans, form: TimeFormat) -> str | None:
-    """What would read a time, given as one item; None if nothing known does."""
+def _format_of(value: Spans, form: TimeFormat) -> str | None:
+    """The format that reads a time, given as one item; None if nothing known does."""
     for text in (*EPOCH_POWERS, ISO, *PATTERNS):
-        if text != form.text and _reads(value, form._replace(text=text)):
-            named = _UNITS.get(text, text)
-            return f"looks like {named}: set timestamp.format = {text!r}"
+        if text != form.text and _reads(value, form._replace(text=text)).all():
+            return text
     return None
 
 
-def _reads(value: Spans, form: TimeFormat) -> bool:
-    (ms,), (code,) = read_times(value, form)
-    return bool(code == READ) and int(ms) in PLAUSIBLE
+def _reads(values: Spans, form: TimeFormat) -> Flags:
+    """Whether each time is read, and lies in the years that are meant."""
+    ms, codes = read_times(values, form)
+    plausible: Flags = (codes == READ) & (ms >= PLAUSIBLE.start) & (ms < PLAUSIBLE.stop)
+    return plausible
 
 
 def _is_array(rows: Rows) -> bool:

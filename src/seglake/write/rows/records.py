@@ -30,7 +30,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import with_bytes
 from seglake.write.input.files import Split
 from seglake.write.rows.formats.registry import FORMATS
-from seglake.write.rows.hints import hints_of
+from seglake.write.rows.hints import hints_of, times_meant
 from seglake.write.rows.lines import REJECTED_BYTES
 from seglake.write.rows.rows import Codes, LackedFields, Reason, Rows
 
@@ -91,7 +91,8 @@ class Extracted:
     the number of the chunk's first line. `absent` are the fields that no row has; None if
     the rows tell nothing about it. `kept` are the offsets if `topic.offset_field` is set, else
     None; `skipped` counts the rows below the end of their log partition, which are neither records
-    nor rejects. `hints` say what is meant by rows that cannot be read.
+    nor rejects. `hints` say what is meant by rows that cannot be read. `times_meant` counts the
+    times that cannot be read, by the format that reads them.
     """
 
     records: Records
@@ -102,6 +103,7 @@ class Extracted:
     kept: BrokerFields | None = None
     skipped: int = 0
     hints: list[str] = field(default_factory=list)
+    times_meant: dict[str, int] = field(default_factory=dict)
 
     @property
     def row_count(self) -> int:
@@ -203,8 +205,9 @@ def extract(
     rejects = _rejects(rows, reasons, lines, pipeline.input.encoding)
     absent = rows.absent(pipeline.fields())
     hints = hints_of(rows, pipeline, reasons, path, first_line)
+    meant = times_meant(rows, pipeline, reasons)
     return Extracted(
-        records, partitions, rows.line_count, rejects, absent, kept, len(skipped), hints
+        records, partitions, rows.line_count, rejects, absent, kept, len(skipped), hints, meant
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,18 @@ def test_rejects_stop_a_run(
     assert table.snapshot().topics() == []
     write_file(path, [Line(T)])
     assert ingest(settings).records == 1  # the same run id, once the file is mended
+
+
+@pytest.mark.parametrize(
+    "run_id", ["2026-01-31T10", "2026-01-31T10:00:00Z redrive 1", "it's $HOME"]
+)
+def test_the_advised_command_can_be_pasted(run_id: str, tmp_path: Path, lake: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"ts":{T}}}\n' + "broken\n" * 3)
+    with pytest.raises(QuarantineLimit, match=r" pipeline\.max_quarantine_ratio = 0\.5 ") as it:
+        ingest(pipeline_of(lake, path, max_quarantine_ratio=0.5), run_id)
+    option = str(it.value).partition(" with ")[2].removesuffix(" shows some of them")
+    assert shlex.split(option) == ["--run-id", run_id]
 
 
 def test_wrong_settings_lose_nothing(tmp_path: Path, lake: Path) -> None:

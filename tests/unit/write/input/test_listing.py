@@ -1,6 +1,8 @@
 """Which files a path, a folder or a glob means."""
 
+import errno
 import fnmatch
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -151,6 +153,26 @@ def test_a_misspelt_path_is_not_an_empty_one(folder: Path, path: str) -> None:
         names(folder, path, on_empty="ok")
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("nope/x", "; correct input.paths (relative paths begin at the working folder)"),
+        ("nope", "; correct input.paths (relative paths begin at the working folder), or set"),
+        ("{}/nope/x", "; correct input.paths"),
+        ("{}/nope", "; correct input.paths, or set"),
+    ],
+)
+def test_where_a_relative_path_begins_is_told(
+    path: str, told: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    settings = pipeline(path.format(folder), "text")
+    with pytest.raises(InputError, match="does not exist") as caught:
+        find_inputs(settings.input, store_of(settings))
+    assert told in str(caught.value)
+    assert ("working folder" in told) == ("working folder" in str(caught.value))
+
+
 def test_a_link_to_nothing_is_no_missing_path(folder: Path) -> None:
     (folder / "link").symlink_to(folder / "nope")
     with pytest.raises(InputError, match="link: leads to nothing"):
@@ -263,6 +285,25 @@ def test_a_file_that_grew_is_read_as_it_was_listed(tmp_path: Path) -> None:
     path.write_bytes(b"o")
     with pytest.raises(InputError, match="was it changed"):
         read_listed(settings, found)
+
+
+def test_a_file_that_this_user_may_not_read_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read every file, so the refusal is made here."""
+    path = tmp_path / "file"
+    path.write_bytes(b"one\n")
+    settings = pipeline(path, "text")
+    found = listed(settings)
+
+    def refused(name: str) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("seglake.write.input.streams.io.FileIO", refused)
+        with pytest.raises(InputError, match="give this user the right to read it") as caught:
+            InputStore({}).raw(found[0])
+    assert f"{path}: cannot be read: [Errno 13]" in str(caught.value)
 
 
 def test_splits(tmp_path: Path) -> None:

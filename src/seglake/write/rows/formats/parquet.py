@@ -16,7 +16,7 @@ from seglake.config import Pipeline
 from seglake.errors import InputError
 from seglake.limits import INT64_MAX, REQUESTS
 from seglake.write.input.content import InputStore
-from seglake.write.input.files import SourceFile, Split
+from seglake.write.input.files import PARQUET_MARK, SourceFile, Split
 from seglake.write.rows.arrow import ArrowRows, leaf_names, leaves, parts
 from seglake.write.rows.rows import Rows, most_rows
 
@@ -61,7 +61,7 @@ class Parquet:
         path, chunk_bytes = split.file.path, pipeline.task.chunk_bytes
         if split.file.size == 0:
             return
-        with _errors(path):
+        with _errors(split.file, store):
             opened = cache(partial(_opened, split.file, store))
             file = opened()
             old_times = _old_times(file)
@@ -107,7 +107,7 @@ def _unit_of(file: pq.ParquetFile, group: int, columns: list[str]) -> str:
 
 
 def _read_schema(file: SourceFile, store: InputStore) -> dict[str, pa.DataType]:
-    with _errors(file.path):
+    with _errors(file, store):
         schema = pq.read_schema(pa.PythonFile(store.raw(file), "r"))
     dictionary = pa.types.is_dictionary
     types = ((field.name, field.type) for field in schema)
@@ -125,14 +125,17 @@ def _same(name: str, *schemas: dict[str, pa.DataType]) -> bool:
 
 
 @contextmanager
-def _errors(path: str) -> Iterator[None]:
+def _errors(file: SourceFile, store: InputStore) -> Iterator[None]:
     try:
         yield
     except InputError:
         raise
     except (pa.ArrowException, OSError, ValueError) as problem:
+        if (store.raw(file).read(len(PARQUET_MARK)) or b"") != PARQUET_MARK:
+            text = f"{file.path}: it is no Parquet file: set input.format to what it is"
+            raise InputError(text) from problem
         raise InputError(
-            f"{path}: cannot be read as Parquet: {problem}; write it again"
+            f"{file.path}: cannot be read as Parquet: {problem}; write it again"
         ) from problem
 
 

@@ -239,6 +239,12 @@ def test_what_is_no_parquet_is_named() -> None:
     assert read_bytes(b"", "parquet").rows == []
 
 
+@pytest.mark.parametrize("content", [b"x", b'{"n":1}\n' * 9, b"n\n1\n"])
+def test_a_text_is_no_parquet_file(content: bytes) -> None:
+    with pytest.raises(InputError, match=r"file: it is no Parquet file: set input\.format to"):
+        read_bytes(content, "parquet")
+
+
 def test_a_wanted_column_must_be_there_once() -> None:
     batch = pa.record_batch([pa.array([1]), pa.array([2]), pa.array([3])], names=["a", "b", "a"])
     rows = ArrowRows("file", batch)

@@ -6,7 +6,7 @@ import statistics
 from functools import partial
 from typing import Any
 
-from seglake.catalog.rows import Row, RunRow, SegmentRow, SourceRow, TopicRow
+from seglake.catalog.schema import Row, RunRow, SegmentRow, SourceRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.layout import new_attempt

@@ -11,7 +11,7 @@ import crc32c
 import numpy as np
 
 import seglake
-from seglake.catalog.rows import SegmentRow, TopicRow
+from seglake.catalog.schema import SegmentRow, TopicRow
 from seglake.format.batch import HEADER, OVERHEAD, BatchTable
 from seglake.format.encode import EncodedBatches, rebase
 from seglake.format.segment import rebuild

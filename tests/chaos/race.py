@@ -22,7 +22,7 @@ from threading import Event
 from typing import Any, NamedTuple
 
 import seglake
-from seglake.catalog.rows import PartitionRow
+from seglake.catalog.schema import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.datasource.options import parse
 from seglake.datasource.stream import START, VERSION, StreamReader

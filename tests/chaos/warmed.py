@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from seglake.catalog.rows import FILE_SCHEMAS, SegmentRow
+from seglake.catalog.schema import FILE_SCHEMAS, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import EMPTY
 from seglake.engine import LocalEngine

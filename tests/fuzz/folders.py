@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from seglake.catalog.rows import SegmentId
+from seglake.catalog.schema import SegmentId
 from seglake.errors import CorruptData, InputError
 from seglake.format.batch import CONTROL, TRANSACTIONAL
 from seglake.format.index import IndexPolicy

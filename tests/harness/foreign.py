@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import seglake
-from seglake.catalog.rows import Row
+from seglake.catalog.schema import Row
 from seglake.errors import CommitConflict, CorruptData
 from seglake.layout import new_attempt
 from seglake.maintain.health.reindex import reindex

@@ -13,7 +13,7 @@ import seglake
 from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.redrives import open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.rows import RunRow, SegmentRow, SourceRow, rows_of
+from seglake.catalog.schema import RunRow, SegmentRow, SourceRow, rows_of
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import UsageError

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.format.decode import scan_batches
 from tests.makers.lakes import LakeMaker, Written
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.format.batch import BatchTable
 from seglake.format.decode import Decoded
 from seglake.format.filter import NO_HORIZON

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.errors import OffsetOutOfRange
 from seglake.format.codecs.compression import NAMES
 from seglake.read.log import Log

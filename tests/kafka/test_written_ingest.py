@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.format.codecs.compression import NAMES

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.rows import PartitionRow, RunRow, SegmentRow, TopicRow
+from seglake.catalog.schema import PartitionRow, RunRow, SegmentRow, TopicRow
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
 from seglake.format.segment import rebuild

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from seglake.catalog.rows import SegmentId, SegmentRow
+from seglake.catalog.schema import SegmentId, SegmentRow
 from seglake.format.codecs.compression import NAMES
 from seglake.format.encode import encode_bodies
 from seglake.layout import attempt_folder, new_attempt

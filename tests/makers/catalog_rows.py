@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from seglake.catalog.rows import RunRow, SegmentRow, SourceRow, TopicRow
+from seglake.catalog.schema import RunRow, SegmentRow, SourceRow, TopicRow
 from seglake.layout import new_attempt
 
 ATTEMPT = "0b6e6a3c-4a53-4a8e-9d0b-6f1f5f0b7a11"

@@ -17,7 +17,7 @@ import crc32c
 import numpy as np
 from hypothesis import strategies as st
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.format.batch import (
     CODEC_MASK,
     CRC_AT,

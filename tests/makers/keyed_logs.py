@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from seglake.catalog.rows import RunRow, SegmentId, SegmentRow, TopicRow
+from seglake.catalog.schema import RunRow, SegmentId, SegmentRow, TopicRow
 from seglake.config import Topic
 from seglake.format.encode import EncodedBatches, encode_batches, encode_bodies
 from seglake.format.records import Records, Spans

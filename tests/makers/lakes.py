@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import crc32c
 import numpy as np
 
-from seglake.catalog.rows import Row, RunRow, SegmentRow, TopicRow
+from seglake.catalog.schema import Row, RunRow, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot

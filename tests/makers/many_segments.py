@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from seglake.catalog.delta.actions import add
 from seglake.catalog.delta.data_files import write_file
-from seglake.catalog.rows import FILE_SCHEMAS, RunRow, TopicRow
+from seglake.catalog.schema import FILE_SCHEMAS, RunRow, TopicRow
 from seglake.layout import LOG_TABLE, new_attempt
 from tests.makers.lakes import create_catalog
 

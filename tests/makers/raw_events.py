@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.write.driver.report import Report

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.rows import TopicRow
+from seglake.catalog.schema import TopicRow
 from seglake.format.index import IndexPolicy
 from seglake.layout import new_attempt
 from seglake.read.log import Log

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from seglake.catalog.rows import Row, RunRow, SourceRow
+from seglake.catalog.schema import Row, RunRow, SourceRow
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine

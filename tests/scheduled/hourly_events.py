@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import seglake
-from seglake.catalog.rows import RunRow
+from seglake.catalog.schema import RunRow
 from seglake.errors import UsageError
 from seglake.read.log import Log
 

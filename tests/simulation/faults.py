@@ -20,7 +20,7 @@ from seglake.catalog.delta import delta_rs
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import NeverNamed
-from seglake.catalog.rows import FILE_SCHEMAS
+from seglake.catalog.schema import FILE_SCHEMAS
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version import snapshot_files
 from seglake.kafka import importing as intake

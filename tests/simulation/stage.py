@@ -23,10 +23,10 @@ import pyarrow as pa
 
 import seglake
 from seglake import store as real_store
-from seglake.catalog import rows
+from seglake.catalog import schema
 from seglake.catalog.delta import actions, commit_log, data_files, delta_rs, file_merges
 from seglake.catalog.delta.table_contract import TableContract
-from seglake.catalog.rows import Kind
+from seglake.catalog.schema import Kind
 from seglake.catalog.version import segments
 from seglake.datasource import batch
 from seglake.engine import LocalEngine, ThreadEngine
@@ -249,7 +249,7 @@ def _modules() -> list[ModuleType]:
 
 
 def _once_checked(kind: Kind, table: pa.Table, file: str) -> pa.Table:
-    """As `rows.check_required`, of a table once."""
+    """As `schema.check_required`, of a table once."""
     if len(_checked) > 5_000:
         _checked.clear()
     if id(table) not in _checked:
@@ -258,7 +258,7 @@ def _once_checked(kind: Kind, table: pa.Table, file: str) -> pa.Table:
 
 
 _checked: dict[int, pa.Table] = {}
-_check_required = rows.check_required
+_check_required = schema.check_required
 
 
 def _instead() -> dict[int, Any]:
@@ -268,7 +268,7 @@ def _instead() -> dict[int, Any]:
         id(time.sleep): CLOCK.sleep,
         id(uuid): IDS,
         id(data_files.read_parquet): read_parquet,
-        id(rows.check_required): _once_checked,
+        id(schema.check_required): _once_checked,
         id(segments.segments_by_partition): _remembered(segments.segments_by_partition),
         id(ThreadPoolExecutor): _InTurn,
     }

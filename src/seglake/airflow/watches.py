@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 import seglake
-from seglake.catalog.rows import RunRow
+from seglake.catalog.schema import RunRow
 from seglake.errors import UnknownTopic, UsageError
 from seglake.read.lake import Lake
 from seglake.read.log import Log

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, get_args
 
-from seglake.catalog.rows import LEFT_OUT, Row, SegmentId, SegmentRow
+from seglake.catalog.schema import LEFT_OUT, Row, SegmentId, SegmentRow
 from seglake.errors import CorruptData, MissingObject
 from seglake.layout import ATTEMPTS, manifest_key, success_key
 from seglake.store import Store

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.catalog.delta.data_files import DataFile, read_files
-from seglake.catalog.rows import Kind
+from seglake.catalog.schema import Kind
 from seglake.errors import CommitConflict
 from seglake.limits import REQUESTS
 from seglake.store import Store

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import DataFile, read_files, read_rows
-from seglake.catalog.rows import FILE_SCHEMAS, Kind, TagRow
+from seglake.catalog.schema import FILE_SCHEMAS, Kind, TagRow
 from seglake.catalog.table import CONTRACT, CatalogTable
 from seglake.catalog.tags import read_object
 from seglake.catalog.version.snapshot_files import attempts, data_files

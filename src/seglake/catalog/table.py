@@ -36,7 +36,7 @@ from seglake.catalog.manifest import (
     write_manifest,
 )
 from seglake.catalog.removal import Removal, divided
-from seglake.catalog.rows import (
+from seglake.catalog.schema import (
     FILE_SCHEMAS,
     LATER_COLUMNS,
     NEW_TABLE_SCHEMA,

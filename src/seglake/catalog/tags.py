@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from seglake.catalog.delta import file_merges
 from seglake.catalog.delta.data_files import DataFile, write_file
-from seglake.catalog.rows import Kind, TagRow
+from seglake.catalog.schema import Kind, TagRow
 from seglake.catalog.version import snapshot_files
 from seglake.errors import CorruptData, UsageError
 from seglake.layout import tag_folder, tag_key

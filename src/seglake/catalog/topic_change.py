@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from seglake import layout
 from seglake.catalog.delta.table_contract import EXTERNAL, FORMAT, KEY_INDEXES, LIFECYCLE, TAGS
 from seglake.catalog.removal import Removal
-from seglake.catalog.rows import (
+from seglake.catalog.schema import (
     LATER_COLUMNS,
     AnyRow,
     Kind,

@@ -15,7 +15,7 @@ from typing import Any
 
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.manifest import is_marked, mark_committed
-from seglake.catalog.rows import MaintenanceRow, Row, RunRow, SegmentRow
+from seglake.catalog.schema import MaintenanceRow, Row, RunRow, SegmentRow
 from seglake.catalog.table import COMMITS, CatalogTable, sync_commits
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot

@@ -16,7 +16,7 @@ from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import Column, number, prose, second
 
 if TYPE_CHECKING:
-    from seglake.catalog.rows import MaintenanceRow, RunRow
+    from seglake.catalog.schema import MaintenanceRow, RunRow
 
 
 def history(
@@ -67,7 +67,7 @@ def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -
 
 
 def _details(commit: RunRow | MaintenanceRow) -> dict[str, str | None]:
-    from seglake.catalog.rows import MaintenanceRow
+    from seglake.catalog.schema import MaintenanceRow
     from seglake.read.listings import interval, took
 
     if isinstance(commit, MaintenanceRow):

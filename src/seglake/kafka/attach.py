@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import filterfalse
 from typing import Any, NamedTuple
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
 from seglake.kafka.folder import PartitionFolder, is_internal

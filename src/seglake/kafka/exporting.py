@@ -22,7 +22,7 @@ import crc32c
 import numpy as np
 
 from seglake.catalog.groups import GroupInTopic, of_topic
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.errors import UsageError

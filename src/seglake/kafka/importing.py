@@ -19,7 +19,7 @@ from itertools import chain, groupby, islice
 from typing import NamedTuple
 
 from seglake.catalog.fate import announced, settle
-from seglake.catalog.rows import PartitionRow, Row, SegmentId, SegmentRow, TopicRow
+from seglake.catalog.schema import PartitionRow, Row, SegmentId, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import PATIENCE, mark_recent, transact

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.errors import CorruptData
 from seglake.format.batch import TRANSACTIONAL, BatchTable
 from seglake.format.codecs.payload import Payload

@@ -6,7 +6,7 @@ from typing import Any
 import crc32c
 import numpy as np
 
-from seglake.catalog.rows import SegmentId, SegmentRow
+from seglake.catalog.schema import SegmentId, SegmentRow
 from seglake.errors import CorruptData
 from seglake.format.batch import LEADER_EPOCH_AT, BatchTable
 from seglake.format.index import RECORD_KEYS

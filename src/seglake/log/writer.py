@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import crc32c
 import numpy as np
 
-from seglake.catalog.rows import SegmentId, SegmentRow
+from seglake.catalog.schema import SegmentId, SegmentRow
 from seglake.config import Topic
 from seglake.format.batch import CODEC_MASK, LOG_APPEND_TIME, TABLE, TIMESTAMP_TYPES, BatchTable
 from seglake.format.codecs.compression import NAMES

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.format.index import TIME_ENTRY, IndexPolicy
 from seglake.format.segment import SegmentLimits
 from seglake.limits import INT32_MAX

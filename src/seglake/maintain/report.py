@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
-from seglake.catalog.rows import MaintenanceRow, in_a_row
+from seglake.catalog.schema import MaintenanceRow, in_a_row
 from seglake.clock import now_ms
 from seglake.layout import new_attempt
 from seglake.shown import ShowsTable, Table, of_report

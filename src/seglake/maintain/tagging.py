@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from seglake import layout
 from seglake.catalog.quarantine.gone import ERASE
-from seglake.catalog.rows import TagRow
+from seglake.catalog.schema import TagRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.tags import Rows, TagObject, check_name, tag_rows, write_object
 from seglake.catalog.topic_change import Change

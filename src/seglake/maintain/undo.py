@@ -18,7 +18,7 @@ import numpy as np
 from seglake.catalog.fate import announced
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.quarantine.redrives import chain_of
-from seglake.catalog.rows import RunRow, RunState, SegmentRow
+from seglake.catalog.schema import RunRow, RunState, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import mark

@@ -37,7 +37,7 @@ from seglake.catalog.quarantine.files import attempt_of
 from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import NeverNamed, expired_files, retained_rows, tagged_rows
-from seglake.catalog.rows import Kind, MaintenanceRow, RunState, TagRow, rows_of
+from seglake.catalog.schema import Kind, MaintenanceRow, RunState, TagRow, rows_of
 from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.version import snapshot_files
 from seglake.clock import now_ms

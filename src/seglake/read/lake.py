@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from seglake.catalog.rows import MaintenanceRow, RunRow
+from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.layout import WHOLE_LAKE
 from seglake.locks import Lock
 from seglake.log.reads import CACHE_BYTES, SharedReads

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from seglake.catalog.rows import FILE_SCHEMAS, MaintenanceRow, RunRow, TagRow
+from seglake.catalog.schema import FILE_SCHEMAS, MaintenanceRow, RunRow, TagRow
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.shown import Column, ShowsTable, Table, number, second, short_time, size
 

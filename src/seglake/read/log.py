@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.catalog.groups import GroupInTopic, of_topic
-from seglake.catalog.rows import TopicRow
+from seglake.catalog.schema import TopicRow
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import UsageError
 from seglake.format.records import Int64s

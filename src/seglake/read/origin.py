@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.rows import Kind, MaintenanceRow, RunRow, TagRow
+from seglake.catalog.schema import Kind, MaintenanceRow, RunRow, TagRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.credentials import from_environment

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.redrives import open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.rows import MaintenanceRow, RunRow, committed_runs
+from seglake.catalog.schema import MaintenanceRow, RunRow, committed_runs
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
 from seglake.maintain.topic_settings import topic_of

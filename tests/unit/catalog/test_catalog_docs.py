@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from seglake.catalog.delta.table_contract import EXTERNAL, FORMAT, KEY_INDEXES, LIFECYCLE, TAGS
 from seglake.catalog.manifest import Manifest, write_manifest
 from seglake.catalog.quarantine import files as quarantine_files
-from seglake.catalog.rows import FILE_SCHEMAS, LATER_COLUMNS, TABLE_SCHEMA, Kind, SegmentId
+from seglake.catalog.schema import FILE_SCHEMAS, LATER_COLUMNS, TABLE_SCHEMA, Kind, SegmentId
 from seglake.config import combined_topic
 from seglake.config.topic import DEFAULTS, IDENTITY
 from seglake.layout import manifest_key, new_attempt

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL
 from seglake.catalog.delta.file_merges import FAN_IN
-from seglake.catalog.rows import Row
+from seglake.catalog.schema import Row
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.store import open_store

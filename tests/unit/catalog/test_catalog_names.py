@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from seglake.catalog.delta import data_files
 from seglake.catalog.delta.data_files import DataFile, may_have, read_files, write_file
 from seglake.catalog.delta.name_filter import NameFilter, hashes
-from seglake.catalog.rows import Row, file_table
+from seglake.catalog.schema import Row, file_table
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version import snapshot_files
 from seglake.catalog.version.snapshot import Snapshot

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.catalog.delta import file_merges
-from seglake.catalog.rows import LATER_COLUMNS, MaintenanceRow, Row, SegmentRow
+from seglake.catalog.schema import LATER_COLUMNS, MaintenanceRow, Row, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact

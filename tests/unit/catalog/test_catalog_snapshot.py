@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.rows import PartitionRow, RunRow, SegmentRow, file_table, rows_of, upgraded
+from seglake.catalog.schema import PartitionRow, RunRow, SegmentRow, file_table, rows_of, upgraded
 from seglake.catalog.version.segments import segments_by_partition
 from seglake.catalog.version.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.errors import CorruptData, UnknownTopic

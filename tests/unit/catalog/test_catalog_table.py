@@ -22,7 +22,7 @@ from seglake.catalog.delta.actions import WrittenFile, add
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.manifest import Manifest, read_manifest
 from seglake.catalog.retention import NeverNamed, expired_files, retained_rows
-from seglake.catalog.rows import (
+from seglake.catalog.schema import (
     PARTITION_COLUMNS,
     TABLE_SCHEMA,
     PartitionRow,

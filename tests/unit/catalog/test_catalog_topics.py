@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.rows import PartitionRow, Row
+from seglake.catalog.schema import PartitionRow, Row
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, UnknownTopic, VersionExpired

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seglake.catalog.delta import file_merges
-from seglake.catalog.rows import PartitionRow
+from seglake.catalog.schema import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.layout import new_attempt
 from tests.makers.lakes import open_catalog

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
-from seglake.catalog.rows import Row, file_table
+from seglake.catalog.schema import Row, file_table
 from seglake.catalog.version.snapshot_files import finished_last
 from seglake.errors import CorruptData
 from seglake.store import Store, open_store

@@ -13,7 +13,7 @@ from seglake.catalog.delta.actions import WrittenFile
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.files import FILE_SCHEMA, attempt_of, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.rows import Row
+from seglake.catalog.schema import Row
 from seglake.catalog.table import CatalogTable
 from seglake.errors import UsageError
 from seglake.layout import QUARANTINE_TABLE

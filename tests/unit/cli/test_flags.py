@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 import seglake
 import seglake.serve
 from seglake.catalog.groups import GroupInTopic, GroupOffset, keep
-from seglake.catalog.rows import PartitionRow
+from seglake.catalog.schema import PartitionRow
 from seglake.cli.app import app
 from seglake.config import load
 from seglake.engine import LocalEngine

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import SegmentLimits
 from seglake.maintain.merge_groups import GROWTH, Rules, SegmentGroup, due

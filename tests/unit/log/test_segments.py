@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.errors import CorruptData, OffsetNotFound, UsageError
 from seglake.format.batch import OVERHEAD
 from seglake.format.codecs.compression import NAMES

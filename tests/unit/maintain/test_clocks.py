@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import seglake
-from seglake.catalog.rows import MaintenanceRow
+from seglake.catalog.schema import MaintenanceRow
 from seglake.errors import UsageError
 from seglake.layout import SegmentFile, new_attempt, segment_key
 from seglake.maintain.compaction.compact import compact

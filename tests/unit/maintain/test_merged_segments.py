@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.rows import SegmentRow, TopicRow
+from seglake.catalog.schema import SegmentRow, TopicRow
 from seglake.errors import UnknownTopic, UsageError, VersionExpired
 from seglake.format.codecs.compression import NAMES
 from seglake.format.decode import scan_batches

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.rows import TagRow
+from seglake.catalog.schema import TagRow
 from seglake.catalog.table import CatalogTable
 from seglake.clock import now_ms
 from seglake.errors import AttemptAbandoned, CorruptData, UsageError, VersionExpired

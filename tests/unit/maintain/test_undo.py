@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.rows import PartitionRow
+from seglake.catalog.schema import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine

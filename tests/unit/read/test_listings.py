@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import seglake
-from seglake.catalog.rows import RunRow, SegmentRow
+from seglake.catalog.schema import RunRow, SegmentRow
 from seglake.errors import UnknownTopic
 from seglake.maintain.expiry.retention import Retained
 from seglake.shown import Column, ShowsTable, Table, short_bytes

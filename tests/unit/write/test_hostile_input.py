@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import seglake
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.errors import InputError, QuarantineLimit, SeglakeError, UsageError
 from seglake.write.api import run_pipeline
 from seglake.write.map.summary import UnitSummary

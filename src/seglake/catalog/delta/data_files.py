@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from seglake.catalog.delta.actions import Bounds, Names, WrittenFile
 from seglake.catalog.delta.name_filter import PLACE, Hashes, NameFilter
-from seglake.catalog.rows import FILE_SCHEMAS, LEFT_OUT, Kind, check_required, upgraded
+from seglake.catalog.schema import FILE_SCHEMAS, LEFT_OUT, Kind, check_required, upgraded
 from seglake.errors import CorruptData
 from seglake.limits import REQUESTS
 from seglake.store import Store

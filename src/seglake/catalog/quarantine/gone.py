@@ -13,7 +13,7 @@ rejects:
 import json
 from collections.abc import Iterable
 
-from seglake.catalog.rows import MaintenanceRow
+from seglake.catalog.schema import MaintenanceRow
 
 ERASE, EXPIRE = "erase", "expire-rejects"
 _RECENT = 100  # erasures of a topic, by clocks that may differ

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from seglake.catalog.rows import RunRow
+from seglake.catalog.schema import RunRow
 
 
 class Redrive(NamedTuple):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seglake.catalog.rows import subjects_in
+from seglake.catalog.schema import subjects_in
 from seglake.errors import CorruptData
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression

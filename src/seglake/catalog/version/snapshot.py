@@ -21,7 +21,7 @@ import numpy as np
 
 from seglake import layout
 from seglake.catalog.delta.data_files import DataFile
-from seglake.catalog.rows import PartitionRow, TopicRow, WithSegmentId
+from seglake.catalog.schema import PartitionRow, TopicRow, WithSegmentId
 from seglake.catalog.version.segments import Segments
 from seglake.errors import CorruptData, SeglakeError, UnknownTopic
 from seglake.format.batch import TIMESTAMP_TYPES

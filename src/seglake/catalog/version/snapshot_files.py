@@ -12,7 +12,7 @@ from seglake import layout
 from seglake.catalog.delta.actions import AddedFile, DeltaCommit
 from seglake.catalog.delta.data_files import DataFile, may_have, read_at_once, read_files
 from seglake.catalog.delta.name_filter import hashes
-from seglake.catalog.rows import (
+from seglake.catalog.schema import (
     FILE_SCHEMAS,
     PARTITION_COLUMNS,
     AnyRow,

@@ -6,7 +6,7 @@ from typing import Any
 from seglake.catalog.failed_run import FailedRun, all_failed_runs, failed_runs
 from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.redrives import chain_of, open_attempts
-from seglake.catalog.rows import RunRow
+from seglake.catalog.schema import RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.cli.runs.rejects import Rejects
 from seglake.cli.terminal.tables import Listing

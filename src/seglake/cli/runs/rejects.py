@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from seglake.catalog.failed_run import FailedRun
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.rows import RunRow
+from seglake.catalog.schema import RunRow
 from seglake.cli.terminal.tables import Listing, show, stream_json
 from seglake.shown import Column, counted, number
 from seglake.store import Store

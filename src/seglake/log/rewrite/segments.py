@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seglake.catalog.rows import SegmentId, SegmentRow
+from seglake.catalog.schema import SegmentId, SegmentRow
 from seglake.errors import UsageError
 from seglake.format.batch import OVERHEAD, TABLE, BatchTable
 from seglake.format.codecs.payload import Payload

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.format.batch import BatchTable
 from seglake.format.decode import Decoded
 from seglake.format.filter import NO_HORIZON

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seglake.catalog.fate import announced
-from seglake.catalog.rows import PartitionRow, Row, SegmentRow
+from seglake.catalog.schema import PartitionRow, Row, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import mark_recent, transact

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.engine import Engine, Task, share_out
 from seglake.limits import INT64_MAX
 from seglake.log.tasks import Progress, logged

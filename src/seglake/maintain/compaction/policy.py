@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from seglake.catalog.rows import SegmentRow, TopicRow
+from seglake.catalog.schema import SegmentRow, TopicRow
 from seglake.errors import UsageError
 from seglake.format.index import Subjects, subjects_of
 from seglake.limits import INT64_MAX

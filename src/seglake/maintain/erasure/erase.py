@@ -29,7 +29,7 @@ from seglake.catalog.quarantine.files import attempt_of
 from seglake.catalog.quarantine.gone import ERASE, erasures
 from seglake.catalog.quarantine.leaving import Leaving, joined, unfinished, write_list
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.tags import live_tags
 from seglake.catalog.topic_change import Change

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seglake.catalog.rows import PartitionRow, Row
+from seglake.catalog.schema import PartitionRow, Row
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.maintain.report import MaintenanceReport, TopicReport

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.errors import CorruptData, MissingObject, StoreError
 from seglake.layout import Suffix
 from seglake.maintain.report import MaintenanceReport

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from seglake import layout
 from seglake.catalog.manifest import Manifest, read_manifest
 from seglake.catalog.retention import committed_attempts
-from seglake.catalog.rows import Row, SegmentId, SegmentRow, SourceRow
+from seglake.catalog.schema import Row, SegmentId, SegmentRow, SourceRow
 from seglake.errors import CorruptData, UsageError
 from seglake.store import Store
 

@@ -18,7 +18,7 @@ from seglake import layout
 from seglake.catalog import rebuild_marks
 from seglake.catalog.manifest import Manifest, mark_committed, unmarked
 from seglake.catalog.retention import committed_attempts
-from seglake.catalog.rows import Row, SegmentRow
+from seglake.catalog.schema import Row, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change, checked_change
 from seglake.catalog.version.snapshot import EMPTY

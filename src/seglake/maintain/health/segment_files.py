@@ -9,7 +9,7 @@ from typing import Any
 import crc32c
 import numpy as np
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.errors import CorruptData, StoreError
 from seglake.format.batch import TABLE, BatchTable
 from seglake.format.codecs.payload import Payload

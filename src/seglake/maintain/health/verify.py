@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from seglake import layout
 from seglake.catalog.quarantine.gone import expired_attempts, rejects_left
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.rows import RunRow, SegmentRow
+from seglake.catalog.schema import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.catalog.version.snapshot_files import damaged_files

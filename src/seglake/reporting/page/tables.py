@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from seglake.catalog.rows import MaintenanceRow, RunRow
+from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.reporting.alerts import alerts
 from seglake.reporting.figures import TopicFigures
 from seglake.reporting.storage import StorageFigures

@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from seglake.catalog.rows import TopicRow
+from seglake.catalog.schema import TopicRow
 from seglake.clock import now_ms
 from seglake.errors import SeglakeError, UnknownTopic, UsageError, VersionExpired
 from seglake.layout import is_topic_name

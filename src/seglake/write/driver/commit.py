@@ -16,7 +16,7 @@ from difflib import get_close_matches
 
 from seglake.catalog.fate import require_hope, settle
 from seglake.catalog.quarantine.redrives import redrive_of
-from seglake.catalog.rows import Row, RunRow, SegmentRow
+from seglake.catalog.schema import Row, RunRow, SegmentRow
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot

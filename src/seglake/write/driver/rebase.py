@@ -15,7 +15,7 @@ from typing import NamedTuple
 import crc32c
 import numpy as np
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.engine import Amounts, Engine
 from seglake.errors import CorruptData
 from seglake.format.batch import BatchTable

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from seglake.catalog.rows import RunRow, SegmentRow, in_a_row
+from seglake.catalog.schema import RunRow, SegmentRow, in_a_row
 from seglake.shown import ShowsTable, Table, counted, of_report
 from seglake.write.driver.selection import Differences, InputSelection
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from seglake.catalog.fate import announced, is_given_up, settle
 from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.rows import RunRow, SegmentRow
+from seglake.catalog.schema import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import mark
 from seglake.catalog.version.snapshot import Snapshot

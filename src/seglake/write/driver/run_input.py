@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from seglake.catalog.quarantine.files import FRAME
-from seglake.catalog.rows import SourceRow
+from seglake.catalog.schema import SourceRow
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from seglake.catalog.rows import TopicRow
+from seglake.catalog.schema import TopicRow
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline, Topic, combined_topic
 from seglake.config.topic import DEFAULTS, LIFECYCLE

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from seglake.catalog.rows import SegmentId
+from seglake.catalog.schema import SegmentId
 from seglake.write.spool.merge_order import Place
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.config import Topic
 from seglake.engine import Amounts
 from seglake.format.encode import EncodedBatches

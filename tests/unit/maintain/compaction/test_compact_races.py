@@ -15,7 +15,7 @@ import pytest
 import seglake
 from seglake.catalog import transaction
 from seglake.catalog.manifest import read_manifest
-from seglake.catalog.rows import MaintenanceRow, SegmentRow
+from seglake.catalog.schema import MaintenanceRow, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import Plan
 from seglake.engine import Engine, LocalEngine, ThreadEngine

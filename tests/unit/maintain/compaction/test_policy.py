@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seglake.catalog.rows import SegmentRow, TopicRow
+from seglake.catalog.schema import SegmentRow, TopicRow
 from seglake.errors import UsageError
 from seglake.maintain.compaction.cleaning import groups_of
 from seglake.maintain.compaction.policy import DirtyBounds, LogToClean, Policy, log_to_clean

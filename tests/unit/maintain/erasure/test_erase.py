@@ -21,7 +21,7 @@ from seglake.catalog import fate
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.files import FILE_SCHEMA, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import transact
 from seglake.engine import LocalEngine

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import seglake
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.manifest import read_manifest
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CommitConflict, CorruptData, StoreError, UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import seglake
 from seglake.catalog.delta import commit_log, delta_rs
 from seglake.catalog.manifest import read_manifest
-from seglake.catalog.rows import Row
+from seglake.catalog.schema import Row
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
 from seglake.errors import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.rows import FILE_SCHEMAS, MaintenanceRow, SegmentRow
+from seglake.catalog.schema import FILE_SCHEMAS, MaintenanceRow, SegmentRow
 from seglake.errors import UnknownTopic, UsageError
 from seglake.format.decode import scan_batches
 from seglake.layout import REBUILDING, SUFFIXES, new_attempt

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.format.decode import scan_batches
 from seglake.layout import SUFFIXES
 from seglake.maintain.health.segment_files import check_segment

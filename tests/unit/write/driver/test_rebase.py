@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, StoreError
 from seglake.format.decode import scan_batches

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import seglake
 from seglake.catalog import transaction
-from seglake.catalog.rows import PartitionRow
+from seglake.catalog.schema import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.cli.app import app

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.rows import TopicRow
+from seglake.catalog.schema import TopicRow
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.config import Pipeline, Topic
 from seglake.config.topic import DEFAULTS, LIFECYCLE

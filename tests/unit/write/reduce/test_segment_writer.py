@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.rows import SegmentId
+from seglake.catalog.schema import SegmentId
 from seglake.format.codecs.compression import IDS, NAMES, compressor
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.records import Records, Spans

@@ -20,7 +20,7 @@ from seglake.catalog.fate import announced, settle
 from seglake.catalog.quarantine.gone import erasures_of, expired_attempts, rejects_left
 from seglake.catalog.quarantine.leaving import joined, unfinished
 from seglake.catalog.quarantine.redrives import Chain, chain_of, redrive_of
-from seglake.catalog.rows import RunRow, committed_runs
+from seglake.catalog.schema import RunRow, committed_runs
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import mark
 from seglake.catalog.version.snapshot import Snapshot

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from seglake.catalog.quarantine.leaving import Leaving, has_one_of
 from seglake.catalog.quarantine.redrives import Chain
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.rows import SourceRow, rows_of
+from seglake.catalog.schema import SourceRow, rows_of
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine

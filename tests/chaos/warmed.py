@@ -38,7 +38,7 @@ class _NoCatalog:
     def next_sequence(self, *_: Any) -> int:
         return 0
 
-    def sources(self, *_: Any) -> Any:
+    def sources_at(self, *_: Any) -> Any:
         return FILE_SCHEMAS["source"].empty_table()
 
     def commit(self, rows: list[Any], **_: Any) -> int:

@@ -192,6 +192,7 @@ def wait_until(done: Any, seconds: float = 300) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.rest
 def test_groups_go_on_at_the_target_where_they_stood(log: Log, lake: Path, broker: Broker) -> None:
     """Below the window, within it, in a gap, behind its last record; a kept commit stays."""
     table = open_catalog(str(lake))

@@ -155,6 +155,7 @@ def test_a_commit_is_the_next_micro_batch_of_a_running_query(sink: Sink, maker: 
     assert sink.rows == written(maker)
 
 
+@pytest.mark.rest
 def test_what_was_deleted_before_it_was_read(sink: Sink, maker: LakeMaker) -> None:
     sink.run(startingOffsets='{"events":{"0":10,"1":20}}', maxOffsetsPerTrigger="100")
     commit(maker, 10, 0)
@@ -166,6 +167,7 @@ def test_what_was_deleted_before_it_was_read(sink: Sink, maker: LakeMaker) -> No
     assert [row[1] for row in sink.rows] == [*range(10, 60), *range(65, 70)]
 
 
+@pytest.mark.rest
 def test_a_micro_batch_may_find_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """One that plans no task at all, too; and the query goes on."""
     maker = LakeMaker(tmp_path / "lake")

@@ -118,6 +118,7 @@ def test_an_order_column_that_is_not_unique(frame: DataFrame, tmp_path: Path, or
     assert not seglake.open(str(tmp_path)).topics()
 
 
+@pytest.mark.rest
 def test_an_order_column_that_is_none(frame: DataFrame, tmp_path: Path) -> None:
     def ingest(column: str) -> None:
         given = {"format": "dataframe", "order_column": column}

@@ -32,6 +32,7 @@ from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.tagging import holds, tag
 from seglake.maintain.vacuum import Vacuumed, vacuum
+from tests.harness.tiers import rest_but
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 from tests.makers.strategies import examples
 
@@ -434,7 +435,7 @@ PLACES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("with_format", [True, False])
+@pytest.mark.parametrize("with_format", rest_but([True, False], True))
 @pytest.mark.parametrize("place", PLACES)
 def test_a_tag_while_a_vacuum_works__is_whole_or_expired(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, place: str, *, with_format: bool
@@ -449,7 +450,7 @@ def test_a_tag_while_a_vacuum_works__is_whole_or_expired(
     assert verify(str(maker.root), deep=True).findings == []
 
 
-@pytest.mark.parametrize("with_format", [True, False])
+@pytest.mark.parametrize("with_format", rest_but([True, False], True))
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_vacuum_while_a_tag_is_about_to_commit__is_whole_or_expired(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, *, killed: bool, with_format: bool
@@ -585,7 +586,7 @@ def _undo_last(maker: LakeMaker) -> None:
     seglake.undo(str(maker.root), "events", f"run {len(maker.versions) - 1}")
 
 
-@pytest.mark.parametrize("with_vacuum", [True, False])
+@pytest.mark.parametrize("with_vacuum", rest_but([True, False], True))
 @pytest.mark.parametrize("newest_has_it", [True, False])
 def test_a_version_from_before_an_erasure__cannot_be_tagged(
     maker: LakeMaker, *, newest_has_it: bool, with_vacuum: bool

@@ -259,6 +259,7 @@ def test_json_lines_say_the_same(rows: list[Row]) -> None:
         assert_sound(folder / "lake", coded, ends_of(rows))
 
 
+@pytest.mark.rest
 @examples(15)
 @given(logs(), st.data())
 def test_maintenance_holds_over_such_segments(rows: list[Row], data: st.DataObject) -> None:

@@ -260,11 +260,14 @@ def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]
 
 def _kinds(table: pa.Table) -> npt.NDArray[Any]:
     """The kinds of subjects of each segment's key index, if it has one, as bits."""
-    coded: Any = table.column("keyindex_of").combine_chunks().dictionary_encode("encode")
-    kinds = [0] + [0] * len(coded.dictionary)
-    for at, text in enumerate(coded.dictionary.to_pylist()):
-        kinds[at] = sum({1 << subject.kind for subject in subjects_in(text)})
-    return np.array(kinds[:-1], np.uint8).take(_values(coded.indices))
+    texts: Any = table.column("keyindex_of").combine_chunks().fill_null("")
+    coded = texts.dictionary_encode()
+    try:
+        different = coded.dictionary.to_pylist()
+    except UnicodeDecodeError as error:
+        raise CorruptData("keyindex_of in a segment row is no text") from error
+    kinds = [sum({1 << each.kind for each in subjects_in(text)}) for text in different]
+    return np.array(kinds, np.uint8).take(_values(coded.indices))
 
 
 def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], AttemptIds]:

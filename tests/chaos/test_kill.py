@@ -29,7 +29,7 @@ def account() -> Account:
     return Account.begun(20, "the command")
 
 
-@pytest.mark.parametrize("kills", rest_but([8, 30], 8))
+@pytest.mark.parametrize("kills", rest_but([5, 30], 5))
 def test_some_kills(tmp_path: Path, account: Account, kills: int) -> None:
     campaign = Campaign(account, LOCAL, tmp_path, str(tmp_path / "lakes"), kill_forked)
     campaign.run(kills)

@@ -93,7 +93,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", rest_but(CHANGES, "DELETE with deletion vectors"))
+@pytest.mark.parametrize("name", rest_but(CHANGES))
 def test_what_changes_rows__is_refused(run: Spark, tmp_path: Path, name: str) -> None:
     maker = made_lake(tmp_path)
     run(maker, *CHANGES[name])

@@ -112,6 +112,7 @@ def test_available_now_in_limited_batches_and_on_from_the_checkpoint(
     assert sink.rows == written(maker)
 
 
+@pytest.mark.rest
 def test_a_query_from_the_end_that_is_killed_in_its_first_batch(
     sink: Sink, maker: LakeMaker
 ) -> None:

@@ -138,6 +138,7 @@ def _removed(catalog: CatalogTable, version: int) -> list[str]:
     return [line["remove"]["path"] for line in lines if "remove" in line]
 
 
+@pytest.mark.rest
 def test_only_files_with_a_row_that_goes__are_read_and_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,6 +193,7 @@ def test_files_that_may_not_grow(tmp_path: Path) -> None:
     assert all("File too large" in each for each in failed)
 
 
+@pytest.mark.rest
 @pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
     """A small file system of its own, in a mount namespace that ends with the process."""
@@ -252,6 +253,7 @@ assert sum(map(len, read_lake(lake).values())) == 2
 """
 
 
+@pytest.mark.rest
 @pytest.mark.slow
 def test_files_without_the_right_to_them(tmp_path: Path) -> None:
     """The root user has every right, unless it gives up those two."""

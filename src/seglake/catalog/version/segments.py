@@ -260,8 +260,8 @@ def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]
 
 def _kinds(table: pa.Table) -> npt.NDArray[Any]:
     """The kinds of subjects of each segment's key index, if it has one, as bits."""
-    texts: Any = table.column("keyindex_of").combine_chunks().fill_null("")
-    coded = texts.dictionary_encode()
+    texts: Any = table.column("keyindex_of").combine_chunks()
+    coded = texts.dictionary_encode("encode")  # null, too; to fill it would import pandas
     try:
         different = coded.dictionary.to_pylist()
     except UnicodeDecodeError as error:

@@ -31,6 +31,7 @@ from seglake.maintain.erasure import attempts, erase, rejects, wanted
 from seglake.maintain.erasure.erase import _Erasure
 from seglake.maintain.erasure.objects import OldObjects
 from seglake.maintain.erasure.rejects import RejectErasure
+from seglake.maintain.erasure.tags import TagErasure
 from seglake.maintain.health import reindex
 from seglake.maintain.health.history import History
 from seglake.write.driver import run
@@ -186,6 +187,7 @@ FAULTS: dict[str, Put] = {
     "an erasure and a tag pass each other": lambda: [
         edited(_Erasure, "_plan", ("        beside=[WHOLE_LAKE],\n", ""))
     ],
+    "an erasure passes tags by": lambda: [patch.object(TagErasure, "find", lambda *_: {})],
     "a version from before an erasure gets a tag": lambda: [
         patch.object(tagging, "_erasures", lambda *_: set())
     ],

@@ -6,8 +6,8 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -224,8 +224,6 @@ def is_done(outcome: Outcome) -> bool:
         return outcome.exit_code in (0, 4)
     if outcome.kind == "QuarantineLimit":
         return True
-    if outcome.deed.verb == "erase" and tag_in_the_way(outcome):
-        return False
     if outcome.deed.verb == "tag" and outcome.kind == "VersionExpired":
         return True
     return outcome.kind in (
@@ -236,12 +234,6 @@ def is_done(outcome: Outcome) -> bool:
         "PolicyViolation",
         "OffsetOutOfRange",
     ) and not ("may still run" in outcome.said or "cannot be read" in outcome.said)
-
-
-def tag_in_the_way(outcome: Outcome) -> str | None:
-    """The tag that an erasure was refused for."""
-    found = re.search(r"`seglake tag ROOT (\w+) --delete`, then erase", outcome.said)
-    return found and found[1]
 
 
 def expires(deed: Deed) -> bool:
@@ -326,6 +318,13 @@ def _require_none_tagged(play: Play, erased: Outcome) -> None:
             play.wrong("erased key in a tag", f"{name} has a key of {erased.deed}")
 
 
+def _without(state: State, keys: Collection[bytes | None]) -> State:
+    """A state after an erasure of some keys."""
+    left = {place: record for place, record in state.records.get(EVENTS, {}).items()
+            if record.key not in keys}  # fmt: skip
+    return replace(state, records={**state.records, EVENTS: left})
+
+
 def _require_no_hash(play: Play, outcome: Outcome) -> None:
     """No key index is left of a log that an erasure replaced: it has hashes of the keys."""
     if not play.plan.keyed:
@@ -399,18 +398,26 @@ class Witness:
         except Wrong as error:
             play.wrong("model", f"{deed}, version {version}: {error}")
             play.model.same_again(version)
-        self._tag(rows.get("tag", ()))
+        self._tag(rows.get("tag", ()), deed)
         self._meet(rows, owner)
 
-    def _tag(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """What must hold of a tag is what the model has of its version, from now on."""
+    def _tag(self, rows: Iterable[Mapping[str, Any]], deed: Deed | None) -> None:
+        """What must hold of a tag is what the model has of its version, from now on.
+
+        An erasure takes its keys out of that.
+        """
         play = self._play
         for row in rows:
-            play.tags.pop(row["name"], None)
-            if row["state"] == "tagged":
-                states = play.model.states
-                held = max(version for version in states if version <= row["version"])
-                play.tags[row["name"]] = Tagged(row["version"], states[held])
+            before = play.tags.pop(row["name"], None)
+            if row["state"] != "tagged":
+                continue
+            states = play.model.states
+            held = max(version for version in states if version <= row["version"])
+            state = before.state if before else states[held]
+            if deed and deed.verb == "erase":
+                state = _without(state, deed.keys)
+                play.met["tag lost records"] += 1
+            play.tags[row["name"]] = Tagged(row["version"], state)
         for each in play.outcomes if rows else ():
             if each.deed.verb == "erase" and each.kind == "done":
                 _require_none_tagged(play, each)
@@ -755,10 +762,6 @@ def _do_again(play: Play) -> None:
         for number, deed in waiting:
             play.world.now_ms += 26 * HOUR_MS  # nobody takes what is there for a running attempt
             outcome = failures[number] = _do_quietly(play, deed, f"end {number} {again}")
-            while (name := tag_in_the_way(outcome)) and not play.problem:
-                play.met["tag deleted for an erasure"] += 1
-                _do_quietly(play, Deed("delete-tag", name), f"end {number} {again} {name}")
-                outcome = failures[number] = _do_quietly(play, deed, f"end {number} {again} anew")
             if is_done(outcome):
                 del failures[number]
             if play.problem:

@@ -128,7 +128,7 @@ def tagged_rows(table: CatalogTable, tags: Iterable[TagRow]) -> Iterator[Retaine
     """
     for tag in tags:
         try:
-            for file in sorted(read_object(table.store, tag)):
+            for file in sorted(read_object(table.store, tag).files):
                 if file.kind == "segment":
                     (rows,) = read_files(table.store, LOG_TABLE, [file])
                     yield RetainedRows(file.topic, rows, committed=True)

@@ -221,13 +221,13 @@ class CatalogTable:
         or missing.
         """
         try:
-            files = read_object(self.store, tag)
+            files = read_object(self.store, tag).files
             return snapshot_files.load(self.store, tag.version, files, topics)
         except MissingObject as error:
             if tag in self.tags():
                 what = f"tag {tag.name} names an object that is gone: {error}"
                 raise CorruptData(what, file=layout.tag_key(tag.attempt_id)) from error
-            raise VersionExpired(f"tag {tag.name} was deleted: {error}") from error
+            raise VersionExpired(f"tag {tag.name} was deleted or changed: {error}") from error
 
     def admit_tags(self) -> None:
         """Raise `seglake.format` to that of tags, in a commit of its own, unless it is done.
@@ -422,7 +422,7 @@ class CatalogTable:
         own = (row for row in rows if isinstance(row, SourceRow) and row.attempt_id == attempt_id)
         return {row.path for row in own}
 
-    def commit(
+    def commit(  # noqa: PLR0913  # the fields of a change, and of whom it is
         self,
         rows: Sequence[Row],
         *,
@@ -433,6 +433,7 @@ class CatalogTable:
         forgotten: Collection[str] = (),
         files_of: Collection[str] = (),
         beside: Collection[str] = (),
+        tags: Sequence[TagRow] = (),
         lost_races: int = 0,
     ) -> int:
         """Make a change visible at once, see `Change`, and return the version that has it.
@@ -443,7 +444,7 @@ class CatalogTable:
         were merged), AttemptAbandoned, CorruptData if the log would have a hole or an overlap,
         UsageError if a row contradicts the topic, and StoreError.
         """
-        change = Change(rows, replaced, forgotten, files_of)
+        change = Change(rows, replaced, forgotten, files_of, tags=tags)
         checked = checked_change(change, topic, base)
         for owner in (attempt_id, *files_of):
             fate.claim(self.store, owner, topic)
@@ -510,10 +511,10 @@ class CatalogTable:
         for removal in removals:
             for file, _, rows in divided(self.store, layout.LOG_TABLE, mine, removal):
                 removed.append(file)
-                tables.append((removal.kind, rows))
+                tables.append(((removal.kind, change.topic), rows))
         written = [
-            write_file(self.store, layout.LOG_TABLE, kind, change.topic, part)
-            for kind, rows in tables
+            write_file(self.store, layout.LOG_TABLE, kind, topic, part)
+            for (kind, topic), rows in tables
             if len(rows)
             for part in file_merges.parts(rows)
         ]

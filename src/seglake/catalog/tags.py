@@ -3,14 +3,15 @@
 `catalog/tags/<attempt>/version.json` lists data files with all rows of the version. They lie beside
 it, outside the Delta table, so the version needs neither its commits nor its data files any more.
 The row of the tag has the size and the checksum of the object; the files have theirs in their
-names. What makes and deletes tags is `maintain.tagging`.
+names. It also says which records an erasure took out of the version since. What makes and deletes
+tags is `maintain.tagging`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -35,6 +36,17 @@ _NOT_STORED = ("bounds", "names", "folder")
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 Rows = tuple[Kind, str, pa.Table]  # those of one kind and topic
+
+
+class ErasedRecords(NamedTuple):
+    """Records that an erasure took out of a segment of a tagged version, and when (ms)."""
+
+    erased_at_ms: int
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    records: int
 
 
 class TagObject(NamedTuple):
@@ -63,8 +75,20 @@ def live_tags(store: Store, files: Iterable[DataFile]) -> list[TagRow]:
     return [newest[name] for name in sorted(newest) if newest[name].state == "tagged"]
 
 
+class TaggedVersion(NamedTuple):
+    """What the object of a tag lists."""
+
+    files: frozenset[DataFile]
+    erased: list[ErasedRecords]
+
+
 def write_object(
-    store: Store, attempt_id: str, version: int, lake: str, rows: Iterable[Rows]
+    store: Store,
+    attempt_id: str,
+    version: int,
+    lake: str,
+    rows: Iterable[Rows],
+    erased: Sequence[ErasedRecords] = (),
 ) -> TagObject:
     """Write the rows of a version, and the object that lists their files. Raises StoreError."""
     folder, files = tag_folder(attempt_id), list[dict[str, Any]]()
@@ -74,13 +98,15 @@ def write_object(
             file = DataFile(written.path, kind, topic, written.size_bytes, len(part))
             files.append({k: v for k, v in asdict(file).items() if k not in _NOT_STORED})
     content = {"format": _FORMAT, "version": version, "lake": lake, "files": files}
+    if erased:
+        content["erased"] = [each._asdict() for each in erased]
     data = json.dumps(content).encode()
     store.put(tag_key(attempt_id), data)
     return TagObject(attempt_id, len(data), crc32c.crc32c(data))
 
 
-def read_object(store: Store, tag: TagRow) -> frozenset[DataFile]:
-    """The data files of the version that a tag names.
+def read_object(store: Store, tag: TagRow) -> TaggedVersion:
+    """The data files of the version that a tag names, and what was erased of it.
 
     Raises MissingObject, StoreError, and CorruptData if the object is not what the tag names.
     """
@@ -94,7 +120,8 @@ def read_object(store: Store, tag: TagRow) -> frozenset[DataFile]:
             what = f"a tagged version of format {content['format']}, not {_FORMAT}"
             raise CorruptData(what, file=key)
         folder = tag_folder(tag.attempt_id)
-        return frozenset(DataFile(**each, folder=folder) for each in content["files"])
+        files = frozenset(DataFile(**each, folder=folder) for each in content["files"])
+        return TaggedVersion(files, [ErasedRecords(**each) for each in content.get("erased", ())])
     except _DAMAGE as error:
         raise CorruptData(f"this is not a tagged version: {error!r}", file=key) from error
 

@@ -41,6 +41,7 @@ class Change(NamedTuple):
     `replaced` are live segments that go, as (partition, base offset). The source rows of the
     attempts `forgotten` go. `files_of` are other attempts, not yet committed, whose files the rows
     name. No commit to the topics `beside` may have been made since the version that this continues.
+    `tags` are new rows of tags, which belong to no topic: then `beside` has `@lake`.
     """
 
     rows: Sequence[Row] = ()
@@ -48,10 +49,11 @@ class Change(NamedTuple):
     forgotten: Collection[str] = ()
     files_of: Collection[str] = ()
     beside: Collection[str] = ()
+    tags: Sequence[TagRow] = ()
 
 
 class TopicChange(NamedTuple):
-    """A change of one topic, checked: new rows, and the rows that go."""
+    """A change of one topic, checked: new rows, rows of tags among them, and the rows that go."""
 
     topic: str
     rows: Sequence[Row]
@@ -89,11 +91,11 @@ class TopicChange(NamedTuple):
             if any(getattr(row, name, None) is not None for row in self.rows)
         }
 
-    def tables(self) -> dict[Kind, pa.Table]:
-        """The new rows, by kind."""
-        kinds: dict[Kind, list[Row]] = defaultdict(list)
+    def tables(self) -> dict[tuple[Kind, str], pa.Table]:
+        """The new rows, by kind and topic."""
+        kinds: dict[tuple[Kind, str], list[Row]] = defaultdict(list)
         for row in self.rows:
-            kinds[row.KIND].append(row)
+            kinds[row.KIND, row.topic].append(row)
         return {kind: file_table(rows) for kind, rows in kinds.items()}
 
     def removals(self, base: Snapshot) -> list[Removal]:
@@ -151,7 +153,7 @@ def checked_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
     _check_log(rows, removed, base)
     rows = [_complete(row, base) if isinstance(row, PartitionRow) else row for row in rows]
     gone = [_identity(base, topic, *segment) for segment in replaced]
-    return TopicChange(topic, rows, gone, change.forgotten)
+    return TopicChange(topic, [*rows, *change.tags], gone, change.forgotten)
 
 
 def _check_row(row: Row, base: Snapshot) -> None:

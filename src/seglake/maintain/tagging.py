@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from seglake import layout
 from seglake.catalog.quarantine.gone import ERASE
 from seglake.catalog.schema import TagRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.tags import Rows, TagObject, check_name, tag_rows, write_object
+from seglake.catalog.tags import Rows, TagObject, check_name, read_object, tag_rows, write_object
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
@@ -44,7 +44,10 @@ class Tagged(TopicReport):
 
 
 class Hold(NamedTuple):
-    """What a tag holds: the files that the newest version does not name. Times are in ms."""
+    """What a tag holds: the files that the newest version does not name. Times are in ms.
+
+    `erased` has the fields of each `ErasedRecords` that erasures took out of the version.
+    """
 
     name: str
     version: int
@@ -53,6 +56,12 @@ class Hold(NamedTuple):
     segments: int
     held_segments: int
     held_bytes: int
+    erased: list[dict[str, Any]]
+
+    @property
+    def erased_records(self) -> int:
+        """How many records erasures took out of the version."""
+        return sum(each["records"] for each in self.erased)
 
 
 def tag(
@@ -178,7 +187,7 @@ class _Tagging:
         table = self._table
         return write_object(
             table.store, self._report.attempt_id, snapshot.version, table.lake,
-            _rows(table, snapshot),
+            rows_of_version(table, snapshot),
         )  # fmt: skip
 
 
@@ -199,7 +208,7 @@ def _files(table: CatalogTable, snapshot: Snapshot) -> Iterator[str]:
         yield from (row.key(suffix) for row in rows for suffix in row.suffixes)
 
 
-def _rows(table: CatalogTable, snapshot: Snapshot) -> Iterator[Rows]:
+def rows_of_version(table: CatalogTable, snapshot: Snapshot) -> Iterator[Rows]:
     """All rows of a version, but for the tags that it had. Raises VersionExpired."""
     try:
         for kind, topic in sorted({(file.kind, file.topic) for file in snapshot.files}):
@@ -237,4 +246,5 @@ def _hold(table: CatalogTable, tag: TagRow, named: Collection[int]) -> Hold:
             left = [s for s in row.suffixes if hash(row.key(s)) not in named]
             own = [getattr(row, f"{s}_bytes") for s in left if s != "log" or not row.external]
             count, held, size = count + 1, held + bool(left), size + sum(own)
-    return Hold(tag.name, tag.version, tag.created_at_ms, tag.until_ms, count, held, size)
+    erased = [each._asdict() for each in read_object(table.store, tag).erased]
+    return Hold(tag.name, tag.version, tag.created_at_ms, tag.until_ms, count, held, size, erased)

@@ -27,6 +27,7 @@ from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.layout import success_key, tag_key
 from seglake.maintain import clock
 from seglake.maintain import vacuum as vacuums
+from seglake.maintain.erasure import tags as erasures
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
@@ -103,8 +104,8 @@ def _merge(maker: LakeMaker) -> None:
     seglake.merge(str(maker.root), "events", everything=True)
 
 
-def _undo(maker: LakeMaker) -> None:
-    seglake.undo(str(maker.root), "events", "run 1", force=True)
+def _undo(maker: LakeMaker, run: int = 1) -> None:
+    seglake.undo(str(maker.root), "events", f"run {run}", force=True)
 
 
 def _retain(maker: LakeMaker) -> None:
@@ -557,28 +558,101 @@ def spelled(root: Path, key: bytes) -> list[Path]:
     return [path for path in root.rglob("*") if path.is_file() and key in path.read_bytes()]
 
 
-@pytest.mark.parametrize("newest_has_it", [True, False])
-def test_an_erasure__is_refused_while_a_tag_holds_the_key(
-    maker: LakeMaker, *, newest_has_it: bool
+@pytest.mark.parametrize("newest", ["has it", "lacks it", "has merged it"])
+def test_an_erasure_goes_through_tags(maker: LakeMaker, newest: str) -> None:
+    root, before = str(maker.root), now_ms()
+    maker.run({0: [Event(T, b"k1", b"y"), Event(T, b"secret", b"x"), Event(T, b"secret", b"z")]})
+    versions = [tag(root, name).tagged for name in ("q3", "same")]
+    maker.run({0: [Event(T + 1, b"secret", b"later")]})
+    tag(root, "without", maker.versions[0])
+    kept, wanted = seen(seglake.open(root, "without")), seen(seglake.open(root, "q3"))
+    if newest == "lacks it":
+        _undo(maker, 4)
+    elif newest == "has merged it":
+        _merge(maker)
+    planned = erase(root, "events", ["secret"], grace_hours=0, dry_run=True)
+    assert seen(seglake.open(root, "q3")) == wanted
+    report = erase(root, "events", ["secret"], vacuum=True, grace_hours=0)
+    assert report.tags == planned.tags == {"q3": 2, "same": 2}
+    assert spelled(maker.root / "topics", b"secret") == []
+    for name, version in zip(("q3", "same"), versions, strict=True):
+        lake = seglake.open(root, name)
+        assert (lake.version, seen(lake)) == (version, [r for r in wanted if r[4] != b"secret"])
+    assert seen(seglake.open(root, "without")) == kept
+    (q3, same, without) = holds(open_catalog(root))
+    (erased,) = q3.erased
+    assert before <= erased.pop("erased_at_ms") <= now_ms()
+    assert erased == {
+        "topic": "events", "partition": 0, "first_offset": 19, "last_offset": 20, "records": 2,
+    }  # fmt: skip
+    assert (same.erased_records, without.erased) == (2, [])
+    require_files(maker)
+    sweep(maker.root)
+    assert seen(seglake.open(root, "q3")) == [r for r in wanted if r[4] != b"secret"]
+    assert verify(root, deep=True).findings == []
+    assert verify(root).orphans == []
+    assert erase(root, "events", ["secret"], vacuum=True, grace_hours=0).version == -1
+
+
+def test_erasures_of_a_tag_add_up__and_outlive_the_catalog(maker: LakeMaker) -> None:
+    root = str(maker.root)
+    tag(root, "q3")
+    _merge(maker)
+    for key in ("k0", "k1"):
+        erase(root, "events", [key], vacuum=True, grace_hours=0)
+        tag(root, "q3", until="2099-01-01" if key == "k0" else "2098-01-01")
+    left = [row for row in written(maker) if row[4] not in (b"k0", b"k1")]
+    for _ in range(2):
+        assert seen(seglake.open(root, "q3")) == left
+        (hold,) = holds(open_catalog(root))
+        assert hold.erased_records == len(written(maker)) - len(left)
+        assert [each["first_offset"] for each in hold.erased if each["partition"]] == [
+            0, 2, 4, 1, 3, 5,
+        ]  # fmt: skip
+        assert verify(root, deep=True).findings == []
+        _lose_the_catalog(maker)
+
+
+def test_logs_outside_the_lake_that_a_tag_names__stop_an_erasure(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = str(maker.root)
-    maker.run({0: [Event(T, b"secret", b"x"), Event(T, b"k1", b"y")]})
     tag(root, "q3")
-    tag(root, "without", maker.versions[0])
-    if not newest_has_it:
-        _undo_last(maker)
-    before = {path: path.read_bytes() for path in maker.root.rglob("*") if path.is_file()}
-    named = r"tag q3 names segments .* `seglake tag ROOT q3 --delete`"
-    ways: tuple[dict[str, Any], ...] = ({}, {"vacuum": True}, {"dry_run": True})
-    for how in ways:
-        with pytest.raises(UsageError, match=named):
-            erase(root, "events", ["secret"], grace_hours=0, **how)
-    after = {path: path.read_bytes() for path in maker.root.rglob("*") if path.is_file()}
-    assert after == before
-    tag(root, "q3", delete=True)
-    erase(root, "events", ["secret"], vacuum=True, grace_hours=0)
-    assert spelled(maker.root / "topics", b"secret") == []
-    assert len(seen(seglake.open(root, "without"))) == 8
+    real, count = erasures.require_own, iter(range(9))
+
+    def outside(snapshot: Any, topic: str) -> None:
+        real(snapshot, topic)
+        if next(count) == 0:
+            raise UsageError("1 segments of events are attached")
+
+    monkeypatch.setattr(erasures, "require_own", outside)
+    with pytest.raises(UsageError, match="are attached"):
+        erase(root, "events", ["k1"], grace_hours=0)
+    assert seen(seglake.open(root)) == seen(seglake.open(root, "q3")) == written(maker)
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_an_erasure_that_dies_at_its_commit__leaves_the_key_in_both_or_none(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    root = str(maker.root)
+    tag(root, "q3")
+    with monkeypatch.context() as patch:
+        real = DeltaLog.commit
+
+        def commit(*given: Any, **named: Any) -> Any:
+            if place == "after":
+                real(*given, **named)
+            raise KeyboardInterrupt
+
+        patch.setattr(DeltaLog, "commit", commit)
+        with pytest.raises(KeyboardInterrupt):
+            erase(root, "events", ["k1"], grace_hours=0)
+    has = [b"k1" in {row[4] for row in seen(seglake.open(root, name))} for name in (None, "q3")]
+    assert has == [place == "before"] * 2
+    erase(root, "events", ["k1"], vacuum=True, grace_hours=0)
+    assert seen(seglake.open(root, "q3")) == [r for r in written(maker) if r[4] != b"k1"]
+    assert spelled(maker.root / "topics/events", b"k1") == []
     assert verify(root, deep=True).findings == []
 
 
@@ -611,9 +685,11 @@ def test_a_tag_while_an_erasure_commits__does_not_keep_the_key(
     tag(root, "other")
     tag(root, "other", delete=True)
     once_before(monkeypatch, CatalogTable, "commit", lambda: tag(root, "q3", version))
-    with pytest.raises(UsageError, match="tag q3 names segments"):
-        erase(root, "events", ["secret"], grace_hours=0)
-    assert b"secret" in [row[4] for row in seen(seglake.open(root, "q3"))]
+    assert erase(root, "events", ["secret"], vacuum=True, grace_hours=0).tags == {"q3": 1}
+    lake = seglake.open(root, "q3")
+    assert lake.version == version
+    assert b"secret" not in [row[4] for row in seen(lake)]
+    assert spelled(maker.root / "topics", b"secret") == []
 
 
 def test_an_erasure_while_a_tag_commits__comes_first(

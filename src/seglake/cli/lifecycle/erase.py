@@ -70,6 +70,8 @@ def _tell(report: Erased) -> None:
             f"version {report.version} has no record of the keys: {counts} are gone, "
             f"{len(report.deleted):,} old objects are deleted"
         )
+    for name, count in report.tags.items():
+        print(f"tag {name} {'would lose' if report.dry_run else 'has lost'} {count:,} records")
     for attempt_id in report.running:
         now = "may still run" if report.dry_run else "ran meanwhile: erase again when it has ended"
         print(f"attempt {attempt_id} {now}")

@@ -14,6 +14,7 @@ _COLUMNS = [
     number("segments", "segments", rank=3),
     number("held_segments", "held segments", rank=2),
     size("held_bytes", "held bytes"),
+    number("erased_records", "erased", rank=3),
 ]
 
 
@@ -23,5 +24,6 @@ def tags(root: Root, json: Json = False) -> None:
     from seglake.maintain.tagging import holds
     from seglake.store import open_store
 
-    rows = [hold._asdict() for hold in holds(CatalogTable.open(open_store(root)))]
+    found = holds(CatalogTable.open(open_store(root)))
+    rows = [{**hold._asdict(), "erased_records": hold.erased_records} for hold in found]
     show("tags", Listing(_COLUMNS, rows), as_json=json)

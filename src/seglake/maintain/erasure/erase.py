@@ -13,13 +13,15 @@ and erases what they brought. An attempt that has ended is given up: it cannot c
 attempt commits after the erasure looked, the erasure's commit is planned again on top of it.
 A merge, a compaction and another erasure copy records, and are announced as an ingest is.
 
-What a tag names stays, so an erasure is refused while a tag names segments with one of the keys. A
-tag and an erasure do not pass each other: the commit of the one that comes second is planned again.
+An erasure goes through tags: the same commit gives each tag that holds one of the keys an object
+without the records, which says what left. A tag and an erasure do not pass each other: the commit
+of the one that comes second is planned again.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -31,7 +33,6 @@ from seglake.catalog.quarantine.leaving import Leaving, joined, unfinished, writ
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.tags import live_tags
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
@@ -44,6 +45,7 @@ from seglake.maintain.erasure.attempts import Attempts, Grace, look
 from seglake.maintain.erasure.logs import LogErasure
 from seglake.maintain.erasure.objects import OldObjects
 from seglake.maintain.erasure.rejects import RejectErasure, SampleErasure
+from seglake.maintain.erasure.tags import TagErasure, require_own
 from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.maintain.report import TopicReport
 from seglake.maintain.vacuum import GRACE_HOURS, delete
@@ -62,8 +64,9 @@ class Erased(TopicReport):
 
     `segments` were written again without `records`. `rejects` left the quarantine, also those that
     an erasure left there when it was killed; `rejects_left` counts what stays there of each attempt
-    that lost some. `samples` are rows that left the samples of failed runs. `deleted` are the old
-    objects that went. A dry run says what would be done.
+    that lost some. `samples` are rows that left the samples of failed runs. `tags` counts the
+    records that left each tag, by its name. `deleted` are the old objects that went. A dry run says
+    what would be done.
     `running` are attempts that began meanwhile: once they have ended, the erasure is to be done
     again.
     """
@@ -75,6 +78,7 @@ class Erased(TopicReport):
     rejects: int = 0
     rejects_left: dict[str, int] = field(default_factory=dict)
     samples: int = 0
+    tags: dict[str, int] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     deleted_bytes: int = 0
@@ -92,7 +96,8 @@ class Erased(TopicReport):
         last = other if other.version >= 0 else self
         sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
         left = {**self.rejects_left, **other.rejects_left}
-        return replace(last, running=[], rejects_left=left, **sums)
+        tags = dict(Counter(self.tags) + Counter(other.tags))
+        return replace(last, running=[], rejects_left=left, tags=tags, **sums)
 
 
 def erase(  # noqa: PLR0913  # each is an option of the command
@@ -111,18 +116,18 @@ def erase(  # noqa: PLR0913  # each is an option of the command
 ) -> Erased:
     """Take records with these keys out of a topic, and rejects with a key or `raw_containing`.
 
-    With `vacuum`, old objects that held them are deleted, too: older versions that need them cannot
-    be read any more. With `wait`, attempts that run meanwhile are waited for, and what they bring
-    back is erased, too. Raises UsageError if nothing is named, for hours below 0, if logs of the
-    topic lie outside the lake, if a tag names segments with one of the keys, or (without `wait`) if
-    an attempt may still run, since its newest object is younger than `grace_hours`; UnknownTopic;
-    CorruptData if a log is damaged; StoreError and CommitConflict. After one of the last two, erase
-    again.
+    Tags lose them, too. With `vacuum`, old objects that held them are deleted: older versions that
+    need them cannot be read any more. With `wait`, attempts that run meanwhile are waited for, and
+    what they bring back is erased, too. Raises UsageError if nothing is named, for hours below 0,
+    if logs of the topic lie outside the lake (now, or in the version of a tag), or (without `wait`)
+    if an attempt may still run, since its newest object is younger than `grace_hours`;
+    UnknownTopic; CorruptData if a log is damaged; StoreError and CommitConflict. After one of the
+    last two, erase again.
     """
     criteria = ErasureCriteria.of(keys, raw_containing)
     grace = Grace(checked_hours("--grace-hours", grace_hours), dry_run)
     table = CatalogTable.open(open_store(root, storage_options))
-    _require_own(table.snapshot(), topic)
+    require_own(table.snapshot(), topic)
     engine = LocalEngine() if spark is None else SparkEngine(spark)
     tasks = SegmentTasks(table.store, spark, progress)
 
@@ -146,18 +151,6 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     return work.report
 
 
-def _require_own(snapshot: Snapshot, topic: str) -> None:
-    """Raise UsageError if logs lie outside the lake: an erasure would leave the records there."""
-    views = snapshot.partitions(topic)
-    count = sum(int(view.segments.details["external"].sum()) for view in views)
-    if count:
-        raise UsageError(
-            f"{count} segments of {topic} are attached, and Seglake never changes what lies "
-            "outside the lake: import the topic under another name, erase there, and delete the "
-            "objects where they are"
-        )
-
-
 class _Erasure:
     """One erasure; its report fills while it goes on."""
 
@@ -174,6 +167,7 @@ class _Erasure:
         self._tasks, self._engine, self._grace = tasks, engine, grace
         topic, store = report.topic, table.store
         self._logs = LogErasure(table, topic, criteria.keys, report.attempt_id, tasks)
+        self._tags = TagErasure(table, topic, self._logs)
         self._rejects = RejectErasure(store, topic, criteria, engine)
         self._samples = SampleErasure(store, topic, criteria)
         self._known: set[str] = set()  # attempts whose runs the commit has seen
@@ -192,8 +186,6 @@ class _Erasure:
 
     def carry_out(self, *, wait: bool) -> None:
         """Erase; the report names the attempts that ran meanwhile. Raises as `erase`."""
-        if self._table.seen_tags():
-            self._require_no_tag(self._table.snapshot())
         report, before = self.report, self._look()
         if before.running and not wait:
             raise UsageError(
@@ -268,25 +260,11 @@ class _Erasure:
     def _find(self, base: Snapshot) -> list[SegmentRow]:
         """The segments of a version that lose records; the report says what goes."""
         report, rows = self.report, self._logs.find(base)
-        self._require_no_tag(base)
+        report.tags = self._tags.find(base)
         report.segments, report.records = len(rows), self._logs.count(rows)
         report.rejects, report.rejects_left = self._rejects.find(self._left_by_others(base))
         report.samples = self._samples.find()
         return rows
-
-    def _require_no_tag(self, base: Snapshot) -> None:
-        """Raise UsageError if a tag of a version names segments that hold one of the keys."""
-        topic, table = self.report.topic, self._table
-        for tag in live_tags(table.store, base.files):
-            tagged = table.tagged(tag)
-            if tagged.find_topic(topic) is None:
-                continue
-            _require_own(tagged, topic)
-            if self._logs.find(tagged):
-                raise UsageError(
-                    f"tag {tag.name} names segments of {topic} that hold what is to be erased: "
-                    f"delete it with `seglake tag ROOT {tag.name} --delete`, then erase"
-                )
 
     def _left_by_others(self, base: Snapshot) -> Leaving:
         """The rejects that erasures before a version were to take, and may not have taken."""
@@ -297,16 +275,17 @@ class _Erasure:
 
     def _plan(self, base: Snapshot) -> Change | None:
         self._known, rows, report = self._runs(base), self._find(base), self.report
-        if not (rows or report.rejects or report.samples or self._says_so):
+        if not (rows or report.rejects or report.samples or report.tags or self._says_so):
             return None
         subjects = base.topic(report.topic).index_subjects
-        written = self._logs.written(rows, subjects)
+        written, tags = self._logs.written(rows, subjects), self._tags.rows(subjects)
         self._list_rejects()
         return Change(
             rows=[*written, report.row(ERASE)],
             replaced=[(row.partition, row.base_offset) for row in rows],
             files_of=self._logs.attempts,
             beside=[WHOLE_LAKE],
+            tags=tags,
         )
 
     def _list_rejects(self) -> None:

@@ -12,6 +12,7 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.batch import CONTROL
 from seglake.format.index import Subjects
+from seglake.format.records import Int64s
 from seglake.layout import new_attempt, parse_segment_key
 from seglake.limits import INT64_MAX
 from seglake.log.fetch import LogFetch
@@ -32,25 +33,40 @@ class StoredLog(NamedTuple):
     log_bytes: int
 
 
-def count_records(keys: Keys, store: Store, log: StoredLog) -> int:
-    """How many records of a log have one of the keys. Raises CorruptData and StoreError."""
+class Held(NamedTuple):
+    """How many records of a log have one of the keys; the first and the last of their offsets."""
+
+    records: int = 0
+    first_offset: int = -1
+    last_offset: int = -1
+
+    def then(self, offsets: Int64s) -> Held:
+        """With the records at these offsets, which ascend and come later."""
+        if not len(offsets):
+            return self
+        first = self.first_offset if self.records else int(offsets[0])
+        return Held(self.records + len(offsets), first, int(offsets[-1]))
+
+
+def held_records(keys: Keys, store: Store, log: StoredLog) -> Held:
+    """The records of a log with one of the keys. Raises CorruptData and StoreError."""
     name = parse_segment_key(log.log_key)
     segment = LogSegment(
         name.topic, name.partition, log.log_key, "", name.base_offset, INT64_MAX, log.log_bytes, 0
     )
-    count = 0
+    held = Held()
     for chunk in LogFetch(store).chunks([Piece.of(segment, segment.log)], ahead_bytes=AHEAD_BYTES):
         table = chunk.table
         plain = table[(table["count"] > 0) & (table["attributes"] & CONTROL == 0)]
         for _, decoded in chunk.decode_in_parts(plain, DECODE_BYTES):
-            count += int(among(decoded.records.keys, keys).sum())
-    return count
+            held = held.then(decoded.offsets[among(decoded.records.keys, keys)])
+    return held
 
 
 def may_hold(keys: Keys, store: Store, log: StoredLog) -> bool:
     """Whether a log that no version needs has one of the keys, or is too damaged to tell."""
     try:
-        return count_records(keys, store, log) > 0
+        return held_records(keys, store, log).records > 0
     except MissingObject:
         return False
     except CorruptData:
@@ -60,16 +76,17 @@ def may_hold(keys: Keys, store: Store, log: StoredLog) -> bool:
 class LogErasure:
     """The live segments of a topic with some keys, in any version that a commit continues.
 
-    A segment is read once. What was written for a version serves a later one if the segments are
-    the same. `attempts` are those, besides the first, under which segments were written.
+    A segment is read once. What was written for a version serves another one, also that of a tag,
+    if the segments are the same. `attempts` are those, besides the first, under which segments were
+    written: segments of two versions may begin at the same offset.
     """
 
     def __init__(
         self, table: CatalogTable, topic: str, keys: Keys, attempt_id: str, tasks: SegmentTasks
     ) -> None:
         self._table, self._topic, self._keys, self._tasks = table, topic, keys, tasks
-        self._counts: dict[str, int] = {}
-        self._written: dict[SegmentRow, SegmentRow] = {}
+        self._held: dict[str, Held] = {}
+        self._written: dict[str, SegmentRow] = {}  # by the key of the old log
         self._next_attempt = attempt_id
         self.attempts: set[str] = set()
 
@@ -79,11 +96,11 @@ class LogErasure:
             return []
         segments, done, total = list[SegmentRow](), 0, self._total_bytes(base)
         for rows in self._table.segment_lists(base, [self._topic]):
-            left = [row for row in rows if row.key("log") not in self._counts]
+            left = [row for row in rows if row.key("log") not in self._held]
             logs = [StoredLog(row.key("log"), row.log_bytes) for row in left]
-            counts = self._tasks.within(done, total).map(partial(count_records, self._keys), logs)
-            self._counts |= {log.log_key: n for log, n in zip(logs, counts, strict=True)}
-            segments += [row for row in rows if self._counts[row.key("log")]]
+            held = self._tasks.within(done, total).map(partial(held_records, self._keys), logs)
+            self._held |= {log.log_key: each for log, each in zip(logs, held, strict=True)}
+            segments += [row for row in rows if self.held(row).records]
             done += sum(row.log_bytes for row in rows)
         return sorted(segments, key=lambda row: (row.partition, row.base_offset))
 
@@ -91,24 +108,28 @@ class LogErasure:
         logs = (view.segments.details["sizes"][:, 0] for view in base.partitions(self._topic))
         return sum(int(sizes.sum()) for sizes in logs)
 
+    def held(self, row: SegmentRow) -> Held:
+        """The records that go of a segment that `find` has read."""
+        return self._held[row.key("log")]
+
     def count(self, rows: Collection[SegmentRow]) -> int:
         """How many records of segments that were found go."""
-        return sum(self._counts[row.key("log")] for row in rows)
+        return sum(self.held(row).records for row in rows)
 
     def written(self, rows: Sequence[SegmentRow], subjects: Subjects) -> list[SegmentRow]:
         """Each segment without these records, under the same offsets.
 
         It gets a key index of `subjects`.
         """
-        left = [row for row in rows if row not in self._written]
+        left = [row for row in rows if row.key("log") not in self._written]
         if left:
             attempt_id, self._next_attempt = self._next_attempt, new_attempt()
             if self._written:  # the first files are those of the attempt itself
                 self.attempts.add(attempt_id)
             target = RewriteTarget(attempt_id, subjects=subjects)
             new = self._tasks.map(partial(_without, self._keys, target), left)
-            self._written |= zip(left, new, strict=True)
-        return [self._written[row] for row in rows]
+            self._written |= zip((row.key("log") for row in left), new, strict=True)
+        return [self._written[row.key("log")] for row in rows]
 
 
 def _without(keys: Keys, target: RewriteTarget, store: Store, row: SegmentRow) -> SegmentRow:

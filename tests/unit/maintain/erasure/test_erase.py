@@ -547,13 +547,13 @@ def test_an_ingest_that_commits_meanwhile__is_covered(
     lake = Lake(tmp_path)
     lake.ingest([*lines(3, SECRET), *lines(3)])
     scanned = list[str]()
-    real = logs.count_records
+    real = logs.held_records
 
-    def count(keys: frozenset[bytes], store: Store, log: logs.StoredLog) -> int:
+    def held(keys: frozenset[bytes], store: Store, log: logs.StoredLog) -> logs.Held:
         scanned.append(log.log_key)
         return real(keys, store, log)
 
-    monkeypatch.setattr(logs, "count_records", count)
+    monkeypatch.setattr(logs, "held_records", held)
     more = [*lines(2, OTHER_SECRET), *bad(SECRET_REJECT)]
 
     def ingest_and_merge() -> None:

@@ -109,15 +109,15 @@ def write_parquet(
 ) -> WrittenFile:
     """Write a Parquet file below `folder`: <partition>/<name>-<CRC-32C>.parquet.
 
-    `names` stand in front of its rows.
+    `names` stand in front of its rows. A file of few rows is mostly footer: it has neither Arrow's
+    schema nor Parquet's statistics, which nobody asks who has those of the Delta log.
     """
-    sink = pa.BufferOutputStream()
-    if names is None:
-        pq.write_table(table, sink)  # snappy: one row is read three times as fast as with zstd
-    else:
-        with pq.ParquetWriter(sink, table.schema) as writer:  # has written the bytes before PLACE
+    sink, many = pa.BufferOutputStream(), len(table) >= _FEW
+    how: dict[str, Any] = {"write_statistics": many, "store_schema": False}
+    with pq.ParquetWriter(sink, table.schema, **how) as writer:  # has written the bytes before PLACE
+        if names is not None:
             sink.write(names.dump())
-            writer.write_table(table)
+        writer.write_table(table)  # snappy: one row is read three times as fast as with zstd
     data = sink.getvalue()
     place = "".join(f"{column}={value}/" for column, value in partition.items())
     path = f"{place}{name}-{crc32c.crc32c(data):08x}.parquet"

@@ -114,7 +114,9 @@ def write_parquet(
     """
     sink, many = pa.BufferOutputStream(), len(table) >= _FEW
     how: dict[str, Any] = {"write_statistics": many, "store_schema": False}
-    with pq.ParquetWriter(sink, table.schema, **how) as writer:  # has written the bytes before PLACE
+    with pq.ParquetWriter(
+        sink, table.schema, **how
+    ) as writer:  # has written the bytes before PLACE
         if names is not None:
             sink.write(names.dump())
         writer.write_table(table)  # snappy: one row is read three times as fast as with zstd

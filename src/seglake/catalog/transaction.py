@@ -26,8 +26,9 @@ from seglake.store import Store
 PATIENCE = 100  # an attempt gives up when its lost races and storage failures cost this much
 RACE_COST, FAILURE_COST = 1, 20
 PAUSE_S = 0.5  # after a failure of storage
+_FINISHED = "finished_at_ms"
 _MARK_TRIES = 4  # at a mark, after that of the commit itself
-_RECENT = 100  # commits to a topic whose marks are looked at
+_RECENT = {"run": 16, "maintenance": 100}  # commits to a topic whose marks are looked at
 
 Plan = Callable[[Snapshot], Change | None]
 
@@ -91,11 +92,11 @@ def mark_recent(table: CatalogTable, base: Snapshot, topic: str) -> None:
     """
     store, finished = table.store, dict[str, int]()
     for kind in COMMITS:
-        rows = table.latest_rows(base, kind, topic, _RECENT)
-        rows = rows.select(["attempt_id", "finished_at_ms"])
-        columns: list[list[Any]] = [column.to_pylist() for column in rows.columns]
+        rows = table.latest_rows(base, kind, topic, _RECENT[kind])
+        last = rows.sort_by(_FINISHED).slice(max(0, len(rows) - _RECENT[kind]))
+        columns: list[list[Any]] = [last[name].to_pylist() for name in ("attempt_id", _FINISHED)]
         finished.update(zip(*columns, strict=True))
-    recent = sorted(finished, key=lambda name: finished[name])[-_RECENT:]
+    recent = sorted(finished, key=lambda name: finished[name])
     marked = read_at_once(store, partial(is_marked, store), recent)
     for attempt_id in compress(recent, map(operator.not_, marked)):
         mark(store, attempt_id)

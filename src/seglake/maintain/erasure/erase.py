@@ -121,8 +121,8 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     what they bring back is erased, too. Raises UsageError if nothing is named, for hours below 0,
     if logs of the topic lie outside the lake (now, or in the version of a tag), or (without `wait`)
     if an attempt may still run, since its newest object is younger than `grace_hours`;
-    UnknownTopic; CorruptData if a log is damaged; StoreError and CommitConflict. After one of the
-    last two, erase again.
+    UnknownTopic; CorruptData if a log is damaged; StoreError, CommitConflict, and VersionExpired
+    if a tag is deleted meanwhile. After one of the last three, erase again.
     """
     criteria = ErasureCriteria.of(keys, raw_containing)
     grace = Grace(checked_hours("--grace-hours", grace_hours), dry_run)

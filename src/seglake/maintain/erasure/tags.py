@@ -48,30 +48,34 @@ class _Holder:
 class TagErasure:
     """The tags that hold one of the keys, in any version of the catalog that a commit continues.
 
-    What was written for a row of a tag serves a later version of the catalog that has this row.
+    A row of a tag is looked at once, and what was written for it serves each version of the catalog
+    that has this row.
     """
 
     def __init__(self, table: CatalogTable, topic: str, logs: LogErasure) -> None:
         self._table, self._topic, self._logs = table, topic, logs
-        self._holders: list[_Holder] = []
+        self._seen: dict[TagRow, _Holder | None] = {}
+        self._holders: list[_Holder] = []  # of the last version
         self._written: dict[TagRow, TagRow] = {}
 
     def find(self, base: Snapshot) -> dict[str, int]:
         """How many records each tag of a version of the catalog loses, by the tag's name.
 
-        Raises UsageError if a tag names logs outside the lake, CorruptData and StoreError.
+        Raises UsageError if a tag names logs outside the lake, VersionExpired if a tag is deleted
+        meanwhile, CorruptData and StoreError.
         """
-        self._holders = [*self._find(base)]
+        tags = live_tags(self._table.store, base.files)
+        self._seen |= {tag: self._holder(tag) for tag in tags if tag not in self._seen}
+        self._holders = [holder for tag in tags if (holder := self._seen[tag])]
         return {each.tag.name: self._logs.count(each.segments) for each in self._holders}
 
-    def _find(self, base: Snapshot) -> Iterator[_Holder]:
-        for tag in live_tags(self._table.store, base.files):
-            version = self._table.tagged(tag, [self._topic])
-            if version.find_topic(self._topic) is None:
-                continue
-            require_own(version, self._topic)
-            if segments := self._logs.find(version):
-                yield _Holder(tag, version, segments)
+    def _holder(self, tag: TagRow) -> _Holder | None:
+        version = self._table.tagged(tag, [self._topic])
+        if version.find_topic(self._topic) is None:
+            return None
+        require_own(version, self._topic)
+        segments = self._logs.find(version)
+        return _Holder(tag, version, segments) if segments else None
 
     def rows(self, subjects: Subjects) -> list[TagRow]:
         """New rows of the tags that `find` found last. Their segments get an index of `subjects`.

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -31,9 +32,11 @@ from seglake.errors import (
 )
 from seglake.format.index import IndexPolicy
 from seglake.layout import REBUILDING, manifest_key, new_attempt, success_key
+from seglake.maintain.health import history
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.health.verify import verify
+from seglake.store import open_store
 from tests.harness.tiers import rest_but_today
 from tests.makers.catalog_rows import run, source
 from tests.makers.lakes import Event, LakeMaker, Shape, create_catalog, open_catalog
@@ -181,6 +184,24 @@ def _act(maker: LakeMaker, action: str) -> None:
         case _:
             policy = IndexPolicy("bytes", 0) if action == "dense" else None
             reindex(str(maker.root), "events", policy)
+
+
+def test_manifests_of_a_remote_store__are_read_side_by_side(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two reads wait for each other: one after another would never end."""
+    meeting, real = threading.Barrier(2, timeout=30), read_manifest
+
+    def read(*given: Any) -> Any:
+        meeting.wait()
+        return real(*given)
+
+    store = open_store(str(maker.root))
+    monkeypatch.setattr(store, "remote", True, raising=False)
+    monkeypatch.setattr(history, "read_manifest", read)
+    attempts = sorted(path.parent.name for path in maker.root.glob("attempts/*/manifest.json"))[:2]
+    found = history._read(store, dict.fromkeys(attempts, 0), attempts)
+    assert [*found] == attempts == [each.attempt_id for each in found.values()]
 
 
 def test_a_readable_catalog__is_left_alone(maker: LakeMaker) -> None:

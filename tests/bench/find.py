@@ -36,6 +36,8 @@ OFTEN = (60, 80)  # events of such a key
 WINDOW_MS = 60_000
 MANY = 10_000  # keys that are looked for in the key indexes at once
 OURS, WITHOUT = "Seglake, key index", "Seglake, no key index"
+OF_FIELD = "Seglake, index of a field"
+FIELD = "user"  # of the value, which has the key, too
 LANCE, CLICKHOUSE = "Lance, BTREE on the key", "ClickHouse, Bloom filters"
 FIELDS = {"ts": "int64", "user": "string"}
 
@@ -45,8 +47,10 @@ a key is handed to the caller as Arrow, key, value and time, and compared with a
 events. All have open what can be kept open. DuckDB and Polars read Parquet sorted by time, in row
 groups of 8,192 rows with DuckDB's Bloom filters; Lance has a BTREE on the key; ClickHouse, in a
 process of its own, a skip index of Bloom filters for each granule, and its own clock. Without a key
-index, Seglake reads all records. *In a window* asks for the events of a key in {window} s, in order
-of time, beside `read_range` of the window; each has a cache of its own, and no window comes twice.
+index, Seglake reads all records. The index of a field is asked for the same events by a member of
+their JSON values, in all partitions. *In a window* asks for the events of a key in {window} s, in
+order of time, beside `read_range` of the window; each has a cache of its own, and no window comes
+twice.
 *Probes* are pairs of a key and an index block, {many:,} keys at once against all blocks. *Fields*
 are two members of the JSON value of each event, an integer and a string, as Arrow columns.
 """
@@ -93,9 +97,11 @@ def run(bench: Workbench) -> Section:
     asked = _asked(bench)
     by_key = _by_key(bench, root, asked)
     inside = _in_window(bench, asked)
-    ingests = race([_ingest(bench, indexed) for indexed in (True, False)], bench.sizes.runs)
+    ingests = race([_ingest(bench, name, topic) for name, topic in _INDEXED.items()],
+                   bench.sizes.runs)  # fmt: skip
     columns = race(_fields(bench), bench.sizes.runs, aloud=True)
     share, probes = _share(root), _probes(root)
+    of_field = _share(bench.lake("arrival", index_fields=[FIELD]))
     events = len(bench.events.times)
     section.tables = [
         _table("Every event of a key", by_key, 1e3 / KEYS, "ms a key"),
@@ -103,14 +109,17 @@ def run(bench: Workbench) -> Section:
         _table("Ingest", ingests, 1, "s"),
         _table(f"Two fields of {events:,} events", columns, 1, "s"),
     ]
-    section.tables[2].notes.append(f"Key indexes take {share:.2f} % of the log's bytes.")
+    section.tables[2].notes.append(
+        f"Of the log's bytes, key indexes take {share:.2f} %, those of a field {of_field:.2f} %."
+    )
     section.goals = [
         *_goals_by_key(by_key),
         Goal("A key in a window of 60 s: times the time of the window",
              inside[1].times_as_fast_as(inside[0])[1], 1.0, at_least=False),
         Goal("Key indexes, % of the log", share, 5.0, at_least=False),
+        Goal("Indexes of a field, % of the log", of_field, 5.0, at_least=False),
         Goal("Ingest with key indexes: times the time without",
-             ingests[1].times_as_fast_as(ingests[0])[1], 1.1, at_least=False),
+             ingests[2].times_as_fast_as(ingests[0])[1], 1.1, at_least=False),
         Goal("Millions of probes of a block a second", probes / 1e6, 20.0),
         Goal("Two fields, millions of records a second",
              events / columns[0].spread()[1] / 1e6, 3.0),
@@ -140,8 +149,9 @@ def _asked(bench: Workbench) -> _Asked:
 
 def _by_key(bench: Workbench, root: str, asked: _Asked) -> list[Samples]:
     """Seconds of the keys of a round, by searcher."""
+    fielded = bench.lake("arrival", index_fields=[FIELD])
     searchers = {OURS: _seglake(root), WITHOUT: _seglake(bench.lake("arrival")),
-                 "DuckDB on Parquet": _duckdb(bench.parquet),
+                 OF_FIELD: _seglake_field(fielded), "DuckDB on Parquet": _duckdb(bench.parquet),
                  "Polars on Parquet": _polars(bench.parquet)}  # fmt: skip
     if find_spec("lance"):
         searchers[LANCE] = _lance(bench.parquet, bench.scratch("keyed.lance"))
@@ -153,7 +163,7 @@ def _by_key(bench: Workbench, root: str, asked: _Asked) -> list[Samples]:
     names = [*searchers]
     for keys in asked.rounds:
         for name in (names[at] for at in in_turns(len(names))):
-            hold([root, bench.parquet])
+            hold([root, fielded, bench.parquet])
             spent = _search_all(name, searchers[name], keys, asked.numbers)
             samples[name].seconds.append(spent)
             say(f"  {name}: {1000 * spent / KEYS:.2f} ms a key")
@@ -179,6 +189,11 @@ def _search_all(
 def _seglake(root: str) -> Search:
     log, columns = with_zone_maps(seglake.open(root).topic(TOPIC)), ["key", "value", "timestamp"]
     return lambda key: log.find(key, columns=columns).read_all()
+
+
+def _seglake_field(root: str) -> Search:
+    log, columns = with_zone_maps(seglake.open(root).topic(TOPIC)), ["key", "value", "timestamp"]
+    return lambda key: log.find(where={FIELD: key}, columns=columns).read_all()
 
 
 def _duckdb(parquet: Path) -> Search:
@@ -216,11 +231,18 @@ def _clickhouse(bench: Workbench, asked: _Asked) -> list[Samples]:
 
 
 def _goals_by_key(samples: Sequence[Samples]) -> list[Goal]:
-    ours, others = samples[0], [each for each in samples[1:] if each.name != WITHOUT]
+    ours, by_field = (next(s for s in samples if s.name == name) for name in (OURS, OF_FIELD))
+    others = [each for each in samples if each.name not in (OURS, OF_FIELD, WITHOUT)]
     slow = [ours.times_as_fast_as(each)[1] for each in others if each.name != LANCE]
     goals = [
         Goal("Every event of a key, ms", ours.spread(1e3 / KEYS)[1], 3.0, at_least=False),
         Goal("Every event of a key: times as fast as the best but Lance", min(slow), 1.0),
+        Goal(
+            "Every event with a value of a field, ms",
+            by_field.spread(1e3 / KEYS)[1],
+            12.0,
+            at_least=False,
+        ),
     ]
     text = f"Every event of a key: times the time of {LANCE}"
     return goals + [Goal(text, each.times_as_fast_as(ours)[1], 2.0, at_least=False)
@@ -258,10 +280,16 @@ def _read(call: Callable[[], Any]) -> Any:
 # what key indexes cost
 
 
-def _ingest(bench: Workbench, indexed: bool) -> Contender:
-    name, files = "with key indexes" if indexed else "without", bench.events.files
-    root = bench.folder / f"ingest-{indexed}"
-    settings = bench.pipeline(str(root), "arrival", files, index_keys=indexed)
+_INDEXED: dict[str, dict[str, Any]] = {
+    "with key indexes": {"index_keys": True},
+    "with an index of a field": {"index_fields": [FIELD]},
+    "without": {},
+}
+
+
+def _ingest(bench: Workbench, name: str, topic: dict[str, Any]) -> Contender:
+    root, files = bench.folder / f"ingest {name}", bench.events.files
+    settings = bench.pipeline(str(root), "arrival", files, **topic)
 
     def prepare() -> None:
         bench.scratch(root.name)

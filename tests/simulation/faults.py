@@ -102,7 +102,7 @@ FAULTS: dict[str, Put] = {
         patch.object(RedriveInput, "is_taken", lambda *_: False)
     ],
     "a commit names files of the catalog that a vacuum deleted": lambda: [
-        edited(vacuum, "_fenced", ("    table.fence()\n", ""))
+        edited(vacuum._Sweep, "_fenced", ("    self._table.fence()\n", ""))
     ],
     "a vacuum takes who paused between rows for committed": lambda: [
         edited(
@@ -177,11 +177,13 @@ FAULTS: dict[str, Put] = {
         patch.object(run, "_take_back", lambda *_: None),
     ],
     "a vacuum makes no fence before segments go": lambda: [
-        edited(vacuum, "_spared_by_new_tags", ("    table.fence()\n", ""))
+        edited(vacuum._Sweep, "_spared_by_new_tags", ("    table.fence()\n", ""))
     ],
     "a vacuum does not look at tags again": lambda: [
         edited(
-            vacuum, "_spared_by_new_tags", ("if table.tags() == known:", "if known is not None:")
+            vacuum._Sweep,
+            "_spared_by_new_tags",
+            ("if table.tags() == self._tags:", "if self._tags is not None:"),
         )
     ],
     "an erasure and a tag pass each other": lambda: [

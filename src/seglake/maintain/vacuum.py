@@ -37,7 +37,7 @@ from seglake.catalog.quarantine.files import attempt_of
 from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import NeverNamed, expired_files, retained_rows, tagged_rows
-from seglake.catalog.schema import Kind, MaintenanceRow, RunState, TagRow, rows_of
+from seglake.catalog.schema import Kind, MaintenanceRow, RunState, rows_of
 from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.version import snapshot_files
 from seglake.clock import now_ms
@@ -107,10 +107,8 @@ def vacuum(
     report.ended_tags = ended(table, min(own.now_ms, times.now_ms))
     if not dry_run:
         delete_ended(table, report.ended_tags)
-    known, find = table.seen_tags(), partial(_find, table, times, report)
-    garbage = find() if dry_run else _fenced(table, find, report)
-    if not dry_run:
-        garbage = _delete(table, garbage, find, report, known)
+    sweep = _Sweep(table, times, report)
+    garbage = sweep.find() if dry_run else sweep.carry_out()
     report.deleted_bytes = sum(item.size for item in garbage.objects)
     report.tags = [hold._asdict() for hold in holds(table, report.ended_tags)]
     return report
@@ -147,20 +145,6 @@ def settled(table: CatalogTable, find: Callable[[], AnyEnded]) -> AnyEnded:
             else:
                 fate.settle(table.store, attempt_id)
     return garbage
-
-
-def _fenced(table: CatalogTable, find: Callable[..., AnyEnded], report: Vacuumed) -> AnyEnded:
-    """What `find` finds, after which no commit can name a data file of the catalog that it found.
-
-    A commit may have paused since it wrote such a file, however long. So a fence is committed: a
-    commit that comes after it writes its files anew. What was committed before it is seen, since
-    the search is repeated, among the same files.
-    """
-    garbage = settled(table, find)
-    if not report.catalog_files:
-        return garbage
-    table.fence()
-    return settled(table, partial(find, {*report.catalog_files}))
 
 
 def _give_up(store: Store, attempts: Iterable[str]) -> dict[str, str]:
@@ -218,46 +202,57 @@ class _Garbage(NamedTuple):
     committed: set[str]
 
 
-def _delete(
-    table: CatalogTable,
-    garbage: _Garbage,
-    find: Callable[..., _Garbage],
-    report: Vacuumed,
-    known: Sequence[TagRow],
-) -> _Garbage:
-    """Delete what was found; `known` are the tags before. Returns what was deleted."""
-    store = table.store
-    quarantine = QuarantineTable(store)
-    quarantine.remove_files({*filter(attempt_of, report.deleted)})
-    quarantine.remove_lost_files(garbage.committed)
-    delete(store, report.catalog_files)
-    garbage = _spared_by_new_tags(table, garbage, find, report, known)
-    delete(store, report.deleted)
-    return garbage
+class _Sweep:
+    """One vacuum; its report says what was found last."""
 
+    def __init__(self, table: CatalogTable, times: _SpareTimes, report: Vacuumed) -> None:
+        self._table, self._report = table, report
+        self._tags = table.seen_tags()  # before anything is looked for
+        self.find: Callable[..., _Garbage] = partial(_find, table, times, report)
 
-def _spared_by_new_tags(
-    table: CatalogTable,
-    garbage: _Garbage,
-    find: Callable[..., _Garbage],
-    report: Vacuumed,
-    known: Sequence[TagRow],
-) -> _Garbage:
-    """What is to be deleted, without what tags name that came since `known` were read.
-
-    The data files of expired versions are gone. A tag that comes after the fence finds that out.
-    """
-    segments = any(key.startswith(f"{layout.TOPICS}/") for key in report.deleted)
-    if not (segments and table.admits_tags()):
+    def carry_out(self) -> _Garbage:
+        """Find what is to be deleted, and delete it. Raises StoreError, CommitConflict."""
+        table, report = self._table, self._report
+        garbage = self._fenced()
+        quarantine = QuarantineTable(table.store)
+        quarantine.remove_files({*filter(attempt_of, report.deleted)})
+        quarantine.remove_lost_files(garbage.committed)
+        delete(table.store, report.catalog_files)
+        garbage = self._spared_by_new_tags(garbage)
+        delete(table.store, report.deleted)
         return garbage
-    table.fence()
-    if table.tags() == known:
-        return garbage
-    gone, deleted = report.catalog_files, {*report.catalog_files}
-    others = settled(table, partial(find, ()))
-    report.catalog_files = gone
-    expired = [item for item in garbage.objects if item.key in deleted]
-    return others._replace(objects=[*expired, *others.objects])
+
+    def _fenced(self) -> _Garbage:
+        """What there is, after which no commit can name a data file of the catalog among it.
+
+        A commit may have paused since it wrote such a file, however long. So a fence is committed:
+        a commit that comes after it writes its files anew. What was committed before it is seen,
+        since the search is repeated, among the same files.
+        """
+        garbage, files = settled(self._table, self.find), {*self._report.catalog_files}
+        if not files:
+            return garbage
+        self._table.fence()
+        return settled(self._table, partial(self.find, files))
+
+    def _spared_by_new_tags(self, garbage: _Garbage) -> _Garbage:
+        """What is to be deleted, without what tags name that came meanwhile.
+
+        The data files of expired versions are gone. A tag that comes after the fence finds that
+        out.
+        """
+        table, report = self._table, self._report
+        segments = any(key.startswith(f"{layout.TOPICS}/") for key in report.deleted)
+        if not (segments and table.admits_tags()):
+            return garbage
+        table.fence()
+        if table.tags() == self._tags:
+            return garbage
+        gone, deleted = report.catalog_files, {*report.catalog_files}
+        others = settled(table, partial(self.find, ()))
+        report.catalog_files = gone
+        expired = [item for item in garbage.objects if item.key in deleted]
+        return others._replace(objects=[*expired, *others.objects])
 
 
 def _find(

@@ -432,7 +432,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "before it looks": (vacuums, "find_unnamed"),
     "before the fences": (CatalogTable, "fence"),
     "before it deletes": (vacuums, "delete"),
-    "between what it deletes": (vacuums, "_spared_by_new_tags"),
+    "between what it deletes": (vacuums._Sweep, "_spared_by_new_tags"),
 }
 
 
@@ -462,7 +462,7 @@ def test_a_vacuum_while_a_tag_is_about_to_commit__is_whole_or_expired(
     def work() -> None:
         with monkeypatch.context() as patch:
             if killed:
-                patch.setattr(vacuums, "_spared_by_new_tags", _die)
+                patch.setattr(vacuums._Sweep, "_spared_by_new_tags", _die)
                 with pytest.raises(KeyboardInterrupt):
                     sweep(maker.root, grace_hours=0)
                 patch.undo()

@@ -11,10 +11,11 @@ late, and put the old one back. So each later try also has a key of its own: the
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, get_args
 
+from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.schema import LEFT_OUT, Row, SegmentId, SegmentRow
 from seglake.errors import CorruptData, MissingObject
 from seglake.layout import ATTEMPTS, manifest_key, success_key
@@ -115,3 +116,13 @@ def read_manifest(store: Store, attempt_id: str, lost_races: int = 0) -> Manifes
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptData(f"this is not a manifest: {error!r}", file=key) from error
     return Manifest(attempt_id, rows, replaced, forgotten, version, lake)
+
+
+def read_manifests(store: Store, lost_races: Mapping[str, int]) -> dict[str, Manifest]:
+    """The manifests of some attempts, given the number of each one's lost races.
+
+    They are read side by side where a read waits for a network. Raises as `read_manifest`.
+    """
+    pairs = [*lost_races.items()]
+    manifests = read_at_once(store, lambda pair: read_manifest(store, *pair), pairs)
+    return dict(zip(lost_races, manifests, strict=True))

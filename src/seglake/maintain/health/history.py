@@ -14,8 +14,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from seglake import layout
-from seglake.catalog.delta.data_files import read_at_once
-from seglake.catalog.manifest import Manifest, read_manifest
+from seglake.catalog.manifest import Manifest, read_manifests
 from seglake.catalog.retention import committed_attempts
 from seglake.catalog.schema import Row, SegmentId, SegmentRow, SourceRow
 from seglake.errors import CorruptData, UsageError
@@ -129,9 +128,7 @@ def lone_marks(store: Store) -> list[str]:
 
 def _read(store: Store, written: Mapping[str, int], some: Collection[str]) -> dict[str, Manifest]:
     """The manifests of some attempts, by attempt."""
-    names = sorted(some)
-    read = read_at_once(store, lambda name: read_manifest(store, name, written[name]), names)
-    return dict(zip(names, read, strict=True))
+    return read_manifests(store, {name: written[name] for name in sorted(some)})
 
 
 def _attempts(store: Store) -> tuple[dict[str, int], set[str]]:

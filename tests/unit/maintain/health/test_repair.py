@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import seglake
 from seglake.catalog.delta import commit_log, delta_rs
-from seglake.catalog.manifest import read_manifest
+from seglake.catalog.manifest import read_manifest, read_manifests
 from seglake.catalog.schema import Row
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
@@ -32,7 +32,6 @@ from seglake.errors import (
 )
 from seglake.format.index import IndexPolicy
 from seglake.layout import REBUILDING, manifest_key, new_attempt, success_key
-from seglake.maintain.health import history
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.health.verify import verify
@@ -190,17 +189,17 @@ def test_manifests_of_a_remote_store__are_read_side_by_side(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two reads wait for each other: one after another would never end."""
-    meeting, real = threading.Barrier(2, timeout=30), read_manifest
+    meeting, store = threading.Barrier(2, timeout=30), open_store(str(maker.root))
+    real = store.read_all
 
-    def read(*given: Any) -> Any:
+    def read_all(key: str) -> Any:
         meeting.wait()
-        return real(*given)
+        return real(key)
 
-    store = open_store(str(maker.root))
     monkeypatch.setattr(store, "remote", True, raising=False)
-    monkeypatch.setattr(history, "read_manifest", read)
+    monkeypatch.setattr(store, "read_all", read_all)
     attempts = sorted(path.parent.name for path in maker.root.glob("attempts/*/manifest.json"))[:2]
-    found = history._read(store, dict.fromkeys(attempts, 0), attempts)
+    found = read_manifests(store, dict.fromkeys(attempts, 0))
     assert [*found] == attempts == [each.attempt_id for each in found.values()]
 
 

@@ -219,7 +219,7 @@ def test_a_consumer_goes_on_when_its_tag_names_a_later_version(tmp_path: Path, s
         made.run({0: [Event(T + 1)]})
         tag(str(tmp_path), "newest")
         server.refresh()
-        found, deadline = list[int](), time.monotonic() + PATIENCE_S
+        found, deadline = list[int | None](), time.monotonic() + PATIENCE_S
         while not found and time.monotonic() < deadline:
             some = consumer.consume(10, 0.2)
             found = [message.offset() for message in some if message.error() is None]

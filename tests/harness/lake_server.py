@@ -45,10 +45,11 @@ class Serving:
 def serving(
     root: Path | str | seglake.Lake, others: Mapping[str, object] | None = None, **changes: object
 ) -> Iterator[Serving]:
-    """A server of a lake, or of that at `root`, on a free port; `changes` are settings of `[server]`.
+    """A server of a lake, or of the one at `root`, on a free port.
 
-    A double underscore in a name of `changes` stands for a dot. `others` has settings of other
-    tables, as {"groups.file": …}; what groups commit is in memory unless it says so.
+    `changes` are settings of `[server]`; a double underscore in a name of theirs stands for a dot.
+    `others` has settings of other tables, as {"groups.file": …}; what groups commit is in memory
+    unless it says so.
     """
     given = {f"server.{name.replace('__', '.')}": value for name, value in changes.items()}
     ours = {"server.listen": "127.0.0.1:0", "server.refresh_ms": 50, "groups.file": ":memory:"}

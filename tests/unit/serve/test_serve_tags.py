@@ -91,7 +91,7 @@ def test_a_replay_needs_a_window() -> None:
 
 def test_a_key_is_found_behind_any_tag() -> None:
     """Whoever has to forget a key does not know which tags there were."""
-    assert parse("web.key.u1.gone", {"web"}) == Derived("web", key=b"u1", tag="gone")
+    assert parse("web.key.u1.gone", {"web"}, None) == Derived("web", key=b"u1", tag="gone")
     assert parse("web.key.u1.gone", {"web"}, {"q3"}) is None
 
 

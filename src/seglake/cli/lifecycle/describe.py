@@ -3,7 +3,7 @@
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
 import dataclasses
-import json as to_json
+from json import dumps
 
 from seglake.cli.arguments.options import Json, Root, Topic
 from seglake.cli.lifecycle.tags import tag_rows
@@ -31,7 +31,7 @@ def describe(root: Root, topic: Topic, json: Json = False) -> None:
     tags = holds(table, topic=topic)
     if json:
         held = [hold.as_dict() for hold in tags]
-        print(to_json.dumps({"settings": settings, "tags": held}, ensure_ascii=False))
+        print(dumps({"settings": settings, "tags": held}, ensure_ascii=False))
         return
     show(f"settings of {topic}", Listing(_COLUMNS, settings))
     if tags:

@@ -318,7 +318,7 @@ class ServedTopics:
         return bound
 
     def _tag_of(self, asked: Derived) -> TagRow | None:
-        """The tag that holds the version asked for; none of the newest version."""
+        """The tag that holds the version asked for; None if none does, or none is asked for."""
         if asked.tag is not None:
             return self._tags.get(asked.tag)
         return next((tag for tag in self._tags.values() if tag.version == asked.version), None)

@@ -58,12 +58,12 @@ class Derived(NamedTuple):
 
 
 def parse(
-    name: str, topics: Container[str] = (), tags: Container[str] | None = None
+    name: str, topics: Container[str] = (), tags: Container[str] | None = ()
 ) -> Derived | None:
     """What the name asks for; None for a plain name. Raises UsageError for impossible values.
 
-    `topics` are those of the lake, `tags` the names that may be tags; None: all. A name that a
-    topic of the lake explains without a tag keeps its meaning, whatever tags there are.
+    `topics` and `tags` are those of the lake; with None any name may be a tag. A name that means
+    something without a tag, of a topic of the lake, keeps that meaning, whatever tags there are.
     """
     asked = _parsed(name, name, topics)
     if asked is not None and asked.topic in topics:

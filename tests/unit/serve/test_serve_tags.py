@@ -42,7 +42,7 @@ from tests.makers.served import rich_lake, time_name
 from tests.makers.strategies import examples
 from tests.makers.versions import Run, T, cuts, lost, runs, times, versions_of
 
-UNKNOWN_TOPIC, INVALID_TOPIC, UNKNOWN_ID = 3, 17, 100
+UNKNOWN_TOPIC, INVALID_TOPIC, UNKNOWN_ID, STORAGE = 3, 17, 100, 56
 SPAN = (1_780_315_200_000, 1_780_315_800_000)
 WINDOW = "20260601T120000Z.20260601T121000Z"
 Records = list[tuple[int, int, bytes | None, bytes | None]]
@@ -339,15 +339,17 @@ def test_files_that_leave_before_a_look(maker: LakeMaker, server: Serving, wire:
     """The client tries again, and finds what the tag has now, or that it is gone."""
     root = str(maker.root)
     maker.run({0: [Event(T + 50, b"u1")]})
-    tag(root, "q3")
+    pinned = f"web.v{tag(root, 'q3').tagged}"
     seglake.merge(root, "web", everything=True)
     server.refresh()
-    assert len(served(wire, "web.q3", 0)) == 11
+    assert len(served(wire, "web.q3", 0)) == len(served(wire, pinned, 0)) == 11
     erase(root, "web", [b"u1"], vacuum=True)
     server.topics.taker.forget()
-    found = [fetch(wire, "web.q3", [Wanted(0, 0)])[0] for _ in range(2)]
-    assert [each.code for each in found][1] == 0
-    assert {r.key for r in records_in(found[1].data, 0)} == {b"u0"}
+    for name in (pinned, "web.q3"):
+        first, second = (fetch(wire, name, [Wanted(0, 0)])[0] for _ in range(2))
+        assert first.code == (STORAGE if name == pinned else 0)  # which looked for all
+        assert second.code == 0
+        assert {r.key for r in records_in(second.data, 0)} == {b"u0"}
     tag(root, "q3", delete=True)
     vacuum(root, dry_run=False, grace_hours=0, retention_hours=0)
     assert codes(wire, "web.q3.other") == GONE

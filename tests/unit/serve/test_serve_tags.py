@@ -141,6 +141,7 @@ def served(wire: Wire, name: str, partition: int, version: int = 12, size: int =
     return [(r.offset, r.timestamp, r.key, r.value) for r in records_in(data, partition)]
 
 
+@pytest.mark.rest
 @given(
     runs, cuts, lost, st.lists(st.tuples(times, times), max_size=2), st.sampled_from([11, 12, 18]),
     st.sampled_from([1, 700, 2**20]), st.data(),

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from seglake.maintain.tagging import tag
 from tests.clients.go import FRANZ
 from tests.clients.program import NoToolError, Record, checksum
 from tests.harness.debian import NoPackageError
@@ -33,6 +35,7 @@ NAMES = [
     f"{TOPIC}.v3",
     f"{TOPIC}.{time_name(WINDOW[0])}.{time_name(WINDOW[1])}",
     f"{TOPIC}.key64.{base64.urlsafe_b64encode(KEY).decode().rstrip('=')}",
+    f"{TOPIC}.third-run",
 ]
 PATIENCE_S = 120
 OUT_OF_RANGE = KafkaError.OFFSET_OUT_OF_RANGE
@@ -41,7 +44,9 @@ Row = tuple[int, int, int, bytes | None, bytes | None]
 
 @pytest.fixture(scope="module")
 def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
-    return rich_lake(tmp_path_factory.mktemp("lake"))
+    maker = rich_lake(tmp_path_factory.mktemp("lake"))
+    tag(str(maker.root), "third-run", 3)
+    return maker
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +58,7 @@ def server(maker: LakeMaker) -> Iterator[Serving]:
 def written(maker: LakeMaker, name: str, partition: int) -> list[Written]:
     """What a topic of NAMES holds."""
     records = maker.records(partition)
-    if name == NAMES[1]:
+    if name in (NAMES[1], NAMES[4]):
         return records[: len(records) * 3 // 5]
     if name == NAMES[3]:  # in other partitions it is in a wrong place
         return [record for record in records if record.key == KEY and partition == 0]
@@ -197,6 +202,29 @@ def test_new_records_come_by_themselves(server: Serving, maker: LakeMaker) -> No
         made.run({0: [Event(T + 1)]})
         assert [message.offset() for message in consumed(consumer, 1)] == [1]
         consumer.close()
+
+
+@pytest.mark.parametrize("seen", [True, False])  # by the server: that there was no tag
+def test_a_consumer_goes_on_when_its_tag_names_a_later_version(tmp_path: Path, seen: bool) -> None:
+    made = LakeMaker(tmp_path)
+    made.run({0: [Event(T)]})
+    tag(str(tmp_path), "newest")
+    with serving(tmp_path, refresh_ms=50 if seen else 600_000) as server:
+        settings = {"group.id": "tags", "topic.metadata.refresh.interval.ms": 100}
+        consumer = confluent(server, **settings)
+        consumer.assign([TopicPartition(f"{TOPIC}.newest", 0, -2)])
+        assert [message.offset() for message in consumed(consumer, 1)] == [0]
+        tag(str(tmp_path), "newest", delete=True)
+        time.sleep(0.5 if seen else 0)
+        made.run({0: [Event(T + 1)]})
+        tag(str(tmp_path), "newest")
+        server.refresh()
+        found, deadline = list[int | None](), time.monotonic() + PATIENCE_S
+        while not found and time.monotonic() < deadline:
+            some = consumer.consume(10, 0.2)
+            found = [message.offset() for message in some if message.error() is None]
+        consumer.close()
+    assert found == [1]
 
 
 # aiokafka

@@ -43,12 +43,13 @@ class Serving:
 
 @contextmanager
 def serving(
-    root: Path | str, others: Mapping[str, object] | None = None, **changes: object
+    root: Path | str | seglake.Lake, others: Mapping[str, object] | None = None, **changes: object
 ) -> Iterator[Serving]:
-    """A server of the lake at `root` on a free port; `changes` are settings of `[server]`.
+    """A server of a lake, or of the one at `root`, on a free port.
 
-    A double underscore in a name of `changes` stands for a dot. `others` has settings of other
-    tables, as {"groups.file": …}; what groups commit is in memory unless it says so.
+    `changes` are settings of `[server]`; a double underscore in a name of theirs stands for a dot.
+    `others` has settings of other tables, as {"groups.file": …}; what groups commit is in memory
+    unless it says so.
     """
     given = {f"server.{name.replace('__', '.')}": value for name, value in changes.items()}
     ours = {"server.listen": "127.0.0.1:0", "server.refresh_ms": 50, "groups.file": ":memory:"}
@@ -60,7 +61,8 @@ def serving(
     async def run() -> None:
         nonlocal stop
         stop = asyncio.Event()
-        async with running(seglake.open(str(root)), settings) as (address, topics):
+        lake = root if isinstance(root, seglake.Lake) else seglake.open(str(root))
+        async with running(lake, settings) as (address, topics):
             found.append(Serving(address, topics, asyncio.get_running_loop()))
             started.set()
             await stop.wait()

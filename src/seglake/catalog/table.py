@@ -91,6 +91,7 @@ class CatalogTable:
         self._delta_log = DeltaLog(store, layout.LOG_TABLE, CONTRACT)
         self.handle = delta_rs.TableHandle(self._delta_log)
         self._found: dict[tuple[int, str, str, str], list[RunRow]] = {}
+        self._tags: tuple[frozenset[DataFile], list[TagRow]] = (frozenset(), [])
 
     @staticmethod
     def open(store: Store) -> CatalogTable:
@@ -194,6 +195,16 @@ class CatalogTable:
     def tags(self) -> list[TagRow]:
         """The tags that there are now, by name."""
         return live_tags(self.store, self.newest_files())
+
+    def tags_in(self, snapshot: Snapshot) -> list[TagRow]:
+        """The tags that a version of the catalog has, by name; that of a tag has none.
+
+        Asks nothing of storage if it has no others than the version that was asked for last.
+        """
+        files = frozenset(file for file in snapshot.files if file.kind == TagRow.KIND)
+        if files != self._tags[0]:
+            self._tags = files, live_tags(self.store, files)
+        return self._tags[1]
 
     def seen_tags(self) -> list[TagRow]:
         """As `tags`; asks nothing of storage if the newest version seen so far cannot have any."""

@@ -30,7 +30,7 @@ NAME_RULE = (
     "the name of a tag has 1 to 64 characters out of a-z 0-9 _ -, begins with a letter, and is "
     "neither v or x with digits nor key or key64"
 )
-_NAME = re.compile(r"(?!(?:[vx][0-9]+|key|key64)\Z)[a-z][a-z0-9_-]{0,63}")
+NAME = r"(?!(?:[vx][0-9]+|key|key64)(?![a-z0-9_-]))[a-z][a-z0-9_-]{0,63}"  # a regular expression
 _FORMAT = 1
 _NOT_STORED = ("bounds", "names", "folder")
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -59,7 +59,7 @@ class TagObject(NamedTuple):
 
 def check_name(name: str) -> None:
     """Raise UsageError unless this can be the name of a tag."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(NAME, name):
         raise UsageError(f"tag {name!r}: {NAME_RULE}")
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seglake.cli.arguments.options import Json, Partition, Root, Topic, Version, Zone
-from seglake.cli.arguments.versions import version_of
 from seglake.cli.arguments.window import absolute
 from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import moment, number
@@ -32,7 +31,7 @@ def offsets(
     """Find the first record at a time or later, in each partition."""
     import seglake
 
-    log = seglake.open(root, version_of(version)).topic(topic)
+    log = seglake.open(root, version).topic(topic)
     rows = offset_rows(log, absolute(time, zone) or time, partition)
     show(f"offsets of {topic} at {time}", rows, as_json=json)
 

@@ -36,6 +36,7 @@ def report(
 
     It is made from the catalog and zone maps; no record is read.
     """
+    from seglake.cli.lifecycle.tags import tag_rows
     from seglake.reporting.alerts import once
     from seglake.reporting.report import report as lake_report
 
@@ -49,4 +50,6 @@ def report(
         typer.echo(made.as_json())
     else:
         show("alerts", Listing(_COLUMNS, (alert._asdict() for alert in once(made.alerts))))
+        if made.storage.tags:
+            show("tags", tag_rows(made.storage.tags))
         typer.echo("-o report.html writes a page with charts.")

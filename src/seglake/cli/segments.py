@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from seglake.cli.arguments.options import Json, Partition, Root, Topic, Version
-from seglake.cli.arguments.versions import version_of
 from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import size
 
@@ -27,7 +26,7 @@ def segments(
     """List the segments of a topic."""
     import seglake
 
-    log = seglake.open(root, version_of(version)).topic(topic)
+    log = seglake.open(root, version).topic(topic)
     show(f"segments of {topic}", segment_rows(log, partition), as_json=json)
 
 

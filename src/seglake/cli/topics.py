@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from seglake.cli.arguments.options import Json, Root, Version
-from seglake.cli.arguments.versions import version_of
 from seglake.cli.terminal.tables import Listing, show
 from seglake.limits import INT64_MAX
 from seglake.shown import Column, number, second, size
@@ -22,7 +21,7 @@ def topics(root: Root, version: Version = None, json: Json = False) -> None:
     """List the topics of a lake."""
     import seglake
 
-    show("topics", topic_rows(seglake.open(root, version_of(version))), as_json=json)
+    show("topics", topic_rows(seglake.open(root, version)), as_json=json)
 
 
 def topic_rows(lake: Lake) -> Listing:

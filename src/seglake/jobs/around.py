@@ -20,7 +20,6 @@ from typing import Annotated
 import typer
 
 from seglake.cli.arguments.options import Root, Topic, Version
-from seglake.cli.arguments.versions import version_of
 from seglake.cli.submit import submit
 
 
@@ -42,7 +41,7 @@ def around(
     import seglake
     from seglake.datasource.around import make_table  # which needs Spark
 
-    log = seglake.open(root, version_of(version)).topic(topic)
+    log = seglake.open(root, version).topic(topic)
     chosen = columns.split(",") if columns else None
     pairs = make_table(
         rows, output, log, at, before_ms=before_ms, after_ms=after_ms, key=key, columns=chosen

@@ -63,6 +63,10 @@ class Hold(NamedTuple):
         """How many records erasures took out of the version."""
         return sum(each["records"] for each in self.erased)
 
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {**self._asdict(), "erased_records": self.erased_records}
+
 
 def tag(
     root: str,
@@ -171,14 +175,14 @@ class _Tagging:
         """Raise UsageError for a version from before an erasure, VersionExpired if files lack."""
         if snapshot is base:
             return
-        for topic in (row.topic for row in snapshot.topics()):
+        for topic in _topics(snapshot):
             if _erasures(self._table, base, topic) - _erasures(self._table, snapshot, topic):
                 raise UsageError(
                     f"version {snapshot.version} is from before an erasure of {topic}, and its "
                     "files may hold what was erased: tag a later version"
                 )
         there = {hash(item.key) for item in self._table.store.list(layout.TOPICS)}
-        for key in _files(self._table, snapshot):
+        for key in _files(self._table, snapshot, _topics(snapshot)):
             if hash(key) not in there:
                 what = f"version {snapshot.version} is not retained: {key} is gone"
                 raise VersionExpired(what)
@@ -201,9 +205,12 @@ def _erasures(table: CatalogTable, snapshot: Snapshot, topic: str) -> set[str]:
     return {row.attempt_id for row in rows if row.operation == ERASE}
 
 
-def _files(table: CatalogTable, snapshot: Snapshot) -> Iterator[str]:
-    """The keys of all files that a version names."""
-    topics = [row.topic for row in snapshot.topics()]
+def _topics(snapshot: Snapshot) -> list[str]:
+    return [row.topic for row in snapshot.topics()]
+
+
+def _files(table: CatalogTable, snapshot: Snapshot, topics: Collection[str]) -> Iterator[str]:
+    """The keys of all files that a version names, of some topics."""
     for rows in table.segment_lists(snapshot, topics):
         yield from (row.key(suffix) for row in rows for suffix in row.suffixes)
 
@@ -231,20 +238,36 @@ def ended(table: CatalogTable, at_ms: int) -> list[str]:
     ]
 
 
-def holds(table: CatalogTable, without: Collection[str] = ()) -> list[Hold]:
-    """What each tag holds, but for some tags. Raises StoreError and CorruptData."""
+def holds(
+    table: CatalogTable, without: Collection[str] = (), topic: str | None = None
+) -> list[Hold]:
+    """What each tag holds, but for some tags; of a topic: what each tag that has it holds of it.
+
+    Asks nothing of storage in a lake without tags. Raises StoreError and CorruptData.
+    """
     tags = [tag for tag in table.seen_tags() if tag.name not in without]
-    named = {hash(key) for key in _files(table, table.snapshot())} if tags else set[int]()
-    return [_hold(table, tag, named) for tag in tags]
+    if not tags:
+        return []
+    newest = table.snapshot()
+    topics = _topics(newest) if topic is None else [topic]
+    named = {hash(key) for key in _files(table, newest, topics)}
+    found = ((tag, table.tagged(tag)) for tag in tags)
+    return [
+        _hold(table, tag, snapshot, named, topic)
+        for tag, snapshot in found
+        if topic is None or topic in _topics(snapshot)
+    ]
 
 
-def _hold(table: CatalogTable, tag: TagRow, named: Collection[int]) -> Hold:
-    snapshot, count, held, size = table.tagged(tag), 0, 0, 0
-    topics = [row.topic for row in snapshot.topics()]
-    for rows in table.segment_lists(snapshot, topics):
+def _hold(
+    table: CatalogTable, tag: TagRow, snapshot: Snapshot, named: Collection[int], topic: str | None
+) -> Hold:
+    count, held, size = 0, 0, 0
+    for rows in table.segment_lists(snapshot, _topics(snapshot) if topic is None else [topic]):
         for row in rows:
             left = [s for s in row.suffixes if hash(row.key(s)) not in named]
             own = [getattr(row, f"{s}_bytes") for s in left if s != "log" or not row.external]
             count, held, size = count + 1, held + bool(left), size + sum(own)
-    erased = [each._asdict() for each in read_object(table.store, tag).erased]
+    records = read_object(table.store, tag).erased
+    erased = [each._asdict() for each in records if topic in (None, each.topic)]
     return Hold(tag.name, tag.version, tag.created_at_ms, tag.until_ms, count, held, size, erased)

@@ -56,7 +56,12 @@ def describe(
     root: str, topic: str, *, storage_options: Mapping[str, str] | None = None
 ) -> list[Setting]:
     """Every setting of a topic in the newest version. Raises UnknownTopic."""
-    row = CatalogTable.open(open_store(root, storage_options)).snapshot().topic(topic)
+    return settings_of(CatalogTable.open(open_store(root, storage_options)), topic)
+
+
+def settings_of(table: CatalogTable, topic: str) -> list[Setting]:
+    """As `describe`, of a catalog that is open."""
+    row = table.snapshot().topic(topic)
     values = topic_of(row).model_dump(mode="json", by_alias=True)
     values["partitioner"] = row.partitioner
     return [

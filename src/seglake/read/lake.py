@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from seglake.catalog.schema import MaintenanceRow, RunRow
+from seglake.catalog.schema import MaintenanceRow, RunRow, TagRow
 from seglake.layout import WHOLE_LAKE
 from seglake.locks import Lock
 from seglake.log.reads import CACHE_BYTES, SharedReads
@@ -99,6 +99,20 @@ class Lake(ShowsTable):
     def tags(self) -> Tags:
         """The tags that the lake has now, by name, whichever version is open."""
         return Tags(self._origin.tags())
+
+    def known_tags(self) -> list[TagRow]:
+        """The tags in the version that is open, by name, without a look for a newer one.
+
+        Storage is read only if there are other tags than at the last call.
+        """
+        return self._origin.tags_in(self._snapshot)
+
+    def topic_in(self, tag: TagRow, name: str) -> Log:
+        """The log of a topic in the version of a tag as it was seen, whatever it names by now.
+
+        Raises UnknownTopic, CorruptData and, if what the tag had is gone, VersionExpired.
+        """
+        return Log(self._origin.tagged(tag), name, self._origin)
 
     def refresh(self) -> Lake:
         """Move on to the newest version, and return this lake. Reads only what changed since.

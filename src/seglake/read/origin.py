@@ -89,6 +89,16 @@ class Origin:
         with self._lock:
             return self._catalog.tags()
 
+    def tags_in(self, snapshot: Snapshot) -> list[TagRow]:
+        """The tags in a version that is not that of a tag, by name."""
+        with self._lock:
+            return self._catalog.tags_in(snapshot)
+
+    def tagged(self, tag: TagRow) -> Snapshot:
+        """The version that a tag has. Raises VersionExpired if the tag changed, and CorruptData."""
+        with self._lock:
+            return self._catalog.tagged(tag, ())
+
     @property
     def lake(self) -> str:
         """The identity of the lake."""

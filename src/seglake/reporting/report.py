@@ -9,11 +9,13 @@ from typing import Any
 
 from seglake import clock
 from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.table import CatalogTable
+from seglake.maintain.tagging import Hold
 from seglake.read.lake import open as open_lake
 from seglake.reporting.alerts import Alert, alerts, severity_rank
 from seglake.reporting.figures import TopicFigures, topic_figures
 from seglake.reporting.page.document import page
-from seglake.reporting.storage import StorageFigures, storage_figures
+from seglake.reporting.storage import StorageFigures, storage_figures, what_a_vacuum_frees
 from seglake.store import open_store
 
 _LISTED_SEGMENTS = 20_000  # with at most so many, objects are listed by default
@@ -76,14 +78,14 @@ def report(
     made_ms = clock.now_ms() if now_ms is None else now_ms
     lake = open_lake(root, storage_options=storage_options)
     names = lake.topics() if topic is None else [lake.topic(topic).topic]
-    quarantine = QuarantineTable(open_store(root, storage_options))
+    table = CatalogTable.open(open_store(root, storage_options))
+    quarantine = QuarantineTable(table.store)
     topics = [topic_figures(lake, name, made_ms, quarantine) for name in names]
     topics.sort(key=lambda figures: (-figures.log_bytes, figures.topic))
     few = sum(figures.segments for figures in topics) <= _LISTED_SEGMENTS
-    storage = storage_figures(
-        root, storage_options, list_objects=few if list_objects is None else list_objects
-    )
-    return LakeReport(root, lake.version, made_ms, topics, storage)
+    listed = few if list_objects is None else list_objects
+    freed = what_a_vacuum_frees(root, storage_options) if listed else None
+    return LakeReport(root, lake.version, made_ms, topics, storage_figures(table, topic, freed))
 
 
 def _plain(value: Any) -> Any:
@@ -94,6 +96,8 @@ def _plain(value: Any) -> Any:
         coverage = {**fields["coverage"], "lag_ms": value.coverage.lag_ms(value.now_ms)}
         runs = [_plain(run) for run in value.runs[-_JSON_RUNS:]]
         return {**fields, **sums, "coverage": coverage, "runs": runs}
+    if isinstance(value, Hold):
+        return value.as_dict()
     if hasattr(value, "_asdict"):
         return {name: _plain(item) for name, item in value._asdict().items()}
     if hasattr(value, "__dataclass_fields__"):

@@ -818,7 +818,8 @@ def _undo(it: Place) -> None:
 def _settings(it: Place) -> None:
     def held() -> dict[str, Any]:
         told = it.json("describe", it.root, "events")
-        return {each["key"]: each["value"] for each in told if each["is_set"]}
+        assert told["tags"] == []
+        return {each["key"]: each["value"] for each in told["settings"] if each["is_set"]}
 
     alter = "alter", it.root, "events"
     given = "retention.ms=604800000", "cleanup.policy=compact,delete"
@@ -978,6 +979,10 @@ def _tags(it: Place) -> None:
     (held,) = it.json("tags", it.root)
     assert (held["name"], held["version"], held["held_segments"]) == ("q3", 2, 1)
     assert "2099-06-01T00:00:00Z" in it.tell("tags", it.root)
+    assert it.json("describe", it.root, "events")["tags"] == [held]
+    assert "tags that hold events" in it.tell("describe", it.root, "events")
+    assert "2099-06-01T00:00:00Z" in it.tell("report", it.root)
+    assert it.json("report", it.root)["storage"]["tags"] == [held]
     assert "Tag q3 holds" in it.tell("vacuum", it.root)
     assert "deleted" in it.tell(*tag, "q3", "--delete")
     assert it.json("tags", it.root) == []

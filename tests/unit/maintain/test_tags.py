@@ -236,6 +236,30 @@ def test_a_deleted_tag__frees_its_files_at_the_next_vacuum(maker: LakeMaker) -> 
         seglake.open(root, "same")
 
 
+def test_what_a_tag_holds_of_a_topic(maker: LakeMaker) -> None:
+    """The topics of a tag add up to the tag; a tag without the topic says nothing of it."""
+    root = str(maker.root)
+    tag(root, "q3")
+    maker.topic = "late"
+    maker.run({0: [Event(T, b"k9", b"new")]})
+    maker.topic = "events"
+    tag(root, "q4")
+    _merge(maker)
+    erase(root, "events", [b"k1"])
+    whole = {hold.name: hold for hold in holds(maker.catalog)}
+    parts = {name: holds(maker.catalog, topic=name) for name in ("events", "late", "other")}
+    assert [hold.name for hold in parts["late"]] == ["q4"]
+    assert [hold.held_bytes for hold in parts["late"] + parts["other"]] == [0, 0, 0]
+    assert [hold.erased for hold in parts["other"]] == [[], []]
+    for name, hold in whole.items():
+        mine = [each for part in parts.values() for each in part if each.name == name]
+        for field in ("segments", "held_segments", "held_bytes", "erased_records"):
+            assert getattr(hold, field) == sum(getattr(each, field) for each in mine)
+    assert whole["q3"].held_bytes
+    assert whole["q3"].erased_records
+    assert [hold.name for hold in holds(maker.catalog, ["q3"], "events")] == ["q4"]
+
+
 def test_the_same_again__changes_nothing(maker: LakeMaker) -> None:
     root = str(maker.root)
     first = tag(root, "q3")

@@ -13,12 +13,17 @@ import pytest
 from typer.testing import CliRunner
 
 import seglake
+from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
 from seglake.errors import ConfigError, UnknownTopic
+from seglake.maintain.erasure.erase import erase
+from seglake.maintain.merge import merge
+from seglake.maintain.tagging import holds, tag
 from seglake.maintain.undo import undo
 from seglake.reporting.alerts import alerts, once
 from seglake.reporting.page import document
 from seglake.reporting.report import LakeReport, report
+from seglake.shown import short_bytes
 from seglake.store import counting, open_store
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.many_segments import many_segments
@@ -166,7 +171,7 @@ def test_no_record_is_read(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
             return _real(self, key, *rest)
 
         monkeypatch.setattr(counting.CountingStore, name, call)
-    for module in ("seglake.read.lake", "seglake.reporting.report", "seglake.reporting.storage"):
+    for module in ("seglake.read.lake", "seglake.reporting.report"):
         monkeypatch.setattr(f"{module}.open_store", lambda *_, **__: store)
     report(root, now_ms=NOW_MS, list_objects=False)
     assert any(key.endswith(".zonemap") for key in read)
@@ -232,3 +237,42 @@ def test_the_command_writes_page_json_and_alerts(root: str, tmp_path: Path) -> N
     printed = run(app, ["report", root, "--json"])
     assert json.loads(printed.output)["root"].endswith("lake")
     assert "Declared intervals leave 1 hole" in run(app, ["report", root]).output
+
+
+def test_tags_with_what_they_hold(tmp_path: Path) -> None:
+    """Of the lake, or of one topic; the table of the page has what the JSON has."""
+    maker = LakeMaker(tmp_path)
+    for run in range(2):
+        maker.run({0: [Event(1000 + run, b"k%d" % (n % 2)) for n in range(8)]})
+    tag(str(tmp_path), "before-other", until="2099-06-01")
+    maker.topic = "other"
+    maker.run({0: [Event(1000)]})
+    tag(str(tmp_path), "both")
+    merge(str(tmp_path), "events", everything=True)
+    erase(str(tmp_path), "events", [b"k1"])
+    made = report(str(tmp_path))
+    assert made.storage.tags == holds(maker.catalog)
+    first, both = json.loads(made.as_json())["storage"]["tags"]
+    assert (first["name"], first["until_ms"], first["erased_records"]) == (
+        "before-other", 4_083_955_200_000, 8,
+    )  # fmt: skip
+    assert (both["segments"], both["held_segments"]) == (3, 2)
+    page = made.as_html().partition('id="tags"')[2]
+    for shown in ("before-other", "both", "2099-06-01 00:00 UTC", "deleted",
+                  short_bytes(both["held_bytes"])):  # fmt: skip
+        assert f">{shown}<" in page
+    (only,) = report(str(tmp_path), "other").storage.tags
+    assert (only.name, only.segments, only.held_bytes, only.erased) == ("both", 1, 0, [])
+    assert len(report(str(tmp_path), "events").storage.tags) == 2
+
+
+def test_a_lake_without_tags_pays_nothing_for_them(
+    found: LakeReport, root: str, tmp_path: Path
+) -> None:
+    store = counting.CountingStore(open_store(root))
+    table = CatalogTable.open(store)
+    before = store.counts.requests
+    assert holds(table) == holds(table, topic=TOPIC) == found.storage.tags == []
+    assert store.counts.requests == before
+    assert 'id="tags"' not in found.as_html()
+    assert "tag" not in CliRunner().invoke(app, ["report", root]).output

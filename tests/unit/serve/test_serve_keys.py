@@ -29,6 +29,7 @@ from seglake.format.decode import scan_batches
 from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.layout import new_attempt
 from seglake.maintain.erasure.erase import erase
+from seglake.maintain.tagging import tag
 from seglake.serve.reads import fetch as fetch_module
 from seglake.serve.records import sought
 from seglake.serve.topics.names import Derived, hidden, parse
@@ -666,9 +667,11 @@ def test_offsets_leave_with_an_erased_key(
     maker.run({0: [Event(T + i, b"secret%d" % (i % 3), b"{}") for i in range(30)]})
     maker.topic = "other"
     maker.run({0: [Event(T, b"x"), Event(T, b"secret1")]})
+    tag(str(root), "q3", 1)
     span = f"{time_name(T)}.{time_name(T + 1)}"  # none of its records has the key
-    staying = ["web", "web.v1", "web.key.secret0", f"web.{span}", "other.key.secret1"]
-    leaving = ["web.key.secret1", f"web.{span}.key64.{key64(b'secret1')}.v1",
+    staying = ["web", "web.v1", "web.q3", "web.key.secret0.q3", "web.key.secret0", f"web.{span}",
+               "other.key.secret1"]  # fmt: skip
+    leaving = ["web.key.secret1", "web.key.secret1.q3", f"web.{span}.key64.{key64(b'secret1')}.v1",
                "web.key.never-was-there", f"web.{span}.key.secret1.x1000"]  # fmt: skip
     settings = {"groups.file": str(file)}
     erased = partial(erase, str(root), "web", [b"secret1"])
@@ -676,7 +679,7 @@ def test_offsets_leave_with_an_erased_key(
         commit(wire, "g", staying + leaving)
         commit(wire, "none left", leaving[:1])
         fetch(wire, leaving[-1], [Wanted(0, 0)])  # the replay starts
-        assert len(committed(wire, "g")) == 9
+        assert len(committed(wire, "g")) == 12
         if is_running:
             erased()
             wait_until(lambda: len(committed(wire, "g")) == len(staying))

@@ -1,16 +1,28 @@
 """Arguments and options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
+
+from seglake.cli.arguments.versions import version_of
+
+if TYPE_CHECKING:
+    _NumberOrTag: TypeAlias = int | str
+else:
+    _NumberOrTag = str  # typer takes no union, also where the parser decides
 
 Root = Annotated[str, typer.Argument(help="The lake: a path, or a URI such as s3://bucket/lake.")]
 Topic = Annotated[str, typer.Argument(help="The topic.")]
 OneOrAll = Annotated[str | None, typer.Argument(help="One topic; default all.")]
 Partition = Annotated[int | None, typer.Option(help="One partition; without it all of them.")]
 Version = Annotated[
-    str | None, typer.Option(help="A version of the lake, or a tag; without it the newest.")
+    _NumberOrTag | None,
+    typer.Option(
+        help="A version of the lake, or a tag; without it the newest.",
+        parser=version_of,
+        metavar="N|TAG",
+    ),
 ]
 Start = Annotated[
     str | None, typer.Option(help="From this time on: 2026-01-31T12:00Z, or a date with --zone.")

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from seglake.cli.arguments.options import Json, Root, Topic, Version, Zone
-from seglake.cli.arguments.versions import version_of
 from seglake.cli.arguments.window import absolute
 from seglake.cli.kafka.groups import print_groups
 from seglake.cli.terminal.progress import bar
@@ -42,7 +41,7 @@ def export(
     start, end = absolute(start, zone), absolute(end, zone)
     with bar("exporting") as progress:
         report = export_logs(
-            root, topic, dest, start=start, end=end, topic_id=topic_id, version=version_of(version),
+            root, topic, dest, start=start, end=end, topic_id=topic_id, version=version,
             progress=progress,
         )  # fmt: skip
     if json:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seglake.cli.arguments.options import End, Json, Last, Root, Start, Topic, Version, Zone
-from seglake.cli.arguments.versions import version_of
 from seglake.cli.arguments.window import window
 from seglake.cli.kafka.groups import print_groups
 from seglake.cli.terminal.output import log_lines
@@ -82,7 +81,7 @@ def replay(
     if speed is not None and not 0 < speed < float("inf"):
         raise UsageError(f"--speed {speed} is no speed: write 1 for as fast as it was, 10, 0.5 …")
     target = Target(to, new_topic or topic, client_settings(kafka or [], kafka_file))
-    log = seglake.open(root, version_of(version)).topic(topic)
+    log = seglake.open(root, version).topic(topic)
     with log_lines(), told_every(_LINE_S):
         report = replay_window(
             log, start, end, target, name=name, tempo=Tempo(speed, max_rate), groups=group or []

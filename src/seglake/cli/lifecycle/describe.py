@@ -1,10 +1,12 @@
-"""`seglake describe`: the settings of a topic."""
+"""`seglake describe`: the settings of a topic, and the tags that hold it."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
 import dataclasses
+from json import dumps
 
 from seglake.cli.arguments.options import Json, Root, Topic
+from seglake.cli.lifecycle.tags import tag_rows
 from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import Column, prose
 
@@ -18,8 +20,19 @@ _COLUMNS = [
 
 
 def describe(root: Root, topic: Topic, json: Json = False) -> None:
-    """Show the settings of a topic, with their defaults."""
-    from seglake.maintain.topic_settings import describe as settings_of
+    """Show the settings of a topic, with their defaults, and what tags hold of it."""
+    from seglake.catalog.table import CatalogTable
+    from seglake.maintain.tagging import holds
+    from seglake.maintain.topic_settings import settings_of
+    from seglake.store import open_store
 
-    rows = [dataclasses.asdict(setting) for setting in settings_of(root, topic)]
-    show(f"settings of {topic}", Listing(_COLUMNS, rows), as_json=json)
+    table = CatalogTable.open(open_store(root))
+    settings = [dataclasses.asdict(setting) for setting in settings_of(table, topic)]
+    tags = holds(table, topic=topic)
+    if json:
+        held = [hold.as_dict() for hold in tags]
+        print(dumps({"settings": settings, "tags": held}, ensure_ascii=False))
+        return
+    show(f"settings of {topic}", Listing(_COLUMNS, settings))
+    if tags:
+        show(f"tags that hold {topic}", tag_rows(tags))

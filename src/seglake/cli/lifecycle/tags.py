@@ -2,9 +2,17 @@
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from seglake.cli.arguments.options import Json, Root
 from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import Column, number, second, short_time, size
+
+if TYPE_CHECKING:
+    from seglake.maintain.tagging import Hold
 
 _COLUMNS = [
     Column("name", "tag", fit="whole"),
@@ -24,6 +32,9 @@ def tags(root: Root, json: Json = False) -> None:
     from seglake.maintain.tagging import holds
     from seglake.store import open_store
 
-    found = holds(CatalogTable.open(open_store(root)))
-    rows = [{**hold._asdict(), "erased_records": hold.erased_records} for hold in found]
-    show("tags", Listing(_COLUMNS, rows), as_json=json)
+    show("tags", tag_rows(holds(CatalogTable.open(open_store(root)))), as_json=json)
+
+
+def tag_rows(found: Iterable[Hold]) -> Listing:
+    """A row for each tag: what it holds."""
+    return Listing(_COLUMNS, (hold.as_dict() for hold in found))

@@ -21,7 +21,6 @@ from seglake.cli.arguments.options import (
     Version,
     Zone,
 )
-from seglake.cli.arguments.versions import version_of
 from seglake.cli.arguments.window import window
 from seglake.cli.records.read import OutputFormat, check_options, form_of
 from seglake.cli.terminal.tables import show
@@ -76,7 +75,7 @@ def find(
         "headers": records.conditions_of(header, "--header"),
     }
     records.require_some(what)
-    log = seglake.open(root, version_of(version)).topic(topic)
+    log = seglake.open(root, version).topic(topic)
     partitions = None if partition is None else [partition]
     if explain:
         plan = log.plan_find(**what, start=start, end=end, partitions=partitions)

@@ -21,7 +21,6 @@ from seglake.cli.arguments.options import (
     Version,
     Zone,
 )
-from seglake.cli.arguments.versions import version_of
 from seglake.cli.arguments.window import window
 from seglake.cli.terminal.tables import show
 from seglake.errors import UsageError
@@ -102,7 +101,7 @@ def read(
     if follow:
         times = {"--start": start, "--end": end, "--version": version, "--explain": explain or None}
         check_following({**how, **times})
-    log = seglake.open(root, version_of(version)).topic(topic)
+    log = seglake.open(root, version).topic(topic)
     chosen = None if fields is None else seglake.Fields.parse(fields)
     request = records.ReadRequest(partition, offset, start, end, order or "offset", tail, chosen)
     if explain:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from seglake.errors import ConfigError
 from seglake.reporting.alerts import alerts, once
 from seglake.reporting.figures import TopicFigures
-from seglake.reporting.page.tables import TABLES, ChartTable, lone_tables, overview, versions
+from seglake.reporting.page.tables import TABLES, ChartTable, lone_tables, overview, tags, versions
 from seglake.reporting.storage import StorageFigures
 from seglake.reporting.wording import duration, minute
 from seglake.shown import short_bytes
@@ -47,6 +47,7 @@ def page(
         sections=sections,
         overview=overview(topics),
         versions=versions(storage),
+        tags=tags(storage),
         css=(room / "page.css").read_text(),
         library=Resources(mode="inline", components=["bokeh"]).render() if script else "",
         script=script,

@@ -264,6 +264,17 @@ def overview(topics: Sequence[TopicFigures]) -> PageTable:
     return _table(headings, rows)
 
 
+def tags(storage: StorageFigures) -> PageTable:
+    """A row for each tag: what it holds, and what erasures took out of it."""
+    rows = [
+        (tag.name, str(tag.version), minute(tag.created_at_ms),
+         "deleted" if tag.until_ms is None else minute(tag.until_ms),
+         short_bytes(tag.held_bytes), tag.erased_records)
+        for tag in storage.tags
+    ]  # fmt: skip
+    return _table("tag|version|made|until|held bytes|erased records", rows)
+
+
 def versions(storage: StorageFigures) -> tuple[str, str, PageTable]:
     """Which versions are retained, and what a vacuum would free."""
     commits, freed = storage.commits, storage.freed

@@ -78,7 +78,7 @@ class ErasedKeys:
         found, topics = dict[str, dict[str, bytes]](), self._topics.every_name()
         for name in {*names}.difference(topics):
             try:
-                asked = parse(name, topics)
+                asked = parse(name, topics, tags=None)  # also one that is deleted by now
             except UsageError:  # of a server with another grammar
                 continue
             if asked is not None and asked.key is not None and asked.topic in topics:

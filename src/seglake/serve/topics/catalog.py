@@ -11,13 +11,13 @@ import base64
 import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from seglake.catalog.schema import TopicRow
+from seglake.catalog.schema import TagRow, TopicRow
 from seglake.clock import now_ms
 from seglake.errors import SeglakeError, UnknownTopic, UsageError, VersionExpired
 from seglake.layout import is_topic_name
@@ -59,6 +59,13 @@ class ServedTopic(NamedTuple):
     log: Log
 
 
+class _Bound(NamedTuple):
+    """What a topic that a name made is bound to: of a version, the tag that holds it, if any."""
+
+    asked: Derived
+    tag: TagRow | None
+
+
 class ServedTopics:
     """Every topic that a client can name. For the event loop alone."""
 
@@ -75,6 +82,7 @@ class ServedTopics:
         self._derived = OrderedDict[str, asyncio.Future[ServedTopic]]()
         self._held = dict[str, int]()  # bytes of derived topics
         self._keys = dict[str, Key]()  # of derived topics that follow the newest version
+        self._bound = dict[str, _Bound]()  # the other derived topics
         # threads of their own, so that slow plans of windows leave those of fetches alone
         self._planning = ThreadPoolExecutor(_PLANS, "seglake-plan")
         self._ids = dict[uuid.UUID, str]()
@@ -118,7 +126,7 @@ class ServedTopics:
             return topic
         if not is_topic_name(name):
             raise UsageError(f"'{shown(hidden(name))}' is no name of a topic")
-        asked = parse(name, self._topics)
+        asked = parse(name, self._topics, self._tags)
         if asked is None or asked.topic not in self._topics:
             raise self._unknown(name)
         made = self._derived.get(name)
@@ -133,12 +141,12 @@ class ServedTopics:
     async def expired(self, name: str, error: VersionExpired) -> bool:
         """Take note that files of a topic are gone with its version; whether that is for good.
 
-        It is if the name has a version: from now on `find` raises the error at once. Any other
-        topic is that of the newest version at the next request.
+        It is if the name has a version that no tag holds: from now on `find` raises the error at
+        once. Any other topic is that of the newest version, or of the tag, at the next request.
         """
         _log.warning("topic %s: %s", self._shown(name), error)
-        asked = None if name in self._topics else parse(name, self._topics)
-        if asked is not None and asked.version is not None:
+        bound = self._bound.get(name)
+        if name not in self._topics and bound and bound.asked.version is not None and not bound.tag:
             self._derived[name] = _failed(error)
             self._held.pop(name, None)
             self._evict()
@@ -152,9 +160,10 @@ class ServedTopics:
         """The topic of an id, or None."""
         name = self._ids.get(topic_id)
         try:
-            return None if name is None else await self.find(name)
+            topic = None if name is None else await self.find(name)
         except UnknownTopic:
             return None
+        return topic if topic and topic.id == topic_id else None  # the tag may name another version
 
     # keys that are erased
 
@@ -172,9 +181,10 @@ class ServedTopics:
 
     def forget(self, names: Iterable[str]) -> None:
         """Let go of topics that these names made."""
-        for name in names:
+        gone = {*names}
+        for name in gone:
             self._drop(name)
-            self._ids.pop(self._id(name), None)
+        self._ids = {topic_id: name for topic_id, name in self._ids.items() if name not in gone}
 
     @property
     def change(self) -> asyncio.Future[None]:
@@ -239,16 +249,20 @@ class ServedTopics:
             change.set_result(None)
         self.refreshed_ms = now_ms()
 
-    def _new_version(self) -> tuple[int, dict[str, ServedTopic]]:
-        """The version of the lake, and its topics. On a thread: there may be many."""
+    def _new_version(self) -> tuple[int, dict[str, ServedTopic], dict[str, TagRow]]:
+        """The version of the lake, its topics and its tags. On a thread: there may be many."""
         version, chosen = self._lake.version, set(self._settings.topics)
         names = [name for name in self._lake.topics() if not chosen or name in chosen]
-        return version, {name: self._whole(name, self._lake.topic(name)) for name in names}
+        topics = {name: self._whole(name, self._lake.topic(name)) for name in names}
+        return version, topics, {tag.name: tag for tag in self._lake.known_tags()}
 
-    def _take(self, version: int, topics: dict[str, ServedTopic]) -> None:
+    def _take(
+        self, version: int, topics: dict[str, ServedTopic], tags: Mapping[str, TagRow]
+    ) -> None:
         """Serve a version from now on."""
-        self._topics = topics
+        self._topics, self._tags = topics, tags
         self._follow()
+        self._let_go_of_tags()
         self._ids |= {topic.id: name for name, topic in topics.items()}
         self._change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._served = version  # last: a version is served when all of it is known
@@ -265,8 +279,9 @@ class ServedTopics:
         """A name for the log: those of the lake as they are, of others no key."""
         return name if name in self._topics else hidden(name)
 
-    def _id(self, name: str) -> uuid.UUID:
-        return uuid.uuid5(self._namespace, name)
+    def _id(self, name: str, tag: TagRow | None = None) -> uuid.UUID:
+        """Of a name with a tag another one for each version that the tag names."""
+        return uuid.uuid5(self._namespace, name if tag is None else f"{name}@{tag.version}")
 
     def _count_damage(self) -> None:
         self._counts.damaged_batches += 1
@@ -276,14 +291,56 @@ class ServedTopics:
     async def _made(self, name: str, asked: Derived) -> ServedTopic:
         if asked.follows:
             return await self._following(name, asked.topic, asked.key or b"")
-        log = self._lake.topic(asked.topic)
         clock = None if asked.speed is None else await self._clock(name, asked)
-        made, held = await self._planned(partial(self._windowed, log, name, asked, clock))
+        while True:
+            bound = self._bind(name, asked)
+            try:
+                made, held = await self._planned(partial(self._windowed, name, bound, clock))
+            except VersionExpired:  # of a tag that was deleted or changed since the last look
+                if bound.tag is None or not await self._is_outdated(bound):
+                    raise
+                continue
+            if not self._changed(bound):
+                break
         if name in self._derived:
             self._ids[made.id], self._held[name] = name, held
             self._evict()
-        _log.info("topic %s is of version %d", hidden(name), asked.version or log.version)
+        _log.info("topic %s is of version %d", hidden(name), made.log.version)
         return made
+
+    def _bind(self, name: str, asked: Derived) -> _Bound:
+        """Note what a name is bound to. Raises UnknownTopic if it is to a tag that is not there."""
+        bound = _Bound(asked, self._tag_of(asked))
+        if name in self._derived:
+            self._bound[name] = bound
+        if bound.tag is None and asked.tag is not None:
+            raise self._unknown(name)
+        return bound
+
+    def _tag_of(self, asked: Derived) -> TagRow | None:
+        """The tag that holds the version asked for; None if none does, or none is asked for."""
+        if asked.tag is not None:
+            return self._tags.get(asked.tag)
+        return next((tag for tag in self._tags.values() if tag.version == asked.version), None)
+
+    def _changed(self, bound: _Bound) -> bool:
+        """Whether the tag is gone, or has another object: of another version, or erased records."""
+        tag = self._tag_of(bound.asked)
+        return (tag and tag.attempt_id) != (bound.tag and bound.tag.attempt_id)
+
+    async def _is_outdated(self, bound: _Bound) -> bool:
+        await self.refresh()
+        return self._changed(bound)
+
+    def _let_go_of_tags(self) -> None:
+        """Forget the topics whose tags changed; the next request makes them anew."""
+        for name, bound in [*self._bound.items()]:
+            if not self._changed(bound) or not self._derived[name].done():  # `_made` looks itself
+                continue
+            tag = self._tag_of(bound.asked)
+            if bound.asked.tag and not (tag and bound.tag and tag.version == bound.tag.version):
+                self._ids.pop(self._id(name, bound.tag), None)
+            self._drop(name)
 
     async def _planned(self, work: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._planning, work)
@@ -328,20 +385,24 @@ class ServedTopics:
         ran_s = None if started_ms is None else max(0.0, (now_ms() - started_ms) / 1000)
         return Clock(start_ms, speed, ran_s, partial(starts.start_replay, name))
 
-    def _windowed(
-        self, newest: Log, name: str, asked: Derived, clock: Clock | None
-    ) -> tuple[ServedTopic, int]:
+    def _windowed(self, name: str, bound: _Bound, clock: Clock | None) -> tuple[ServedTopic, int]:
         """The topic that a name makes, and about how many bytes it keeps in memory.
 
         Runs on a thread: planning a window reads zone maps.
         """
-        log = newest.at(asked.version)
+        asked, tag = bound
+        if tag is None:
+            log = self._lake.topic(asked.topic).at(asked.version)
+        else:
+            log = self._lake.topic_in(tag, asked.topic)
         key = None if asked.key is None else Key.of(asked.key, log)
         topic = self._derived_from(log.alone(), name, asked, clock)
         if key is not None:
             window = _window_of(asked)
             partitions = KeyPartitions(topic.partitions, topic.log, window, key)
             topic = topic._replace(partitions=partitions)
+        if asked.tag is not None:
+            topic = topic._replace(id=self._id(name, tag))
         return topic, sum(topic.partitions[p].held_bytes for p in range(len(topic.partitions)))
 
     def _derived_from(
@@ -361,6 +422,7 @@ class ServedTopics:
         self._derived.pop(name, None)
         self._held.pop(name, None)
         self._keys.pop(name, None)
+        self._bound.pop(name, None)
 
     def _evict(self) -> None:
         """Forget those that were not asked for the longest; the last one stays however large."""
@@ -369,8 +431,9 @@ class ServedTopics:
             len(self._derived) > most or sum(self._held.values()) > most_bytes
         ):
             name, made = next(iter(self._derived.items()))
+            bound = self._bound.get(name)
+            self._ids.pop(self._id(name, bound.tag if bound and bound.asked.tag else None), None)
             self._drop(name)
-            self._ids.pop(self._id(name), None)
             if not made.done():
                 made.cancel()
 
@@ -400,15 +463,19 @@ class _Lazily(Sequence[ServedPartition]):
 
 
 def _may_be_made_anew(made: asyncio.Future[ServedTopic], asked: Derived) -> bool:
-    """Whether making a topic failed, but may work now; an expired version never comes back."""
+    """Whether making a topic failed, but may work now.
+
+    An expired version never comes back. A version, or what a tag has, gets no other topics.
+    """
     if not made.done():
         return False
     if made.cancelled():
         return True
     error = made.exception()
-    return error is not None and not (
-        asked.version is not None and isinstance(error, VersionExpired)
-    )
+    if asked.version is not None and isinstance(error, VersionExpired):
+        return False
+    is_fixed = asked.version is not None or asked.tag is not None
+    return error is not None and not (is_fixed and isinstance(error, UnknownTopic))
 
 
 def _done(topic: ServedTopic) -> asyncio.Future[ServedTopic]:

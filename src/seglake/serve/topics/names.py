@@ -2,8 +2,9 @@
 
 START and END are times such as `20260601T120000.000Z`; the milliseconds may be left out. `.key.u1`
 and `.key64.dTE` are the records with a key, which stands there as text or in base64url without
-padding. `.v12` is a version of the catalog. `.x10` is a replay of a window at ten times the speed;
-one more part, as in `.x10.again`, makes another such replay. The parts stand in this order.
+padding. `.v12` is a version of the catalog, and so is `.q3-train` if that is the name of a tag.
+`.x10` is a replay of a window at ten times the speed; one more part, as in `.x10.again`, makes
+another such replay. The parts stand in this order.
 
 A key is personal data, so logs have a hash in its place (`hidden`). The hash has a secret of this
 process: without the secret, nobody can tell a key by trying some.
@@ -19,14 +20,18 @@ import secrets
 from collections.abc import Container
 from typing import NamedTuple
 
+from seglake.catalog.tags import NAME
 from seglake.errors import UsageError
 from seglake.times.instants import to_epoch_ms
 
 _TIME = r"\d{8}T\d{6}(?:\.\d{1,3})?Z"
 _WINDOW = rf"(?P<topic>.+?)(?:\.(?P<start>{_TIME})\.(?P<end>{_TIME}))?"
 _KEY = r"\.key(?:\.(?P<text>[A-Za-z0-9_-]+)|64\.(?P<base64>[A-Za-z0-9_-]*))"
-_REST = r"(?:\.v(?P<version>\d{1,18}))?(?:\.x(?P<speed>\d{1,6})(?:\.[a-zA-Z0-9_-]+)?)?"
+_SPEED = r"\.x(?P<speed>\d{1,6})(?:\.[a-zA-Z0-9_-]+)?"
+_REST = rf"(?:\.v(?P<version>\d{{1,18}}))?(?:{_SPEED})?"
 _PLAIN, _KEYED = re.compile(_WINDOW + _REST), re.compile(_WINDOW + _KEY + _REST)
+_TAGGED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})")
+_REPLAYED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})(?P<replay>{_SPEED})")
 _SECRET = re.compile(r"(\.key(?:64)?\.)(.*)", re.DOTALL)
 _SALT = secrets.token_bytes(16)
 
@@ -34,7 +39,7 @@ _SALT = secrets.token_bytes(16)
 class Derived(NamedTuple):
     """What a name asks for: all of a topic or a window [start_ms, end_ms), a version, a speed.
 
-    With a `key`, only the records that have it.
+    The version has a number, or is that of a tag. With a `key`, only the records that have it.
     """
 
     topic: str
@@ -43,25 +48,54 @@ class Derived(NamedTuple):
     version: int | None = None
     speed: int | None = None
     key: bytes | None = None
+    tag: str | None = None
 
     @property
     def follows(self) -> bool:
         """Whether it is that of the newest version, always: neither window nor version bind it."""
-        return self.key is not None and self.start_ms is None and self.version is None
+        bounds = (self.start_ms, self.version, self.tag)
+        return self.key is not None and bounds == (None, None, None)
 
 
-def parse(name: str, topics: Container[str] = ()) -> Derived | None:
+def parse(
+    name: str, topics: Container[str] = (), tags: Container[str] | None = ()
+) -> Derived | None:
     """What the name asks for; None for a plain name. Raises UsageError for impossible values.
 
-    `topics` are those of the lake. One of them may have a name with `.key.` in it; what is made of
-    that name wins.
+    `topics` and `tags` are those of the lake; with None any name may be a tag. A name that means
+    something without a tag, of a topic of the lake, keeps that meaning, whatever tags there are.
     """
-    found, keyed = _PLAIN.fullmatch(name), _KEYED.fullmatch(name)
+    asked = _parsed(name, name, topics)
+    if asked is not None and asked.topic in topics:
+        return asked
+    return _tagged(name, topics, tags) or asked
+
+
+def _parsed(text: str, name: str, topics: Container[str]) -> Derived | None:
+    """What the text, a name without its tag, asks for; None for the whole of a plain name.
+
+    A topic of the lake may have a name with `.key.` in it; what is made of that name wins.
+    """
+    found, keyed, has_tag = _PLAIN.fullmatch(text), _KEYED.fullmatch(text), text != name
     if keyed is not None and not (found and found["topic"] in topics):
         return _derived(name, keyed)._replace(key=_key_of(name, keyed))
-    if found is None or (found["start"] is None and found["version"] is None):
+    if found is None or not (has_tag or found["start"] or found["version"]):
         return None
     return _derived(name, found)
+
+
+def _tagged(name: str, topics: Container[str], tags: Container[str] | None) -> Derived | None:
+    """What a name with a tag asks for; None if it has none of the tags."""
+    for found in (_TAGGED.fullmatch(name), _REPLAYED.fullmatch(name)):
+        if found is None or not (tags is None or found["tag"] in tags):
+            continue
+        before, replay = found["before"], found.groupdict().get("replay", "")
+        if before in topics and not replay:
+            return Derived(before, tag=found["tag"])
+        asked = _parsed(before + replay, name, topics)
+        if asked is not None and asked.version is None:
+            return asked._replace(tag=found["tag"])
+    return None
 
 
 def hidden(name: str) -> str:

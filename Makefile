@@ -6,7 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
-READY := $(VENV)/.ready
+BYTECODE := $(VENV)/.bytecode
+JARS := $(VENV)/.jars
+TOOLS := build/.tools
+REWRITTEN := build/.rewritten
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 2
@@ -16,6 +19,8 @@ NO_JAVA := not clients and not spark and not kafka and not s3 and not browser an
 DURATIONS := --durations-file=build/durations
 # Bytecode is stored, whatever the environment says: the tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
+# Kernels take one core; bytecode and what Go builds take the other, jars wait for the network.
+TOGETHER = $(MAKE) --no-print-directory --silent -j5 $(COMPILED) $(BYTECODE) $(JARS)
 CHAOS := --kills 1000 --upkeep 300 --s3 100 --s3-upkeep 300 --spark 20 --races 20 --s3-races 10 \
   --document docs/reliability.md
 FUZZ := --inputs 1000000
@@ -26,19 +31,23 @@ BENCH := --document docs/benchmarks.md --tables build/benchmarks.md --json build
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all test-rest test-unit test-spark test-kafka test-live test-clients test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
+.PHONY: help setup demo tools test test-all test-rest test-unit test-spark test-kafka test-live test-clients test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
   s3-server lint style types fmt docs golden bench chaos fuzz simulate soak scale explore coverage bench-report lock wheel archive site picture check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: check-java $(READY) ## Install everything that is needed into .venv; fetch Delta's jars
+setup: check-java $(INSTALLED) ## Install everything that is needed into .venv; fetch Delta's jars
+	@$(TOGETHER)
 
 demo: setup ## Make a million events, ingest them with Spark, look some up
 	$(BIN)/seglake demo
 
+tools: check-java $(INSTALLED) ## Run make setup, and get what tests need beside it: an S3 server, Kafka's jars, Chromium, kcat
+	@$(TOGETHER) $(TOOLS) $(REWRITTEN)
+
 # Types are checked beside the tests, and shown after them.
-test: check-java setup style ## Run every check and the tests: all parts, in short forms (ten minutes)
+test: tools style ## Run every check and the tests: all parts, in short forms (ten minutes)
 	@mkdir -p build; $(MAKE) --no-print-directory types >build/types.txt 2>&1 & types=$$!; \
 	trap 'kill $$types 2>/dev/null' INT TERM; \
 	$(PYTEST) $(PARALLEL) $(QUICK) -m "not rest and not clients" $(DURATIONS)/test.tsv; tests=$$?; \
@@ -47,7 +56,7 @@ test: check-java setup style ## Run every check and the tests: all parts, in sho
 test-all: test ## Run make test, then make test-rest: everything (half an hour)
 	@$(MAKE) --no-print-directory test-rest
 
-test-rest: check-java setup ## Run what make test leaves out: long tests, and all examples of each property
+test-rest: tools ## Run what make test leaves out: long tests, and all examples of each property
 	$(PYTEST) $(PARALLEL) -m "rest or hypothesis" $(DURATIONS)/rest.tsv
 
 test-unit: $(COMPILED) ## Run the tests that need no Java (three minutes)
@@ -192,10 +201,26 @@ check-java:
 	       "install OpenJDK 17 or 21 and set JAVA_HOME to it." >&2; exit 1 ;; \
 	esac
 
-# Jars stay in a cache folder and compiled kernels beside the sources, so both steps are short the
-# next time.
-$(READY): $(COMPILED)
+# Jars stay in a cache folder, compiled kernels beside the sources, and tools below this folder, so
+# these steps are short the next time.
+$(JARS): $(INSTALLED)
 	$(BIN)/python -m seglake.session jars >/dev/null
+	@touch $@
+
+# Of all packages, as pip would do it; a file that is for another Python is left out.
+$(BYTECODE): $(INSTALLED)
+	@$(BIN)/python -m compileall -qq $(VENV)/lib || true
+	@touch $@
+
+# Tests that need what cannot be had say so themselves.
+$(TOOLS): $(INSTALLED) tests/harness/tools.py tests/harness/s3_server.py tests/judges/kafka_jars.py
+	@mkdir -p build
+	@$(BIN)/python -m tests.harness.tools && touch $@ || true
+
+# Pytest compiles all tests with assertions of its own, else in each of its processes at once.
+$(REWRITTEN): $(INSTALLED)
+	@mkdir -p build
+	@$(PYTEST) --collect-only -q >/dev/null 2>&1 || true
 	@touch $@
 
 $(COMPILED): $(INSTALLED) $(shell grep -rlw njit src --include=*.py)
@@ -209,6 +234,6 @@ $(INSTALLED): requirements.lock pyproject.toml
 	done; \
 	echo "Python 3.11, 3.12 or 3.13 is needed, and there is none:" \
 	  "install one and name it, as in make PYTHON=python3.12" >&2; exit 1
-	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) --no-compile --require-hashes -r requirements.lock
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@

@@ -37,25 +37,31 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Source(NamedTuple):
-    """What is asked of a file, so that it is parsed once and its tree is let go."""
+    """What is asked of a file of the product, so that it is parsed once and its tree is let go."""
 
-    lines: list[str]
-    documented: bool
     too_long: dict[str, int]  # functions
     names: set[str]
 
 
 @functools.cache
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+@functools.cache
 def source(path: Path) -> Source:
-    text = path.read_text()
-    tree = ast.parse(text)
+    tree = ast.parse(path.read_text())
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
     return Source(
-        text.splitlines(),
-        not text or ast.get_docstring(tree) is not None,
         {f.name: size for f in functions if (size := body_lines(f)) > limit(f)},
         set(names_used(tree)),
     )
+
+
+def documented(path: Path) -> bool:
+    """Whether a file begins with a docstring, or is empty; no code stands before one."""
+    first = next((line for line in lines_of(path) if line and not line.startswith("#")), None)
+    return first is None or first.startswith(('"""', 'r"""'))
 
 
 def name(path: Path) -> str:
@@ -88,7 +94,7 @@ def names_used(tree: ast.AST) -> Iterator[str]:
 
 
 def test_lines_are_short_and_finished() -> None:
-    lines = [(path, *line) for path in EVERYTHING for line in enumerate(source(path).lines, 1)]
+    lines = [(path, *line) for path in EVERYTHING for line in enumerate(lines_of(path), 1)]
     assert [(name(path), number) for path, number, line in lines if len(line) > LINE] == []
     unfinished = [each for each in lines if any(word in each[2] for word in UNFINISHED)]
     assert [(name(path), number) for path, number, _ in unfinished] == []
@@ -105,7 +111,7 @@ def test_functions_are_short() -> None:
 
 
 def test_modules_are_one_thing() -> None:
-    sizes = {name(path): len(source(path).lines) for path in SOURCES}
+    sizes = {name(path): len(lines_of(path)) for path in SOURCES}
     assert {path: size for path, size in sizes.items() if size > MODULE} == {}
     parts = {name(path): path.relative_to(PROJECT).with_suffix("").parts for path in SOURCES}
     assert [path for path in parts if not VAGUE_NAMES.isdisjoint(parts[path])] == []
@@ -118,11 +124,11 @@ def test_folders_are_small() -> None:
 
 
 def test_jobs_are_thin() -> None:
-    assert [name(path) for path in JOBS if len(source(path).lines) > JOB] == []
+    assert [name(path) for path in JOBS if len(lines_of(path)) > JOB] == []
 
 
 def test_modules_say_what_they_are_for() -> None:
-    assert [name(path) for path in EVERYTHING if not source(path).documented] == []
+    assert [name(path) for path in EVERYTHING if not documented(path)] == []
 
 
 def test_no_banned_calls() -> None:
@@ -132,7 +138,7 @@ def test_no_banned_calls() -> None:
 
 def test_examples_are_counted_by_the_profile() -> None:
     """`examples` of makers/strategies.py scales a number; one in `settings` would hold in each."""
-    counting = {name(p) for p in TESTS if any("max_" + "examples" in t for t in source(p).lines)}
+    counting = {name(p) for p in TESTS if any("max_" + "examples" in t for t in lines_of(p))}
     assert counting == {"tests/conftest.py", "tests/makers/strategies.py"}
 
 

@@ -20,7 +20,7 @@ NAMES = ("chromium", "chromium-headless-shell", "google-chrome")
 @contextmanager
 def browser() -> Iterator[Browser]:
     """A running browser. Raises NoPackageError."""
-    program, environment = _program()
+    program, environment = chromium_program()
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(
             executable_path=program, env={**environment}, args=["--no-sandbox"]
@@ -31,8 +31,8 @@ def browser() -> Iterator[Browser]:
             running.close()
 
 
-def _program() -> tuple[str, dict[str, str]]:
-    """The program, and the environment in which it runs."""
+def chromium_program() -> tuple[str, dict[str, str]]:
+    """Its path, and the environment in which it runs. Raises NoPackageError."""
     for found in filter(None, map(shutil.which, NAMES)):
         return found, dict(os.environ)
     environment = unpacked(CACHE, PACKAGES)

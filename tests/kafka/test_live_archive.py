@@ -71,9 +71,9 @@ class World:
             offsets = [record.offset for record in theirs.records]
             behind = {each + 1 for each in offsets} - {*offsets}  # gaps: markers, aborted records
             chosen = random.Random(5).sample(
-                range(log.beginning_offsets()[partition], theirs.end), 100
+                range(log.beginning_offsets()[partition], theirs.end), 40
             )
-            for offset in {theirs.end, *sorted(behind)[-50:], *chosen}:
+            for offset in {theirs.end, *sorted(behind)[-20:], *chosen}:
                 found = log.read(partition, offset, max_records=1)["offset"].to_pylist()
                 at = bisect_left(offsets, offset)
                 assert found == offsets[at : at + 1]

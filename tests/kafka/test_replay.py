@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -92,34 +92,37 @@ def archived(log: Log, partition: int) -> list[Sent]:
     ]  # fmt: skip
 
 
-def arrived(broker: Broker, topic: str, partition: int) -> list[Sent]:
-    """What a consumer that reads committed records gets."""
+def arrived(broker: Broker, topic: str, partitions: Collection[int]) -> dict[int, list[Sent]]:
+    """What a consumer that reads committed records gets, by partition."""
     settings = {
         "bootstrap.servers": broker.address, "group.id": "judge", "enable.partition.eof": True,
-        "isolation.level": "read_committed",
+        "isolation.level": "read_committed", "fetch.wait.max.ms": 20,
     }  # fmt: skip
-    consumer, found = Consumer(settings), list[Sent]()
-    consumer.assign([TopicPartition(topic, partition, 0)])
+    consumer, left = Consumer(settings), set(partitions)
+    found: dict[int, list[Sent]] = {partition: [] for partition in partitions}
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     deadline = time.monotonic() + 300
-    while True:
+    while left:
         assert time.monotonic() < deadline
-        for message in consumer.consume(1000, timeout=0.3):
+        for message in consumer.consume(1000, timeout=0.05):
             if message.error() is not None:
-                consumer.close()
-                return found
+                left.discard(message.partition() or 0)
+                continue
             headers: Any = message.headers()
             assert [name for name, _ in headers[-2:]] == [NAME_HEADER, OFFSET_HEADER]
-            found.append(
+            found[message.partition() or 0].append(
                 Sent(
                     int(headers[-1][1]), message.timestamp()[1], message.key(), message.value(),
                     tuple(headers[:-2]),
                 )
             )  # fmt: skip
+    consumer.close()
+    return found
 
 
 def assert_whole(log: Log, broker: Broker, topic: str) -> None:
-    for partition in log.partitions():
-        assert arrived(broker, topic, partition) == archived(log, partition)
+    found = arrived(broker, topic, log.partitions())
+    assert found == {partition: archived(log, partition) for partition in log.partitions()}
 
 
 def command(lake: Path, broker: Broker, *more: object) -> list[str]:
@@ -305,7 +308,7 @@ def test_topics_that_cannot_keep_it_are_refused(log: Log, broker: Broker) -> Non
     with pytest.raises(UsageError, match="offset 0 of partition 0 has a header whose name"):
         replay_window(_with(log, b"", "a\0b"), START, END, Target(broker.address, "named", {}))
     assert ended(broker, "narrow") == ended(broker, "restamped") == 0
-    assert arrived(broker, "small", 0) == []
+    assert arrived(broker, "small", [0]) == {0: []}
 
 
 def _with(log: Log, value: bytes, header: str = "h") -> Log:

@@ -19,7 +19,7 @@ from seglake.maintain.health.verify import verify
 from seglake.read.log import Log
 from seglake.store import objects, open_store
 from tests.harness.survival import RECORDS, assert_survives, two_files, visible
-from tests.harness.tiers import rest_but
+from tests.harness.tiers import rest_but, rest_but_today
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (
     Line,
@@ -36,6 +36,7 @@ from tests.s3.test_flow import upload
 SWEEP = 4  # places in an ingest at which each fault is tried
 PEACE = nth(Fault.BUSY, 0)
 COMMIT = r"catalog/log/_delta_log/0{19}1\.json$"
+REFUSED = [r"/blobs/", r"/fate$", r"\.log$", r"manifest\.json$", COMMIT]
 
 
 @pytest.fixture(autouse=True)
@@ -163,7 +164,7 @@ def test_a_log_that_cannot_be_written_stays_invisible(
 
 
 @pytest.mark.parametrize("fault", rest_but([Fault.DENIED, Fault.FULL], Fault.FULL))
-@pytest.mark.parametrize("path", [r"/blobs/", r"/fate$", r"\.log$", r"manifest\.json$", COMMIT])
+@pytest.mark.parametrize("path", rest_but_today(REFUSED, 2))
 def test_a_refusal_that_lasts_is_told_and_leaves_nothing(
     place: str,
     proxy: Proxy,

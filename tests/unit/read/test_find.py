@@ -136,11 +136,11 @@ def _all_offsets(maker: LakeMaker) -> dict[bytes, list[tuple[int, int]]]:
     answer: dict[bytes, list[tuple[int, int]]] = {}
     for row in table.to_pylist():
         answer.setdefault(row["key"], []).append((row["partition"], row["offset"]))
-    for key, places in answer.items():
-        number = key.decode().removeprefix("k")
+    for number in range(3, 45, 4):  # 7 is the one that is erased; there is no 43
+        key, places = b"k%d" % number, answer.get(b"k%d" % number, [])
         assert _offsets(log.find(key)) == places
-        assert _offsets(log.find(where={"n": int(number)})) == places
-        assert _offsets(log.find(where={"n": number}, headers={"h": f"h{number}"})) == places
+        assert _offsets(log.find(where={"n": number})) == places
+        assert _offsets(log.find(where={"n": str(number)}, headers={"h": f"h{number}"})) == places
     return answer
 
 

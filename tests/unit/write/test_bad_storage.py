@@ -16,6 +16,7 @@ import pytest
 
 from seglake.catalog import transaction
 from tests.harness.survival import assert_survives, two_files
+from tests.harness.tiers import rest_but_today
 from tests.makers.raw_events import ingest, pipeline_of
 
 PROJECT = Path(__file__).parents[3]
@@ -101,7 +102,7 @@ def count(tmp_path: Path, paths: list[Path]) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", rest_but_today(FAULTS, 2))
 def test_one_fault_anywhere(tmp_path: Path, paths: list[Path], count: int, name: str) -> None:
     start = 1 + list(FAULTS).index(name)
     ended = [
@@ -112,7 +113,7 @@ def test_one_fault_anywhere(tmp_path: Path, paths: list[Path], count: int, name:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["EIO", "ENOSPC", "EACCES"])
+@pytest.mark.parametrize("name", rest_but_today(["EIO", "ENOSPC", "EACCES"]))
 def test_a_disk_that_fails_from_some_moment_on(
     tmp_path: Path, paths: list[Path], count: int, name: str
 ) -> None:

@@ -257,7 +257,10 @@ def test_a_damaged_position_of_a_group_names_its_file(root: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [["g", "g"], [""]])
-def test_groups_are_named_once(names: list[str]) -> None:
+def test_groups_are_named_once__before_spark_starts(
+    names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seglake.session.spark_session", lambda *_, **__: pytest.fail("it starts"))
     with pytest.raises(UsageError, match="each consumer group once"):
         work.archive("lake", ["web"], OPTIONS, groups=names)
 

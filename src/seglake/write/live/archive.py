@@ -147,12 +147,10 @@ def archive(  # noqa: PLR0913  # each has a default
     """
     from seglake.session import spark_session  # noqa: PLC0415  # Spark may be missing
 
-    names = _names(topics)
+    names, groups = _names(topics), _groups(groups)
     run = declared(run_id, (None, None))
     spark = spark or spark_session("seglake archive", master=master, delta=False, kafka=True)
-    setup = _Setup(
-        root, dict(storage_options or {}), options, spark, progress, quarantine, _groups(groups)
-    )
+    setup = _Setup(root, dict(storage_options or {}), options, spark, progress, quarantine, groups)
     archived = Archive()
     with Broker(spark, options) as broker:
         for kafka_topic, topic in names:

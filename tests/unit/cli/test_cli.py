@@ -495,8 +495,9 @@ def test_values_without_fields_and_keys_of_bytes_are_told(tmp_path: Path) -> Non
     LakeMaker(tmp_path).run({0: [Event(T, key, b"no JSON") for key in keys]})
     none = "events: nothing is found"
     told = partial(told_of, tmp_path)
-    no_fields = "events: the values are no JSON objects, so they have no fields: leave out --where"
-    assert told("find", "--where", "a=1") == [none, no_fields]
+    no_fields = "events: the values are no JSON objects, so they have no fields: "
+    assert told("find", "--where", "a=1") == [none, f"{no_fields}search with --key"]
+    assert told("read", "--fields", "a")[0] == f"{no_fields}leave out --fields"
     of_bytes = "events: the keys are bytes, not text; give one as --key base64://4="
     assert told("find", "--key", "abc") == [none, of_bytes]
     assert told("find", "--key", "base64://4=") == []
@@ -504,9 +505,26 @@ def test_values_without_fields_and_keys_of_bytes_are_told(tmp_path: Path) -> Non
     empty = tmp_path / "empty"
     LakeMaker(empty).run({0: []})
     assert told_of(empty, "find", "--key", "abc", "--where", "a=1") == [none]
-    LakeMaker(empty).run({0: [Event(T)]})
-    no_keys = "events: no record of a sample has a key; search with --where or --header"
-    assert told_of(empty, "find", "--key", "abc") == [none, no_keys]
+
+
+def test_a_way_that_is_advised_is_one_that_the_topic_has(tmp_path: Path) -> None:
+    """A topic of texts has no fields, one without keys none to search for."""
+    none, no_keys = "events: nothing is found", "events: no record of a sample has a key; "
+    no_fields = "events: the values are no JSON objects, so they have no fields: "
+    grep = "`seglake read` and grep find text"
+    headers = (("h", b"1"),)
+    for name, event, by_field, by_key in [
+        ("texts", Event(T, None, b"1,2"), grep, grep),
+        ("with headers", Event(T, None, b"1,2", headers), "search with --header", None),
+        ("with both", Event(T, b"k", b"1,2", headers), "search with --key or --header", ""),
+        ("objects", Event(T, None, b'{"a": 1}'), "", "search with --where"),
+    ]:
+        LakeMaker(tmp_path / name).run({0: [event]})
+        told = partial(told_of, tmp_path / name)
+        if by_field:
+            assert told("find", "--where", "b=1") == [none, no_fields + by_field], name
+        wanted = by_field if by_key is None else by_key
+        assert told("find", "--key", "abc") == [none, *[no_keys + wanted] * bool(wanted)], name
 
 
 def test_the_last_row_of_a_plan_to_find_has_the_sums(tmp_path: Path) -> None:

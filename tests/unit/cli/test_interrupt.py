@@ -74,4 +74,6 @@ def test_while_the_commands_are_imported() -> None:
     time.sleep(0.05)
     run.send_signal(signal.SIGINT)
     _, errors = run.communicate(timeout=50)
-    assert (run.returncode, errors) == (130, "seglake: stopped\n")
+    assert errors == "seglake: stopped\n"
+    # Python ends by the signal, which shells call 130, if the exception passed an exec of a text.
+    assert run.returncode in {130, -signal.SIGINT}

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import CorruptData, StoreError, UsageError
 from seglake.maintain.undo import undo
 from seglake.reporting.report import report
-from seglake.shown import Column
+from seglake.shown import Column, draw
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
@@ -251,6 +252,18 @@ def test_tables_are_for_people(maker: LakeMaker) -> None:
     assert "run 0" in seglake("history", maker.root)
 
 
+def test_times_of_fields_look_like_those_of_records(tmp_path: Path) -> None:
+    """In a table; JSON has milliseconds."""
+    values = [b'{"at": "2026-01-31T12:00:00Z"}', b'{"at": "1970-01-01T00:00:00.5Z"}', b"{}"]
+    LakeMaker(tmp_path).run({0: [Event(T, None, value) for value in values]})
+    read = ("read", tmp_path, "events", "--fields", "at:timestamp")
+    table = seglake(*read, "--format", "table").splitlines()[-3:]
+    assert [row.split()[-1] for row in table] == [
+        "2026-01-31T12:00:00Z", "1970-01-01T00:00:00.500Z", "-"
+    ]  # fmt: skip
+    assert [row["at"] for row in lines(seglake(*read))] == [1769860800000, 500, None]
+
+
 def test_no_text_in_a_table_is_markup(capsys: pytest.CaptureFixture[str]) -> None:
     """Rich has names in brackets for styles, and names between colons for pictures."""
     text = "[bold]a[/bold]:warning:"
@@ -446,6 +459,19 @@ def test_history_shows_interval_duration_and_reasons(tmp_path: Path) -> None:
     assert "1970-01-01T00:00:00Z/1970-01-01T01:00:00Z" in told
     assert "0.0 s" in told
     assert "reasons" in told
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_history_has_the_operation_at_any_usual_width(width: int, tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(1)]}, interval=(0, 3_600_000))
+    (run,) = open_lake(str(tmp_path)).history()
+    rows = [replace(run, run_id="scheduled__2026-11-26T01:00:00+00:00"[: width - 60])]
+    columns, shown = history_rows(rows, as_json=False)
+    page = io.StringIO()
+    draw(columns, ([row[column.field] for column in columns] for row in shown), page, width)
+    assert "operation" in page.getvalue().partition("\n")[0]
+    assert " ingest " in page.getvalue()
 
 
 def test_a_search_that_finds_nothing_says_so(maker: LakeMaker) -> None:

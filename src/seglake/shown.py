@@ -32,7 +32,8 @@ class Column(NamedTuple):
     """A column of a table: a field of the rows, its heading, and the text of a value.
 
     None is shown as `none`. Where there is no room, the columns without a value leave first, then
-    those of the largest `rank`, from the right; one that fits beside the rest stays. `fit` says whether a text always stays whole.
+    those of the largest `rank`, from the right; one that fits beside the rest stays. `fit` says
+    whether a text always stays whole.
     """
 
     field: str

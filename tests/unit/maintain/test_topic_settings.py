@@ -272,8 +272,7 @@ def test_what_is_no_duration_is_named_with_the_remedy(text: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
-    [("64KiB", 65_536), ("1 GiB", 2**30), ("1.5gib", 3 * 2**29), ("4096 B", 4096)],
+    ("text", "size"), [("64KiB", 65_536), ("1 GiB", 2**30), ("1.5gib", 3 * 2**29), ("4096 B", 4096)]
 )
 def test_a_size_is_stored_in_bytes(text: str, size: int, tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.jsonl", [Line(T)])

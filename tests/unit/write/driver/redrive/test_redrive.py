@@ -267,6 +267,15 @@ def interfere(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     monkeypatch.setattr(CatalogTable, "commit", after_act)
 
 
+def test_a_redrive_says_how_many_of_the_rejects_became_records(model: Model) -> None:
+    settings = model.settings([model.folder], "b")
+    planned = redriven(settings, "run 0", dry_run=True)
+    assert planned.summary == "6 of 12 rejects would become records, 6 stay open"
+    report = redriven(settings, "run 0")
+    assert report.summary == "6 of 12 rejects became records, 6 stay open"
+    assert redriven(settings, "run 0").summary.startswith("already committed")
+
+
 @pytest.mark.parametrize("other", ["b", "c", "a"])
 def test_of_two_redrives_at_once_the_second_takes_what_is_left(
     model: Model, monkeypatch: pytest.MonkeyPatch, other: str

@@ -461,6 +461,25 @@ def test_history_shows_interval_duration_and_reasons(tmp_path: Path) -> None:
     assert "reasons" in told
 
 
+def test_what_has_no_row_is_a_sentence(tmp_path: Path) -> None:
+    """No head without a body; JSON stays a list."""
+    LakeMaker(tmp_path).run({0: []})
+    quarantine, root = ["quarantine", tmp_path, "events"], tmp_path
+    assert seglake(*quarantine) == "rejected rows of events: none\n"
+    assert seglake("tags", root) == "tags: none\n"
+    assert seglake("tags", root, "--json") == "[]\n"
+    merge = ["merge", tmp_path, "events"]
+    few = "nothing to merge: too few small segments are neighbours; --all merges whatever fits"
+    assert seglake(*merge).startswith(few)
+    assert seglake(*merge, "--dry-run").startswith(few)
+    none = "nothing to merge: no neighbouring segments fit into one\n"
+    assert seglake(*merge, "--all", "--dry-run") == none
+    (told,) = seglake("undo", root, "events", "--run-id", "run 0").splitlines()
+    assert (
+        told == "version 2 has no record of run 0: 0 are gone, 0 input files can be ingested again"
+    )
+
+
 @pytest.mark.parametrize("width", [80, 100])
 def test_history_has_the_operation_at_any_usual_width(width: int, tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path)

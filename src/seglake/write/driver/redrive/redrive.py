@@ -51,9 +51,8 @@ class RedriveReport(Report):
 
     def _ingested(self) -> str:
         """How many of the open rejects become records."""
-        became = "would become" if self.status == "dry run" else "became"
         rejects = counted(self.records + self.quarantined, "reject")
-        return f"{self.records:,} of {rejects} {became} records, {self.quarantined:,} stay open"
+        return f"{self.records:,} of {rejects} become records, {self.quarantined:,} stay open"
 
 
 def redrive(

@@ -103,15 +103,32 @@ class Meanwhile:
 
 
 def _say_that_it_waits(kernel: str) -> None:
-    """Say so once in each process."""
+    """Say so once for each installation and user."""
     if _SAID:
         return
     _SAID.append(kernel)
+    if _is_told("waits"):
+        return
     _log.warning(
         "the first use of Seglake here waits for the compiler of its kernels (now: %s), up to half"
         " a minute in all, once for each installation; `seglake warm` compiles them ahead of time",
         kernel,
     )
+
+
+def _is_told(note: str) -> bool:
+    """Whether a process of this user told a note about this installation; from now on one has."""
+    folder = own_folder()
+    if folder is None:
+        return False
+    made_ns = Path(__file__).stat().st_mtime_ns  # a newer version at this place compiles anew
+    try:
+        (folder / f"{_place(made_ns)}.{note}").touch(exist_ok=False)
+    except FileExistsError:
+        return True
+    except OSError:  # as when the disk is full; then it is told once more
+        return False
+    return False
 
 
 @contextmanager
@@ -139,7 +156,7 @@ class _CompilerBeside:
             folder = own_folder() if fcntl else None
             if folder is None or "python" not in Path(sys.executable or "").name:  # embedded
                 return False
-            with (folder / _lock_name()).open("wb") as file:
+            with (folder / f"{_place()}.compiles").open("wb") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -158,6 +175,8 @@ class _CompilerBeside:
         except OSError as error:
             _log.info("no process can compile kernels beside this one: %s", error)
             return False
+        if _is_told("beside"):
+            return True
         _log.warning(
             "the first use of Seglake here: a process beside this one compiles its kernels, about"
             " a minute of one core, once for each installation. Until then, reads are slower;"
@@ -169,11 +188,11 @@ class _CompilerBeside:
 BESIDE = _CompilerBeside()
 
 
-def _lock_name() -> str:
+def _place(*more: object) -> str:
     """A name for the place whose kernels the process compiles."""
     names = "NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"
-    place = repr([__file__, sys.version, *map(os.environ.get, names)])
-    return f"{hashlib.sha256(place.encode()).hexdigest()[:16]}.compiles"
+    place = repr([__file__, sys.version, *map(os.environ.get, names), *more])
+    return hashlib.sha256(place.encode()).hexdigest()[:16]
 
 
 def _environment() -> dict[str, str]:

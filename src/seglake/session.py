@@ -8,14 +8,18 @@ runtime.
 Ingest commits without Spark and needs no Delta jars. Spark SQL on the catalog needs them.
 """
 
+import contextlib
+import logging
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,14 +29,17 @@ from seglake.extras import extra
 
 with extra("spark", "a Spark session"):
     import pyspark
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
 SPARKS = ("3.5", "4.0", "4.1", "4.2")
 JAVA_VERSIONS = (17, 21)
 _SPARK = ".".join(pyspark.__version__.split(".")[:2])
 DELTA_ARTIFACT, DELTA_VERSION = f"delta-spark_{_SPARK}_2.13", "4.4.0"  # there is one for each Spark
+MASTER_WAIT_S = 20.0  # for a master that does not answer, as while it is restarted
+_REGISTERS_S = 5.0  # a registration that takes longer is told
 _DELTA_JAR = re.compile(r"\b(delta-spark_[\w.]+-\d[\w.]*)\.jar")
 
 # conf/spark-defaults.conf holds the same settings for spark-submit; a test compares the two.
@@ -50,6 +57,8 @@ DELTA_SETTINGS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",  # the default, 50, is for large tables
 }
+
+_log = logging.getLogger(__name__)
 
 # Excluded are libraries that Spark has in newer versions, and an unused catalogue client.
 _DELTA_MODULE = f"""<ivy-module version="2.0">
@@ -105,6 +114,7 @@ def spark_session(
     Raises:
         ConfigError: another Spark, or one before 4.0 for `delta` or `kafka`; no usable Java; or
             `delta`, and the running session or JVM has no Delta, or another one.
+        SeglakeError: the master does not answer, or Spark does not start; a retry may help.
     """
     require_version(pyspark.__version__)
     if delta or kafka:
@@ -113,7 +123,7 @@ def spark_session(
     if running is None:
         settings = _settings(master, conf or {}, delta=delta, kafka=kafka)
         wanted = {"spark.app.name": app_name, **settings}
-        running = SparkSession.builder.config(conf=_launch(wanted)).getOrCreate()
+        running = _started(wanted)
     require_version(running.version)  # its JVM may be of another Spark, which SPARK_HOME names
     if delta:
         _require_delta(running)
@@ -264,10 +274,91 @@ def _submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
+def _started(wanted: dict[str, str]) -> SparkSession:
+    """A new session. Raises SeglakeError with what Spark says if it does not start."""
+    master = wanted["spark.master"]
+    try:
+        conf = _launch(wanted)
+        master = conf.get("spark.master", master)
+        with _told_if_slow(master):
+            return SparkSession.builder.config(conf=conf).getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        left = SparkContext._active_spark_context  # noqa: SLF001  # getOrCreate would make one
+        if left is not None:  # else the next call would get this one
+            with contextlib.suppress(Exception):
+                left.stop()
+        raise SeglakeError(
+            f"Spark does not start on master {master}: {_said(error)}. Look at that master and the"
+            f" settings of Spark, or give another --master; it must be of Spark {_SPARK}."
+            " --local needs no Spark"
+        ) from error
+
+
+def _said(error: Exception) -> str:
+    """The first line of what Java or Spark says, without the names of classes."""
+    cause = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+    if "stopped SparkContext" in cause:  # a standalone master: after three times 20 s
+        return "the master did not take the application"
+    return re.sub(r"^(?:[\w.$]+(?:Exception|Error): )+", "", cause.partition("\n")[0]).rstrip(".")
+
+
+@contextmanager
+def _told_if_slow(master: str) -> Iterator[None]:
+    """Log that a master is waited for, if the block takes long; Spark says nothing for a minute."""
+    said = "waiting until Spark's master %s takes the application; Spark gives up after a minute"
+    timer = threading.Timer(_REGISTERS_S, _log.warning, (said, master))
+    timer.daemon = True
+    if master.startswith("spark://"):
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def require_master(master: str) -> None:
+    """Wait for a standalone master that does not answer; any other master is left to Spark.
+
+    Spark would be silent for a minute. Raises SeglakeError after `MASTER_WAIT_S` seconds.
+    """
+    until, told = time.monotonic() + MASTER_WAIT_S, False
+    while problem := _unreachable(master):
+        if time.monotonic() >= until:
+            raise SeglakeError(
+                f"Spark's master {master} cannot be reached ({problem}): start it, or give another"
+                " --master; --local needs no Spark"
+            )
+        if not told:
+            _log.warning(
+                "waiting up to %.0f s for Spark's master %s (%s)", MASTER_WAIT_S, master, problem
+            )
+            told = True
+        time.sleep(min(1.0, MASTER_WAIT_S))
+
+
+def _unreachable(master: str) -> str:
+    """Why no address of a standalone master answers; an empty text if one does."""
+    scheme, _, addresses = master.partition("://")
+    if scheme != "spark":
+        return ""
+    problems = []
+    for host, _, port in (each.rpartition(":") for each in addresses.split(",")):
+        if not port.isdigit():  # Spark says what an address is
+            return ""
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
+        except (OSError, OverflowError) as error:
+            problems.append(getattr(error, "strerror", None) or str(error))
+        else:
+            return ""
+    return ", ".join(dict.fromkeys(problems))
+
+
 def _launch(wanted: dict[str, str]) -> SparkConf:
     """Start the JVM, or join that of spark-submit. Returns its settings, completed by `wanted`."""
     if not _submitted():
         find_java()
+        require_master(wanted["spark.master"])  # before a JVM starts in vain
         _choose_python(wanted["spark.master"])  # before the JVM, which starts Python workers
     launch = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
     # SparkConf knows the settings of the user only once the JVM runs, and no public call starts
@@ -276,6 +367,7 @@ def _launch(wanted: dict[str, str]) -> SparkConf:
         SparkContext._ensure_initialized(conf=launch)  # noqa: SLF001
     given = SparkConf()
     master = given.get("spark.master") or wanted["spark.master"]  # spark-submit may give another
+    require_master(master)
     _choose_python(master)
     for key, value in wanted.items():
         if master.startswith("local") or key not in _OF_ONE_MACHINE:
@@ -293,7 +385,13 @@ def _no_interrupt() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+
+    def later(number: int, _frame: object) -> None:
+        if not came:
+            os.write(2, b"seglake: stops as soon as Java has started\n")  # safe in any handler
+        came.append(number)
+
+    before = signal.signal(signal.SIGINT, later)
     try:
         yield
     finally:

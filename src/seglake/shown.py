@@ -32,7 +32,8 @@ class Column(NamedTuple):
     """A column of a table: a field of the rows, its heading, and the text of a value.
 
     None is shown as `none`. Where there is no room, the columns without a value leave first, then
-    those of the largest `rank`, from the right. `fit` says whether a text always stays whole.
+    those of the largest `rank`, from the right; one that fits beside the rest stays. `fit` says
+    whether a text always stays whole.
     """
 
     field: str
@@ -229,11 +230,15 @@ def _fit(
 def _kept(
     columns: Sequence[Column], cells: Sequence[Sequence[str]], least: Sequence[int], width: int
 ) -> list[int]:
-    kept = list(range(len(columns)))
+    kept, left = list(range(len(columns))), list[int]()
     empty = [all(row[at] == _NONE for row in cells) for at in kept]
     while len(kept) > 1 and sum(least[at] + _GAP for at in kept) - _GAP > width:
-        kept.remove(max(kept, key=lambda at: (empty[at], columns[at].rank, at)))
-    return kept
+        left.append(max(kept, key=lambda at: (empty[at], columns[at].rank, at)))
+        kept.remove(left[-1])
+    for at in reversed(left):  # a narrow one may have room where a wide one had none
+        if not empty[at] and sum(least[each] + _GAP for each in (*kept, at)) - _GAP <= width:
+            kept.append(at)
+    return sorted(kept)
 
 
 def _cut(text: str, column: Column, width: int) -> str:

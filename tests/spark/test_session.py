@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from seglake import session
 from seglake.engine import SparkEngine
 from seglake.errors import ConfigError, SeglakeError
 from tests.harness.cluster import standalone_cluster
+from tests.harness.ports import free_ports
 
 SPARK_SUBMIT = str(Path(sys.executable).parent / "spark-submit")
 CONF = Path(__file__).parents[2] / "conf"
@@ -100,6 +102,41 @@ def test_delta_of_another_version_is_an_error_with_the_remedy(
         patch.setattr(type(spark.conf), "get", lambda _self, key, *_: told[key])
         with pytest.raises(ConfigError, match=f"jar {given}, not {own}: .* --jars"):
             session.spark_session("clash")
+
+
+def test_a_master_that_does_not_answer_is_told_and_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At once that it is waited for, later with the remedy; one of two addresses is enough."""
+    monkeypatch.setattr(session, "MASTER_WAIT_S", 0.2)
+    gone = f"127.0.0.1:{free_ports(1)[0]}"
+    with pytest.raises(SeglakeError, match=f"spark://{gone} cannot be reached .*--master") as error:
+        session.spark_session("away", master=f"spark://{gone}", delta=False)
+    assert error.value.exit_code == 1  # a scheduler tries again
+    assert f"for Spark's master spark://{gone} (Connection refused)" in caplog.text
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        session.require_master(f"spark://{gone},127.0.0.1:{there.getsockname()[1]}")
+    for others in ("local[2]", "yarn", "k8s://https://127.0.0.1:1", "spark://no-port"):
+        session.require_master(others)
+
+
+@pytest.mark.rest
+def test_what_is_no_master_is_told_and_refused_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"t": 1}\n')
+    (tmp_path / "a.toml").write_text(
+        f"[pipeline]\nroot = '{tmp_path}/lake'\norder = 'arrival'\n[input]\n"
+        f"paths = ['{tmp_path}/a.jsonl']\nformat = 'jsonl'\n[topic]\nname = 'a'\n"
+        "partitions = 1\n'message.timestamp.type' = 'LogAppendTime'\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as there:  # takes connections, and says nothing
+        master = f"spark://127.0.0.1:{there.getsockname()[1]}"
+        command = [sys.executable, "-m", "seglake", "ingest", "--master", master]
+        command += ["--conf-file", str(tmp_path / "a.toml")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"waiting until Spark's master {master}" in done.stderr
+    assert f"seglake: Spark does not start on master {master}: the master did" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("version", ["3.4.4", "4.3.0", "4.20.0", "5.0.0"])

@@ -33,6 +33,8 @@ batches are compared after decompression, and of its indexes what does not tell 
   runs have one: their rows and manifests, and the first commits, have other checksums.
 - 2026-11-26: commits have the statistics of names, and the table asks for those of all columns. A
   merge sorts files by name. So all commits of the catalog and one merged file have other checksums.
+- 2026-11-26: rejects have the columns `member` and `member_line`, null except in archives. So the
+  files and commits of the quarantine have other checksums, and its rows two values more.
 """
 
 from __future__ import annotations

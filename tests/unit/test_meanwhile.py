@@ -122,6 +122,20 @@ print(invalid_utf8(*Spans.of([b"a", b"\\xff"])).tolist())
     assert fresh(tmp_path, source) == ("[False, True]\n", "")  # it is there now
 
 
+def test_it_is_told_once_for_an_installation(tmp_path: Path) -> None:
+    """Not by each process that has to wait; another place for kernels is another one."""
+    _, errors = fresh(tmp_path, COUNTED + NOTHING_BESIDE + FIRST)
+    assert "once for each installation" in errors
+    other = """
+from seglake.format.records import Spans
+from seglake.text.utf8 import invalid_utf8
+print(invalid_utf8(*Spans.of([b"a"])).tolist(), len(Compiled.names) > 0)
+"""
+    assert fresh(tmp_path, COUNTED + NOTHING_BESIDE + other) == ("[False] True\n", "")
+    elsewhere = {"NUMBA_CACHE_DIR": str(tmp_path / "elsewhere")}
+    assert fresh(tmp_path, COUNTED + NOTHING_BESIDE + FIRST, **elsewhere)[1] == errors
+
+
 def test_who_asks_to_wait_is_told_nothing(tmp_path: Path) -> None:
     assert fresh(tmp_path, COUNTED + FIRST, **{WAITS: "wait"}) == ("3 first_at_least\n", "")
 
@@ -181,7 +195,7 @@ def test_a_process_beside_starts_once(started: list[list[str]]) -> None:
 
 
 def test_one_process_compiles_for_all(started: list[list[str]], tmp_path: Path) -> None:
-    with (tmp_path / meanwhile._lock_name()).open("wb") as file:
+    with (tmp_path / f"{meanwhile._place()}.compiles").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert BESIDE.compiles()
     assert not started

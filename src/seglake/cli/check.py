@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import starmap
 from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,8 +62,9 @@ def check(
 def _show(checked: Checked) -> None:
     for line in _files(checked):
         print(line)
-    records = [_shown(row) for row in checked.rows if not row.reason]
-    rejects = [_shown(row) for row in checked.rows if row.reason]
+    place = places_of(checked.rows)
+    records = [_shown(row, place(row)) for row in checked.rows if not row.reason]
+    rejects = [_shown(row, place(row)) for row in checked.rows if row.reason]
     if records:
         show(f"{len(records)} of {len(checked.rows)} rows are records", Listing(_RECORDS, records))
     if rejects:
@@ -93,19 +94,35 @@ def _nothing(checked: Checked) -> str:
     return "The file is empty." if checked.files == 1 else f"All {checked.files:,} files are empty."
 
 
-def place_of(row: SampledRow) -> str:
-    """The name of the file and the line, as "a.jsonl:31"."""
-    after = f" after byte {row.start}" if row.start else ""
-    return f"{row.path.rpartition('/')[2]}{after}:{row.line}"
+def places_of(rows: Iterable[SampledRow]) -> Callable[[SampledRow], str]:
+    """A function that names the file and line of one of these rows, as "a.jsonl:31".
+
+    Where files have one name, the folders stand before it that tell them apart.
+    """
+    paths = {row.path for row in rows}
+    deepest = max((path.count("/") for path in paths), default=0)
+    depths = range(1, deepest + 2)
+    depth = next((d for d in depths if len({_end(path, d) for path in paths}) == len(paths)), 1)
+
+    def place(row: SampledRow) -> str:
+        after = f" after byte {row.start}" if row.start else ""
+        return f"{_end(row.path, depth)}{after}:{row.line}"
+
+    return place
 
 
-def _shown(row: SampledRow) -> dict[str, Any]:
+def _end(path: str, depth: int) -> str:
+    """The last parts of a path."""
+    return "/".join(path.split("/")[-depth:])
+
+
+def _shown(row: SampledRow, place: str) -> dict[str, Any]:
     headers = [f"{name}={'-' if value is None else value}" for name, value in row.headers or []]
     value, wide = row.value, _WIDE if sys.stdout.isatty() else None
     if value is not None and wide is not None and len(value) > wide:
         value = f"{value[:wide]}…"
     reason = row.reason if row.time_value is None else f"{row.reason}: {row.time_value!r}"
-    cells = {"place": place_of(row), "time": _time(row), "headers": " ".join(headers) or None}
+    cells = {"place": place, "time": _time(row), "headers": " ".join(headers) or None}
     cells["value"] = value
     cells["reason"] = reason
     return {**dataclasses.asdict(row), **cells}

@@ -47,14 +47,14 @@ def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -
     columns = [
         second("finished_at_ms", "finished"),
         Column("topic", "topic"),
-        Column("operation", "operation", rank=2),
+        Column("operation", "operation", rank=1),  # else an undo looks like an ingest
         Column("pipeline", "pipeline", rank=5),
         Column("run_id", "run", fit="whole"),  # for `seglake undo`
-        Column("state", "state", rank=1),
+        Column("state", "state", rank=3),
         number("input_files", "files", rank=6),
         number("input_rows", "rows", rank=6),
-        number("records", "records"),
-        number("quarantined", "rejected", rank=2),
+        number("records", "records", rank=2),
+        number("quarantined", "rejected", rank=3),
     ]
     empty = dict.fromkeys(column.field for column in columns) | {"operation": "ingest"}
     ordered = sorted(commits, key=lambda commit: commit.finished_at_ms)[::-1]

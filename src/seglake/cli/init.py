@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seglake.cli.arguments.options import Json
-from seglake.cli.check import place_of
+from seglake.cli.check import places_of
 from seglake.cli.terminal.output import complete
 from seglake.errors import UsageError
 from seglake.shown import counted
@@ -62,6 +62,7 @@ def init(
 
 def _rejects(checked: Checked) -> Iterator[str]:
     """How many sampled rows are rejected for each reason, and where the first one is."""
+    place_of = places_of(checked.rows)
     for reason, count in checked.reasons.items():
         first = next(row for row in checked.rows if row.reason == reason)
         sampled = counted(len(checked.rows), "sampled row")

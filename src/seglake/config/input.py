@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from seglake.config.rules import Encoding, FieldName, Globs, Locations, OneByte
+from seglake.config.rules import Encoding, FieldName, Globs, Locations, OneByte, Size
 from seglake.config.sections import Section
 
 FormatName = Literal["jsonl", "csv", "parquet", "text", "dataframe"]
@@ -87,7 +87,7 @@ class Input(Section):
         le=50_000,
         description="text: lines of an event, up to the next; a longer event is quarantined",
     )
-    multiline_max_bytes: int = Field(
+    multiline_max_bytes: Size = Field(
         default=2**20,
         ge=1,
         le=2**29,

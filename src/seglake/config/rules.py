@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from seglake.config.sizes import size_bytes
 from seglake.credentials import has_credentials, is_secret
 from seglake.layout import is_topic_id, is_topic_name
 from seglake.times.durations import duration_ms
@@ -123,6 +124,16 @@ def _milliseconds(value: object) -> object:
     return ms
 
 
+def _size(value: object) -> object:
+    """The bytes of a size such as 512MiB; a number as it is."""
+    if not isinstance(value, str) or re.fullmatch(r"-?[0-9]{1,19}", value.strip()):
+        return value
+    size = size_bytes(value)
+    if size is None:
+        raise ValueError(f"{value!r} is no size; write bytes, or as in 64KiB, 512MiB, 1GiB")
+    return size
+
+
 def _options(value: object) -> object:
     """Options as text, with booleans as object stores spell them."""
     if not isinstance(value, Mapping):
@@ -145,6 +156,7 @@ def _cleanup_policy(policies: str) -> str:
 
 
 Ms = Annotated[int, BeforeValidator(_milliseconds)]
+Size = Annotated[int, BeforeValidator(_size)]
 CleanupPolicy = Annotated[str, AfterValidator(_cleanup_policy)]
 Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
 Encoding = Annotated[str, AfterValidator(_encoding)]

@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from seglake.config.rules import FieldName, FieldNames, TimeFormatText, Zone
+from seglake.config.rules import FieldName, FieldNames, Size, TimeFormatText, Zone
 from seglake.times.formats import (
     DAY,
     HALF,
@@ -181,29 +181,29 @@ class HeaderFields(Section):
 
 
 class TaskLimits(Section):
-    """Bounds of one task."""
+    """Bounds of one task. A size in bytes may be written as those of `[topic]`."""
 
-    split_bytes: int = Field(
+    split_bytes: Size = Field(
         default=16 * 2**20, ge=1, le=2**40, description="input that one split covers"
     )
-    chunk_bytes: int = Field(
+    chunk_bytes: Size = Field(
         default=32 * 2**20,
         ge=64,
         le=2**30,
         description="input that a task holds at once, uncompressed",
     )
-    blob_bytes: int = Field(
+    blob_bytes: Size = Field(
         default=256 * 2**10,
         ge=1,
         le=2**30,
         description="records in a blob that one stage hands to the next",
     )
-    merge_bytes: int = Field(
+    merge_bytes: Size = Field(
         default=16 * 2**20,
         ge=1,
         le=2**40,
         description="records that a task holds while it merges blobs",
     )
-    piece_bytes: int = Field(
+    piece_bytes: Size = Field(
         default=2**28, ge=1, le=2**62, description="records of a log partition that one task writes"
     )

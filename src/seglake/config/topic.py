@@ -10,7 +10,16 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from seglake.config.rules import CleanupPolicy, FieldName, IndexNames, Ms, TopicId, TopicName, flat
+from seglake.config.rules import (
+    CleanupPolicy,
+    FieldName,
+    IndexNames,
+    Ms,
+    Size,
+    TopicId,
+    TopicName,
+    flat,
+)
 from seglake.config.sections import Section
 from seglake.format.index import Subjects, subjects_of
 from seglake.limits import ALL_TIMES, INT32_MAX, INT64_MAX, INT64_MIN
@@ -21,7 +30,8 @@ class Topic(Section):
 
     The catalog has these settings too. A key that the pipeline does not say changes nothing, and
     the value that the topic has is used. A time in ms may be written as `"90s"`, `"12h"`, `"7d"` or
-    `"2w"`; the catalog keeps milliseconds.
+    `"2w"`; the catalog keeps milliseconds. So may a size in bytes as `"64KiB"`, `"512MiB"` or
+    `"1GiB"`; `"1GB"` is refused, since it is 10^9 bytes to some and 2^30 to others.
     """
 
     name: TopicName = Field(description="as Kafka allows")
@@ -46,7 +56,7 @@ class Topic(Section):
         alias="message.timestamp.type",
         description="event time, or the time of the run",
     )
-    segment_bytes: int = Field(
+    segment_bytes: Size = Field(
         default=2**30,
         alias="segment.bytes",
         ge=14,
@@ -60,7 +70,7 @@ class Topic(Section):
         le=INT64_MAX,
         description="time that one segment may span",
     )
-    index_interval_bytes: int = Field(
+    index_interval_bytes: Size = Field(
         default=4096,
         alias="index.interval.bytes",
         ge=0,
@@ -97,7 +107,7 @@ class Topic(Section):
         alias="index.headers",
         description="the key index is also of these headers: for `find --header`",
     )
-    segment_index_bytes: int = Field(
+    segment_index_bytes: Size = Field(
         default=10_485_760,
         alias="segment.index.bytes",
         ge=24,
@@ -121,7 +131,7 @@ class Topic(Section):
         le=9,
         description="for gzip; -1: zlib's default",
     )
-    max_message_bytes: int = Field(
+    max_message_bytes: Size = Field(
         default=1_048_588,
         alias="max.message.bytes",
         ge=100,
@@ -129,7 +139,7 @@ class Topic(Section):
         description="largest record; larger ones are quarantined. The size counts 82 bytes of "
         "batch and record, the key, the value, and each header, with 5 bytes for each length",
     )
-    batch_size: int = Field(
+    batch_size: Size = Field(
         default=16_384,
         alias="batch.size",
         ge=1,
@@ -144,7 +154,7 @@ class Topic(Section):
         le=INT64_MAX,
         description="`seglake retain` removes segments whose largest timestamp is older; -1: none",
     )
-    retention_bytes: int = Field(
+    retention_bytes: Size = Field(
         default=-1,
         alias="retention.bytes",
         ge=-1,

@@ -27,6 +27,7 @@ from seglake.read.bulk import offsets_for_times, records_at
 from seglake.read.consumers import Lag
 from seglake.read.field_list import FieldList, listed
 from seglake.read.fields import AnyFields, FieldReader, Fields
+from seglake.read.lacking import with_hints
 from seglake.read.listings import SUMS, SegmentList, summed
 from seglake.read.origin import Origin
 from seglake.read.record import Record
@@ -361,7 +362,8 @@ class Log(ShowsTable):
         last `newest` matching records. If keys choose the partition, only partitions that can hold
         the keys are asked. Key indexes (setting `index.keys`) choose the blocks to read. Segments
         without a key index are read whole. The answer is the same. `fields` are those of
-        `read_range`. Raises as `read_range`.
+        `read_range`. If nothing is found and no value has a field, a warning in the log names the
+        nearest one. Raises as `read_range`.
         """
         if newest is not None and newest < 0:
             raise UsageError(f"newest is a number of records, not {newest}")
@@ -373,12 +375,10 @@ class Log(ShowsTable):
         describe = partial(
             window_table, log.topic, log.version, readers, window, criteria=str(criteria)
         )
-        reader = WindowReader(
-            schema,
-            partial(log._after_a_look, partial(found, searches, schema, newest, stats)),
-            describe,
-        )
-        return beside.over(reader, stats)
+        read = partial(log._after_a_look, partial(found, searches, schema, newest, stats))
+        if where:
+            read = partial(with_hints, read, log.topic, [*where], log.fields)
+        return beside.over(WindowReader(schema, read, describe), stats)
 
     def plan_find(
         self,

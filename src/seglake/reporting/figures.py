@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from seglake.catalog.quarantine.files import place_of
 from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.redrives import open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -366,7 +367,7 @@ def _rejects(quarantine: QuarantineTable, topic: str, runs: Sequence[RunRow]) ->
     for table in quarantine.read(topic, {run.attempt_id for run in newest[:_SAMPLED]}):
         for row in table.slice(0, _SAMPLE).to_pylist():
             some = samples.setdefault(row["attempt_id"], [])
-            some.append((row["source_file"], row["line"], row["reason"]))
+            some.append((*place_of(row), row["reason"]))
     return [
         RunRejects(
             run.run_id, run.quarantined, json.loads(run.report).get("reasons", {}),

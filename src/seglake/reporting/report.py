@@ -17,6 +17,7 @@ from seglake.reporting.figures import TopicFigures, topic_figures
 from seglake.reporting.page.document import page
 from seglake.reporting.storage import StorageFigures, storage_figures, what_a_vacuum_frees
 from seglake.store import open_store
+from seglake.write.driver.report import Progress, silent
 
 _LISTED_SEGMENTS = 20_000  # with at most so many, objects are listed by default
 _JSON_RUNS = 1000
@@ -69,21 +70,26 @@ def report(
     now_ms: int | None = None,
     list_objects: bool | None = None,
     storage_options: Mapping[str, str] | None = None,
+    progress: Progress = silent,
 ) -> LakeReport:
     """The report of a lake, or of one of its topics, from the catalog and some zone maps.
 
     `list_objects` lists all objects of the lake, to say what a vacuum would free; None does so
-    in a lake of few segments. Raises UsageError, UnknownTopic, StoreError and CorruptData.
+    in a lake of few segments. `progress` is called with the name of each step. Raises UsageError,
+    UnknownTopic, StoreError and CorruptData.
     """
     made_ms = clock.now_ms() if now_ms is None else now_ms
     lake = open_lake(root, storage_options=storage_options)
     names = lake.topics() if topic is None else [lake.topic(topic).topic]
-    table = CatalogTable.open(open_store(root, storage_options))
+    table, topics = CatalogTable.open(open_store(root, storage_options)), list[TopicFigures]()
     quarantine = QuarantineTable(table.store)
-    topics = [topic_figures(lake, name, made_ms, quarantine) for name in names]
+    for at, name in enumerate(names, 1):
+        progress(f"figures of {name}, topic {at:,} of {len(names):,}")
+        topics.append(topic_figures(lake, name, made_ms, quarantine))
     topics.sort(key=lambda figures: (-figures.log_bytes, figures.topic))
     few = sum(figures.segments for figures in topics) <= _LISTED_SEGMENTS
     listed = few if list_objects is None else list_objects
+    progress("objects of the lake" if listed else "versions of the lake")
     freed = what_a_vacuum_frees(root, storage_options) if listed else None
     return LakeReport(root, lake.version, made_ms, topics, storage_figures(table, topic, freed))
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from seglake.config.document import nearest, tables_of
+from seglake.config.rules import Size
 from seglake.errors import ConfigError
 
 
@@ -58,7 +59,7 @@ class _ServerSection(BaseModel):
 
 
 class ServerSettings(_ServerSection):
-    """Addresses, topics and limits. Times are in ms, sizes in bytes."""
+    """Addresses, topics and limits. Times are in ms, sizes in bytes or as in 64MiB."""
 
     listen: HostPort = Field(
         default=Address("127.0.0.1", 9092), description="where clients connect"
@@ -78,16 +79,16 @@ class ServerSettings(_ServerSection):
         default=30_000, ge=1, description="from the connection to the end of its login"
     )
     request_ms: int = Field(default=30_000, ge=1, description="for a request to arrive whole")
-    request_bytes: int = Field(default=2 * 2**20, alias="socket.request.max.bytes", ge=1024)
-    queued_bytes: int = Field(
+    request_bytes: Size = Field(default=2 * 2**20, alias="socket.request.max.bytes", ge=1024)
+    queued_bytes: Size = Field(
         default=64 * 2**20, alias="queued.max.request.bytes", ge=1024,
         description="requests of all connections that are in memory at once",
     )  # fmt: skip
-    fetch_bytes: int = Field(
+    fetch_bytes: Size = Field(
         default=57_671_680, alias="fetch.max.bytes", ge=1024, description="records of one answer"
     )
     windows: int = Field(default=1000, ge=1, description="window topics that are known at once")
-    windows_bytes: int = Field(
+    windows_bytes: Size = Field(
         default=256 * 2**20, ge=1, description="what those topics keep in memory"
     )
 
@@ -145,7 +146,7 @@ class Groups(_ServerSection):
     max_session_ms: int = Field(default=1_800_000, alias="group.max.session.timeout.ms", ge=1)
     max_members: int = Field(default=1000, alias="group.max.size", ge=1)
     max_groups: int = Field(default=10_000, ge=1, description="groups that have members at once")
-    metadata_bytes: int = Field(default=4096, alias="offset.metadata.max.bytes", ge=0)
+    metadata_bytes: Size = Field(default=4096, alias="offset.metadata.max.bytes", ge=0)
 
 
 class Metrics(_ServerSection):

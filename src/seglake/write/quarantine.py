@@ -25,7 +25,7 @@ from seglake.write.spool.packing import unpack_rejects
 from seglake.write.spool.spool import read_blobs
 
 SAMPLED_BLOBS, SAMPLED_EACH, SAMPLED_BYTES = 8, 5, 2048  # blobs, rows per reason, bytes
-SAMPLED_COLUMNS = ["source_file", "line", "reason", "raw"]
+SAMPLED_COLUMNS = ["source_file", "line", "reason", "raw", "member", "member_line"]
 FILE_BYTES = 64 * 2**20  # rows of about this size in memory become one file
 _REASONS = pa.array(REASON_TEXTS.tolist(), pa.string())
 _ROW_BYTES = 256  # of a quarantined row in memory, beside its raw bytes
@@ -76,7 +76,8 @@ class Quarantine(NamedTuple):
     def sample(self, rejects: pa.Table) -> list[dict[str, Any]]:
         """A few rejects of each reason, from blobs that are spread over the input, as plain values.
 
-        They have source_file, line, reason and raw, which is text or {"base64": …} and may be cut.
+        They have source_file, line, reason and raw, which is text or {"base64": …} and may be cut;
+        rows of archives have member and member_line, too.
         Raises StoreError and CorruptData.
         """
         numbers = np.linspace(0, len(rejects) - 1, min(SAMPLED_BLOBS, len(rejects)))
@@ -99,6 +100,8 @@ class Quarantine(NamedTuple):
             "reason": _REASONS.take(rejects["reason"]),
             "raw": rejects["raw"],
             "ingested_at_ms": pa.repeat(self.now_ms, len(rejects)),
+            "member": rejects["member"],
+            "member_line": pc.add(rejects["member_line"], 1),
         }
         return pa.table(columns)
 
@@ -111,7 +114,10 @@ def _first_of_each_reason(rejects: pa.Table) -> pa.Table:
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     """A row of a sample; the bytes of the reject are cut, and are text if they can be."""
-    return {**row, "raw": text_or_base64(row["raw"], SAMPLED_BYTES)}
+    shown = {**row, "raw": text_or_base64(row["raw"], SAMPLED_BYTES)}
+    if row["member"] is None:
+        del shown["member"], shown["member_line"]
+    return shown
 
 
 class KeepRefused(NamedTuple):

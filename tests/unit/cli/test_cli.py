@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import CorruptData, StoreError, UsageError
 from seglake.maintain.undo import undo
 from seglake.reporting.report import report
-from seglake.shown import Column
+from seglake.shown import Column, draw
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
@@ -251,6 +252,18 @@ def test_tables_are_for_people(maker: LakeMaker) -> None:
     assert "run 0" in seglake("history", maker.root)
 
 
+def test_times_of_fields_look_like_those_of_records(tmp_path: Path) -> None:
+    """In a table; JSON has milliseconds."""
+    values = [b'{"at": "2026-01-31T12:00:00Z"}', b'{"at": "1970-01-01T00:00:00.5Z"}', b"{}"]
+    LakeMaker(tmp_path).run({0: [Event(T, None, value) for value in values]})
+    read = ("read", tmp_path, "events", "--fields", "at:timestamp")
+    table = seglake(*read, "--format", "table").splitlines()[-3:]
+    assert [row.split()[-1] for row in table] == [
+        "2026-01-31T12:00:00Z", "1970-01-01T00:00:00.500Z", "-"
+    ]  # fmt: skip
+    assert [row["at"] for row in lines(seglake(*read))] == [1769860800000, 500, None]
+
+
 def test_no_text_in_a_table_is_markup(capsys: pytest.CaptureFixture[str]) -> None:
     """Rich has names in brackets for styles, and names between colons for pictures."""
     text = "[bold]a[/bold]:warning:"
@@ -448,6 +461,38 @@ def test_history_shows_interval_duration_and_reasons(tmp_path: Path) -> None:
     assert "reasons" in told
 
 
+def test_what_has_no_row_is_a_sentence(tmp_path: Path) -> None:
+    """No head without a body; JSON stays a list."""
+    LakeMaker(tmp_path).run({0: []})
+    quarantine, root = ["quarantine", tmp_path, "events"], tmp_path
+    assert seglake(*quarantine) == "rejected rows of events: none\n"
+    assert seglake("tags", root) == "tags: none\n"
+    assert seglake("tags", root, "--json") == "[]\n"
+    merge = ["merge", tmp_path, "events"]
+    few = "nothing to merge: too few small segments are neighbours; --all merges whatever fits"
+    assert seglake(*merge).startswith(few)
+    assert seglake(*merge, "--dry-run").startswith(few)
+    none = "nothing to merge: no neighbouring segments fit into one\n"
+    assert seglake(*merge, "--all", "--dry-run") == none
+    (told,) = seglake("undo", root, "events", "--run-id", "run 0").splitlines()
+    assert (
+        told == "version 2 has no record of run 0: 0 are gone, 0 input files can be ingested again"
+    )
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_history_has_the_operation_at_any_usual_width(width: int, tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(1)]}, interval=(0, 3_600_000))
+    (run,) = open_lake(str(tmp_path)).history()
+    rows = [replace(run, run_id="scheduled__2026-11-26T01:00:00+00:00"[: width - 60])]
+    columns, shown = history_rows(rows, as_json=False)
+    page = io.StringIO()
+    draw(columns, ([row[column.field] for column in columns] for row in shown), page, width)
+    assert "operation" in page.getvalue().partition("\n")[0]
+    assert " ingest " in page.getvalue()
+
+
 def test_a_search_that_finds_nothing_says_so(maker: LakeMaker) -> None:
     find = ["find", str(maker.root), "events", "--key", "nobody"]
     assert CliRunner().invoke(app, find).stderr == "events: nothing is found\n"
@@ -495,8 +540,9 @@ def test_values_without_fields_and_keys_of_bytes_are_told(tmp_path: Path) -> Non
     LakeMaker(tmp_path).run({0: [Event(T, key, b"no JSON") for key in keys]})
     none = "events: nothing is found"
     told = partial(told_of, tmp_path)
-    no_fields = "events: the values are no JSON objects, so they have no fields: leave out --where"
-    assert told("find", "--where", "a=1") == [none, no_fields]
+    no_fields = "events: the values are no JSON objects, so they have no fields: "
+    assert told("find", "--where", "a=1") == [none, f"{no_fields}search with --key"]
+    assert told("read", "--fields", "a")[0] == f"{no_fields}leave out --fields"
     of_bytes = "events: the keys are bytes, not text; give one as --key base64://4="
     assert told("find", "--key", "abc") == [none, of_bytes]
     assert told("find", "--key", "base64://4=") == []
@@ -504,9 +550,26 @@ def test_values_without_fields_and_keys_of_bytes_are_told(tmp_path: Path) -> Non
     empty = tmp_path / "empty"
     LakeMaker(empty).run({0: []})
     assert told_of(empty, "find", "--key", "abc", "--where", "a=1") == [none]
-    LakeMaker(empty).run({0: [Event(T)]})
-    no_keys = "events: no record of a sample has a key; search with --where or --header"
-    assert told_of(empty, "find", "--key", "abc") == [none, no_keys]
+
+
+def test_a_way_that_is_advised_is_one_that_the_topic_has(tmp_path: Path) -> None:
+    """A topic of texts has no fields, one without keys none to search for."""
+    none, no_keys = "events: nothing is found", "events: no record of a sample has a key; "
+    no_fields = "events: the values are no JSON objects, so they have no fields: "
+    grep = "`seglake read` and grep find text"
+    headers = (("h", b"1"),)
+    for name, event, by_field, by_key in [
+        ("texts", Event(T, None, b"1,2"), grep, grep),
+        ("with headers", Event(T, None, b"1,2", headers), "search with --header", None),
+        ("with both", Event(T, b"k", b"1,2", headers), "search with --key or --header", ""),
+        ("objects", Event(T, None, b'{"a": 1}'), "", "search with --where"),
+    ]:
+        LakeMaker(tmp_path / name).run({0: [event]})
+        told = partial(told_of, tmp_path / name)
+        if by_field:
+            assert told("find", "--where", "b=1") == [none, no_fields + by_field], name
+        wanted = by_field if by_key is None else by_key
+        assert told("find", "--key", "abc") == [none, *[no_keys + wanted] * bool(wanted)], name
 
 
 def test_the_last_row_of_a_plan_to_find_has_the_sums(tmp_path: Path) -> None:

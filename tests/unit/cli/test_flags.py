@@ -783,7 +783,7 @@ def _merge(it: Place) -> None:
         maker.run({partition: [Event(T), Event(T + 1)]}, Shape("zstd"))
     merge, before = ("merge", it.root, "events"), it.objects()
     assert [group["segments"] for group in it.json(*merge, "--all", "--dry-run")["plan"]] == [3, 2]
-    assert "would become one segment" in it.tell(*merge, "--dry-run")
+    assert "would become one segment" in it.tell(*merge, "--all", "--dry-run")
     assert it.objects() == before
     assert it.json(*merge)["segments"] == 0  # so few can wait
     assert "2 segments became 1" in it.tell(*merge, "--all", "--partition", 1)

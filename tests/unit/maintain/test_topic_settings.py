@@ -269,3 +269,35 @@ def test_what_is_no_duration_is_named_with_the_remedy(text: str, tmp_path: Path)
     told = r"topic\.retention\.ms: .* is no duration; write milliseconds, or as in 90s, 12h, 7d"
     with pytest.raises(ConfigError, match=told):
         seglake.alter(str(tmp_path / "lake"), "events", {"retention.ms": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("64KiB", 65_536), ("1 GiB", 2**30), ("1.5gib", 3 * 2**29), ("4096 B", 4096)]
+)
+def test_a_size_is_stored_in_bytes(text: str, size: int, tmp_path: Path) -> None:
+    path = write_file(tmp_path / "a.jsonl", [Line(T)])
+    root = str(tmp_path / "lake")
+    ingest(pipeline_of(root, path, topic={"segment.bytes": text}), "1")
+    seglake.alter(root, "events", {"retention.bytes": text})
+    stored = topic_of(open_catalog(root).snapshot().topic("events"))
+    assert (stored.retention_bytes, stored.segment_bytes) == (size, size)
+    assert seglake.alter(root, "events", {"retention.bytes": size}).changes == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("1GB", "'1GB' may be 1,000,000,000 or 1,073,741,824 bytes: write 1GiB for the second, or"),
+        ("1.5m", "'1.5m' may be 1,500,000 or 1,572,864 bytes: write 1.5MiB for the second, or"),
+        ("0.3KiB", "'0.3KiB' has a part of a byte: write a whole number"),
+        ("big", "'big' is no size; write bytes, or as in 64KiB, 512MiB, 1GiB"),
+        ("-1KiB", "'-1KiB' is no size"),
+        ("1iB", "'1iB' is no size"),
+        ("", "'' is no size"),
+    ],
+)
+def test_what_is_no_size_is_named_with_the_remedy(text: str, problem: str, tmp_path: Path) -> None:
+    ingest(pipeline_of(tmp_path / "lake", write_file(tmp_path / "a.jsonl", [Line(T)])), "1")
+    with pytest.raises(ConfigError) as error:
+        seglake.alter(str(tmp_path / "lake"), "events", {"retention.bytes": text})
+    assert f"topic.retention.bytes: {problem}" in str(error.value)

@@ -567,7 +567,7 @@ def test_a_mistyped_id__replaces_and_commits_nothing(tmp_path: Path, run_id: str
     lake.write("hour-1", lines(5))
     lake.ingest("hour-1")
     pipeline, run = lake.pipeline("hour-1"), DeclaredRun(run_id)
-    wanted = f"no run '{run_id}' to replace.*did you mean 'hour-1'. `seglake history`"
+    wanted = f"no run '{run_id}' to replace.*all its files, such as 'hour-1', .*`seglake history`"
     with pytest.raises(UsageError, match=wanted):
         replace_files(LocalEngine(), pipeline, run)
     assert [each.run_id for each in seglake.open(str(lake.root)).history()] == ["hour-1"]
@@ -582,7 +582,9 @@ def test_an_interval_whose_files_others_have__is_an_empty_run(tmp_path: Path) ->
     lake.write("a", lines(5))
     lake.ingest("a")
     run = DeclaredRun("b", (T, T + HOUR))
-    assert replace_files(LocalEngine(), lake.pipeline("a"), run).status == "committed"
+    report = replace_files(LocalEngine(), lake.pipeline("a"), run)
+    assert report.status == "committed"
+    assert "with the --run-id of a run, such as 'a', ingests" in report.summary
 
 
 def test_a_replacement_by_something__says_what_left(tmp_path: Path) -> None:

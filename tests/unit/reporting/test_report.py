@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from typer.testing import CliRunner
 import seglake
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
+from seglake.cli.report import report as lake_report
 from seglake.errors import ConfigError, UnknownTopic
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.merge import merge
 from seglake.maintain.tagging import holds, tag
 from seglake.maintain.undo import undo
+from seglake.pace import told_every
 from seglake.reporting.alerts import alerts, once
 from seglake.reporting.page import document
 from seglake.reporting.report import LakeReport, report
@@ -276,3 +279,32 @@ def test_a_lake_without_tags_pays_nothing_for_them(
     assert store.counts.requests == before
     assert 'id="tags"' not in found.as_html()
     assert "tag" not in CliRunner().invoke(app, ["report", root]).output
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_command_shows_how_far_it_is(
+    terminal: bool, root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On standard error: beside a spinner, or as lines where there is no terminal."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    if terminal:
+        monkeypatch.setenv("TERM", "xterm")
+    with told_every(0):
+        lake_report(root, json=True)
+    output, errors = capsys.readouterr()
+    json.loads(output)
+    if terminal:
+        assert "figures of web, topic 1 of 1" in errors
+        assert "\x1b" in errors
+    else:
+        assert errors.splitlines() == [f"figures of {TOPIC}, topic 1 of 1", "objects of the lake"]
+
+
+def test_steps_of_a_report_name_each_topic(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        LakeMaker(tmp_path, topic=name).run({0: [Event(NOW_MS)]})
+    steps = list[str]()
+    report(str(tmp_path), progress=steps.append, list_objects=False)
+    assert steps == [
+        "figures of a, topic 1 of 2", "figures of b, topic 2 of 2", "versions of the lake"
+    ]  # fmt: skip

@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 
 import seglake
 from seglake.cli.app import app
+from seglake.cli.check import places_of
 from seglake.config import from_tables
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, InputError, QuarantineLimit
-from seglake.write.check import check
+from seglake.write.check import SampledRow, check
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.makers.files import pipeline, read
 
@@ -344,3 +345,15 @@ def test_nothing_is_cut_where_no_terminal_is(tmp_path: Path) -> None:
         assert done.stdout.count(long) == 2  # the value of the one, the row of the other
         assert "…" not in done.stdout
     assert "timestamp unreadable: 'later'" in shell(tmp_path, "--source", str(path)).stdout
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
+    def row(path: str, start: int = 0) -> SampledRow:
+        return SampledRow(path, start, 3, "", "x")
+
+    hours = [row(f"/in/2026/11/{day}/13/events.jsonl") for day in (25, 26)]
+    assert [*map(places_of(hours), hours)] == ["25/13/events.jsonl:3", "26/13/events.jsonl:3"]
+    others = [row("/in/25/a.jsonl", 7), row("/in/25/b.jsonl")]
+    assert [*map(places_of(others), others)] == ["a.jsonl after byte 7:3", "b.jsonl:3"]
+    shallow = [row("a.jsonl"), row("x/a.jsonl")]
+    assert [*map(places_of(shallow), shallow)] == ["a.jsonl:3", "x/a.jsonl:3"]

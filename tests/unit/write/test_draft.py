@@ -197,6 +197,48 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
     assert "these fields are times, too: created" in doubts_of(tmp_path, "g.jsonl", both)
 
 
+def test_it_says_how_many_times_name_no_zone(tmp_path: Path) -> None:
+    guess = "; timestamp.zone = 'UTC' is a guess"
+    told_of = {0: None, 1: "1 of 60 times names no zone", 30: "30 of 60 times name no zone"}
+    for bare, said in {**told_of, 60: "the times name no zone"}.items():
+        rows = ({"t": f"2026-11-26T01:00:{n:02}{'' if n < bare else 'Z'}"} for n in range(60))
+        told = doubts_of(tmp_path, f"{bare}.jsonl", jsonl(*rows))
+        assert (f"{said}{guess}" in told) if said else (guess not in told)
+
+
+def test_users_who_are_nearly_all_dashes_are_no_key(tmp_path: Path) -> None:
+    """In an access log nobody is logged in; half of the rows must have a user."""
+    for known, key in [(0, "client"), (3, "client"), (40, "user")]:
+        lines = (
+            f"10.0.0.{n % 9} - {f'u{n % 4}' if n < known else '-'} [26/Nov/2026:01:00:{n:02} +0000]"
+            ' "GET / HTTP/1.1" 200 12\n'
+            for n in range(60)
+        )
+        (tmp_path / "access.log").write_text("".join(lines))
+        made = draft([str(tmp_path / "access.log")])
+        assert made.choices["key.fields"].value == [key], known
+        dashes = "20 of 60 sampled rows have the user '-'"
+        assert (dashes in made.doubts) == (known == 40)
+
+
+def test_it_says_why_ragged_csv_is_not_taken_as_csv(tmp_path: Path) -> None:
+    rows = (f"2026-11-26T01:00:{n:02}Z,u{n % 5}" + ",x" * (n % 3 == 1) for n in range(60))
+    content = "\n".join(["time,user", "", *rows]).encode()
+    why = (
+        f"not taken as CSV: line 4 of {tmp_path / 'a.csv'} has 3 fields, and the first one 2; "
+        "20 of 61 sampled rows have another number"
+    )
+    assert why in doubts_of(tmp_path, "a.csv", content)
+    assert "not taken" not in doubts_of(tmp_path, "even.csv", content.replace(b",x", b""))
+    long = content + b'\n2026-11-26T01:02:00Z,"' + b"y" * 200_000 + b'"\n'  # of Python's csv
+    assert why[:60] in doubts_of(tmp_path, "a.csv", long)
+    timeless = content.replace(b"2026-11-26T01", b"once")
+    (tmp_path / "a.csv").write_bytes(timeless)
+    with pytest.raises(InputError) as error:
+        draft([str(tmp_path / "a.csv")])
+    assert str(error.value).endswith(f"; {why}")
+
+
 def test_logs_that_look_like_csv(tmp_path: Path) -> None:
     """An agent with a semicolon in each line; a comma before the milliseconds."""
     agent = '10.0.0.{n} - {user} [%d/%b/%Y:%H:%M:%S +0000] "GET / HTTP/1.1" 200 {n} "-" "X (a; b)"'

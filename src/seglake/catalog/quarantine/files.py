@@ -5,7 +5,8 @@ This module imports no Delta library, so executors need none.
 
 import re
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +24,10 @@ _COLUMNS: dict[str, pa.DataType] = {
     "reason": pa.string(),
     "raw": pa.binary(),
     "ingested_at_ms": pa.int64(),
+    "member": pa.string(),  # of an archive
+    "member_line": pa.int64(),  # the line in it, from 1
 }
+LATER_COLUMNS = {"member", "member_line"}  # an older table may lack them
 FRAME = "DataFrame"  # in place of a path
 SCHEMA = pa.schema(_COLUMNS)
 FILE_SCHEMA = SCHEMA.remove(0)  # the path holds the topic
@@ -49,6 +53,13 @@ def read_rejects(store: Store, key: str, attempts: Collection[str]) -> pa.Table:
     """The rejects of some attempts in the file with this key, as a table of FILE_SCHEMA."""
     rows = read_all_rejects(store, key)
     return rows.filter(pc.is_in(rows["attempt_id"], pa.array(list(attempts), pa.string())))
+
+
+def place_of(row: Mapping[str, Any]) -> tuple[str, int]:
+    """The file and line of a reject as people look for them: in an archive, member and its line."""
+    if row.get("member") is None:
+        return row["source_file"], row["line"]
+    return f"{row['source_file']}!{row['member']}", row["member_line"]
 
 
 def attempt_of(path: str) -> str | None:

@@ -13,7 +13,7 @@ from seglake.catalog.delta import delta_rs
 from seglake.catalog.delta.actions import Action, AddedFile, Operation, WrittenFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.table_contract import TableContract
-from seglake.catalog.quarantine.files import SCHEMA, attempt_of, read_rejects
+from seglake.catalog.quarantine.files import LATER_COLUMNS, SCHEMA, attempt_of, read_rejects
 from seglake.errors import AttemptAbandoned, CommitConflict, MissingObject
 from seglake.layout import QUARANTINE_TABLE
 from seglake.store import Store
@@ -21,7 +21,9 @@ from seglake.store import Store
 _PARTITION_BY = ["topic"]
 _TRIES = 100  # at a commit, while others fence theirs
 _REMEDY = f"undo that, or move the folder {QUARANTINE_TABLE} aside: the next rejects begin another"
-CONTRACT = TableContract("the quarantine", SCHEMA, _PARTITION_BY, _REMEDY, guards=False)
+CONTRACT = TableContract(
+    "the quarantine", SCHEMA, _PARTITION_BY, _REMEDY, LATER_COLUMNS, guards=False
+)
 
 
 class QuarantineTable:

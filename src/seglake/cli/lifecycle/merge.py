@@ -23,6 +23,8 @@ _PLAN = [
     number("segments", "segments"),
     size("log_bytes", "log bytes"),
 ]
+_NONE_FIT = "no neighbouring segments fit into one"
+_FEW_FIT = "too few small segments are neighbours; --all merges whatever fits into one"
 _DAMAGED = [Column("file", "file"), number("position", "byte", rank=1), prose("problem", "problem")]
 
 
@@ -51,15 +53,18 @@ def merge(
     if json:
         print(report.as_json())
     else:
-        _tell(report, dry_run=dry_run)
+        _tell(report, dry_run=dry_run, everything=everything)
     raise typer.Exit(report.exit_code)
 
 
-def _tell(report: Merged, *, dry_run: bool) -> None:
-    if dry_run:
+def _tell(report: Merged, *, dry_run: bool, everything: bool) -> None:
+    if report.plan and dry_run:
         show("would become one segment", Listing(_PLAN, [group.as_dict() for group in report.plan]))
     if report.damaged:
         show("not merged", Listing(_DAMAGED, [damaged.as_dict() for damaged in report.damaged]))
+    if not (report.segments or report.damaged or report.skipped):
+        print(f"nothing to merge: {_NONE_FIT if everything else _FEW_FIT}")
+        return
     changed = f", {report.skipped} groups changed meanwhile" if report.skipped else ""
     became = "would become" if dry_run else "became"
     print(

@@ -49,7 +49,8 @@ def _tell(report: Undone, *, dry_run: bool) -> None:
         for start, end in spans
     ]
     columns = [number("partition", "partition"), number("start", "from"), number("end", "up to")]
-    show("offsets without records", Listing(columns, ranges), as_json=False)
+    if ranges:
+        show("offsets without records", Listing(columns, ranges), as_json=False)
     runs = ", ".join(report.runs)
     if dry_run:
         print(

@@ -6,7 +6,7 @@ It says what may be meant. Only then is a sample of the newest records looked at
 import sys
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -75,7 +75,8 @@ def tell_fields(log: Log, names: Iterable[str], option: str) -> None:
     sample = log.fields()
     known = [field.name for field in sample.fields]
     if sample.sampled and not sample.objects:
-        _tell(log, f"the values are no JSON objects, so they have no fields: leave out {option}")
+        instead = "leave out --fields" if option == "--fields" else _other_ways(log)
+        _tell(log, f"the values are no JSON objects, so they have no fields: {instead}")
         return
     for name in names if sample.objects else ():
         if name not in known:
@@ -91,15 +92,32 @@ def _of_field(name: str, known: list[str]) -> str:
 
 def _tell_keys(log: Log, asked: Collection[bytes]) -> None:
     """Say how to ask for keys, if those of a sample are no text, or none, and these are text."""
-    share = 1 + _KEYS // len(log.partitions())
-    keys: list[bytes | None] = log.tail(share, columns=["key"]).read_all()["key"].to_pylist()
+    keys: list[bytes | None] = _sampled(log, "key").to_pylist()
     present = [key for key in keys if key is not None]
     binary = [key for key in present if not _is_text(key)]
     if keys and not present:
-        _tell(log, "no record of a sample has a key; search with --where or --header")
+        fields = log.fields().objects > 0
+        instead = "search with --where" if fields else _other_ways(log)
+        _tell(log, f"no record of a sample has a key; {instead}")
     elif 2 * len(binary) > len(present) and all(map(_is_text, asked)):
         example = b64encode(min(binary, key=len)).decode()
         _tell(log, f"the keys are bytes, not text; give one as --key base64:{example}")
+
+
+def _other_ways(log: Log) -> str:
+    """How to find records by something else than fields, as the records of a sample allow it."""
+    ways = []
+    if any(key is not None for key in _sampled(log, "key").to_pylist()):
+        ways.append("--key")
+    if any(_sampled(log, "headers").to_pylist()):
+        ways.append("--header")
+    return f"search with {' or '.join(ways)}" if ways else "`seglake read` and grep find text"
+
+
+def _sampled(log: Log, column: str) -> Any:
+    """A column of the newest records of each log partition."""
+    share = 1 + _KEYS // len(log.partitions())
+    return log.tail(share, columns=[column]).read_all()[column]
 
 
 def _is_text(key: bytes) -> bool:

@@ -25,6 +25,7 @@ from seglake.log.execute import ReadStats, execute
 from seglake.log.piece import Piece, Window
 from seglake.read.consumers import offset_of_last
 from seglake.read.fields import FieldReader, Fields
+from seglake.read.lacking import told_elsewhere
 from seglake.read.log import Log
 from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan
 from seglake.read.window.plan import Plan, pieces_of
@@ -185,6 +186,7 @@ def find_rows(planned: FindPlan) -> Listing:
     return Listing(columns, [*map(dict, planned.rows), total])
 
 
+@told_elsewhere()  # by `sought`
 def write_found(
     found: WindowReader,
     log: Log,
@@ -311,7 +313,16 @@ _NOT_SHOWN = ("topic", "timestamp_type")
 def _listing(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Listing:
     """A table of records, with the columns of `schema` that people look at."""
     names = [name for name in schema.names if name not in _NOT_SHOWN]
-    return Listing([_COLUMNS.get(name, Column(name, name)) for name in names], _rows(batches))
+    return Listing([_column(schema.field(name)) for name in names], _rows(batches))
+
+
+def _column(field: Any) -> Column:
+    """A column of the log, or one of a field, whose times look as those of records do."""
+    if field.name in _COLUMNS:
+        return _COLUMNS[field.name]
+    if pa.types.is_timestamp(field.type):
+        return moment(field.name, field.name)
+    return Column(field.name, field.name)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from seglake.catalog.failed_run import FailedRun
+from seglake.catalog.quarantine.files import place_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow
 from seglake.cli.terminal.tables import Listing, show, stream_json
@@ -18,6 +19,7 @@ from seglake.text.json import text_or_base64
 _LIMIT = 20  # rows of a table, unless another limit is given
 _SHOWN = 200  # characters of a rejected row in a table
 _COLUMNS = {"source_file": "file", "line": "line", "reason": "reason", "raw": "row"}
+_IN_ARCHIVE = "member", "member_line"
 _GROUP = ["reason", "attempt_id", "source_file"]
 
 Group = tuple[str, str, str]  # reason, attempt, file
@@ -65,7 +67,10 @@ class Rejects(NamedTuple):
             counts = self.counts()
             sample = spread(counts, _LIMIT if limit is None else limit)
             said = left_out(counts, sample.total(), self.unkept())
-            show(f"rejected rows of {self.topic}", self.table(sample), as_json=as_json)
+            rows = self.table(sample)
+            if not as_json:
+                rows = rows._replace(rows=map(_of_member, rows.rows))
+            show(f"rejected rows of {self.topic}", rows, as_json=as_json)
         for sentence in said:
             print(sentence, file=sys.stderr if as_json else sys.stdout)
 
@@ -81,7 +86,7 @@ class Rejects(NamedTuple):
                 yield from map(self._shown, _chosen(batch, sample))
 
     def _shown(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        shown = {name: row[name] for name in _COLUMNS}
+        shown = {name: row[name] for name in (*_COLUMNS, *_IN_ARCHIVE)}
         raw = {"raw": text_or_base64(row["raw"] or b"")}
         return {**_key(self.runs[row["attempt_id"]]), "committed": True, **shown, **raw}
 
@@ -156,6 +161,12 @@ def _group_of(run: FailedRun, row: Mapping[str, Any]) -> Group:
 
 def _key(run: RunRow | FailedRun) -> dict[str, Any]:
     return {"pipeline": run.pipeline, "run_id": run.run_id, "attempt_id": run.attempt_id}
+
+
+def _of_member(row: dict[str, Any]) -> dict[str, Any]:
+    """A row to show, whose file and line are those of an archive's member if it stands in one."""
+    file, line = place_of(row)
+    return {**row, "source_file": file, "line": line}
 
 
 def _cut(raw: Any) -> str:

@@ -16,6 +16,7 @@ _PROGRESS = (  # the loggers that get it
     "seglake.engine",
     "seglake.log.tasks",
     "seglake.replay",
+    "seglake.session",
 )
 
 

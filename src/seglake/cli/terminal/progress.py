@@ -6,16 +6,20 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from seglake.cli.terminal.interrupt import tell_stopped
 from seglake.cli.terminal.output import handled, log_lines
 from seglake.extras import extra
-from seglake.pace import told_every
+from seglake.pace import interval_s, told_every
 
 if TYPE_CHECKING:
     from seglake.cli.submit import Job
+
+_OF_CUT_CALLS = " while sending command.", " while shutting down connection"
 
 
 @contextmanager
@@ -104,14 +108,16 @@ def _no_py4j_traces() -> Iterator[None]:
     """In the block, Py4J logs no traceback of a call that Ctrl-C cuts: it raises an error, too."""
 
     def other(record: logging.LogRecord) -> bool:
-        return not record.getMessage().endswith(" while sending command.")
+        return not record.getMessage().endswith(_OF_CUT_CALLS)
 
-    root = logging.getLogger()
-    root.addFilter(other)
+    loggers = [logging.getLogger(name) for name in (None, "py4j.clientserver")]
+    for logger in loggers:
+        logger.addFilter(other)
     try:
         yield
     finally:
-        root.removeFilter(other)
+        for logger in loggers:
+            logger.removeFilter(other)
 
 
 @contextmanager
@@ -120,10 +126,9 @@ def _told_if_stopped() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(
-            "seglake: stopped; nothing is half done: run it again, with the same run id if it had "
-            "one, and what was not committed is ingested then",
-            file=sys.stderr,
+        tell_stopped(
+            "nothing is half done: run it again, with the same run id if it had one, and what was "
+            "not committed is ingested then"
         )
         raise
 
@@ -143,6 +148,35 @@ def _steps() -> Iterator[Callable[[str], None]]:
         spinner = _Spinner(status.update)
         with handled(spinner), told_every(1.0):
             yield spinner.step
+
+
+@contextmanager
+def told_steps(first: str) -> Iterator[Callable[[str], None]]:
+    """A function that shows a step of a look at a lake; `first` is shown until then.
+
+    A step has a spinner; without a terminal, one that begins has a line if none came for a while.
+    """
+    if not sys.stderr.isatty():
+        yield _now_and_then()
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(first) as status:
+        yield lambda step: status.update(Text(step))
+
+
+def _now_and_then() -> Callable[[str], None]:
+    """A function that prints a text, unless one came in the last `interval_s`."""
+    told = time.monotonic()
+
+    def tell(text: str) -> None:
+        nonlocal told
+        if time.monotonic() >= told + interval_s():
+            told = time.monotonic()
+            print(text, file=sys.stderr)
+
+    return tell
 
 
 class _Spinner(logging.Handler):

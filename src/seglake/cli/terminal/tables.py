@@ -18,11 +18,14 @@ class Listing(NamedTuple):
 
 
 def show(title: str, shown: Listing, *, as_json: bool = False) -> None:
-    """Print rows to standard output."""
+    """Print rows to standard output; for people "<title>: none" where there is no row."""
     if as_json:
         print(json.dumps(list(shown.rows), ensure_ascii=False))
         return
-    rows = ([row[column.field] for column in shown.columns] for row in shown.rows)
+    rows = [[row[column.field] for column in shown.columns] for row in shown.rows]
+    if not rows:
+        print(f"{title}: none")
+        return
     draw(shown.columns, rows, sys.stdout, terminal_width(), title=title, rest=_REST)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ _OF_A_KEY = (
 _SAY_NOTHING = {"name", "no", "number", "nr", "code", "uuid", "guid", "hash", "uid", "remote",
                 "addr", "event", "utc", "local", "ms", "log", "of", "the"}  # fmt: skip
 _KEY_BYTES = 200
+_NOBODY = "-"  # in an access log, where nobody logged in
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
@@ -81,17 +82,20 @@ def _time_in(sample: Sample, name: str) -> TimeChoice | None:
 
 def _typed(name: str, value: str) -> TimeChoice:
     """A column of a time type, with one of its values."""
-    settings, doubts = _zone(value)
+    settings, doubts = _zone([value])
     if ":" not in value:
         doubts.append(_WHOLE_DAYS.format(name))
     return TimeChoice(name, settings, f"a column of a time type, such as {value}", doubts)
 
 
-def _zone(value: str) -> tuple[dict[str, Any], list[str]]:
-    """The setting of the zone for times such as this one, and the doubt; none if they name it."""
-    if _ZONED.search(value):
+def _zone(values: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The setting of the zone for such times, and the doubt; none if they all name it."""
+    bare = sum(not _ZONED.search(value) for value in values)
+    if not bare:
         return {}, []
-    return {"zone": "UTC"}, ["the times name no zone; timestamp.zone = 'UTC' is a guess"]
+    some = f"{bare:,} of {len(values):,} times" if bare < len(values) else "the times"
+    verb = "names" if bare == 1 < len(values) else "name"
+    return {"zone": "UTC"}, [f"{some} {verb} no zone; timestamp.zone = 'UTC' is a guess"]
 
 
 def _patterns(values: list[str]) -> Iterator[str]:
@@ -109,7 +113,7 @@ def _choice(name: str, values: list[str], form: str, year: int | None, span: _Sp
     if year is not None:
         settings["year"] = year
         doubts.append(f"the times name no year; timestamp.year = {year} is a guess")
-    zone, unsure = ({}, []) if form in EPOCH_POWERS else _zone(values[0])
+    zone, unsure = ({}, []) if form in EPOCH_POWERS else _zone(values)
     settings |= zone
     doubts += unsure
     if span.first_ms % _DAY_MS == 0 == span.last_ms % _DAY_MS and form not in EPOCH_POWERS:
@@ -170,16 +174,19 @@ def key_of(sample: Sample, time: str | None) -> KeyChoice | None:
     if not found:
         return None
     field = min(found, key=lambda name: _rank(name, _OF_A_KEY))
-    values = [value for value in sample.fields[field] if value is not None]
-    absent = sample.rows - len(values)
+    column = sample.fields[field]
+    values = [value for value in column if value is not None]
+    absent, nobody = sample.rows - len(values), column.count(_NOBODY)
     doubts = [f"{absent:,} of {sample.rows:,} sampled rows have no {field}"] if absent else []
+    if nobody:
+        doubts.append(f"{nobody:,} of {sample.rows:,} sampled rows have the {field} {_NOBODY!r}")
     reason = f"{len({*values}):,} values in {sample.rows:,} sampled rows; the order of each stays"
     return KeyChoice(field, reason, doubts)
 
 
 def _repeats(column: list[str | None]) -> bool:
     """Whether at least half of the rows have a short value, and most values come again."""
-    values = [value for value in column if value is not None]
+    values = [value for value in column if value is not None and value != _NOBODY]
     return (
         2 * len(values) >= len(column)
         and 1 < len({*values}) < _MOST * len(values)

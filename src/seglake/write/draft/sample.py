@@ -6,7 +6,8 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -169,19 +170,22 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     texts = [_beginning(file, store) for file in files]
     encoding, doubts = encoding_of(texts)
     heads = [_head(text, encoding) for text in texts]
-    lines = [line for head in heads for line in head]
+    lines = [line for head in heads for line in head.lines]
     if not lines:
         raise InputError(f"{files[0].path}: has no lines; name other files")
     for read in (partial(_json, path=files[0].path), _log, partial(_csv, heads=heads), _text):
         sample = read(lines)
         if sample is not None:
             settings = {} if encoding == UTF_8 else {"encoding": encoding}
+            if read is _text:
+                doubts += _no_csv(heads)
             return sample._replace(
                 settings=sample.settings | settings, doubts=doubts + sample.doubts
             )
     raise InputError(
         f"{files[0].path}: its lines are neither JSON nor CSV, and no time is found in them: write "
         "the pipeline by hand (docs/settings.md), with input.format = 'text' and input.pattern"
+        + "".join(f"; {each}" for each in _no_csv(heads))
     )
 
 
@@ -194,7 +198,15 @@ def _beginning(file: SourceFile, store: InputStore) -> Beginning:
     return Beginning(path, bytes(data), whole=len(data) < _HEAD_BYTES)
 
 
-def _head(beginning: Beginning, encoding: str) -> list[str]:
+class _Head(NamedTuple):
+    """The first lines of a file, and the number of each, from 1."""
+
+    path: str
+    lines: list[str]
+    numbers: list[int]
+
+
+def _head(beginning: Beginning, encoding: str) -> _Head:
     """The first whole lines of a file, without the empty ones."""
     text = beginning.text(encoding).removeprefix("\ufeff")
     if "\0" in text:
@@ -204,7 +216,8 @@ def _head(beginning: Beginning, encoding: str) -> list[str]:
     lines = re.split(r"\r\n|\r|\n", text)
     if not beginning.whole and len(lines) > 1:
         lines.pop()  # it may be cut
-    return list(islice((line for line in lines if line.strip()), _ROWS))
+    kept = list(islice(((n, line) for n, line in enumerate(lines, 1) if line.strip()), _ROWS))
+    return _Head(beginning.path, [line for _, line in kept], [number for number, _ in kept])
 
 
 def _json(lines: Sequence[str], path: str) -> Sample | None:
@@ -241,17 +254,44 @@ def _as_text(value: Any) -> str | None:
     return json.dumps(value)
 
 
-def _csv(lines: Sequence[str], heads: Sequence[Sequence[str]]) -> Sample | None:
+def _csv(lines: Sequence[str], heads: Sequence[_Head]) -> Sample | None:
     """A sample of CSV files; None if no delimiter cuts the lines into as many fields each."""
     for delimiter in _DELIMITERS[bool(_COMMA_IN_A_TIME.search(lines[0])) :]:
         if len(lines) > 1 and lines[0].count(delimiter):
-            tables = [list(csv.reader(head, delimiter=delimiter)) for head in heads if head]
+            try:
+                tables = [list(csv.reader(each.lines, delimiter=delimiter)) for each in heads]
+            except csv.Error:  # as at a field of more than 128 KiB
+                continue
+            tables = [table for table in tables if table]
             rows = [row for table in tables for row in table]
             width = len(rows[0])
             even = sum(len(row) == width for row in rows)
             if width > 1 and even >= _MOST * len(rows):
                 return _table(tables, delimiter)
     return None
+
+
+def _no_csv(heads: Sequence[_Head]) -> Iterator[str]:
+    """Why files that look like CSV are not taken for it: the first row that is of another width.
+
+    They do if their name says so, or if half of the rows have as many fields as the first line.
+    """
+    head = next(each for each in heads if each.lines)
+    delimiter = max(_DELIMITERS, key=head.lines[0].count)
+    rows = list[tuple[int, int]]()
+    reader = csv.reader(head.lines, delimiter=delimiter)
+    with suppress(csv.Error):  # as at a field of more than 128 KiB
+        for row in reader:
+            rows.append((head.numbers[reader.line_num - 1], len(row)))
+    width = rows[0][1] if rows else 0
+    uneven = [(line, fields) for line, fields in rows if fields != width]
+    named = re.search(r"\.[ct]sv\b", head.path.rpartition("/")[2])
+    if uneven and width > 1 and (named or 2 * len(uneven) <= len(rows)):
+        line, fields = uneven[0]
+        yield (
+            f"not taken as CSV: line {line:,} of {head.path} has {fields:,} fields, and the first "
+            f"one {width:,}; {len(uneven):,} of {len(rows):,} sampled rows have another number"
+        )
 
 
 def _table(tables: list[list[list[str]]], delimiter: str) -> Sample:

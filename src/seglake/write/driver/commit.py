@@ -29,6 +29,8 @@ from seglake.write.driver.report import Report
 from seglake.write.driver.run_input import SplitCounts
 from seglake.write.driver.topics import append_time, topic_in_force, topic_rows
 
+_COMPARED = 1000  # of the newest run ids with a mistyped one
+
 
 class Commit:
     """The commit of one attempt; `counts` are the counts of its splits."""
@@ -90,17 +92,26 @@ class Commit:
 
         A schedule declares intervals, and may find that others ingested its files.
         """
-        attempt, report = self._attempt, self._attempt.report
+        report = self._attempt.report
         if report.input_files or not (report.skipped_files or report.changed_files):
             return
-        committed = attempt.table.runs(base, report.topic)
-        known = [run.run_id for run in committed if run.pipeline == report.pipeline]
-        near = get_close_matches(report.run_id, known, 1, 0)
-        meant = f"did you mean {near[0]!r}? " if near else ""
+        owner = self._owner(base)
         raise UsageError(
             f"topic {report.topic!r} has no run {report.run_id!r} to replace, and other runs have "
-            f"all its files, so nothing was committed; {meant}`seglake history` lists the runs"
+            f"all its files{owner and f', such as {owner!r}'}, so nothing was committed; `seglake "
+            "history` lists the runs"
         )
+
+    def _owner(self, base: Snapshot) -> str:
+        """The run that ingested the files before; of several the nearest id, or the newest run."""
+        attempt, report = self._attempt, self._attempt.report
+        names = [
+            run.run_id
+            for run in attempt.table.runs(base, report.topic)
+            if run.attempt_id in attempt.input.owners and run.pipeline == report.pipeline
+        ]
+        near = get_close_matches(report.run_id, names[-_COMPARED:], 1) or names[-1:]
+        return near[0] if near else ""
 
     def _follow(self, newest: Snapshot) -> None:
         """Continue a newer version; re-base the segments if another commit took their offsets."""
@@ -145,6 +156,8 @@ class Commit:
         """The rows of the attempt; `others` go into the same commit."""
         attempt, report = self._attempt, self._attempt.report
         report.describe(self._segments)
+        if attempt.input.owners and attempt.input.is_empty():
+            report.owner = self._owner(self._base)
         start_ms, end_ms = attempt.run.interval or (None, None)
         run = RunRow(
             topic=attempt.topic,

@@ -35,7 +35,8 @@ class Report(ShowsTable):
 
     input_rows = records + quarantined, always; `skipped_records` are rows beside these, whose
     offset the log had already. `reasons` counts the quarantined rows by reason. `skipped_files`
-    were ingested before. `replaced_runs` left the topic, with
+    were ingested before; if nothing is new, `owner` is the run that did so, of several the one
+    whose id is nearest. `replaced_runs` left the topic, with
     `replaced_records`; `replaced_files` are the input files that they had.
     `missing_paths` are those of the input that do not exist, where `input.on_empty` allows it.
     `hints` say what is meant by rejects. `absent_fields` says which fields no row has.
@@ -56,6 +57,7 @@ class Report(ShowsTable):
     input_files: int = 0
     skipped_files: list[str] = field(default_factory=list)
     changed_files: list[str] = field(default_factory=list)
+    owner: str = ""
     new_files: list[str] = field(default_factory=list)
     gone_files: list[str] = field(default_factory=list)
     missing_paths: list[str] = field(default_factory=list)
@@ -134,9 +136,10 @@ class Report(ShowsTable):
         if not present:
             return f"nothing new: the input is empty{self._missing()}"
         other = f", {len(self.changed_files):,} in another version" if self.changed_files else ""
+        owner = f", such as {self.owner!r}," if self.owner else ""
         return (
             f"nothing new: the topic has {_files(present)} already{other}; --replace with the "
-            "--run-id of a run ingests its files anew"
+            f"--run-id of a run{owner} ingests its files anew"
         )
 
     def _missing(self) -> str:
@@ -188,11 +191,11 @@ class Report(ShowsTable):
 
         Their list would grow with a folder of which each run skips all but the newest files. Of the
         files that changed some are named. Fields that only "already done" runs have are left out,
-        and the `_UNUSUAL` ones that are empty.
+        `owner`, which the sources say, and the `_UNUSUAL` ones that are empty.
         """
         row = {**asdict(self), "skipped_files": len(self.skipped_files)}
         unusual = [name for name in _UNUSUAL if not row[name]]
-        for name in ("new_files", "gone_files", *unusual):
+        for name in ("new_files", "gone_files", "owner", *unusual):
             del row[name]
         return in_a_row(row, [name for name in ("changed_files", "missing_paths") if name in row])
 

@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake.catalog.quarantine.files import FRAME
 from seglake.catalog.schema import SourceRow
@@ -48,11 +49,13 @@ Sources = Callable[[Snapshot, Collection[str]], pa.Table]  # those in a version
 class RunInput(ABC):
     """What an attempt reads. Here it is no file, and no other commit can take it.
 
-    `selection` are the files that are read, skipped and changed. `order_column` is that of a
+    `selection` are the files that are read, skipped and changed; `owners` the attempts that
+    ingested the latter before. `order_column` is that of a
     DataFrame.
     """
 
     selection = InputSelection([], [], [])
+    owners: Collection[str] = ()
     order_column: str | None = None
 
     def is_empty(self) -> bool:
@@ -105,7 +108,9 @@ class InputFiles(RunInput):
         self, engine: Engine, pipeline: Pipeline, listed: ListedInputs, known: Known
     ) -> None:
         self._engine, self._pipeline, self._listed = engine, pipeline, listed.files
-        self._versions = known_versions(known(self._paths()), self._listed)
+        sources = known(self._paths())
+        self._versions = known_versions(sources, self._listed)
+        self.owners = {str(each) for each in pc.unique(sources["attempt_id"]).to_pylist()}
         selection = select(self._listed, self._versions, pipeline.on_changed_source)
         self.selection = selection._replace(missing=listed.missing)
         store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)

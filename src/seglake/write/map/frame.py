@@ -118,9 +118,8 @@ class MapFrame(NamedTuple):
             yield from maker.blobs(chunk.records, self._partitions(chunk, ties), ties)
         if len(chunk.rejects):
             lines = orders[chunk.rejects.lines]
-            yield reject_blob(
-                unit, 0, RejectedRows(lines, chunk.rejects.reasons, chunk.rejects.raw)
-            )
+            rejects = RejectedRows(lines, chunk.rejects.reasons, chunk.rejects.raw)
+            yield reject_blob(unit, 0, rejects, FRAME)
 
     def _partitions(self, chunk: Extracted, orders: Int64s) -> Int32s:
         """The log partition of each record; for a null key the order column decides."""

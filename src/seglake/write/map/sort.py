@@ -96,9 +96,11 @@ class BlobMaker:
         )
 
 
-def reject_blob(unit: int, split: int, rejects: RejectedRows) -> Blob:
-    """The rejects of one split."""
-    data = pack_rejects(split, rejects.lines, rejects.reasons, rejects.raw)
+def reject_blob(unit: int, split: int, rejects: RejectedRows, file: str) -> Blob:
+    """The rejects of one split of the file at the path `file`."""
+    name = rejects.path.removeprefix(f"{file}!")
+    member = None if name == rejects.path else (name, rejects.path_line)
+    data = pack_rejects(split, rejects.lines, rejects.reasons, rejects.raw, member)
     size = int(np.maximum(rejects.raw.lengths, 0).sum(dtype=np.int64))
     return Blob(REJECTS, unit, data, records=len(rejects), size_bytes=size)
 

@@ -127,6 +127,7 @@ def blobs_of_unit(
     in_order = pipeline.order == "arrival" and pipeline.topic.offset_field is None
     encoding = encoding_of(pipeline.topic, settings.append_time_ms) if in_order else None
     maker, summary = BlobMaker(pipeline, unit.number, encoding), UnitSummary()
+    paths = {split.number: split.file.path for split in unit.splits}
     for chunks in _gather(unit, files, settings, summary, read):
         full = [chunk for _, chunk in chunks if len(chunk.records)]
         if full:
@@ -137,7 +138,7 @@ def blobs_of_unit(
             yield from maker.blobs(records, np.concatenate(chosen) if chosen else None, kept=kept)
         for split, chunk in chunks:
             if len(chunk.rejects):
-                yield reject_blob(unit.number, split, chunk.rejects)
+                yield reject_blob(unit.number, split, chunk.rejects, paths[split])
     yield summary.blob(unit.number, maker.arrivals)
 
 

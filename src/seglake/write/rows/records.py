@@ -5,7 +5,7 @@ not empty, a CSV record other than the header, or a row of a Parquet file or a D
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +47,8 @@ class RejectedRows:
     lines: Int64s  # 0-based, counted from the first line of the split
     reasons: Codes  # of Reason
     raw: Spans  # the bytes of the rows, at most 64 KiB of each: UTF-8, unless the file is not
+    path: str = ""  # of the file, or of an archive's member
+    path_line: int = 0  # the line at which the member begins, counted as `lines`
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -203,6 +205,7 @@ def extract(
         headers = _interleaved(names, columns, len(records))
         records = Records(records.timestamps, records.keys, records.values, headers)
     rejects = _rejects(rows, reasons, lines, pipeline.input.encoding)
+    rejects = replace(rejects, path=path, path_line=path_line)
     absent = rows.absent(pipeline.fields())
     hints = hints_of(rows, pipeline, reasons, path, first_line)
     meant = times_meant(rows, pipeline, reasons)

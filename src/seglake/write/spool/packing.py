@@ -28,6 +28,8 @@ _REJECTS: dict[str, pa.DataType] = {
     "line": pa.int64(),
     "reason": pa.int8(),  # a code of Reason
     "raw": pa.large_binary(),
+    "member": pa.string(),  # of an archive; null elsewhere
+    "member_line": pa.int64(),  # 0-based
 }
 REJECTS_SCHEMA = pa.schema(_REJECTS)
 _LARGEST_RATIO = 255  # of LZ4, by its format
@@ -157,13 +159,25 @@ def _key_hashes(raw: memoryview, counts: npt.NDArray[np.int32]) -> KeyHashes:
     return KeyHashes(np.frombuffer(raw, np.uint64, count), flags.view(np.bool_))
 
 
-def pack_rejects(split: int, lines: Int64s, reasons: npt.NDArray[np.int8], raw: Spans) -> bytes:
-    """Rejects of one split as an Arrow stream; `lines` count from the first line of the split."""
+def pack_rejects(
+    split: int,
+    lines: Int64s,
+    reasons: npt.NDArray[np.int8],
+    raw: Spans,
+    member: tuple[str, int] | None = None,
+) -> bytes:
+    """Rejects of one split as an Arrow stream; `lines` count from the first line of the split.
+
+    `member` is the name of the archive's member that they stand in, and the line where it begins.
+    """
+    name, begin = member or (None, 0)
     columns = [
         pa.array(np.full(len(lines), split)),
         pa.array(lines),
         pa.array(reasons),
         to_arrow(raw).view(pa.large_binary()),
+        pa.repeat(pa.scalar(name, pa.string()), len(lines)),
+        pa.nulls(len(lines), pa.int64()) if member is None else pa.array(lines - begin),
     ]
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")

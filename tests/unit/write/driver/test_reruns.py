@@ -121,9 +121,14 @@ def test_a_run_that_finds_nothing_new_says_so(inbox: Path, lake: Path) -> None:
     assert ingest(pipeline_of(lake, inbox), "1").summary == "9 records, 0 rejected"
     nothing = ingest(pipeline_of(lake, inbox), "2")
     assert nothing.summary == (
-        "nothing new: the topic has 1 file already; --replace with the --run-id of a run ingests "
-        "its files anew"
+        "nothing new: the topic has 1 file already; --replace with the --run-id of a run, such as "
+        "'1', ingests its files anew"
     )
+    write_file(inbox / "more.jsonl", [Line(T)])
+    ingest(pipeline_of(lake, inbox), "2026-11-26T01")
+    mistyped = ingest(pipeline_of(lake, inbox), "2026-11-26T1", (T, T + 1000))
+    assert ", such as '2026-11-26T01', ingests" in mistyped.summary
+    (inbox / "more.jsonl").unlink()
     empty = pipeline_of(lake, inbox / "*.none", input={"on_empty": "ok"})
     assert ingest(empty, "3").summary == "nothing new: the input is empty"
     write_file(inbox / "a.jsonl", [Line(T)])

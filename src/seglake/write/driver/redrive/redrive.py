@@ -28,6 +28,7 @@ from seglake.config import Pipeline
 from seglake.engine import Engine
 from seglake.errors import CommitConflict, ConfigError, QuarantineLimit, UsageError
 from seglake.layout import new_attempt
+from seglake.shown import counted
 from seglake.store import open_store
 from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain
 from seglake.write.driver.failure import Failure
@@ -47,6 +48,11 @@ class RedriveReport(Report):
 
     redrives: dict[str, str] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
+
+    def _ingested(self) -> str:
+        """How many of the open rejects become records."""
+        rejects = counted(self.records + self.quarantined, "reject")
+        return f"{self.records:,} of {rejects} become records, {self.quarantined:,} stay open"
 
 
 def redrive(

@@ -267,6 +267,14 @@ def interfere(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     monkeypatch.setattr(CatalogTable, "commit", after_act)
 
 
+def test_a_redrive_says_how_many_of_the_rejects_became_records(model: Model) -> None:
+    settings = model.settings([model.folder], "b")
+    for dry_run in (True, False):
+        report = redriven(settings, "run 0", dry_run=dry_run)
+        assert report.summary == "6 of 12 rejects become records, 6 stay open"
+    assert redriven(settings, "run 0").summary.startswith("already committed")
+
+
 @pytest.mark.parametrize("other", ["b", "c", "a"])
 def test_of_two_redrives_at_once_the_second_takes_what_is_left(
     model: Model, monkeypatch: pytest.MonkeyPatch, other: str
@@ -619,6 +627,13 @@ def test_a_line_that_was_too_long_is_read_with_larger_chunks(tmp_path: Path) -> 
     assert values.count(long) == 1
 
 
+def places(root: Path) -> list[tuple[str, int, str | None, int | None]]:
+    """Where the open rejects stand: file, line, member and line in it."""
+    told = CliRunner().invoke(app, ["quarantine", str(root), "events", "--json"]).stdout
+    names = ("source_file", "line", "member", "member_line")
+    return sorted(tuple(row[name] for name in names) for row in json.loads(told))
+
+
 def test_members_of_an_archive_keep_their_names_and_lines(tmp_path: Path) -> None:
     members = {"one": '{"a":1}\n{"b":1}\n\n', "two": 'no\n{"b":2}\n{"a":2}\n'}
     with tarfile.open(tmp_path / "t", "w:gz") as archive:
@@ -627,7 +642,17 @@ def test_members_of_an_archive_keep_their_names_and_lines(tmp_path: Path) -> Non
             archive.add(tmp_path / name, name)
     headers = {"headers": {"source": True}}
     make = run_of(tmp_path, {"in/t": (tmp_path / "t").read_bytes()}, "jsonl", **headers)
+    archive_path = tmp_path / "in" / "t"
+    assert places(tmp_path / "lake") == [
+        (str(archive_path), 2, "one", 2), (str(archive_path), 4, "two", 1),
+        (str(archive_path), 5, "two", 2),
+    ]  # fmt: skip
+    table = CliRunner().invoke(app, ["quarantine", str(tmp_path / "lake"), "events"]).stdout
+    shown = [line.split()[1:3] for line in table.splitlines()[3:]]
+    assert [f"{archive_path}!one", "2"] in shown
+    assert [f"{archive_path}!two", "1"] in shown
     assert redriven(make("jsonl", "b", **headers), "1").records == 2
+    assert places(tmp_path / "lake") == [(str(archive_path), 4, "two", 1)]
     log = seglake.open(str(tmp_path / "lake")).topic("events").read_range(0, 10).read_all()
     told = {
         (row["value"], *(header["value"] for header in row["headers"])) for row in log.to_pylist()

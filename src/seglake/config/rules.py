@@ -15,7 +15,7 @@ from seglake.config.sizes import size_bytes
 from seglake.credentials import has_credentials, is_secret
 from seglake.layout import is_topic_id, is_topic_name
 from seglake.times.durations import duration_ms
-from seglake.times.formats import EPOCH_POWERS, ISO, SUPPORTED, unsupported
+from seglake.times.grammar import EPOCH_POWERS, ISO, SUPPORTED, unsupported
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

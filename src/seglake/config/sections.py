@@ -12,7 +12,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seglake.config.rules import FieldName, FieldNames, Size, TimeFormatText, Zone
-from seglake.times.formats import (
+from seglake.times.grammar import (
     DAY,
     HALF,
     HALF_HOUR,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from seglake.shown import Column, ShowsTable, Table, number
 from seglake.text.spans import from_arrow
-from seglake.times.formats import ISO, TimeFormat
+from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 

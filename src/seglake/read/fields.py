@@ -25,7 +25,7 @@ from seglake.read.window.reader import WindowReader
 from seglake.text.json_fields import FieldNames, JsonFields
 from seglake.text.json_kernels import FINE
 from seglake.text.spans import from_arrow, signed_integers, to_arrow
-from seglake.times.formats import ISO, TimeFormat
+from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from seglake.errors import ConfigError
-from seglake.times.formats import BLANKS, DIRECTIVES, LITERAL, NUMBER, Directive, expanded
+from seglake.times.grammar import BLANKS, DIRECTIVES, LITERAL, NUMBER, Directive, expanded
 from seglake.times.time_kernels import Names, Steps
 
 _NAMES = list(dict.fromkeys(d.names for d in DIRECTIVES.values() if d.names))

@@ -16,7 +16,7 @@ import numpy as np
 
 from seglake.errors import ConfigError
 from seglake.format.records import Int64s, Spans
-from seglake.times.formats import EPOCH_POWERS, ISO, TimeFormat
+from seglake.times.grammar import EPOCH_POWERS, ISO, TimeFormat
 from seglake.times.patterns import NAMES, compile_pattern
 from seglake.times.time_kernels import (
     MAX_MS,

@@ -6,7 +6,7 @@ import numpy.typing as npt
 from seglake.format.records import Bytes, Int32s, Int64s
 from seglake.jit import njit
 from seglake.text.simd import byte_at
-from seglake.times.formats import (
+from seglake.times.grammar import (
     BLANKS,
     DAY,
     FRACTION,

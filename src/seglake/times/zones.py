@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.format.records import Int64s
-from seglake.times.formats import TimeFormat
+from seglake.times.grammar import TimeFormat
 from seglake.times.time_kernels import AMBIGUOUS, MAX_MS, NONEXISTENT, Codes
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seglake.format.records import Spans
-from seglake.times.formats import TimeFormat
+from seglake.times.grammar import TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import AMBIGUOUS, NONEXISTENT, READ
 

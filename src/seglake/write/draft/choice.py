@@ -11,7 +11,7 @@ import numpy as np
 
 from seglake.clock import now_ms
 from seglake.format.records import Spans
-from seglake.times.formats import EPOCH_POWERS, ISO, TimeFormat
+from seglake.times.grammar import EPOCH_POWERS, ISO, TimeFormat
 from seglake.times.instants import format_ms
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import OUT_OF_RANGE, READ

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from seglake.config import Pipeline
 from seglake.format.records import Int64s
 from seglake.shown import counted
-from seglake.times.formats import EPOCH_POWERS
+from seglake.times.grammar import EPOCH_POWERS
 from seglake.times.instants import format_ms
 
 _FEBRUARY_MS = 31 * 86_400_000  # 1970-02-01, exclusive; seconds of the years to 2054 are below it

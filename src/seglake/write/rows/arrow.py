@@ -11,7 +11,7 @@ from seglake.errors import InputError
 from seglake.format.records import Flags, Headers, Int64s, Spans
 from seglake.limits import INT64_MAX
 from seglake.text.json import json_objects
-from seglake.times.formats import TimeFormat
+from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times, in_range, read_times
 from seglake.times.time_kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.times.zones import read_local

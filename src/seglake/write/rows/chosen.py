@@ -14,7 +14,7 @@ import numpy.typing as npt
 from seglake.config import Pipeline
 from seglake.format.records import Flags, Headers, Int64s, Spans
 from seglake.text.spans import constant, fnv_hashes, join_rows, with_line_feed
-from seglake.times.formats import TimeFormat
+from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8, from_encoding, in_encoding

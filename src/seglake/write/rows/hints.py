@@ -11,7 +11,7 @@ from seglake.config import Pipeline
 from seglake.format.records import Flags, Spans
 from seglake.shown import counted
 from seglake.text.utf8 import invalid_utf8
-from seglake.times.formats import EPOCH_POWERS, ISO, TimeFormat
+from seglake.times.grammar import EPOCH_POWERS, ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 from seglake.write.input.files import PARQUET_MARK

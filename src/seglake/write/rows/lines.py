@@ -18,7 +18,7 @@ from seglake.format.records import Bytes, Flags, Headers, Int64s, Spans
 from seglake.text.json import json_objects, quoted
 from seglake.text.newlines import first_newline, last_newline, skip_lines
 from seglake.text.simd import PADDING, padded
-from seglake.times.formats import TimeFormat
+from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times, read_times
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from seglake.config import Pipeline
 from seglake.format.records import Flags, Headers, Int64s, Spans
-from seglake.times.formats import TimeFormat
+from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split

@@ -239,7 +239,7 @@ class _Sweep:
         """What is to be deleted, without what tags name that came meanwhile.
 
         The data files of expired versions are gone. A tag that comes after the fence finds that
-        out.
+        out. What nobody needs only since the first look stays: the quarantine may name it.
         """
         table, report = self._table, self._report
         segments = any(key.startswith(f"{layout.TOPICS}/") for key in report.deleted)
@@ -248,11 +248,12 @@ class _Sweep:
         table.fence()
         if table.tags() == self._tags:
             return garbage
-        gone, deleted = report.catalog_files, {*report.catalog_files}
-        others = settled(table, partial(self.find, ()))
-        report.catalog_files = gone
-        expired = [item for item in garbage.objects if item.key in deleted]
-        return others._replace(objects=[*expired, *others.objects])
+        files, found = report.catalog_files, {*report.deleted}
+        again = settled(table, partial(self.find, ()))
+        report.catalog_files = files
+        report.deleted = [key for key in report.deleted if key in found]
+        goes = {*files, *report.deleted}
+        return again._replace(objects=[item for item in garbage.objects if item.key in goes])
 
 
 def _find(

@@ -26,9 +26,10 @@ from seglake.maintain.expiry.retention import retain
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
+from seglake.maintain.tagging import tag
 from seglake.maintain.topic_settings import alter
 from seglake.maintain.undo import undo
-from seglake.maintain.vacuum import vacuum
+from seglake.maintain.vacuum import _Sweep, vacuum
 from seglake.store import open_store
 from tests.harness.tiers import rest_but_today
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
@@ -166,6 +167,30 @@ def assert_rejects_can_be_read(root: str) -> None:
     for key in QuarantineTable(store).all_keys("events"):
         store.size(key)
     assert erase(root, "events", ["nobody"], raw_containing="nothing", grace_hours=0).version == -1
+
+
+def test_rejects_that_go_while_a_vacuum_deletes__stay_until_the_next(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tag lets it look again; the run that was undone by then had rejects in the table."""
+    tag(root, "first")
+    tag(root, "first", delete=True)
+    merge(root, "events", everything=True)
+    real = _Sweep._spared_by_new_tags
+
+    def spared(work: _Sweep, garbage: Any) -> Any:
+        undo(root, "events", "2")
+        tag(root, "second")
+        return real(work, garbage)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Sweep, "_spared_by_new_tags", spared)
+        sweep(root)
+    before = QuarantineTable(open_store(root)).all_keys("events")
+    assert_rejects_can_be_read(root)
+    sweep(root)
+    assert len(QuarantineTable(open_store(root)).all_keys("events")) < len(before)
+    assert_rejects_can_be_read(root)
 
 
 def test_a_file_that_the_quarantine_lost__leaves_its_table(root: str) -> None:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from seglake.config.rules import Encoding, FieldName, Globs, Locations, OneByte, Size
 from seglake.config.sections import Section
+from seglake.text.patterns import groups_of
 
 FormatName = Literal["jsonl", "csv", "parquet", "text", "dataframe"]
 MULTILINE_BOUNDS = "multiline_max_lines", "multiline_max_bytes"
@@ -116,10 +117,7 @@ class Input(Section):
 
     def groups(self) -> tuple[str, ...]:
         """The named groups of `pattern`; () without a pattern."""
-        if self.pattern is None:
-            return ()
-        found = pc.extract_regex(pa.array([], pa.string()), self.pattern)
-        return tuple(field.name for field in found.type)
+        return () if self.pattern is None else groups_of(self.pattern)
 
     def _contradictions(self) -> Iterator[str]:
         for kind in INPUT_FORMATS.values():

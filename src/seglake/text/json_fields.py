@@ -99,6 +99,12 @@ class JsonFields:
             texts.data, texts.starts, texts.lengths, wanted.names, wanted.tree, len(wanted.slots)
         )
 
+    @property
+    def fine(self) -> Flags:
+        """Which texts are JSON objects."""
+        fine: Flags = self.verdicts == FINE
+        return fine
+
     def text(self, name: str) -> Spans:
         """Strings without quotes and escapes, other values as they stand; null if missing."""
         return self._resolved(*self._values(name))
@@ -118,7 +124,7 @@ class JsonFields:
 
     def is_null(self, name: str) -> Flags:
         """Whether an object lacks the field, or has null there."""
-        null: Flags = (self._values(name)[1] < 0) & (self.verdicts == FINE)
+        null: Flags = (self._values(name)[1] < 0) & self.fine
         return null
 
     def _elements(self, starts: Int64s, lengths: Int32s, arrays: Int64s) -> Scalars:

@@ -11,18 +11,19 @@ import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from seglake.config import Input, Pipeline
 from seglake.errors import InputError
-from seglake.format.records import NULL, Spans
+from seglake.format.records import Spans
 from seglake.limits import REQUESTS
+from seglake.text.csv_fields import texts_of
+from seglake.text.csv_kernels import scan_records
 from seglake.text.newlines import first_newline
-from seglake.text.spans import from_ends
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
-from seglake.write.rows.formats.csv_kernels import scan_records, undouble
 from seglake.write.rows.lines import (
     REJECTED_BYTES,
     ChunkBounds,
@@ -63,6 +64,24 @@ class Csv:
                     f"({', '.join(differing) or 'order of columns'}); ingest such files by another "
                     "pipeline"
                 )
+
+    def value_settings(
+        self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
+    ) -> dict[str, Any]:
+        """The columns of the first file with a header, and how records are written.
+
+        A name that is there twice is none. Raises InputError.
+        """
+        text = pipeline.input
+        headers = (read_header(file, store, text) for file in files)
+        header = next(filter(None, headers), ())
+        columns = [name if header.count(name) == 1 else "" for name in header]
+        if not any(columns):
+            return {}
+        return {
+            "value.format": "csv", "value.columns": columns,
+            "value.delimiter": text.delimiter, "value.quote": text.quote,
+        }  # fmt: skip
 
     def can_split(self, file: SourceFile, store: InputStore, pipeline: Pipeline) -> bool:
         """Whether records are lines, and the file can be cut as one of lines can."""
@@ -151,12 +170,8 @@ class CsvRows(LineRows):
 
     def field(self, name: str) -> Spans:
         """The values without their quotes; null if empty."""
-        start, length, doubled = self._spans[:, self._layout.slots[name]].T
-        spans = Spans(self.raw.data, start.copy(), length.astype(np.int32))
-        if doubled.any():
-            quote = int(self._layout.marks[1])
-            spans = from_ends(*undouble(*spans, np.ascontiguousarray(doubled), quote))
-        return Spans(spans.data, spans.starts, np.where(length == 0, np.int32(NULL), spans.lengths))
+        slot = self._layout.slots[name]
+        return texts_of(self.raw, self._spans[:, slot], int(self._layout.marks[1]))
 
 
 def _rows_of(part: SplitStream, header: Header | None, pipeline: Pipeline) -> Iterator[Rows]:

@@ -1,17 +1,16 @@
 """Text: fields are the named groups of a pattern (RE2), matched from the start of an event."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 
 from seglake.config import Input, Pipeline
 from seglake.format.records import Spans
 from seglake.text.newlines import split_lines
-from seglake.text.spans import from_arrow, to_arrow, where_null
-from seglake.text.utf8 import invalid_utf8
+from seglake.text.text_fields import TextFields
 from seglake.write.input.content import InputStore
-from seglake.write.input.files import Split
+from seglake.write.input.files import SourceFile, Split
 from seglake.write.rows.events import EventChunk, event_chunks
 from seglake.write.rows.lines import LineChunk, LineFormat, LineRows, streams_of
 from seglake.write.rows.rows import Reason, Rows
@@ -19,6 +18,15 @@ from seglake.write.rows.rows import Reason, Rows
 
 class Text(LineFormat):
     """One event per line, or per line and the lines that continue it."""
+
+    def value_settings(
+        self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
+    ) -> dict[str, Any]:
+        """The pattern of the events, if it has a group."""
+        del files, store
+        if not pipeline.input.groups():
+            return {}
+        return {"value.format": "text", "value.pattern": pipeline.input.pattern}
 
     def read(
         self, split: Split, store: InputStore, pipeline: Pipeline
@@ -56,14 +64,10 @@ class TextRows(LineRows):
         self.reasons[too_long] = Reason.EVENT_TOO_LONG
 
     def _match(self, pattern: str) -> None:
-        invalid = invalid_utf8(*self.raw)
-        texts = to_arrow(where_null(self.raw, invalid))
-        self._matches = pc.extract_regex(texts, f"^(?:{pattern})")
-        unmatched = self._matches.is_null().to_numpy(zero_copy_only=False)
-        self.reasons[unmatched] = Reason.NOT_PARSEABLE
-        self.reasons[invalid] = Reason.INVALID_UTF8
+        self._fields = TextFields(self.raw, pattern)
+        self.reasons[~self._fields.fine] = Reason.NOT_PARSEABLE
+        self.reasons[self._fields.invalid] = Reason.INVALID_UTF8
 
     def field(self, name: str) -> Spans:
         """The text of a group; null if the group is empty or not part of the match."""
-        spans = from_arrow(pc.struct_field(self._matches, name))
-        return where_null(spans, spans.lengths <= 0)
+        return self._fields.text(name)

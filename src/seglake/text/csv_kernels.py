@@ -1,9 +1,13 @@
-"""The CSV scanner: the positions of records, and of the fields that have a slot."""
+"""The CSV scanner: the positions of records, and of the fields that have a slot.
+
+A CSV record ends at an LF outside quotes; one CR before the LF belongs to the line end. Quotes are
+special only at the beginning of a field.
+"""
 
 import numpy as np
 import numpy.typing as npt
 
-from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.format.records import Bytes, Flags, Int32s, Int64s
 from seglake.jit import njit
 from seglake.text.newlines import count_newlines, first_newline
 from seglake.text.simd import PADDING, WIDTH, byte_at, lowest_bit, pair_mask
@@ -141,6 +145,27 @@ def scan_records(
         starts[:row], lengths[:row], numbers[:row], reasons[:row], spans[:row],
         position, number, position < end,
     )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def scan_values(
+    data: Bytes, starts: Int64s, lengths: Int32s, marks: Int64s, slots: Int64s, wanted: int
+) -> tuple[Flags, Int64s]:
+    """Which items of a padded buffer are one record with a field for each slot, and its spans."""
+    base = data.ctypes.data
+    fine = np.zeros(len(starts), np.bool_)
+    spans = np.zeros((len(starts), wanted, 3), np.int64)
+    for row in range(len(starts)):
+        position, end = starts[row], starts[row] + lengths[row]
+        if position < end and byte_at(base, end - 1) == 0x0A:
+            end -= 1
+        if position >= end or (position + 1 == end and byte_at(base, position) == 0x0D):
+            continue
+        stop, columns, _ = _record(base, position, end, marks, slots, spans[row])
+        fine[row] = stop == end and columns == len(slots)
+        if not fine[row]:
+            spans[row] = 0
+    return fine, spans
 
 
 @njit(cache=True, nogil=True)

@@ -1,0 +1,34 @@
+"""Value formats: how fields are found in the values of a topic, a function of its settings alone.
+
+A value format is one line of JSON, and "" for values that are JSON objects. Equal lines find equal
+fields, so a key index that names the line by which it was made tells whether it can be asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+ValueFormat = str
+JSON: ValueFormat = ""
+OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = {  # of each format, with their defaults
+    "json": {},
+    "csv": {"value.columns": (), "value.delimiter": ",", "value.quote": '"'},
+    "text": {"value.pattern": None},
+}
+
+
+def value_format_of(settings: Mapping[str, Any]) -> ValueFormat:
+    """The value format of a topic with these settings."""
+    name = settings.get("value.format", "json")
+    if name == "json":
+        return JSON
+    own = OWN_SETTINGS.get(name, {})
+    parts = {key.removeprefix("value."): settings.get(key, own[key]) for key in own}
+    return line_of({"format": name, **parts})
+
+
+def line_of(parts: Mapping[str, Any]) -> ValueFormat:
+    """The value format with these parts, the inverse of `json.loads`; in ASCII."""
+    return json.dumps(parts, sort_keys=True, separators=(",", ":"))

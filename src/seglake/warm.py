@@ -25,6 +25,7 @@ from seglake.cli.terminal.progress import counted
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, QuarantineLimit
+from seglake.format.value_format import JSON, value_format_of
 from seglake.layout import new_attempt
 from seglake.log.rewrite.keep import Keep, OnlyOffsets, WithoutKeys
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
@@ -37,6 +38,7 @@ from seglake.read.fields import Fields
 from seglake.read.lake import open as open_lake
 from seglake.read.where import Where
 from seglake.store import open_store
+from seglake.text.value_fields import finder
 from seglake.write.draft.draft import draft
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
@@ -199,11 +201,14 @@ def _round_trip(root: Path, settings: Settings) -> None:
 def _fields() -> None:
     """Fields of values, as columns and as conditions."""
     values: Any = pa.array([b'{"n":[1,"x"],"t":"\\u00e9"}', b'{"n":200.5}'], pa.binary())
-    Fields({"n": "int64", "t": "string"}).read(values)
-    listed([b'{"t":"2026-01-01T00:00:00Z"}'])
-    where = Where({"n": [1, "x"]}, None)
-    where.mask(pa.record_batch([values], ["value"]))
-    assert where.sought  # noqa: S101  # the hashes of numbers, as in key indexes
+    csv = value_format_of({"value.format": "csv", "value.columns": ["n", "t"]})
+    text = value_format_of({"value.format": "text", "value.pattern": "(?P<n>.*)"})
+    for form in (JSON, csv, text):
+        Fields({"n": "int64", "t": "string"}).read(values, finder(form, ["n", "t"]))
+        where = Where({"n": [1, "x"]}, None, form)
+        where.mask(pa.record_batch([values], ["value"]))
+        assert where.sought  # noqa: S101  # the hashes of numbers, as in key indexes
+    listed([b'{"t":"2026-01-01T00:00:00Z"}'], JSON)
 
 
 def _compact(root: Path) -> None:

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.errors import CorruptData
-from seglake.format.index import RECORD_KEYS, IndexPolicy, Subject, Subjects, subjects_of
+from seglake.format.index import RECORD_KEYS, IndexPolicy, Subjects, subjects_from_json, subjects_of
+from seglake.format.value_format import ValueFormat, value_format_of
 from seglake.layout import KEY_INDEX, LINK, SUFFIXES, WHOLE_LAKE, SegmentFile, Suffix, segment_key
 
 Kind = Literal["segment", "run", "source", "topic", "partition", "maintenance", "tag"]
@@ -135,7 +136,7 @@ def subjects_in(keyindex_of: str | None) -> Subjects:
     if not keyindex_of:
         return (RECORD_KEYS,)
     try:
-        return tuple(Subject.parse(text) for text in json.loads(keyindex_of))
+        return subjects_from_json(keyindex_of)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptData(f"keyindex_of in a segment row is {keyindex_of[:80]!r}") from error
 
@@ -239,6 +240,11 @@ class TopicRow:
     def index_subjects(self) -> Subjects:
         """What the key indexes of new segments are of, by the settings `index.…`."""
         return subjects_of(json.loads(self.settings))
+
+    @property
+    def value_format(self) -> ValueFormat:
+        """How fields are found in the topic's values, by the settings `value.…`."""
+        return value_format_of(json.loads(self.settings))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

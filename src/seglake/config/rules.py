@@ -9,11 +9,13 @@ from encodings.aliases import aliases
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from seglake.config.sizes import size_bytes
 from seglake.credentials import has_credentials, is_secret
 from seglake.layout import is_topic_id, is_topic_name
+from seglake.text.patterns import groups_of
 from seglake.times.durations import duration_ms
 from seglake.times.grammar import EPOCH_POWERS, ISO, SUPPORTED, unsupported
 
@@ -155,6 +157,33 @@ def _cleanup_policy(policies: str) -> str:
     return ",".join(sorted(set(named)))
 
 
+def _columns(value: object) -> object:
+    """Names of columns; in a text there are commas between them. A column may have no name."""
+    if not isinstance(value, str):
+        return _names(value)
+    return tuple(name.strip() for name in value.split(","))
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    twice = [name for at, name in enumerate(names) if name and name in names[:at]]
+    if twice:
+        raise ValueError(
+            f"{twice[0]!r} is there twice: rename one; the name of a column may be empty"
+        )
+    return names
+
+
+def _pattern(text: str) -> str:
+    try:
+        groups = groups_of(text)
+    except pa.ArrowInvalid as problem:
+        raise ValueError(f"{problem}; use RE2 syntax and (?P<name>...) groups") from None
+    if not groups:
+        raise ValueError("the expression has no named group; name what is a field: (?P<name>...)")
+    _distinct(groups)
+    return text
+
+
 Ms = Annotated[int, BeforeValidator(_milliseconds)]
 Size = Annotated[int, BeforeValidator(_size)]
 CleanupPolicy = Annotated[str, AfterValidator(_cleanup_policy)]
@@ -165,6 +194,12 @@ FieldNames = Annotated[tuple[FieldName, ...], BeforeValidator(_names)]
 IndexNames = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...], BeforeValidator(_listed)
 ]
+ColumnNames = Annotated[
+    tuple[Annotated[str, Field(max_length=1000)], ...],
+    BeforeValidator(_columns),
+    AfterValidator(_distinct),
+]
+Pattern = Annotated[str, Field(max_length=8000), AfterValidator(_pattern)]
 OneByte = Annotated[str, Field(pattern=r"^[\x01-\x7f]$")]
 Globs = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_names)]
 Locations = Annotated[tuple[Location, ...], BeforeValidator(_names), Field(min_length=1)]

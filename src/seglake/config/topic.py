@@ -12,9 +12,12 @@ from pydantic import Field, ValidationError, model_validator
 
 from seglake.config.rules import (
     CleanupPolicy,
+    ColumnNames,
     FieldName,
     IndexNames,
     Ms,
+    OneByte,
+    Pattern,
     Size,
     TopicId,
     TopicName,
@@ -22,6 +25,7 @@ from seglake.config.rules import (
 )
 from seglake.config.sections import Section
 from seglake.format.index import Subjects, subjects_of
+from seglake.format.value_format import OWN_SETTINGS, value_format_of
 from seglake.limits import ALL_TIMES, INT32_MAX, INT64_MAX, INT64_MIN
 
 
@@ -100,12 +104,36 @@ class Topic(Section):
     index_fields: IndexNames = Field(
         default=(),
         alias="index.fields",
-        description="the key index is also of these fields of JSON values: for `find --where`",
+        description="the key index is also of these fields of values: for `find --where`",
     )
     index_headers: IndexNames = Field(
         default=(),
         alias="index.headers",
         description="the key index is also of these headers: for `find --header`",
+    )
+    value_format: Literal["json", "csv", "text"] = Field(
+        default="json",
+        alias="value.format",
+        description="how values have fields, for searches, indexes and columns: JSON objects, "
+        "records of CSV, lines of text. An ingest that makes a topic of raw lines of CSV, or of "
+        "text with a pattern, sets it",
+    )
+    value_columns: ColumnNames = Field(
+        default=(),
+        alias="value.columns",
+        description="csv: the names of the columns, in order; an empty name is for a column that "
+        "is no field",
+    )
+    value_delimiter: OneByte = Field(
+        default=",", alias="value.delimiter", description="csv: between two fields"
+    )
+    value_quote: OneByte = Field(
+        default='"', alias="value.quote", description="csv: around a field; doubled inside one"
+    )
+    value_pattern: Pattern | None = Field(
+        default=None,
+        alias="value.pattern",
+        description="text: RE2 expression from the start of a value; named groups are fields",
     )
     segment_index_bytes: Size = Field(
         default=10_485_760,
@@ -283,6 +311,7 @@ class Topic(Section):
                     f"topic.compression.{codec}.level contradicts topic.compression.type = "
                     f"{self.compression_type!r}; remove one"
                 )
+        yield from self._value_problems()
         if self.batch_size > self.max_message_bytes:
             yield "topic.batch.size is above topic.max.message.bytes; lower batch.size"
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
@@ -291,6 +320,20 @@ class Topic(Section):
             )
         if len(f"{self.name}-{self.partitions - 1}") > 255:
             yield "topic.name leaves no room for '-<partition>' in a file name; shorten it"
+
+    def _value_problems(self) -> Iterator[str]:
+        others = [own for name, own in OWN_SETTINGS.items() if name != self.value_format]
+        for key, default in (pair for own in others for pair in own.items()):
+            if getattr(self, key.replace(".", "_")) != default:
+                yield f"topic.{key} contradicts value.format = {self.value_format!r}; remove it"
+        if self.value_format == "csv" and not any(self.value_columns):
+            yield "topic.value.columns is missing: name the columns of the CSV, in order"
+        if self.value_format == "text" and self.value_pattern is None:
+            yield "topic.value.pattern is missing: write an expression with (?P<name>...) groups"
+        if self.value_delimiter == self.value_quote:
+            yield "topic.value.delimiter and topic.value.quote are the same character; change one"
+        if len(value_format_of(self.settings)) > _FORMAT_BYTES:
+            yield f"topic.value.columns takes more than {_FORMAT_BYTES} bytes; shorten the names"
 
 
 IDENTITY = {
@@ -306,6 +349,8 @@ DEFAULTS: Mapping[str, Any] = {
     for name, info in Topic.model_fields.items()
     if not info.is_required()
 }
+VALUE_SETTINGS = ("value.format", *(key for keys in OWN_SETTINGS.values() for key in keys))
+_FORMAT_BYTES = 60_000  # a key index has two bytes for its length
 LIFECYCLE = (
     "retention.ms",
     "retention.bytes",
@@ -321,6 +366,7 @@ LIFECYCLE = (
     "index.keys",
     "index.fields",
     "index.headers",
+    *VALUE_SETTINGS,
 )
 LIFECYCLE_FIELDS = {key.replace(".", "_") for key in LIFECYCLE}
 _INTERVAL = "index.interval."
@@ -331,7 +377,7 @@ def combined(stored: Mapping[str, Any], said: Mapping[str, Any]) -> Topic:
 
     Both are by key; `said` has the name. Stored settings that another version of Seglake wrote are
     left out, and so are those that a said one replaces: another index interval, the level of
-    another codec. Raises ValidationError.
+    another codec, what another value format needs. Raises ValidationError.
     """
     kept = {k: v for k, v in stored.items() if k not in said and v != DEFAULTS.get(k, v)}
     if any(key.startswith(_INTERVAL) for key in said):
@@ -340,6 +386,9 @@ def combined(stored: Mapping[str, Any], said: Mapping[str, Any]) -> Topic:
     codec = said.get("compression.type", default)
     for other in {"zstd", "gzip"} - {codec}:
         kept.pop(f"compression.{other}.level", None)
+    values = said.get("value.format", kept.get("value.format", "json"))
+    for key in (key for name, keys in OWN_SETTINGS.items() for key in keys if name != values):
+        kept.pop(key, None)
     stale = _refused(kept)
     found = Topic.model_validate({k: v for k, v in kept.items() if k not in stale} | {**said})
     return found.model_copy(update={key.replace(".", "_"): kept[key] for key in stale})

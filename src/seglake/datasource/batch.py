@@ -1,7 +1,7 @@
 """Batch queries: one version of the lake, offsets bound once, records read by tasks."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import groupby
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from seglake.datasource.plain_errors import plain, plain_errors
 from seglake.datasource.spark_columns import in_spark, read_schema
 from seglake.engine import spare_the_collector
 from seglake.errors import SeglakeError, UsageError
+from seglake.format.value_format import JSON
 from seglake.limits import ALL_TIMES
 from seglake.log.decode.columns import schema_of
 from seglake.log.piece import Piece, Window
@@ -61,7 +62,14 @@ def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[t
     ranges = available(starts, ends, readers, fail_on_data_loss=options.fail_on_data_loss)
     times = _times(options)
     windows = [(readers[name], Window(*times, *bounds)) for name, bounds in ranges.items()]
-    return tasks.planned(pieces(lake, windows, options), options)
+    return tasks_of(lake, pieces(lake, windows, options), options)
+
+
+def tasks_of(lake: Lake, found: Iterator[Piece], options: Options) -> list[tasks.Task]:
+    """The tasks that read some pieces. What has no field to find has no value format either."""
+    if options.fields is None and options.criteria is None:
+        return tasks.planned(found, options, lambda _topic: JSON)
+    return tasks.planned(found, options, cache(lambda topic: lake.topic(topic).value_format))
 
 
 def pieces(
@@ -76,7 +84,8 @@ def pieces(
         yield from pieces_of(reads)
         return
     for topic, own in groupby(reads, key=lambda read: read[0].view.topic):
-        for search in searches_of([*own], criteria, lake.topic(topic).partition_counts):
+        log = lake.topic(topic)
+        for search in searches_of([*own], criteria.over(log.value_format), log.partition_counts):
             yield from search.blocks.pieces()
 
 
@@ -95,8 +104,10 @@ def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa
     store = _store(options.root, _items(options.storage), _items(from_environment()))
     columns = options.columns
     names = read_schema(columns).names
-    beside = None if options.fields is None else FieldReader(options.fields, names)
-    schema, criteria = schema_of(names if beside is None else beside.wanted), options.criteria
+    values = partition.value.value_format
+    beside = None if options.fields is None else FieldReader(options.fields, names, values)
+    schema = schema_of(names if beside is None else beside.wanted)
+    criteria = None if options.criteria is None else options.criteria.over(values)
     read = schema if criteria is None else criteria.compared(schema)
     try:
         batches = tasks.records(

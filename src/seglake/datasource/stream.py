@@ -30,8 +30,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from seglake.datasource import tasks
-from seglake.datasource.batch import pieces, read_task
+from seglake.datasource.batch import pieces, read_task, tasks_of
 from seglake.datasource.offsets import (
     Offsets,
     Readers,
@@ -124,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         windows = [(readers[name], Window(start_offset=low, end_offset=high))
                   for name, (low, high) in ranges.items() if low < high]  # fmt: skip
         found = pieces(lake, windows, self._options)
-        return [InputPartition(task) for task in tasks.planned(found, self._options)]
+        return [InputPartition(task) for task in tasks_of(lake, found, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""

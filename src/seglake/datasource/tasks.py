@@ -7,8 +7,8 @@ segment. A block on a cut is read by both tasks, and each yields its own records
 """
 
 import logging
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from seglake.datasource.newer import Newer, with_offsets
 from seglake.datasource.options import Options
 from seglake.errors import MissingObject, VersionExpired
 from seglake.format.records import Int64s
+from seglake.format.value_format import ValueFormat
 from seglake.limits import INT64_MAX
 from seglake.log.execute import execute
 from seglake.log.piece import Piece
@@ -44,11 +45,17 @@ class ReadPart(NamedTuple):
     cut: bool
 
 
-Task = tuple[ReadPart, ...]
+class Task(NamedTuple):
+    """Parts that are read together, in order, all of topics with values of one format."""
+
+    parts: tuple[ReadPart, ...]
+    value_format: ValueFormat
 
 
-def planned(pieces: Iterable[Piece], options: Options) -> list[Task]:
-    """Tasks that together read the pieces, in order."""
+def planned(
+    pieces: Iterable[Piece], options: Options, value_format: Callable[[str], ValueFormat]
+) -> list[Task]:
+    """Tasks that together read the pieces, in order; `value_format` gives that of a topic."""
     filled = [piece for piece in pieces if piece.size_bytes]
     total = sum(piece.size_bytes for piece in filled)
     limit = options.bytes_per_partition
@@ -59,20 +66,23 @@ def planned(pieces: Iterable[Piece], options: Options) -> list[Task]:
         limit = max(1, min(limit, total // options.min_partitions))
     most = options.max_records_per_partition or INT64_MAX
     parts = (part for piece in filled for part in _cut(piece, limit, most))
-    return list(_packed(parts, limit, most))
+    alike = groupby(parts, key=lambda part: value_format(part.piece.segment.topic))
+    return [Task(some, name) for name, own in alike for some in _packed(own, limit, most)]
 
 
-def _packed(parts: Iterable[ReadPart], limit_bytes: int, most_records: int) -> Iterator[Task]:
-    task: list[ReadPart] = []
+def _packed(
+    parts: Iterable[ReadPart], limit_bytes: int, most_records: int
+) -> Iterator[tuple[ReadPart, ...]]:
+    together: list[ReadPart] = []
     size = records = 0
     for part in parts:
         size, records = size + part.size_bytes, records + part.piece.records_at_most
-        if task and (size > limit_bytes or records > most_records):
-            yield tuple(task)
-            task, size, records = [], part.size_bytes, part.piece.records_at_most
-        task.append(part)
-    if task:
-        yield tuple(task)
+        if together and (size > limit_bytes or records > most_records):
+            yield tuple(together)
+            together, size, records = [], part.size_bytes, part.piece.records_at_most
+        together.append(part)
+    if together:
+        yield tuple(together)
 
 
 def _cut(piece: Piece, limit_bytes: int, most_records: int) -> Iterator[ReadPart]:
@@ -122,7 +132,7 @@ def records(
     reader = _TaskReader(store, with_offsets(schema), fail_on_data_loss)
     columns = list(range(len(schema)))
     try:
-        for part in task:
+        for part in task.parts:
             for batch in reader.records(part):
                 yield batch if batch.num_columns == len(columns) else batch.select(columns)
     finally:

@@ -13,7 +13,8 @@ rebuilt byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from seglake.errors import ConfigError, CorruptData
 from seglake.format.batch import BatchTable
 from seglake.format.records import Int64s
+from seglake.format.value_format import JSON, ValueFormat, line_of, value_format_of
 from seglake.limits import INT32_MAX
 
 OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
@@ -32,19 +34,24 @@ POLICIES = ("bytes", "records", "ms")
 
 
 class Subject(NamedTuple):
-    """What a key index is of: the record keys, a field of JSON values, or a header."""
+    """What a key index is of: the record keys, a field of values, or a header.
 
-    kind: int  # KEYS, FIELDS or HEADERS: the number in the file
+    A field has the value format by which it is found. Under another one its index says nothing.
+    """
+
+    kind: int  # KEYS, FIELDS or HEADERS
     name: str = ""  # of the field or header
+    value_format: ValueFormat = JSON
 
     def __str__(self) -> str:
         return _KINDS[self.kind] + (f":{self.name}" if self.name else "")
 
     @staticmethod
-    def parse(text: str) -> Subject:
+    def parse(text: str, value_format: ValueFormat = JSON) -> Subject:
         """The inverse of `str`: `key`, `field:order.id`, `header:tenant`. Raises ValueError."""
         kind, _, name = text.partition(":")
-        return Subject({kind: number for number, kind in _KINDS.items()}[kind], name)
+        number = {kind: number for number, kind in _KINDS.items()}[kind]
+        return Subject(number, name, value_format if number == FIELDS else JSON)
 
 
 KEYS, FIELDS, HEADERS = 1, 2, 3
@@ -56,9 +63,32 @@ RECORD_KEYS = Subject(KEYS)
 def subjects_of(settings: Mapping[str, Any]) -> Subjects:
     """What the key indexes of a topic with these settings are of."""
     keys = [RECORD_KEYS] if settings.get("index.keys") is True else []
-    fields = [Subject(FIELDS, name) for name in settings.get("index.fields", ())]
+    values = value_format_of(settings)
+    fields = [Subject(FIELDS, name, values) for name in settings.get("index.fields", ())]
     headers = [Subject(HEADERS, name) for name in settings.get("index.headers", ())]
     return tuple(sorted({*keys, *fields, *headers}))
+
+
+def format_of_fields(subjects: Iterable[Subject]) -> ValueFormat:
+    """The value format of the fields among the subjects of one key index, which have all one."""
+    formats = {each.value_format for each in subjects if each.kind == FIELDS} or {JSON}
+    (value_format,) = formats
+    return value_format
+
+
+def subjects_as_json(subjects: Subjects) -> str:
+    """Subjects as a JSON list of texts; the value format of their fields comes first, as object."""
+    value_format = format_of_fields(subjects)
+    first = [json.loads(value_format)] if value_format else []
+    return json.dumps([*first, *map(str, subjects)])
+
+
+def subjects_from_json(text: str) -> Subjects:
+    """The inverse of `subjects_as_json`. Raises ValueError, LookupError, TypeError and others."""
+    listed, value_format = json.loads(text), JSON
+    if listed and isinstance(listed[0], dict):
+        value_format = line_of(listed.pop(0))
+    return tuple(Subject.parse(each, value_format) for each in listed)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
     header, 32 bytes     magic "SLKI" | version u16 | things u16 | blocks u32 | pages u32
                          | log bytes u64 | CRC-32C of the header so far and the tables u32
                          | names, their bytes u32
-    things, 16 bytes     kind u16 (1: record keys, 2: a field of JSON values, 3: a header)
+    things, 16 bytes     kind u16 (1: record keys, 2: a field of JSON values, 3: a header,
+                         4: a field of values of the format that the thing of kind 5 names)
                          | name, its bytes u16 | pages u32 | zero u64
     pages, 32 bytes      position u64 | pairs u32 | first block u32 | blocks u32 | bytes u32
                          | CRC-32C of its bytes u32 | zero u32
@@ -15,12 +16,12 @@ any other file. The blocks are those of the zone map, at most 256 to a page. A p
 pairs of a hash and a block. With h the upper 32 bits of a hash, h * 16n / 2^32 is 16 times the
 pair's bucket plus its rest. Pairs are in the order of hash, then block. For each bucket, `buckets`
 has a one for each of its pairs, then a zero; the first bit is the lowest of the first byte. Names,
-buckets and page end at a multiple of 8 bytes. A null is in no pair.
+buckets and page end at a multiple of 8 bytes. A null is in no pair. A thing of kind 5 has no page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,13 +31,22 @@ import numpy.typing as npt
 
 from seglake.errors import CorruptData
 from seglake.format import key_kernels
-from seglake.format.index import HEADERS, KEYS, RECORD_KEYS, Subject, Subjects
+from seglake.format.index import (
+    FIELDS,
+    HEADERS,
+    KEYS,
+    RECORD_KEYS,
+    Subject,
+    Subjects,
+    format_of_fields,
+)
 from seglake.format.key_hashes import Hashes
 from seglake.format.key_kernels import REST_BITS
 from seglake.format.records import Flags, fixed
 
 MAGIC = b"SLKI"
 VERSION, WITH_NAMES = 1, 2
+OTHER_FIELDS, VALUE_FORMAT = 4, 5  # kinds of things that are no kinds of subjects
 PAGE_BLOCKS = 256  # a block's number in its page is a byte
 PAGE_PAIRS = 2**19  # a page with so many pairs ends
 HEADER = np.dtype(
@@ -114,24 +124,39 @@ def _page(hashes: list[Hashes], blocks: list[npt.NDArray[np.uint64]]) -> tuple[b
 
 
 def encode(pages: Mapping[Subject, Pages], blocks: int, log_bytes: int) -> bytes:
-    """The bytes of the file of a log with so many blocks and bytes; `pages` are finished."""
-    subjects = sorted(pages)
+    """The bytes of the file of a log with so many blocks and bytes; `pages` are finished.
+
+    All their fields have one value format.
+    """
+    named = _things(pages)
+    subjects = [subject for *_, subject in named if subject is not None]
     rows = np.array([row for subject in subjects for row in pages[subject].rows], PAGE)
-    names = [subject.name.encode() for subject in subjects]
-    things, header = np.zeros(len(subjects), THING), np.zeros(1, HEADER)
-    things["kind"] = [subject.kind for subject in subjects]
-    things["name"] = [len(name) for name in names]
-    things["pages"] = [len(pages[subject].rows) for subject in subjects]
-    text = _padded(b"".join(names))
+    things, header = np.zeros(len(named), THING), np.zeros(1, HEADER)
+    things["kind"] = [kind for kind, *_ in named]
+    things["name"] = [len(name) for _, name, _ in named]
+    things["pages"] = [len(pages[subject].rows) if subject else 0 for *_, subject in named]
+    text = _padded(b"".join(name for _, name, _ in named))
     ends = np.cumsum(rows["bytes"], dtype=np.uint64)
     start = HEADER.itemsize + things.nbytes + rows.nbytes + len(text)
     rows["position"] = start + ends - rows["bytes"]
-    header["magic"], header["things"], header["names"] = MAGIC, len(subjects), len(text)
+    header["magic"], header["things"], header["names"] = MAGIC, len(named), len(text)
     header["version"] = VERSION if subjects == [RECORD_KEYS] else WITH_NAMES
     header["blocks"], header["pages"], header["log_bytes"] = blocks, len(rows), log_bytes
     tables = things.tobytes() + rows.tobytes() + text
     header["crc"] = _crc(header.tobytes(), tables)
     return b"".join([header.tobytes(), tables, *(d for s in subjects for d in pages[s].data)])
+
+
+def _things(subjects: Iterable[Subject]) -> list[tuple[int, bytes, Subject | None]]:
+    """Kind, name and subject of each thing of a file, in order; a value format has no subject."""
+    found: list[tuple[int, bytes, Subject | None]] = [
+        (OTHER_FIELDS if each.value_format else each.kind, each.name.encode(), each)
+        for each in subjects
+    ]
+    value_format = format_of_fields(subjects)
+    if value_format:
+        found.append((VALUE_FORMAT, value_format.encode(), None))
+    return sorted(found, key=lambda thing: thing[:2])
 
 
 def _padded(data: bytes) -> bytes:
@@ -155,7 +180,7 @@ class KeyTables:
     @property
     def subjects(self) -> Subjects:
         """What the key index is of."""
-        return tuple(self.places)
+        return tuple(sorted(self.places))
 
     def of(self, subject: Subject) -> npt.NDArray[np.void]:
         """The pages of a subject."""
@@ -206,12 +231,19 @@ def _places(
     things: npt.NDArray[np.void], names: bytes
 ) -> Iterator[tuple[Subject, tuple[int, int]]]:
     """Each subject of a kind that is known, and the numbers of its pages."""
-    name_at = page = 0
-    for kind, name, pages, _ in things.tolist():
+    ends = things["name"].astype(np.int64).cumsum().tolist()
+    texts = [
+        names[end - size : end].decode(errors="replace")
+        for size, end in zip(things["name"].tolist(), ends, strict=True)
+    ]
+    kinds, page = things["kind"].tolist(), 0
+    formats = dict(zip(kinds, texts, strict=True))
+    for kind, text, pages in zip(kinds, texts, things["pages"].tolist(), strict=True):
         if KEYS <= kind <= HEADERS:
-            text = names[name_at : name_at + name].decode(errors="replace")
             yield Subject(kind, text), (page, page + pages)
-        name_at, page = name_at + name, page + pages
+        elif kind == OTHER_FIELDS and VALUE_FORMAT in formats:
+            yield Subject(FIELDS, text, formats[VALUE_FORMAT]), (page, page + pages)
+        page += pages
 
 
 def _check_cover(rows: npt.NDArray[np.void], blocks: int) -> None:

@@ -1,6 +1,5 @@
 """A segment's files: writing its index files, and checking every file against the segment's row."""
 
-import json
 from typing import Any
 
 import crc32c
@@ -9,7 +8,7 @@ import numpy as np
 from seglake.catalog.schema import SegmentId, SegmentRow
 from seglake.errors import CorruptData
 from seglake.format.batch import LEADER_EPOCH_AT, BatchTable
-from seglake.format.index import RECORD_KEYS
+from seglake.format.index import RECORD_KEYS, subjects_as_json
 from seglake.format.keyindex import decode_head
 from seglake.format.records import Bytes, Int64s
 from seglake.format.segment import Sealed
@@ -44,8 +43,9 @@ def content_of(key_index: bytes | None) -> dict[str, str]:
     if key_index is None:
         return {}
     subjects = decode_head(key_index, len(key_index)).subjects
-    texts = [*map(str, subjects)]
-    return {} if subjects == (RECORD_KEYS,) else {"keyindex_of": json.dumps(texts)}
+    if subjects == (RECORD_KEYS,):
+        return {}
+    return {"keyindex_of": subjects_as_json(subjects)}
 
 
 def check_size(row: SegmentRow, suffix: Suffix, size: int) -> None:

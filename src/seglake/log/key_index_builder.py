@@ -1,8 +1,10 @@
 """The key index of a segment, made as its batches are written or read.
 
-A field's values are found as a search finds them (`JsonFields.scalars`), so an index says no only
+A field's values are found as a search finds them (`value_fields.finder`), so an index says no only
 where a search would. Each text is hashed without its type. A JSON number that is equal to numbers
-with another text, as 2e2 and 200.0 are, has a second hash: that of its value.
+with another text, as 2e2 and 200.0 are, has a second hash: that of its value. A value that is no
+record of the topic's CSV, or no match of its pattern, has one hash in each field, `UNREAD`, which
+every search asks for: its block may hold anything.
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ from seglake.format import keyindex
 from seglake.format.batch import BatchTable
 from seglake.format.codecs.payload import Payload, payload_of
 from seglake.format.decode import Decoded, decode
-from seglake.format.index import FIELDS, HEADERS, RECORD_KEYS, IndexPolicy, Subject
+from seglake.format.index import (
+    FIELDS,
+    HEADERS,
+    RECORD_KEYS,
+    IndexPolicy,
+    Subject,
+    format_of_fields,
+)
 from seglake.format.key_hashes import (
     Hashes,
     KeyHashes,
@@ -27,15 +36,17 @@ from seglake.format.key_hashes import (
     hashes_of_numbers,
     hashes_of_spans,
 )
-from seglake.format.records import Headers, Int32s, Int64s, copy_rows, read_only
+from seglake.format.records import Headers, Int32s, Int64s, Spans, copy_rows, read_only
 from seglake.format.segment import Roller, SegmentLimits
 from seglake.limits import INT64_MAX
-from seglake.text.json_fields import FieldNames, JsonFields, Scalars
-from seglake.text.spans import join_rows, to_arrow
+from seglake.text.json_fields import Scalars
+from seglake.text.spans import join_rows, to_arrow, where_null
+from seglake.text.value_fields import finder
 
 _DECODE_BYTES = 2**20  # of decompressed records at once
 _NO_LIMITS = SegmentLimits(INT64_MAX, INT64_MAX, INT64_MAX)
 SHORT = 18  # characters of an integer: a longer one has a second hash, too
+UNREAD = b"\xff"  # is hashed for a value without fields; no text has it
 _TWO_HASHES = rf"[.eE]|^-0$|^.{{{SHORT + 1},}}$"
 
 pc: Any = pyarrow.compute  # its stubs ask for the type of each item
@@ -60,9 +71,10 @@ class KeyIndexBuilder:
     def __init__(self, base_offset: int, policy: IndexPolicy) -> None:
         self._roller = Roller(base_offset, _NO_LIMITS, policy)
         self._pages = {subject: keyindex.Pages() for subject in policy.subjects}
-        self._fields = [each.name for each in policy.subjects if each.kind == FIELDS]
+        self._fields = [each for each in policy.subjects if each.kind == FIELDS]
         self._headers = [each for each in policy.subjects if each.kind == HEADERS]
-        self._names = FieldNames(self._fields)
+        self._value_format = format_of_fields(self._fields)
+        self._find = finder(self._value_format, [each.name for each in self._fields])
         self._block = -1
 
     def add(self, table: BatchTable, data: Any, keys: KeyHashes | None = None) -> None:
@@ -104,10 +116,12 @@ class KeyIndexBuilder:
         """The hashes of the fields' values."""
         if not self._fields:
             return {}
-        values = JsonFields(join_rows([decoded.records.values]), self._names)
+        values = decoded.records.values
+        found = self._find(where_null(join_rows([values]), values.lengths < 0))
+        unread = np.flatnonzero(~found.fine & (values.lengths >= 0) & bool(self._value_format))
         return {
-            Subject(FIELDS, name): _of_scalars(values.scalars(name), decoded.batch)
-            for name in self._fields
+            each: _of_scalars(found.scalars(each.name), unread, decoded.batch)
+            for each in self._fields
         }
 
     def _of_headers(self, decoded: Decoded) -> dict[Subject, Hashed]:
@@ -135,12 +149,14 @@ class KeyIndexBuilder:
         self._block += len(blocks)
 
 
-def _of_scalars(scalars: Scalars, batch_of: Int32s) -> Hashed:
-    """The hashes of scalar values; `batch_of` has the batch of each record."""
+def _of_scalars(scalars: Scalars, unread: Int64s, batch_of: Int32s) -> Hashed:
+    """The hashes of scalar values and `unread` records; `batch_of` has the batch of each record."""
     texts, rows = scalars.texts, scalars.rows
     numbers = _with_two_hashes(scalars)
-    hashes = np.append(hashes_of_spans(texts), hashes_of_numbers(texts.take(numbers)))
-    return _in_order(hashes, batch_of[np.append(rows, rows[numbers])])
+    unread = unread[np.append(True, np.diff(batch_of[unread]) > 0)[: len(unread)]]
+    none = hashes_of_spans(Spans.of([UNREAD] * len(unread)))
+    hashes = np.concatenate([hashes_of_spans(texts), hashes_of_numbers(texts.take(numbers)), none])
+    return _in_order(hashes, batch_of[np.concatenate([rows, rows[numbers], unread])])
 
 
 def _with_two_hashes(scalars: Scalars) -> Int64s:

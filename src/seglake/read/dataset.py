@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 from pyarrow.fs import FileSystemHandler, PyFileSystem
 
 from seglake.errors import UsageError
+from seglake.format.value_format import ValueFormat
 from seglake.log.decode.columns import SCHEMA, schema_of
 from seglake.log.execute import ReadStats, execute
 from seglake.log.piece import Window
@@ -44,6 +45,8 @@ class _ReadableLog(Protocol):
 
     @property
     def version(self) -> int: ...
+    @property
+    def value_format(self) -> ValueFormat: ...
     def partition_counts(self) -> Sequence[int]: ...
     def reader(self, partition: int) -> PartitionReader: ...
 
@@ -146,7 +149,8 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         if len(beside) == len(schema):
             return self._records(schema, where)
         chosen = {name: kinds[name] for name in schema.names if name in kinds}
-        reader = FieldReader(Fields(chosen, strict=self._strict), beside)
+        fields = Fields(chosen, strict=self._strict)
+        reader = FieldReader(fields, beside, self._log.value_format)
         misfits = None if self._stats is None else self._stats.misfits
         return reader.batches(self._records(schema_of(reader.wanted), where), misfits)
 
@@ -171,7 +175,8 @@ class LogDataset(ShowsTable, ds.UnionDataset):
                 yield from execute(fetch, pieces_of(reads), schema, stats=self._stats)
             else:
                 names = None if keys is None else sorted(keys)
-                criteria = Criteria(names, Where(None, None), sought_texts(texts))
+                hints = sought_texts(texts, self._log.value_format)
+                criteria = Criteria(names, Where(None, None), hints)
                 searches = searches_of(reads, criteria, self._log.partition_counts)
                 yield from found(searches, schema, None, self._stats)
 

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from seglake.format.value_format import ValueFormat
 from seglake.shown import Column, ShowsTable, Table, number
-from seglake.text.spans import from_arrow
+from seglake.text.spans import from_arrow, to_arrow
+from seglake.text.value_fields import finder, names_in
 from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
@@ -32,7 +34,8 @@ class ListedField(NamedTuple):
 class FieldList(ShowsTable):
     """The fields of a sample of records, in the order in which they were met.
 
-    Of `sampled` records `objects` have a JSON object as their value.
+    Of `sampled` records `objects` have a value with fields: a JSON object, or what the topic's
+    `value.format` says.
     """
 
     sampled: int
@@ -45,13 +48,41 @@ class FieldList(ShowsTable):
         return {each.name: each.type for each in self.fields}
 
     def _table(self) -> Table:
-        title = f"Fields in {self.objects:,} JSON objects of {self.sampled:,} records"
+        title = f"Fields in {self.objects:,} values of {self.sampled:,} records"
         columns = [Column("name", "field"), Column("type", "type"), number("records", "records")]
         return Table(title, columns, [*map(tuple, self.fields[:_SHOWN])], len(self.fields))
 
 
-def listed(values: Sequence[bytes | None]) -> FieldList:
+def listed(values: Sequence[bytes | None], value_format: ValueFormat) -> FieldList:
     """The fields of some values. Of an object its members are listed, not itself."""
+    return _declared(values, value_format) if value_format else _members_of(values)
+
+
+def _declared(values: Sequence[bytes | None], value_format: ValueFormat) -> FieldList:
+    """The fields that a format declares. A text that reads as a number, true or false is one."""
+    names = names_in(value_format)
+    found = finder(value_format, names)(from_arrow(pa.array(values, pa.binary())))
+    fields = []
+    for name in names:
+        scalars = found.scalars(name)
+        texts = to_arrow(scalars.texts).to_pylist()
+        items = [
+            _number(text) if raw else text
+            for text, raw in zip(texts, scalars.raw.tolist(), strict=True)
+        ]
+        fields.append(ListedField(name, _type_of(items), len(items)))
+    return FieldList(len(values), int(found.fine.sum()), fields)
+
+
+def _number(text: str) -> Any:
+    """A number, true or false; the text itself of an integer of thousands of digits."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _members_of(values: Sequence[bytes | None]) -> FieldList:
     met: dict[str, list[Any]] = {}
     objects = 0
     for value in values:

@@ -1,8 +1,8 @@
-"""Fields of JSON values as columns of a type: a function of the stored record alone.
+"""Fields of values as columns of a type: a function of the stored record and its topic's settings.
 
-A field is found as an ingest finds it: `a.b` is a member of that name, or else `b` of the object at
-`a`, and of repeated members the last one counts. The text of a string, or of another value as it
-stands, is read as the column's type: `200` and `"200"` are the same number.
+A field is found as an ingest finds it. In JSON, `a.b` is a member of that name, or else `b` of the
+object at `a`, and of repeated members the last one counts. The text of a string, or of another
+value as it stands, is read as the column's type: `200` and `"200"` are the same number.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +18,12 @@ import pyarrow.compute
 
 from seglake.errors import UsageError
 from seglake.format.records import Flags, Spans
+from seglake.format.value_format import ValueFormat
 from seglake.log.decode.columns import SCHEMA, schema_of
 from seglake.log.execute import ReadStats
 from seglake.read.window.reader import WindowReader
-from seglake.text.json_fields import FieldNames, JsonFields
-from seglake.text.json_kernels import FINE
 from seglake.text.spans import from_arrow, signed_integers, to_arrow
+from seglake.text.value_fields import Finder, ValueFields, finder
 from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
@@ -89,7 +88,7 @@ _ALIASES = {"int": "int32", "bigint": "int64", "long": "int64", "float": "float3
             "double": "float64", "boolean": "bool", "text": "string"}  # fmt: skip
 
 
-def _reader(kind: str) -> Callable[[JsonFields, str], Column]:
+def _reader(kind: str) -> Callable[[ValueFields, str], Column]:
     if kind == "json":
         return lambda found, name: _read_text(found.json(name))
     if kind in _INTEGERS:
@@ -107,8 +106,8 @@ class Fields:
     `types` maps a field to `string`, `json` (its JSON as it stands), `bool`, `int8` to `int64`,
     `float32`, `float64` or `timestamp` (ISO 8601, UTC where it has no zone). Names alone are
     strings. What a record does not have is null. So is what its type cannot hold, or a value that
-    is no JSON object; these are counted in `ReadStats.misfits`, or, if `strict`, an error. Raises
-    UsageError for another type.
+    is not of the topic's `value.format`; these are counted in `ReadStats.misfits`, or, if `strict`,
+    an error. Raises UsageError for another type.
     """
 
     types: Mapping[str, str] | Sequence[str]
@@ -145,15 +144,14 @@ class Fields:
         """The columns, in the order of the fields."""
         return [pa.field(name, TYPES[kind]) for name, kind in self._kinds.items()]
 
-    @cached_property
-    def _names(self) -> FieldNames:
-        return FieldNames(self._kinds)
+    def read(self, values: Array, find: Finder) -> tuple[list[Array], dict[str, Flags]]:
+        """The columns of some values, and for each field which of them its type cannot hold.
 
-    def read(self, values: Array) -> tuple[list[Array], dict[str, Flags]]:
-        """The columns of some values, and for each field which of them its type cannot hold."""
+        `find` finds at least these fields.
+        """
         texts = from_arrow(values)
-        found = JsonFields(texts, self._names)
-        broken = (found.verdicts != FINE) & (texts.lengths >= 0)
+        found = find(texts)
+        broken = ~found.fine & (texts.lengths >= 0)
         read = {name: _reader(kind)(found, name) for name, kind in self._kinds.items()}
         return [array for array, _ in read.values()], {n: b | broken for n, (_, b) in read.items()}
 
@@ -185,11 +183,15 @@ class WholeValues(NamedTuple):
 class FieldReader:
     """Puts the columns of fields beside those of a log; `columns` None means `BESIDE`.
 
-    `wanted` are the columns to read. Raises UsageError if two columns had one name.
+    Fields are found by `value_format`. `wanted` are the columns to read. Raises UsageError if two
+    columns had one name.
     """
 
-    def __init__(self, fields: AnyFields, columns: Sequence[str] | None) -> None:
+    def __init__(
+        self, fields: AnyFields, columns: Sequence[str] | None, value_format: ValueFormat
+    ) -> None:
         self._fields = Fields.of(fields)
+        self._find = finder(value_format, self._fields.kinds)
         self._beside = [*(BESIDE if columns is None else columns)]
         more = ["value", *(BESIDE[:2] if self._fields.strict else ())]
         self.wanted = [*dict.fromkeys([*self._beside, *more])]
@@ -200,9 +202,13 @@ class FieldReader:
             )
 
     @staticmethod
-    def of(fields: AnyFields | None, columns: Sequence[str] | None) -> FieldReader | WholeValues:
+    def of(
+        fields: AnyFields | None, columns: Sequence[str] | None, value_format: ValueFormat
+    ) -> FieldReader | WholeValues:
         """What reads these columns, and fields beside them if there are some."""
-        return WholeValues(columns) if fields is None else FieldReader(fields, columns)
+        return (
+            WholeValues(columns) if fields is None else FieldReader(fields, columns, value_format)
+        )
 
     def over(self, window: WindowReader, stats: ReadStats | None = None) -> WindowReader:
         """A window of the columns `wanted`, with those of the fields; `stats` counts misfits."""
@@ -220,7 +226,7 @@ class FieldReader:
     ) -> Iterator[pa.RecordBatch]:
         """The batches with fields in place of the value. Raises UsageError if `strict`."""
         for batch in read:
-            arrays, left = self._fields.read(batch["value"])
+            arrays, left = self._fields.read(batch["value"], self._find)
             for name, which in left.items():
                 self._note(batch, name, which, misfits)
             beside = [batch[name] for name in self._beside]

@@ -126,6 +126,11 @@ class Log(ShowsTable):
         """The topic's settings in this version."""
         return self._snapshot.topic(self.topic)
 
+    @property
+    def value_format(self) -> str:
+        """How fields are found in its values, by the topic's settings in this version."""
+        return self.settings.value_format
+
     # where it begins and ends
 
     def partitions(self) -> list[int]:
@@ -226,7 +231,7 @@ class Log(ShowsTable):
 
         `fields` are those of `read_range`.
         """
-        beside = FieldReader.of(fields, columns)
+        beside = FieldReader.of(fields, columns, self.value_format)
         ends = self.end_offsets(partitions)
         starts = {p: consumers.offset_of_last(self.reader(p), count) for p in ends}
         ranges = {p: (starts[p], ends[p]) for p in ends}
@@ -310,7 +315,7 @@ class Log(ShowsTable):
         "offset" gives partition after partition, each in offset order. `order` "time" gives one
         stream by (timestamp, partition, offset). About `memory_bytes` are in use, whatever the
         window's size. `columns` chooses and orders columns. `fields`, as in {"user": "string",
-        "status": "int32"}, adds fields of JSON values as columns; the others are then `partition`,
+        "status": "int32"}, adds fields of values as columns; the others are then `partition`,
         `offset` and `timestamp` unless `columns` names them. `stats` counts requests and bytes, of
         all reads of the window together.
         """
@@ -318,7 +323,8 @@ class Log(ShowsTable):
         ways: dict[str, _Read] = {"offset": log._offset_order, "time": merged}
         if order not in ways:
             raise UsageError(f"order is 'offset' or 'time', not {order!r}")
-        beside, window = FieldReader.of(fields, columns), window_of(start, end)
+        beside = FieldReader.of(fields, columns, log.value_format)
+        window = window_of(start, end)
         readers = tuple(log.reader(p) for p in _chosen(log, partitions))
         schema, counted = schema_of(beside.wanted), stats or ReadStats()
         read = partial(ways[order], readers, window, schema, memory_bytes, counted)
@@ -349,7 +355,7 @@ class Log(ShowsTable):
     ) -> WindowReader:
         """Every record with this key, or with one of these `keys`, and no other.
 
-        `where` maps a field of the JSON value to a value or to a list of values, as in
+        `where` maps a field of the value to a value or to a list of values, as in
         {"status": 500, "user": ["ann", "bob"]}. A record matches if every field has its value or
         one of its list. `headers` does the same for record headers. A string matches a field with
         this text, so "200" matches the number 200. A number matches only an equal JSON number.
@@ -368,7 +374,7 @@ class Log(ShowsTable):
         if newest is not None and newest < 0:
             raise UsageError(f"newest is a number of records, not {newest}")
         log: Log = self.at(version)
-        beside = FieldReader.of(fields, columns)
+        beside = FieldReader.of(fields, columns, log.value_format)
         criteria, window = Criteria.of(key, keys, where, headers), open_window(start, end)
         searches, schema = log._searches(criteria, window, partitions), schema_of(beside.wanted)
         readers = [search.reader for search in searches]
@@ -443,7 +449,7 @@ class Log(ShowsTable):
         log: Log = self.at(version)
         chosen = [log.reader(p).view.partition for p in _chosen(log, partitions)]
         wanted = None if fields is None else Fields.of(fields)
-        schema = FieldReader.of(wanted, columns).schema(SCHEMA)
+        schema = FieldReader.of(wanted, columns, log.value_format).schema(SCHEMA)
         return LogDataset(log, open_window(start, end), chosen, schema, wanted, stats)
 
     def _searches(
@@ -451,16 +457,16 @@ class Log(ShowsTable):
     ) -> list[Search]:
         """The searches, one for each partition that can hold what is asked for."""
         reads = [(self.reader(p), window) for p in dict.fromkeys(_chosen(self, partitions))]
-        return searches_of(reads, criteria, self.partition_counts)
+        return searches_of(reads, criteria.over(self.value_format), self.partition_counts)
 
     def fields(self, sample: int = 1000) -> FieldList:
-        """The fields of JSON values: names, types and shares, in the newest `sample` records.
+        """The fields of values: names, types and shares, in the newest `sample` records.
 
         They come from all partitions alike. `types` of the result is what `read_range` takes.
         """
         share = -(-sample // len(self.partitions()))
         values = self.tail(share, columns=["value"]).read_all()["value"]
-        return listed(values.to_pylist()[:sample])
+        return listed(values.to_pylist()[:sample], self.value_format)
 
     def read_around(
         self,

@@ -3,7 +3,8 @@
 A condition is an equality. Text is compared with the value's text without its type, so `"200"` is
 the number 200 and the string "200"; case counts. A Python number is equal to JSON numbers of its
 value, and to no string. True and False are themselves; None is null, or no such field. Each
-element of an array counts, and each repeated header. An object is equal to nothing.
+element of an array counts, and each repeated header. An object is equal to nothing. Fields of CSV
+and of lines of text have no types: a text that reads as a JSON number, true or false is that, too.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from seglake.errors import UsageError
 from seglake.format.index import FIELDS, HEADERS, Subject
 from seglake.format.key_hashes import Hashes, hashes_of_keys, hashes_of_numbers
 from seglake.format.records import Flags, Spans
-from seglake.log.key_index_builder import SHORT
-from seglake.text.json_fields import FieldNames, JsonFields, Scalars
+from seglake.format.value_format import JSON, ValueFormat
+from seglake.log.key_index_builder import SHORT, UNREAD
+from seglake.text.json_fields import Scalars
 from seglake.text.spans import from_arrow, to_arrow
+from seglake.text.value_fields import ValueFields, finder
 
 pc: Any = pyarrow.compute  # its stubs ask for the type of each item
 
@@ -36,10 +39,15 @@ _NEAR = 1e-12  # numbers that differ by more, relatively, are different
 class Where:
     """Equalities that a record meets: of fields of its value, and of headers.
 
-    Raises UsageError for a value that nothing can be equal to.
+    Fields are found by `value_format`. Raises UsageError for a value that nothing can be equal to.
     """
 
-    def __init__(self, fields: Conditions | None, headers: Conditions | None) -> None:
+    def __init__(
+        self,
+        fields: Conditions | None,
+        headers: Conditions | None,
+        value_format: ValueFormat = JSON,
+    ) -> None:
         self._fields = {
             name: [_checked(name, each) for each in _choices(name, value)]
             for name, value in (fields or {}).items()
@@ -48,7 +56,12 @@ class Where:
             name: [_header(name, each) for each in _choices(name, value)]
             for name, value in (headers or {}).items()
         }
-        self._names = FieldNames(self._fields)
+        self._format = value_format
+        self._find = finder(value_format if self._fields else JSON, self._fields)
+
+    def over(self, value_format: ValueFormat) -> Where:
+        """The same equalities, of fields of values of another format."""
+        return Where(self._fields, self._headers, value_format)
 
     def __bool__(self) -> bool:
         return bool(self._fields or self._headers)
@@ -65,10 +78,10 @@ class Where:
     @property
     def sought(self) -> dict[Subject, Hashes]:
         """What key indexes are asked for. A null or missing value is in no index."""
-        fields = {Subject(FIELDS, name): values for name, values in self._fields.items()}
+        fields = {_field(name, self._format): values for name, values in self._fields.items()}
         headers = {Subject(HEADERS, name): values for name, values in self._headers.items()}
         return {
-            subject: np.unique(np.concatenate([_hashes(value) for value in values]))
+            subject: _also_unread(subject, np.concatenate([_hashes(value) for value in values]))
             for subject, values in (fields | headers).items()
             if None not in values
         }
@@ -79,18 +92,31 @@ class Where:
         for name, values in self._headers.items():
             mask &= _with_header(batch["headers"], name, values)
         if self._fields and mask.any():
-            found = JsonFields(from_arrow(batch["value"]), self._names)
+            found = self._find(from_arrow(batch["value"]))
             for name, values in self._fields.items():
                 mask &= _with_field(found, name, values)
         return mask
 
 
-def sought_texts(texts: Iterable[tuple[str, Iterable[str]]]) -> dict[Subject, Hashes]:
+def sought_texts(
+    texts: Iterable[tuple[str, Iterable[str]]], value_format: ValueFormat
+) -> dict[Subject, Hashes]:
     """What key indexes are asked for fields that each have one of some texts."""
+    fields = ((_field(name, value_format), some) for name, some in texts)
     return {
-        Subject(FIELDS, name): hashes_of_keys(text.encode() for text in some)
-        for name, some in texts
+        subject: _also_unread(subject, hashes_of_keys(text.encode() for text in some))
+        for subject, some in fields
     }
+
+
+def _field(name: str, value_format: ValueFormat) -> Subject:
+    return Subject(FIELDS, name, value_format)
+
+
+def _also_unread(subject: Subject, hashes: Hashes) -> Hashes:
+    """The hashes, ascending, and that of values in which an index can find no field."""
+    unread = hashes_of_keys([UNREAD] if subject.value_format else [])
+    return np.unique(np.append(hashes, unread))
 
 
 def _choices(name: str, value: Any) -> list[Any]:
@@ -142,7 +168,7 @@ def _with_header(headers: Any, name: str, values: Sequence[bytes | None]) -> Fla
     return _marked(len(headers), rows.filter(pc.and_(named, same)).to_numpy())
 
 
-def _with_field(found: JsonFields, name: str, values: Sequence[Any]) -> Flags:
+def _with_field(found: ValueFields, name: str, values: Sequence[Any]) -> Flags:
     """Which records have the field with one of the values."""
     scalars = found.scalars(name)
     same = np.zeros(len(scalars.rows), np.bool_)
@@ -156,7 +182,7 @@ def _with_field(found: JsonFields, name: str, values: Sequence[Any]) -> Flags:
         same |= scalars.raw & _is_in(texts, [*raw, *(str(each) for each in numbers)])
     for number in numbers:
         same |= _equal(scalars, texts, number)
-    mask = _marked(len(found.verdicts), scalars.rows[same])
+    mask = _marked(len(found.fine), scalars.rows[same])
     return mask | found.is_null(name) if None in values else mask
 
 

@@ -62,6 +62,10 @@ def test_defaults_are_those_of_kafka(tmp_path: Path) -> None:
         "index.keys": False,
         "index.fields": (),
         "index.headers": (),
+        "value.format": "json",
+        "value.columns": (),
+        "value.delimiter": ",",
+        "value.quote": '"',
         "segment.index.bytes": 10 * 2**20,
         "compression.type": "zstd",
         "compression.zstd.level": 1,  # Kafka's: 3

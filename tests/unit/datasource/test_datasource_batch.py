@@ -339,7 +339,7 @@ def test_tasks_are_about_equal(maker: LakeMaker) -> None:
     for count in (1, 2, 5, 20):
         limit = -(-total // count)
         tasks = [p.value for p in reader_of(maker.root, bytesPerPartition=str(limit)).partitions()]
-        task_sizes = [sum(part.size_bytes for part in task) for task in tasks]
+        task_sizes = [sum(part.size_bytes for part in task.parts) for task in tasks]
         assert max(task_sizes) <= limit
         assert count <= len(tasks) <= 2 * count + 1
         assert len(reader_of(maker.root, minPartitions=str(count)).partitions()) >= count

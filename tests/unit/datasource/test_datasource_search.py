@@ -169,7 +169,7 @@ def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
 
 def pieces_of(root: Path, **options: str) -> list[Any]:
     reader = BatchReader(parse({"path": str(root), "subscribe": "events", **options}))
-    return [part.piece for task in reader.partitions() for part in task.value]
+    return [part.piece for task in reader.partitions() for part in task.value.parts]
 
 
 def test_tasks_read_only_blocks_that_may_hold_the_key(maker: LakeMaker) -> None:
@@ -209,7 +209,8 @@ def test_a_merge_and_a_vacuum_after_the_plan_change_nothing(tmp_path: Path) -> N
     planned = reader.partitions()
     merge(str(made.root), "events", everything=True)
     vacuum(str(made.root), dry_run=False, grace_hours=0, retention_hours=0)
-    assert not any((made.root / part.piece.segment.log_key).exists() for part in planned[0].value)
+    logs = [part.piece.segment.log_key for part in planned[0].value.parts]
+    assert not any((made.root / key).exists() for key in logs)
     right = [record for record in made.records() if record.key == b"u7"]
     assert as_written(tables(reader, planned)) == right
 

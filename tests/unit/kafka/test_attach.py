@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -163,6 +164,21 @@ def test_keys_are_found_by_an_index(tmp_path: Path, tiering: Tiering) -> None:
         reindex(lake, "events")
     assert_sound(root)
     assert content(bucket) == before
+
+
+def test_fields_of_text_are_found_by_an_index(tmp_path: Path) -> None:
+    root, _, records = attached(tmp_path)
+    lake, pattern = str(root), r"(?P<word>value)*$"
+    alter(lake, "events", {"value.format": "text", "value.pattern": pattern})
+    expected = [each.offset for each in records if re.fullmatch(b"(value)+", each.value or b"")]
+    assert expected
+    for scanned in (True, False):
+        log = seglake.open(lake).topic("events")
+        assert log.find(where={"word": "value"}).read_all()["offset"].to_pylist() == expected
+        assert bool(log.plan_find(where={"word": "value"}).scanned) == scanned
+        alter(lake, "events", {"index.fields": "word"})
+        reindex(lake, "events")
+    assert_sound(root)
 
 
 def test_retention_only_takes_the_names(tmp_path: Path) -> None:

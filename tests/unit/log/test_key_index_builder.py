@@ -15,7 +15,13 @@ from seglake.format.batch import CONTROL
 from seglake.format.codecs.compression import IDS, compressor
 from seglake.format.decode import decode_batches, scan_batches
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
-from seglake.format.index import RECORD_KEYS, IndexPolicy, subjects_of
+from seglake.format.index import (
+    RECORD_KEYS,
+    IndexPolicy,
+    subjects_as_json,
+    subjects_from_json,
+    subjects_of,
+)
 from seglake.format.key_hashes import hashes_of_keys
 from seglake.format.key_kernels import REST_BITS
 from seglake.format.segment import choose_indexed
@@ -138,3 +144,27 @@ def test_every_changed_byte_is_noticed(settings: dict[str, Any]) -> None:
     for end in range(len(data)):
         with pytest.raises(CorruptData):
             _marked(data[:end], [b"k1"])
+
+
+def test_a_file_names_the_format_of_its_fields_once_and_keeps_the_order_of_kinds() -> None:
+    settings = {
+        "value.format": "csv", "value.columns": ["a", "ü", "z"], "index.keys": True,
+        "index.fields": ["z", "ü"], "index.headers": ["tenant"],
+    }  # fmt: skip
+    subjects = subjects_of(settings)
+    data = _built(_log([b"k"]), IndexPolicy(subjects=subjects))
+    header = np.frombuffer(data, keyindex.HEADER, 1)[0]
+    things = np.frombuffer(data, keyindex.THING, int(header["things"]), keyindex.HEADER.itemsize)
+    assert things["kind"].tolist() == [1, 3, 4, 4, 5]
+    assert things["pages"].tolist() == [1, 1, 1, 1, 0]
+    assert keyindex.decode_head(data, len(data)).subjects == subjects
+    assert subjects_from_json(subjects_as_json(subjects)) == subjects
+    names = [keyindex.decode_head(data, len(data)).places[each] for each in subjects]
+    assert sorted(names) == [(n, n + 1) for n in range(4)]
+
+
+def test_fields_of_one_file_have_one_format() -> None:
+    mixed = (*subjects_of({"index.fields": ["a"]}),
+             *subjects_of({"value.format": "csv", "index.fields": ["a"]}))  # fmt: skip
+    with pytest.raises(ValueError, match="unpack"):
+        KeyIndexBuilder(0, IndexPolicy(subjects=mixed))

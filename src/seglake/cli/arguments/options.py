@@ -33,7 +33,7 @@ Zone = Annotated[
     str | None, typer.Option(help="Zone of dates and of times without one, such as Europe/Berlin.")
 ]
 Fields = Annotated[
-    str | None, typer.Option(help="Fields of JSON values as columns, as in user,status:int32.")
+    str | None, typer.Option(help="Fields of values as columns, as in user,status:int32.")
 ]
 Conf = Annotated[Path, typer.Option(help="The pipeline's TOML file.")]
 Source = Annotated[list[str] | None, typer.Option(help="Inputs, instead of the file's.")]

@@ -32,7 +32,7 @@ def find(
     key: Annotated[list[str] | None, typer.Option(help="A record key; base64:… for bytes.")] = None,
     keys_from: Annotated[Path | None, typer.Option(help="A file with a key in each line.")] = None,
     where: Annotated[
-        list[str] | None, typer.Option(help="FIELD=VALUE of the JSON value; each must hold.")
+        list[str] | None, typer.Option(help="FIELD=VALUE of the value; each must hold.")
     ] = None,
     header: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of a header.")] = None,
     fields: Fields = None,

@@ -76,11 +76,17 @@ def tell_fields(log: Log, names: Iterable[str], option: str) -> None:
     known = [field.name for field in sample.fields]
     if sample.sampled and not sample.objects:
         instead = "leave out --fields" if option == "--fields" else _other_ways(log)
-        _tell(log, f"the values are no JSON objects, so they have no fields: {instead}")
+        _tell(log, f"{_no_fields(log)}, so they have no fields: {instead}")
         return
     for name in names if sample.objects else ():
         if name not in known:
             _tell(log, _of_field(name, known))
+
+
+def _no_fields(log: Log) -> str:
+    if not log.value_format:
+        return "the values are no JSON objects"
+    return "the values are not as the topic's settings value.… say"
 
 
 def _of_field(name: str, known: list[str]) -> str:

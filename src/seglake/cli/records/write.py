@@ -132,7 +132,7 @@ def write(
     reader = _reader(log, planned, request, stats)
     schema, batches = reader.schema, _first(reader, max_records)
     if request.fields is not None:
-        beside = FieldReader(request.fields, None)
+        beside = FieldReader(request.fields, None, log.value_format)
         schema, batches = beside.schema(schema), beside.batches(batches, stats.misfits)
         batches = with_fields_told(batches, log, request.fields.kinds)
     written = _Counted(batches)
@@ -231,7 +231,8 @@ def follow(log: Log, request: ReadRequest) -> None:
         chosen = None if request.partition is None else [request.partition]
         batches = log.follow(partitions=chosen)
         if request.fields is not None:
-            batches = FieldReader(request.fields, None).batches(batches, None)
+            beside = FieldReader(request.fields, None, log.value_format)
+            batches = beside.batches(batches, None)
         for batch in batches:
             sink.write(json_lines(batch))
             sink.flush()

@@ -20,6 +20,7 @@ from seglake.format.index import RECORD_KEYS
 from seglake.format.key_hashes import hashes_of_keys
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
+from seglake.format.value_format import ValueFormat
 from seglake.log.decode.columns import SCHEMA
 from seglake.log.execute import ReadStats, execute
 from seglake.log.key_indexes import SubjectHashes
@@ -67,6 +68,10 @@ class Criteria:
                 raise UsageError("find takes a key, keys, where or headers: give one of them")
             return Criteria(None, conditions)
         return Criteria(keys_of(key, keys), conditions)
+
+    def over(self, value_format: ValueFormat) -> Criteria:
+        """The same criteria, for a topic with values of this format."""
+        return replace(self, where=self.where.over(value_format))
 
     @property
     def sought(self) -> SubjectHashes:

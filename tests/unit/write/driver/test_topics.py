@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from seglake.catalog.schema import TopicRow
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.config import Pipeline, Topic
-from seglake.config.topic import DEFAULTS, LIFECYCLE
+from seglake.config.topic import DEFAULTS, LIFECYCLE, VALUE_SETTINGS
 from seglake.errors import ConfigError
 from seglake.write.driver.topics import topic_in_force, topic_rows
 from tests.makers.lakes import open_catalog
@@ -104,10 +104,10 @@ OTHERS: dict[str, Any] = {
 
 
 def test_every_lifecycle_setting_is_tried() -> None:
-    assert OTHERS.keys() == {*LIFECYCLE}
+    assert {*OTHERS, *VALUE_SETTINGS} == {*LIFECYCLE}  # those are in test_value_formats.py
 
 
-@pytest.mark.parametrize("key", LIFECYCLE)
+@pytest.mark.parametrize("key", OTHERS)
 def test_a_lifecycle_setting_is_seeded_and_then_no_pipeline_changes_it(key: str) -> None:
     made = after(EMPTY, settings_of(**{key: OTHERS[key]}))
     assert json.loads(made.topic("events").settings)[key] == OTHERS[key]

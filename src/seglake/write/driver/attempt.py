@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -93,8 +93,16 @@ class Attempt:
     @cached_property
     def settings(self) -> Pipeline:
         """The pipeline with its topic's settings in the catalog. Raises ConfigError."""
-        topic = topic_in_force(self.base, self.pipeline)
+        topic = topic_in_force(self.base, self.pipeline, self.seed)
         return self.pipeline.model_copy(update={"topic": topic})
+
+    def seed(self) -> Mapping[str, Any]:
+        """The settings `value.…` that the input gives a new topic. Raises InputError."""
+        return self._value_settings
+
+    @cached_property
+    def _value_settings(self) -> Mapping[str, Any]:
+        return self.input.value_settings()
 
     @property
     def map_settings(self) -> MapSettings:

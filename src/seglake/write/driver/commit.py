@@ -38,7 +38,7 @@ class Commit:
     def __init__(self, attempt: Attempt, counts: SplitCounts, segments: list[SegmentRow]) -> None:
         self._attempt, self._base, self._segments = attempt, attempt.base, segments
         self._append_time_ms = attempt.append_time_ms
-        self._topic_rows = topic_rows(attempt.base, attempt.pipeline)
+        self._topic_rows = topic_rows(attempt.base, attempt.pipeline, attempt.seed)
         self._sources = attempt.input.rows(counts, attempt.topic, attempt.attempt_id)
         self._moved_to = set[str]()  # attempt ids in the files' names after re-bases
 
@@ -126,7 +126,7 @@ class Commit:
         if partitions != attempt.settings.topic.partitions:
             raise PlanAgain("the topic has other partitions now")
         before, after = (end_offsets(version, attempt.topic) for version in (self._base, newest))
-        self._base, self._topic_rows = newest, topic_rows(newest, attempt.pipeline)
+        self._base, self._topic_rows = newest, topic_rows(newest, attempt.pipeline, attempt.seed)
         deltas = {partition: end - before.get(partition, 0) for partition, end in after.items()}
         grown = {partition for partition, delta in deltas.items() if delta}
         if not grown:

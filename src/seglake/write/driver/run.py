@@ -55,6 +55,7 @@ from seglake.write.driver.failure import Failure
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run_input import InputFrame, InputOf, SplitCounts, changes_since, files_of
 from seglake.write.driver.selection import Differences
+from seglake.write.driver.topics import other_values
 from seglake.write.map.january import FileTimes, january_notes, january_problem
 from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
@@ -324,7 +325,11 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     report.input_rows = sum(split.rows for split in totals.splits.values()) - totals.skipped
     report.records = _records(spooled, *WITH_RECORDS)
     fitting = report.records + report.skipped_records
-    report.hints = [*agreed(totals.hints), *of_times(attempt.settings, totals.times_meant, fitting)]
+    report.hints = [
+        *agreed(totals.hints),
+        *of_times(attempt.settings, totals.times_meant, fitting),
+        *other_values(attempt.settings.topic, attempt.seed()),
+    ]
     report.quarantined = _records(spooled, REJECTS)
     if report.input_rows != report.records + report.quarantined:
         raise AssertionError(f"rows do not add up: {report}")

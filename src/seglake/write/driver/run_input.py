@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +33,7 @@ from seglake.write.map.frame import MapFrame
 from seglake.write.map.summary import SplitCount
 from seglake.write.map.unit import MapSettings, MapUnits, shared_units
 from seglake.write.quarantine import SplitOrigin, origins
+from seglake.write.rows.formats.registry import FORMATS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,6 +62,10 @@ class RunInput(ABC):
     def is_empty(self) -> bool:
         """Whether there is nothing to read; False if only reading would tell."""
         return False
+
+    def value_settings(self) -> Mapping[str, Any]:
+        """The settings `value.…` of a topic that is made of it: how its values have fields."""
+        return {}
 
     @abstractmethod
     def spool(self, settings: MapSettings) -> pa.Table:
@@ -114,11 +119,18 @@ class InputFiles(RunInput):
         selection = select(self._listed, self._versions, pipeline.on_changed_source)
         self.selection = selection._replace(missing=listed.missing)
         store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
-        self._splits = plan_splits(self.selection.files, store, pipeline)
+        self._splits, self._store = plan_splits(self.selection.files, store, pipeline), store
 
     def is_empty(self) -> bool:
         """Whether no file is left."""
         return not self.selection.files
+
+    def value_settings(self) -> Mapping[str, Any]:
+        """Those of the format, if the values are raw lines. Raises InputError."""
+        form = FORMATS[self._pipeline.input.format]
+        if self._pipeline.value_source != "line":
+            return {}
+        return form.value_settings(self.selection.files, self._store, self._pipeline)
 
     def spool(self, settings: MapSettings) -> pa.Table:
         """Run the map side over all units; returns rows of SPOOLED."""

@@ -1,37 +1,65 @@
 """The topic of a run: its settings, which the catalog owns, and the append time of its records."""
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from pydantic import ValidationError
 
 from seglake.catalog.schema import TopicRow
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline, Topic, combined_topic
-from seglake.config.topic import DEFAULTS, LIFECYCLE
+from seglake.config.topic import DEFAULTS, LIFECYCLE, VALUE_SETTINGS
 from seglake.errors import ConfigError
 
+logger = logging.getLogger(__name__)
 
-def topic_in_force(snapshot: Snapshot, pipeline: Pipeline) -> Topic:
+Seed = Callable[[], Mapping[str, Any]]  # settings `value.…`; may read input
+
+
+def no_seed() -> Mapping[str, Any]:
+    """No setting, of a run whose input tells nothing about the topic's values."""
+    return {}
+
+
+def topic_in_force(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = no_seed) -> Topic:
     """The pipeline's topic; settings that the pipeline does not give are those of the catalog.
 
-    Raises ConfigError if it gives another partitioner, timestamp type or lifecycle setting than the
-    topic has, or fewer partitions.
+    If the topic never had a record, `seed` gives settings that neither has: how fields are found in
+    the values. Raises ConfigError if the pipeline gives another partitioner, timestamp type or
+    lifecycle setting than the topic has, or fewer partitions.
     """
-    row = snapshot.find_topic(pipeline.topic.name)
-    if row is None:
+    row, settings = snapshot.find_topic(pipeline.topic.name), pipeline.topic.said()
+    stored = {} if row is None else stored_settings(row)
+    views = snapshot.find_partitions(pipeline.topic.name)
+    is_new = not any(view.end_offset for view in views)
+    if is_new and not any(key in VALUE_SETTINGS for key in {**stored, **settings}):
+        stored = {**_allowed(seed()), **stored}
+    if not stored:
         return pipeline.topic
-    settings = pipeline.topic.said()
-    topic = combined_topic(stored_settings(row), settings)
-    _require_same(row, topic, settings)
+    topic = combined_topic(stored, settings)
+    if row is not None:
+        _require_same(row, topic, settings)
     return topic
 
 
-def topic_rows(snapshot: Snapshot, pipeline: Pipeline) -> list[TopicRow]:
+def _allowed(seed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings, or none of them if `seglake alter` would refuse them."""
+    try:
+        Topic.model_validate({"name": "any", **seed})
+    except ValidationError as refused:
+        logger.warning("the settings value.… of the topic are left at their defaults: %s", refused)
+        return {}
+    return seed
+
+
+def topic_rows(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = no_seed) -> list[TopicRow]:
     """The row that the run adds for its topic; empty if the catalog has these settings already.
 
-    Raises ConfigError as `topic_in_force` does.
+    `seed` is that of `topic_in_force`, and ConfigError is raised as there.
     """
-    topic = topic_in_force(snapshot, pipeline)
+    topic = topic_in_force(snapshot, pipeline, seed)
     row = snapshot.find_topic(topic.name)
     if row is None:
         return [_row(topic, 1, {})]
@@ -40,6 +68,22 @@ def topic_rows(snapshot: Snapshot, pipeline: Pipeline) -> list[TopicRow]:
     if (row.partitions, stored) == (new.partitions, json.loads(new.settings)):
         return []
     return [new]
+
+
+def other_values(topic: Topic, found: Mapping[str, Any]) -> list[str]:
+    """What to say if a topic finds fields in another way than values of an input have them.
+
+    `found` are the settings `value.…` that the input would give a new topic.
+    """
+    if not found or topic.value_format == "json":
+        return []
+    has, own = {**DEFAULTS, **topic.settings}, {**DEFAULTS, **found}
+    differs = [key for key in VALUE_SETTINGS if has[key] != own[key]]
+    return [
+        f"the topic has {key} = {has[key]!r}, this input has {own[key]!r}: fields of its values "
+        "are not found, or by other names: ingest it into another topic, or alter the setting"
+        for key in differs[:1]
+    ]
 
 
 def stored_settings(row: TopicRow) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,13 @@ class LineFormat(ABC):
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
         """Do nothing: one run can ingest any files of lines."""
         del files, store, pipeline
+
+    def value_settings(
+        self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
+    ) -> dict[str, Any]:
+        """None: lines are JSON objects, or nothing is known about them."""
+        del files, store, pipeline
+        return {}
 
     def can_split(self, file: SourceFile, store: InputStore, _pipeline: Pipeline) -> bool:
         """Whether the file is neither compressed nor an archive, and its encoding can be cut."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -142,6 +142,14 @@ class Format(Protocol):
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
         """Raise InputError unless one run can ingest all these files."""
+
+    def value_settings(
+        self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
+    ) -> dict[str, Any]:
+        """The settings `value.…` of a topic whose values are raw lines of these files.
+
+        Raises InputError.
+        """
 
     def can_split(self, file: SourceFile, store: InputStore, pipeline: Pipeline) -> bool:
         """Whether parts of the file can be read on their own. Raises InputError."""

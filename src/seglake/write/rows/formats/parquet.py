@@ -47,6 +47,12 @@ class Parquet:
                     "pipeline"
                 )
 
+    def value_settings(
+        self, _files: Sequence[SourceFile], _store: InputStore, _pipeline: Pipeline
+    ) -> dict[str, Any]:
+        """None: there are no raw lines."""
+        return {}
+
     def can_split(self, _file: SourceFile, _store: InputStore, _pipeline: Pipeline) -> bool:
         """True: row groups can be read on their own."""
         return True

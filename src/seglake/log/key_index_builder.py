@@ -1,8 +1,8 @@
 """The key index of a segment, made as its batches are written or read.
 
 A field's values are found as a search finds them (`value_fields.finder`), so an index says no only
-where a search would. Each text is hashed without its type. A JSON number that is equal to numbers
-with another text, as 2e2 and 200.0 are, has a second hash: that of its value. A value that is no
+where a search would. Each text is hashed without its type. A JSON number that is written in an
+unusual way, as 2e2 and 200.0 are, has a second hash: that of its value. A value that is no
 record of the topic's CSV, or no match of its pattern, has one hash in each field, `UNREAD`, which
 every search asks for: its block may hold anything.
 """
@@ -45,9 +45,9 @@ from seglake.text.value_fields import finder
 
 _DECODE_BYTES = 2**20  # of decompressed records at once
 _NO_LIMITS = SegmentLimits(INT64_MAX, INT64_MAX, INT64_MAX)
-SHORT = 18  # characters of an integer: a longer one has a second hash, too
+SHORT = 18  # characters of a number: a longer one has a second hash, too
 UNREAD = b"\xff"  # is hashed for a value without fields; no text has it
-_TWO_HASHES = rf"[.eE]|^-0$|^.{{{SHORT + 1},}}$"
+_USUAL = r"^(0|-?[1-9][0-9]*|-?(0|[1-9][0-9]*)\.[0-9]*[1-9])$"  # equal to no other such text
 
 pc: Any = pyarrow.compute  # its stubs ask for the type of each item
 
@@ -160,12 +160,13 @@ def _of_scalars(scalars: Scalars, unread: Int64s, batch_of: Int32s) -> Hashed:
 
 
 def _with_two_hashes(scalars: Scalars) -> Int64s:
-    """The positions of the numbers that another text may be equal to."""
+    """The positions of the numbers that are long, or written in an unusual way."""
     raw = np.flatnonzero(scalars.raw)
     texts = to_arrow(scalars.texts.take(raw))
-    unusual = pc.match_substring_regex(texts, _TWO_HASHES)
-    number = pc.match_substring_regex(texts, "^[-0-9]")  # true and false have an e
-    rows: Int64s = raw[pc.and_(unusual, number).to_numpy(zero_copy_only=False)]
+    short = pc.less_equal(pc.binary_length(texts), SHORT)
+    usual = pc.and_(short, pc.match_substring_regex(texts, _USUAL))
+    number = pc.match_substring_regex(texts, "^[-0-9]")  # not true and false
+    rows: Int64s = raw[pc.and_not(number, usual).to_numpy(zero_copy_only=False)]
     return rows
 
 

@@ -152,9 +152,21 @@ def _hashes(value: Any) -> Hashes:
         return hashes_of_keys([value.encode() if isinstance(value, str) else value])
     exact = _exact(value)
     by_value = hashes_of_numbers(Spans.of([str(exact).encode()]))
-    if exact.adjusted() >= SHORT or exact != int(exact):
-        return by_value
-    return np.append(by_value, hashes_of_keys([str(int(exact)).encode()]))
+    text = _usual_text(exact)
+    return by_value if text is None else np.append(by_value, hashes_of_keys([text]))
+
+
+def _usual_text(number: Decimal) -> bytes | None:
+    """The one text of a number that has no second hash; None if all its texts have one."""
+    sign, digits, _ = number.as_tuple()
+    while digits and not digits[-1]:
+        digits = digits[:-1]
+    if not digits:
+        return b"0"
+    if len(digits) > SHORT or not -SHORT <= number.adjusted() < SHORT:
+        return None
+    text = f"{Decimal((sign, digits, number.adjusted() + 1 - len(digits))):f}"
+    return text.encode() if len(text) <= SHORT else None
 
 
 def _with_header(headers: Any, name: str, values: Sequence[bytes | None]) -> Flags:

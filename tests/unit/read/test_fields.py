@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pytest
@@ -19,10 +20,13 @@ import seglake
 from seglake import Fields, Log, ReadStats
 from seglake.errors import UsageError
 from seglake.format.index import FIELDS, IndexPolicy, Subject
-from seglake.format.key_hashes import hashes_of_numbers
+from seglake.format.key_hashes import hashes_of_numbers, hashes_of_spans
 from seglake.format.records import Spans
+from seglake.log.key_index_builder import _with_two_hashes
 from seglake.read.field_list import listed
 from seglake.read.fields import TYPES
+from seglake.read.where import _hashes
+from seglake.text.json_fields import Scalars
 from tests.judges.json_lines import Number, lookup, parse, shown
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -183,6 +187,31 @@ def test_a_scan_by_a_field_reads_its_blocks(tmp_path: Path) -> None:
 def test_equal_numbers_have_one_hash(one: str, other: str) -> None:
     hashes = hashes_of_numbers(Spans.of([one.encode(), other.encode()]))
     assert (hashes[0] == hashes[1]) == (Decimal(one) == Decimal(other))
+
+
+def indexed_hashes(number: str) -> set[Any]:
+    """The hashes that an index has of a JSON number."""
+    texts = Spans.of([number.encode()])
+    two = _with_two_hashes(Scalars(np.array([0]), texts, np.array([True])))
+    return {*hashes_of_spans(texts).tolist(), *hashes_of_numbers(texts.take(two)).tolist()}
+
+
+@given(numbers, numbers)
+@example("123456789012345678", "1.23456789012345678e17")
+@example("-0.12345678901234567", "-12345678901234567e-17")
+@example("0.0000000000000001", "1e-16")
+def test_a_search_asks_for_each_way_to_write_a_number(one: str, other: str) -> None:
+    asked = {*_hashes(Decimal(other)).tolist()}
+    assert (not asked.isdisjoint(indexed_hashes(one))) == (Decimal(one) == Decimal(other))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("19.99", 1), ("-0.5", 1), ("0", 1), ("123456789012345678", 1), ("1234567890123456789", 2),
+     ("0.1234567890123456", 1), ("0.12345678901234567", 2), ("20.0", 2), ("2e1", 2), ("-0", 2)],
+)  # fmt: skip
+def test_a_short_number_in_its_usual_way_has_one_hash(text: str, count: int) -> None:
+    assert len(indexed_hashes(text)) == count
 
 
 @pytest.mark.parametrize("indexed", [True, False])

@@ -15,6 +15,7 @@ from seglake.times.instants import format_ms
 from seglake.write.rows.rows import nearest
 
 _KEYS = 100  # that are looked at
+_SAYS_HOW = "`seglake alter ROOT TOPIC value.format=csv value.columns=…` gives them fields"
 
 
 class Sought(NamedTuple):
@@ -77,6 +78,8 @@ def tell_fields(log: Log, names: Iterable[str], option: str) -> None:
     if sample.sampled and not sample.objects:
         instead = "leave out --fields" if option == "--fields" else _other_ways(log)
         _tell(log, f"{_no_fields(log)}, so they have no fields: {instead}")
+        if not log.value_format:
+            _tell(log, f"if they are CSV or lines of text: {_SAYS_HOW}")
         return
     for name in names if sample.objects else ():
         if name not in known:

@@ -104,6 +104,7 @@ def test_no_lake(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.rest
 def test_an_address_that_is_taken(tmp_path: Path) -> None:
     LakeMaker(tmp_path / "lake").run({0: [Event(T)]})
     with ServerProcess(tmp_path / "lake", tmp_path) as server:

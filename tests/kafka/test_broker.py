@@ -100,6 +100,7 @@ def test_a_maximum_before_the_log_start(kafka: Kafka, broker: Broker, tmp_path: 
     assert log.max_timestamps() == {0: (3, 30)}
 
 
+@pytest.mark.rest
 def test_the_broker_rebuilds_the_golden_indexes(broker: Broker) -> None:
     rebuilt = {name: f"rebuilt-{name}" for name in CURRENT}
     logs = {(topic, 0): GOLDEN / name for name, topic in rebuilt.items()}

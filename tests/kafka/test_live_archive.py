@@ -211,6 +211,7 @@ def test_a_topic_that_is_gone_or_made_again_is_refused(world: World) -> None:
     assert world.archivist.run(["app:again"]).code == 0
 
 
+@pytest.mark.rest
 def test_a_broker_that_does_not_answer_is_told(world: World) -> None:
     options = "--kafka", "default.api.timeout.ms=2000", "--kafka", "request.timeout.ms=1000"
     done = world.archivist.run(["web"], "127.0.0.1:1", *options)

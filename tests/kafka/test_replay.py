@@ -284,6 +284,7 @@ def test_the_speed_is_that_of_event_time(log: Log, broker: Broker) -> None:
     assert_whole(log, broker, "fast")
 
 
+@pytest.mark.rest
 def test_a_second_one_of_the_same_name_takes_over(log: Log, lake: Path, broker: Broker) -> None:
     more = ["--topic", "fenced", "--max-rate", 1000]
     with subprocess.Popen(command(lake, broker, *more), stderr=subprocess.PIPE) as first:
@@ -371,6 +372,7 @@ def busy(broker: Broker, topic: str) -> Iterator[None]:
         plain.flush(30)
 
 
+@pytest.mark.rest
 def test_a_busy_topic_is_no_obstacle(log: Log, broker: Broker) -> None:
     target = Target(broker.address, "busy", {})
     replay_window(log, START, END, target)
@@ -378,6 +380,7 @@ def test_a_busy_topic_is_no_obstacle(log: Log, broker: Broker) -> None:
         assert [replay_window(log, START, END, target).records for _ in range(3)] == [0, 0, 0]
 
 
+@pytest.mark.rest
 def test_records_that_the_broker_deletes_meanwhile_end_no_search(
     log: Log, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,6 +402,7 @@ def test_records_that_the_broker_deletes_meanwhile_end_no_search(
     assert replay_window(log, START, END, target).records == 0
 
 
+@pytest.mark.rest
 def test_what_is_wrong_is_said(log: Log, lake: Path, broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="takes the timestamp 0 for now"):
         replay_window(log, 0, END, Target(broker.address, "never", {}))

@@ -117,6 +117,7 @@ def described(server: ServerProcess, group: str) -> list[tuple[int, int, int, in
     return sorted((int(p), int(at), int(end), int(lag), who) for p, at, end, lag, who in found)
 
 
+@pytest.mark.rest
 def test_two_members_share_and_one_takes_over(server: ServerProcess) -> None:
     """A rebalance when the second comes, and one when it goes: every record, none twice."""
     first = Member(server, "shared")

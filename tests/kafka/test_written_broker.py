@@ -122,6 +122,7 @@ def test_times(broker: Broker, lake: dict[str, tuple[Log, Path]], topic: str) ->
     assert broker.max_timestamp(topic, 0) == (newest.timestamp, newest.offset)
 
 
+@pytest.mark.rest
 def test_a_broker_leaves_our_indexes_and_writes_the_same_ones(
     broker: Broker, lake: dict[str, tuple[Log, Path]]
 ) -> None:

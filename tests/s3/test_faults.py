@@ -81,7 +81,7 @@ def requests(place: str, proxy: Proxy, paths: list[Path]) -> int:
     return len(proxy.seen)
 
 
-@pytest.mark.parametrize("fault", rest_but(PASSING, Fault.LOST, Fault.BUSY))
+@pytest.mark.parametrize("fault", rest_but(PASSING, Fault.LOST))
 def test_one_fault_anywhere(
     place: str, proxy: Proxy, paths: list[Path], requests: int, fault: Fault
 ) -> None:
@@ -146,6 +146,7 @@ def test_what_is_known_of_a_failure_outlives_faults(
             assert "does not exist" in failed.error
 
 
+@pytest.mark.rest
 def test_a_log_that_cannot_be_written_stays_invisible(
     place: str, proxy: Proxy, paths: list[Path]
 ) -> None:

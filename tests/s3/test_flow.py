@@ -18,6 +18,7 @@ from seglake.maintain.health.verify import verify
 from seglake.read.lake import Lake
 from seglake.store import CountingStore, open_store
 from tests.harness.s3_server import Server, main
+from tests.harness.tiers import rest_but
 from tests.makers.raw_events import (
     TINY,
     Line,
@@ -76,7 +77,7 @@ def assert_answers(root: str) -> None:
         assert sorted(window_of(log, start, end)) == sorted(wanted)
 
 
-@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+@pytest.mark.parametrize("scheme", rest_but(["s3", "s3a"], "s3"))
 def test_the_whole_flow(place: str, tmp_path: Path, scheme: str) -> None:
     place = place.replace("s3:", f"{scheme}:")
     first = [a_file(tmp_path / "a.jsonl", 200), a_file(tmp_path / "b.jsonl.gz", 100, T + 50_000)]

@@ -66,6 +66,7 @@ def test_the_first_commit_of_a_table_is_there_whole_or_not_at_all(
     assert judge_all(recorded, counts, tmp_path) >= 2
 
 
+@pytest.mark.rest
 def test_a_checkpoint_is_on_the_disk_before_anyone_can_name_it(
     begun: dict[str, Recorded], tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ def test_errors_are_one_sentence(spark: SparkSession, maker: LakeMaker) -> None:
     assert "use CREATE TEMPORARY VIEW" in last_line(caught.value)
 
 
+@pytest.mark.rest
 def test_an_error_in_a_task_is_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path / "lake")
     maker.run({0: [Event(T, None, b"value")] * 3})
@@ -152,6 +153,7 @@ def test_it_is_found_by_its_name(spark: SparkSession, maker: LakeMaker) -> None:
     ).count() == 2502  # fmt: skip
 
 
+@pytest.mark.rest
 def test_it_can_be_registered(spark: SparkSession, maker: LakeMaker) -> None:
     session = spark.newSession()
     register(session)

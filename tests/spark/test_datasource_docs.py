@@ -28,6 +28,7 @@ def refused() -> AbstractContextManager[Any]:
     )
 
 
+@pytest.mark.rest
 def test_the_examples_run(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

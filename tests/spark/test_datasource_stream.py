@@ -128,6 +128,7 @@ def test_a_query_from_the_end_that_is_killed_in_its_first_batch(
     assert sink.rows == sorted(set(written(maker)) - set(before))
 
 
+@pytest.mark.rest
 def test_a_micro_batch_that_is_read_again_is_the_same_whatever_was_removed(
     sink: Sink, maker: LakeMaker
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_micro_batch_that_is_read_again_is_the_same_whatever_was_removed(
     assert sink.rows == before
 
 
+@pytest.mark.rest
 def test_a_commit_is_the_next_micro_batch_of_a_running_query(sink: Sink, maker: LakeMaker) -> None:
     with sink.running(startingOffsets="earliest") as query:
         query.processAllAvailable()

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from seglake.maintain.erasure.erase import erase
@@ -9,6 +10,7 @@ from seglake.maintain.health.verify import verify
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, quarantined, read_lake, write_file
 
 
+@pytest.mark.rest
 def test_spark_and_threads_erase_the_same(spark: SparkSession, tmp_path: Path) -> None:
     lines = [Line(T + number, f"k{number % 5}") for number in range(200)]
     write_file(tmp_path / "in" / "a.jsonl", [*lines, Line(0, broken='{"k":"k3"}')])

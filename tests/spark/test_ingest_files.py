@@ -145,6 +145,7 @@ def test_tasks_that_fail_at_first_change_nothing(
     assert quarantined(settings.root) == quarantined(again.root)
 
 
+@pytest.mark.rest
 def test_an_error_in_a_task_is_the_one_that_was_raised(
     spark: SparkSession, tmp_path: Path, inbox: Path
 ) -> None:

@@ -110,6 +110,7 @@ def test_seconds_as_milliseconds_stop_the_run(spark: SparkSession, tmp_path: Pat
     assert seglake.ingest(mixed, settings_of(tmp_path)).records == 9
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("order", ["time", "arrival"])
 def test_an_order_column_that_is_not_unique(frame: DataFrame, tmp_path: Path, order: str) -> None:
     twice = frame.union(frame.where("id = 9")).repartition(3)

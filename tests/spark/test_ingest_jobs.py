@@ -161,6 +161,7 @@ def test_a_bad_interval_is_one_sentence(
     assert problem in log
 
 
+@pytest.mark.rest
 def test_a_bad_setting_is_told_before_anything_starts(folder: Path) -> None:
     path = folder / "web.toml"
     path.write_text(path.read_text().replace("partitions", "partition_count"))

@@ -63,6 +63,7 @@ def ingest(engine: SparkEngine, folder: Path, name: str, order: str) -> None:
     assert (report.records, written) == (count, count)
 
 
+@pytest.mark.rest
 def test_workers_are_bounded_by_the_settings(spark: SparkSession, tmp_path: Path) -> None:
     most = []
     for name in SIZES:

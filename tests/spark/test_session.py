@@ -68,6 +68,7 @@ def printed(command: list[str], program: str, folder: Path, *arguments: str) -> 
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.rest
 def test_a_session_has_our_settings_and_reads_delta(spark: SparkSession, tmp_path: Path) -> None:
     for key in ("spark.sql.adaptive.enabled", "spark.sql.session.timeZone"):
         assert spark.conf.get(key) == session.SETTINGS[key]
@@ -111,7 +112,7 @@ def test_a_master_that_does_not_answer_is_told_and_refused(
     monkeypatch.setattr(session, "MASTER_WAIT_S", 0.2)
     gone = f"127.0.0.1:{free_ports(1)[0]}"
     with pytest.raises(SeglakeError, match=f"spark://{gone} cannot be reached .*--master") as error:
-        session.spark_session("away", master=f"spark://{gone}", delta=False)
+        session.require_master(f"spark://{gone}")
     assert error.value.exit_code == 1  # a scheduler tries again
     assert f"for Spark's master spark://{gone} (Connection refused)" in caplog.text
     with socket.create_server(("127.0.0.1", 0)) as there:
@@ -194,6 +195,7 @@ def test_only_a_driver_alone_is_bound_to_its_own_machine(
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda conf: None)
+    monkeypatch.setattr(session, "require_master", lambda _: None)
     monkeypatch.setattr(session, "SparkConf", lambda **options: asked if options else given)
     launched = session._launch(session._settings(None, {}, delta=False))
     local = master.startswith("local")
@@ -270,6 +272,7 @@ def test_jars_that_are_there_are_not_fetched_again(
     assert session.delta_jars() == [jar]
 
 
+@pytest.mark.rest
 def test_jars_that_do_not_exist_leave_nothing_behind(tmp_path: Path) -> None:
     unknown = """<ivy-module version="2.0"><info organisation="o" module="m"/>
         <dependencies defaultconf="default->default">

@@ -33,6 +33,7 @@ def test_a_step_ends_in_time() -> None:
     assert outcome.seconds < 30
 
 
+@pytest.mark.rest
 def test_a_step_that_does_not_listen_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explore, "LAST_WORDS_S", 1)
     deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(1, flush=True)"

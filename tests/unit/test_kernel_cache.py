@@ -122,6 +122,7 @@ def test_kernels_that_came_with_a_package_are_used_where_nobody_may_write(
     assert not [*temporary.iterdir()]
 
 
+@pytest.mark.rest
 def test_kernels_of_another_processor_are_compiled(package: Path, temporary: Path) -> None:
     with read_only(package):
         (said,) = used(package, temporary, NUMBA_CPU_NAME="generic")
@@ -193,6 +194,7 @@ def test_with_another_numba_kernels_are_not_kept(
     assert not [*temporary.iterdir()]
 
 
+@pytest.mark.rest
 def test_the_private_parts_of_numba_that_are_used() -> None:
     """Whoever adds one adds it here, to the check of `seglake.jit`, and to decision 22."""
     trees = [ast.parse(path.read_text()) for path in Path(seglake.__file__).parent.rglob("*.py")]

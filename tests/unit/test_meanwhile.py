@@ -122,6 +122,7 @@ print(invalid_utf8(*Spans.of([b"a", b"\\xff"])).tolist())
     assert fresh(tmp_path, source) == ("[False, True]\n", "")  # it is there now
 
 
+@pytest.mark.rest
 def test_it_is_told_once_for_an_installation(tmp_path: Path) -> None:
     """Not by each process that has to wait; another place for kernels is another one."""
     _, errors = fresh(tmp_path, COUNTED + NOTHING_BESIDE + FIRST)

@@ -60,6 +60,7 @@ def tried(folder: Path, *arguments: str, seed: str = "7", passes: bool = True) -
     return done.stdout, " ".join(numbers)
 
 
+@pytest.mark.rest
 def test_examples_are_those_of_the_day(tmp_path: Path) -> None:
     quick = "--hypothesis-profile=quick"
     told, first = tried(tmp_path, quick)

@@ -158,6 +158,7 @@ def compiled_later(folder: Path) -> set[tuple[str, str]]:
     return compiled() - before
 
 
+@pytest.mark.rest
 @pytest.mark.slow
 def test_no_work_compiles_anything_more(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:

@@ -745,6 +745,7 @@ def _race(root: str, name: str, alone: bool, fan_in: int) -> None:
 RACED = 5  # commits of each
 
 
+@pytest.mark.rest
 @pytest.mark.slow
 @pytest.mark.parametrize("fan_in", [2, 16])
 @pytest.mark.parametrize("names", [["t", "t", "t", "t"], ["a", "b", "t", "t"]])

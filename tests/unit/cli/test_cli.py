@@ -391,6 +391,7 @@ def test_an_options_own_name_is_taken(maker: LakeMaker) -> None:
     assert "rejected rows of events" in seglake("quarantine", maker.root, "events", "--limit", 3)
 
 
+@pytest.mark.rest
 @pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(maker: LakeMaker) -> None:
     program = "from seglake.cli import main; main()"

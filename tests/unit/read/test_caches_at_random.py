@@ -278,6 +278,7 @@ STEPS: list[Callable[[World, random.Random], None]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.rest
 @given(st.lists(st.integers(0, 2**32), min_size=16, max_size=32))
 @examples(20)
 def test_no_cache_changes_an_answer(seeds: list[int]) -> None:

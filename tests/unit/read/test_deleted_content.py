@@ -114,13 +114,13 @@ def test_a_task_of_spark_forgets_links_and_zone_maps_too(tmp_path: Path) -> None
     options = parse({"path": str(tmp_path), "subscribe": "events", "maxRecordsPerPartition": "50"})
     (first, *_) = BatchReader(options).partitions()
     reader = tasks._TaskReader(open_store(str(tmp_path)), SCHEMA, fail_on_data_loss=True)
-    found = reader.records(first.value[0])
+    found = reader.records(first.value.parts[0])
     assert next(found).num_rows
     reads, before = reader._reads, reader._reads.forgotten
     assert reads._cache.size_bytes
     erased(tmp_path)
     with pytest.raises(VersionExpired):
-        list(itertools.chain(found, *map(reader.records, first.value)))
+        list(itertools.chain(found, *map(reader.records, first.value.parts)))
     assert reads.forgotten > before
     assert not open_deleted(tmp_path)
 

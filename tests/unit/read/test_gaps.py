@@ -82,6 +82,7 @@ def test_the_makers_losses_are_of_every_kind(tmp_path: Path) -> None:
     assert np.any(batches["count"] == 0)
 
 
+@pytest.mark.rest
 @given(runs, cuts, losses, st.sampled_from([IndexPolicy("bytes", 0), IndexPolicy("records", 3)]))
 @examples(12)
 def test_logs_with_gaps_are_sound_and_indexed_again_byte_for_byte(

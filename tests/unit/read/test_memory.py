@@ -36,6 +36,7 @@ print(records, size, peak() - before)
 """
 
 
+@pytest.mark.rest
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the peak of its memory")
 @pytest.mark.parametrize("codec", ["none", "zstd"])

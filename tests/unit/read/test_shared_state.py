@@ -33,6 +33,7 @@ def lake(root: Path, events: int, segment_bytes: int) -> LakeMaker:
 # --------------------------------------------------------------------------------------- threads
 
 
+@pytest.mark.rest
 def test_a_reader_under_threads_forgets_segments_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

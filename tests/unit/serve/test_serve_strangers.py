@@ -138,6 +138,7 @@ def test_decoding_takes_as_many_steps_as_there_are_bytes(server: Serving) -> Non
     assert seen > 300
 
 
+@pytest.mark.rest
 def test_decoding_copies_nothing_over_and_over(server: Serving) -> None:
     """A tagged field in each item, or a varint of the whole frame: seconds, where all is copied."""
     for api in offered(server):
@@ -240,6 +241,7 @@ def test_frames_before_the_login_are_small(
     assert "a request of 8193 bytes; before the login 8192" in caplog.text
 
 
+@pytest.mark.rest
 def test_silent_strangers_take_nothing_and_are_let_go(
     maker: LakeMaker, secure: dict[str, object]
 ) -> None:
@@ -278,6 +280,7 @@ def test_connections_without_a_handshake_count_and_end(
     assert "no TLS handshake" in caplog.text
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("tls", rest_but([False, True], False))
 def test_answers_in_memory_that_nobody_takes(
     maker: LakeMaker, secure: dict[str, object], tls: bool

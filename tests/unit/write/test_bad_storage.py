@@ -184,6 +184,7 @@ def only_where(command: Sequence[str]) -> None:
         pytest.skip(f"{command[0]} needs more rights")
 
 
+@pytest.mark.rest
 @pytest.mark.slow
 def test_files_that_may_not_grow(tmp_path: Path) -> None:
     sizes = ["0", "100", "1000", "3000", "7000", "20000", "10000000"]

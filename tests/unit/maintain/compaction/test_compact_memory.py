@@ -34,6 +34,7 @@ for root in sys.argv[1:]:
 """
 
 
+@pytest.mark.rest
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the peak of its memory")
 def test_memory_does_not_grow_with_the_number_of_keys(tmp_path: Path) -> None:

@@ -295,6 +295,7 @@ erasures = st.lists(
 )
 
 
+@pytest.mark.rest
 @given(erasures)
 @examples(5)
 def test_no_key_comes_back__whichever_erasures_die(

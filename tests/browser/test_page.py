@@ -126,6 +126,7 @@ def test_texts_are_there(opened: Opened, made: LakeReport) -> None:
     assert "One window explained" in text
 
 
+@pytest.mark.rest
 def test_every_chart_has_its_table_by_keyboard(opened: Opened) -> None:
     page = opened.page
     page.keyboard.press("Tab")

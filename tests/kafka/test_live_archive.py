@@ -173,6 +173,7 @@ def test_a_group_goes_on_in_the_lake_where_it_stood_on_the_broker(world: World) 
     assert {each.partition: each.offset for each in found if each.offset >= 0} == stood
 
 
+@pytest.mark.rest
 def test_an_open_transaction_ends_the_archive(world: World) -> None:
     world.producer("open")
     assert world.archivist.run(["web"]).code == 0

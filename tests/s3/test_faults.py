@@ -189,7 +189,7 @@ def answers(log: Log) -> tuple[Any, Any]:
     return found, sorted(map(str, log.read_range(0, 2 * T).read_all().to_pylist()))
 
 
-@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("fault", rest_but(Fault, Fault.LOST))
 @pytest.mark.parametrize("kind", rest_but(["zonemap", "log"], "log"))
 def test_reads_answer_or_name_the_object(
     place: str, proxy: Proxy, paths: list[Path], fault: Fault, kind: str

@@ -75,6 +75,7 @@ def test_wrong_options_are_one_sentence(
     assert words in str(caught.value)
 
 
+@pytest.mark.rest
 def test_the_events_of_many_keys(spark: SparkSession, maker: LakeMaker) -> None:
     """As a list and as DataFrames of text and of bytes; among them a null and absent ones."""
     register(spark)

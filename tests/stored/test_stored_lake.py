@@ -159,6 +159,7 @@ def test_offsets_go_on_at_the_stored_ends(lake: Path, tmp_path: Path) -> None:
 # ------------------------------------------------------------------ maintenance
 
 
+@pytest.mark.rest
 def test_indexes_made_anew_are_the_same(lake: Path) -> None:
     for topic in SOME:
         report = answers.told("reindex", lake, topic)
@@ -176,6 +177,7 @@ def _without_index_attempts(rows: list[Any]) -> list[Any]:
     return sorted([*row[:INDEX_ATTEMPT], *row[INDEX_ATTEMPT + 1 :]] for row in rows)
 
 
+@pytest.mark.rest
 def test_a_lost_index_is_made_anew(lake: Path) -> None:
     for suffix in ("index", "timeindex", "zonemap"):
         file = next(each for each in sorted(lake.glob(f"topics/web-0/*/*.{suffix}")))
@@ -213,6 +215,7 @@ def test_segments_are_merged(lake: Path, topic: str) -> None:
     assert table.metadata().configuration["seglake.format"] == "1"
 
 
+@pytest.mark.rest
 def test_a_stored_run_is_undone_and_ingested_again(lake: Path, tmp_path: Path) -> None:
     """Its row tells no offsets: the manifest does."""
     put_inputs(tmp_path)

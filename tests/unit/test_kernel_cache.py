@@ -100,6 +100,7 @@ def compiled(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*.nbc")}
 
 
+@pytest.mark.rest
 def test_kernels_are_kept_in_a_temporary_folder(package: Path, temporary: Path) -> None:
     for folder in [*package.rglob("__pycache__")]:
         shutil.rmtree(folder)
@@ -133,6 +134,7 @@ def test_kernels_of_another_processor_are_compiled(package: Path, temporary: Pat
         assert compiled(temporary) == first
 
 
+@pytest.mark.rest
 def test_kernels_that_call_a_changed_module_are_compiled_again(
     package: Path, temporary: Path
 ) -> None:

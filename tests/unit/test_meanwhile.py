@@ -108,6 +108,7 @@ def test_without_a_process_beside_a_call_says_what_it_waits_for(tmp_path: Path) 
     assert "`seglake warm`" in line
 
 
+@pytest.mark.rest
 def test_a_call_without_another_way_says_what_it_waits_for(tmp_path: Path) -> None:
     source = """
 from seglake.format.records import Spans

@@ -15,6 +15,7 @@ import seglake
 from seglake.errors import UsageError
 from seglake.store import open_store
 from tests.harness.object_server import ObjectServer, object_server
+from tests.harness.tiers import rest_but
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 pytestmark = pytest.mark.slow  # processes of their own
@@ -135,7 +136,7 @@ def fork_first(root: str, options: dict[str, str]) -> None:
     read()
 
 
-@pytest.mark.parametrize("where", ["disk", "objects"])
+@pytest.mark.parametrize("where", rest_but(["disk", "objects"], "objects"))
 def test_a_fork_before_any_use_is_as_good_as_any(server: ObjectServer, where: str) -> None:
     root = str(server.folder) if where == "disk" else server.root
     in_new_process(fork_first, root, server.options if where == "objects" else {})

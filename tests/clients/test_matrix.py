@@ -11,12 +11,20 @@ from tests.clients.families import PROGRAMS
 from tests.clients.matrix import CHECKS, Check
 from tests.clients.program import NoToolError, Program
 from tests.clients.stage import Stage, staged
+from tests.harness.tiers import of_today
 
-SHORT = ("ours", "window")  # checks of `make test-rest`; `make test-clients` runs all
+SHORT = "ours"  # the check of `make test-rest`; `make test-clients` runs all
+WINDOWS = of_today([program.name for program in PROGRAMS], 2)  # programs that also read a window
+
+
+def _is_short(program: Program, check: Check) -> bool:
+    return check.name == SHORT or (check.name == "window" and program.name in WINDOWS)
+
+
 PAIRS = [
     pytest.param(
         program, check, id=f"{program.name}-{check.name}",
-        marks=[pytest.mark.rest] if check.name in SHORT else [pytest.mark.clients],
+        marks=[pytest.mark.rest] if _is_short(program, check) else [pytest.mark.clients],
     )
     for program in PROGRAMS for check in CHECKS if check.is_for(program)
 ]  # fmt: skip

@@ -5,11 +5,13 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -121,23 +123,24 @@ def test_a_master_that_does_not_answer_is_told_and_refused(
         session.require_master(others)
 
 
-@pytest.mark.rest
-def test_what_is_no_master_is_told_and_refused_without_a_traceback(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"t": 1}\n')
-    (tmp_path / "a.toml").write_text(
-        f"[pipeline]\nroot = '{tmp_path}/lake'\norder = 'arrival'\n[input]\n"
-        f"paths = ['{tmp_path}/a.jsonl']\nformat = 'jsonl'\n[topic]\nname = 'a'\n"
-        "partitions = 1\n'message.timestamp.type' = 'LogAppendTime'\n"
-    )
-    with socket.create_server(("127.0.0.1", 0)) as there:  # takes connections, and says nothing
-        master = f"spark://127.0.0.1:{there.getsockname()[1]}"
-        command = [sys.executable, "-m", "seglake", "ingest", "--master", master]
-        command += ["--conf-file", str(tmp_path / "a.toml")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert f"waiting until Spark's master {master}" in done.stderr
-    assert f"seglake: Spark does not start on master {master}: the master did" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_what_is_no_master_is_told_and_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It takes connections and says nothing, so Spark stops its context after a minute."""
+    monkeypatch.setattr(session, "_REGISTERS_S", 0.1)
+
+    def stops(_: object) -> None:
+        time.sleep(0.5)
+        raise Py4JError("Cannot call methods on a stopped SparkContext.\nThis was it")
+
+    monkeypatch.setattr(session, "_launch", lambda _: SparkConf(loadDefaults=False))
+    monkeypatch.setattr("pyspark.sql.SparkSession.Builder.getOrCreate", stops)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    said = r"Spark does not start on master spark://there:7077: the master did not take .*--local"
+    with pytest.raises(SeglakeError, match=said) as error:
+        session._started({"spark.master": "spark://there:7077"})
+    assert error.value.exit_code == 1
+    assert "waiting until Spark's master spark://there:7077" in caplog.text
 
 
 @pytest.mark.parametrize("version", ["3.4.4", "4.3.0", "4.20.0", "5.0.0"])

@@ -46,7 +46,7 @@ broker's, of another 1.14: the event loop's turns decide.""",
     "catalog": """\
 A retention of this lake read 345 KB of the catalog, and reads 105 KB now: most of it was Parquet's
 statistics and Arrow's schema in files of a few rows, which have neither any more. A half are the
-rows of the segments that go; a third are runs, among whose last it looks for commits without mark.""",
+rows of the segments that go; a third are runs: the last of them may lack their marks.""",
     "find": """\
 The 60 to 80 events of a key stand in almost as many record batches of 16 KiB, and each of them is
 read and decompressed: some 70 µs an event. Half of the time of two fields is the scan of the log

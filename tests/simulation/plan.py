@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
@@ -111,7 +112,14 @@ def _with_tags(plan: Plan) -> Plan:
         sweep = Deed("vacuum", flag=True, grace_hours=chance.choice((0, 1)))
         gap_ms = chance.choice((500, 2_000, 9_000))
         parts.append(Part("sweeper", 0, (Task(gap_ms, sweep),) * 4))
-    return plan._replace(parts=tuple(parts), readers=(*plan.readers, "tags"))
+    return plan._replace(parts=tuple(_named_apart(parts)), readers=(*plan.readers, "tags"))
+
+
+def _named_apart(parts: list[Part]) -> Iterator[Part]:
+    """The parts, each with a name of its own: a process draws its ids by its name."""
+    for at, part in enumerate(parts):
+        same = sum(each.name == part.name for each in parts[:at])
+        yield part._replace(name=f"{part.name} again") if same else part
 
 
 def _tagged_meanwhile(chance: Random) -> list[Part]:

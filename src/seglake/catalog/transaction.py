@@ -138,7 +138,8 @@ class _Transaction:
         except AttemptAbandoned:
             if not self._unclear:
                 own = {self._attempt_id, *self._change.files_of}
-                take_back(self._table.store, self._change.rows, own)
+                written = [*self._change.rows, *self._change.unnamed]
+                take_back(self._table.store, written, own)
             raise
 
     def _run(self, plan: Plan, base: Snapshot | None) -> int | None:
@@ -171,6 +172,7 @@ class _Transaction:
         """
         how: Any = {"topic": self._topic, "attempt_id": self._attempt_id, **change._asdict()}
         how["lost_races"] = self._lost_races
+        del how["unnamed"]
         while True:
             try:
                 return self._table.commit(base=base, **how)

@@ -684,6 +684,26 @@ def _undo_last(maker: LakeMaker) -> None:
     seglake.undo(str(maker.root), "events", f"run {len(maker.versions) - 1}")
 
 
+def test_an_erasure_that_was_given_up__takes_back_what_it_wrote_for_a_tag(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the key of the erasure that gave it up would stay in it."""
+    root = str(maker.root)
+    tag(root, "q3")
+    _merge(maker)
+    before = logs(maker.root)
+
+    def given_up(*_: Any, **__: Any) -> Any:
+        assert logs(maker.root) > before
+        raise AttemptAbandoned("given up")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CatalogTable, "commit", given_up)
+        with pytest.raises(AttemptAbandoned):
+            erase(root, "events", ["k1"], grace_hours=0)
+    assert logs(maker.root) == before
+
+
 @pytest.mark.parametrize("with_vacuum", rest_but([True, False], True))
 @pytest.mark.parametrize("newest_has_it", [True, False])
 def test_a_version_from_before_an_erasure__cannot_be_tagged(

@@ -286,6 +286,7 @@ class _Erasure:
             files_of=self._logs.attempts,
             beside=[WHOLE_LAKE],
             tags=tags,
+            unnamed=self._logs.all_written(),
         )
 
     def _list_rejects(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import seglake
 from seglake.serve.run import running
@@ -92,24 +93,21 @@ def serving(
 
 @contextmanager
 def holds(server: Serving) -> Iterator[list[float]]:
-    """The processor time (s) that the loop's thread took between two looks of a task on it."""
-    found = [0.0]
+    """The processor time (s) of each callback of the server's loop: of one turn of a request."""
+    found, run = [0.0], asyncio.Handle._run
 
-    async def watch() -> None:
+    def timed(handle: asyncio.Handle) -> None:
         before = time.thread_time()
-        while True:
-            await asyncio.sleep(0.001)
-            now = time.thread_time()
-            found.append(now - before)
-            before = now
+        run(handle)
+        if asyncio.get_running_loop() is server._loop:
+            found.append(time.thread_time() - before)
 
-    task = asyncio.run_coroutine_threadsafe(watch(), server._loop)
     gc.freeze()  # as the server's process does when it has started
     try:
-        yield found
+        with patch.object(asyncio.Handle, "_run", timed):
+            yield found
     finally:
         gc.unfreeze()
-        task.cancel()
 
 
 class Wire:

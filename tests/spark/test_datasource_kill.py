@@ -28,7 +28,7 @@ from tests.makers.lakes import Event, LakeMaker, Shape
 PROJECT = Path(__file__).parents[2]
 SOURCES = str(Path(seglake.__file__).parents[1])
 T = 1_700_000_000_000
-KILLS = 3
+KILLS = 2
 # It fits the first version only: a topic comes later.
 OPTIONS = {"subscribePattern": "^events", "startingOffsets": '{"events":{"0":5,"1":-2}}'}
 RUNNING = {"processingTime": "0 seconds"}, {**OPTIONS, "maxOffsetsPerTrigger": "100"}

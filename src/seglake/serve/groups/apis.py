@@ -283,7 +283,9 @@ async def _offsets(found: Mapping[Where, Committed], topic_class: Any) -> list[A
             metadata=metadata, error_code=Code.NONE,
         )  # fmt: skip
         topics.setdefault(topic, []).append(row)
-    return [topic_class(name=topic, partitions=rows) for topic, rows in topics.items()]
+    return [
+        topic_class(name=topic, partitions=rows) async for topic, rows in in_turns(topics.items())
+    ]
 
 
 def _described(group_id: str, listed: GroupListing | None, code: Code) -> Any:

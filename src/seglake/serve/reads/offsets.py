@@ -67,29 +67,23 @@ class Lookups:
         ]
 
     async def _list_offsets(self, request: Any, connection: Connection) -> Any:
-        kind = ListOffsetsResponse.ListOffsetsTopicResponse
-        one, topics = kind.ListOffsetsPartitionResponse, []
+        kind, topics = ListOffsetsResponse.ListOffsetsTopicResponse, []
         async for topic in in_turns(request.topics):
-            answers = [
-                (each, await self._offset(topic.name, each, connection))
+            partitions = [
+                await self._offset(topic.name, each, connection)
                 async for each in in_turns(topic.partitions)
             ]
-            partitions = [
-                one(
-                    partition_index=each.partition_index, error_code=code,
-                    timestamp=found.timestamp, offset=found.offset,
-                    leader_epoch=LEADER_EPOCH if found.offset >= 0 else -1,
-                )
-                for each, (code, found) in answers
-            ]  # fmt: skip
             topics.append(kind(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
-    async def _offset(self, topic: str, asked: Any, connection: Connection) -> _OffsetsAnswer:
-        answer = await self._looked_up(topic, asked, connection)
-        if answer.code:
-            connection.count_error("ListOffsets", answer.code)
-        return answer
+    async def _offset(self, topic: str, asked: Any, connection: Connection) -> Any:
+        code, found = await self._looked_up(topic, asked, connection)
+        if code:
+            connection.count_error("ListOffsets", code)
+        return ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index, error_code=code, timestamp=found.timestamp,
+            offset=found.offset, leader_epoch=LEADER_EPOCH if found.offset >= 0 else -1,
+        )  # fmt: skip
 
     async def _looked_up(self, topic: str, asked: Any, connection: Connection) -> _OffsetsAnswer:
         time, version = asked.timestamp, connection.version

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from seglake.catalog import fate, table, transaction
+from seglake.catalog import announcement, fate, table, transaction
 from seglake.catalog.delta import delta_rs
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -173,8 +173,11 @@ FAULTS: dict[str, Put] = {
         edited(DeltaLog, "since", ("any(commit.begins for commit in commits)", "False"))
     ],
     "an attempt that was given up leaves what it wrote": lambda: [
-        patch.object(transaction, "take_back", lambda *_: None),
-        patch.object(run, "_take_back", lambda *_: None),
+        patch.object(announcement, "_take_back", lambda *_: None),
+        patch.object(run, "_take_back_rejects", lambda *_: None),
+    ],
+    "an erasure that was given up leaves what it wrote for tags": lambda: [
+        edited(_Erasure, "carry_out", (", self._logs.attempts)", ")"))
     ],
     "a vacuum makes no fence before segments go": lambda: [
         edited(vacuum._Sweep, "_spared_by_new_tags", ("    table.fence()\n", ""))

@@ -105,7 +105,11 @@ def _with_tags(plan: Plan) -> Plan:
     deeds = [_of_tags(chance) for _ in range(chance.randint(4, 7))]
     tasks = tuple(Task(chance.choice(gaps_ms), deed) for deed in deeds)
     parts = [*plan.parts, Part("tagger", chance.choice(SKEWS_MS), tasks)]
-    if plan.old and chance.random() < 0.4:
+    more = Random(f"erasures {plan.seed}")  # so that the histories without it are as they were
+    if plan.old and more.random() < 0.15:
+        parts = [*map(_later, plan.parts), *_given_up_with_tags(more)]
+        plan = plan._replace(odds=Odds())
+    elif plan.old and chance.random() < 0.4:
         parts = [*map(_later, plan.parts), *_tagged_meanwhile(chance)]
         plan = plan._replace(odds=Odds())
     elif chance.random() < 0.5:
@@ -135,6 +139,21 @@ def _tagged_meanwhile(chance: Random) -> list[Part]:
     erase = Deed("erase", keys=most_keys(chance), flag=chance.random() < 0.5, grace_hours=1)
     other = Part("eraser", 0, (Task(chance.uniform(0, 3_000), erase),))
     return [other, Part("tagger", 0, (Task(chance.uniform(0, 5_000), tag),))]
+
+
+def _given_up_with_tags(chance: Random) -> list[Part]:
+    """An erasure stops while it writes; another one gives it up, and ends. A tag is there."""
+    files = 4 * chance.randrange(4)  # a log and its indexes are four
+    stop = Mishap("put lake/topics/", chance.choice((2, 3)) * HOUR_MS, files)
+    keys = most_keys(chance)
+    first = Deed("erase", keys=keys[:2], mishap=stop)
+    other = Deed("erase", keys=keys[2:], flag=True, grace_hours=chance.choice((0, 1)))
+    tagged = [Task(0, Deed("tag", "a", number=chance.choice((1, 1, 2)))), Task(500, Deed("merge"))]
+    return [
+        Part("tagger", 0, tuple(tagged)),
+        Part("eraser", 0, (Task(chance.uniform(4_000, 8_000), first),)),
+        Part("other", 0, (Task(1.5 * HOUR_MS, other),)),
+    ]
 
 
 def _of_tags(chance: Random) -> Deed:

@@ -28,7 +28,7 @@ FOUND = {  # by this history, whatever else finds it
     "a command that is run again writes no mark": 30_104,
     "an attempt that was given up commits": 30_014,
     "rejects with an erased binary key stay": 30_340,
-    "a refresh takes moved rows twice": 30_021,
+    "a refresh takes moved rows twice": 30_040,
     "a commit names files of the catalog that a vacuum deleted": 30_004,
     "a refresh takes a rebuilt catalog for the old one": 30_784,
     "a claim that a dead vacuum overruled is not fenced": 30_183,
@@ -49,6 +49,7 @@ FOUND = {  # by this history, whatever else finds it
     "an erasure and a tag pass each other": 30_022,
     "a version from before an erasure gets a tag": 30_103,
     "an erasure passes tags by": 30_013,
+    "an erasure that was given up leaves what it wrote for tags": 34_579,
 }
 
 

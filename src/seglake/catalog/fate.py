@@ -1,8 +1,4 @@
-"""The life of an attempt: its announcement, and its fate.
-
-`attempts/<attempt>/begun` is put before an attempt reads input that may bring a key back, or the
-version whose records it copies, and taken away at every end that the process lives to see. So an
-erasure knows of an attempt that has written nothing yet.
+"""The fate of an attempt: whether it may commit.
 
 `attempts/<attempt>/fate` is put if absent, by the attempt before it commits ("committing") or by a
 vacuum or an erasure ("abandoned"): the first decides, and the other stops. An attempt that
@@ -13,32 +9,14 @@ out of it. What the catalog has is committed, whatever its fate says. Attempts o
 no fate.
 """
 
-import contextlib
 import json
-import logging
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from seglake.errors import AttemptAbandoned, CorruptData, MissingObject, StoreError
-from seglake.layout import begun_key, fate_key
+from seglake.errors import AttemptAbandoned, CorruptData, MissingObject
+from seglake.layout import fate_key
 from seglake.store import Store
 
 _ABANDONED = json.dumps({"fate": "abandoned"}).encode()
-
-_log = logging.getLogger(__name__)
-
-
-@contextlib.contextmanager
-def announced(store: Store, attempt_id: str, topic: str) -> Iterator[None]:
-    """A block in which an attempt at a topic reads, writes and commits. Raises StoreError."""
-    store.put(begun_key(attempt_id), json.dumps({"topic": topic}).encode())
-    try:
-        yield
-    finally:
-        try:
-            store.delete([begun_key(attempt_id)])
-        except StoreError as error:
-            _log.warning("an announcement is left for `seglake vacuum` to delete: %s", error)
 
 
 def claim(store: Store, attempt_id: str, topic: str) -> None:
@@ -90,6 +68,17 @@ def is_given_up(store: Store, attempt_id: str) -> bool:
     """Whether an attempt was given up, by others or by itself. Raises CorruptData, StoreError."""
     try:
         return _fate(store, attempt_id).given_up
+    except MissingObject:
+        return False
+
+
+def is_settled(store: Store, attempt_id: str) -> bool:
+    """Whether an attempt was given up, and no commit of it is under way, or was made.
+
+    Raises CorruptData, StoreError.
+    """
+    try:
+        return _fate(store, attempt_id) == _Fate(given_up=True, topic=None)
     except MissingObject:
         return False
 

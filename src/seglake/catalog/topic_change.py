@@ -41,8 +41,7 @@ class Change(NamedTuple):
     `replaced` are live segments that go, as (partition, base offset). The source rows of the
     attempts `forgotten` go. `files_of` are other attempts, not yet committed, whose files the rows
     name. No commit to the topics `beside` may have been made since the version that this continues.
-    `tags` are new rows of tags, which belong to no topic: then `beside` has `@lake`. `unnamed` are
-    other segments that were written for this change, such as those that only a tag names.
+    `tags` are new rows of tags, which belong to no topic: then `beside` has `@lake`.
     """
 
     rows: Sequence[Row] = ()
@@ -51,7 +50,6 @@ class Change(NamedTuple):
     files_of: Collection[str] = ()
     beside: Collection[str] = ()
     tags: Sequence[TagRow] = ()
-    unnamed: Sequence[SegmentRow] = ()
 
 
 class TopicChange(NamedTuple):

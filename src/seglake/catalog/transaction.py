@@ -8,18 +8,18 @@ anew; after a failure of storage the same change is committed again.
 import logging
 import operator
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from functools import partial
 from itertools import compress
 from typing import Any
 
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.manifest import is_marked, mark_committed
-from seglake.catalog.schema import MaintenanceRow, Row, RunRow, SegmentRow
+from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.catalog.table import COMMITS, CatalogTable, sync_commits
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.errors import AttemptAbandoned, CommitConflict, MissingObject, StoreError
+from seglake.errors import CommitConflict, MissingObject, StoreError
 from seglake.layout import success_key
 from seglake.store import Store
 
@@ -105,51 +105,21 @@ def mark_recent(table: CatalogTable, base: Snapshot, topic: str) -> None:
         store.sync(success_key(recent[-1]))
 
 
-def take_back(store: Store, rows: Iterable[Row], own: Collection[str]) -> None:
-    """Delete the files of segments that `own` attempts wrote, which no commit will name.
-
-    Whoever gave an attempt up deleted what it had written. But it may be alive and write more, and
-    an erasure has ended by then. A failure of storage is logged.
-    """
-    segments = [row for row in rows if isinstance(row, SegmentRow)]
-    indexes = [row.key(suffix) for row in segments if row.index_attempt_id in own
-               for suffix in row.suffixes[1:]]  # fmt: skip
-    logs = [row.key("log") for row in segments if row.attempt_id in own]
-    try:
-        store.delete([*indexes, *logs])
-    except StoreError as error:
-        _log.warning("files of an attempt that was given up are left for `seglake vacuum`: %s",
-                     error)  # fmt: skip
-
-
 class _Transaction:
     """The tries of one attempt at its commit."""
 
     def __init__(self, table: CatalogTable, topic: str, attempt_id: str) -> None:
         self._table, self._topic, self._attempt_id = table, topic, attempt_id
         self._patience, self._lost_races = PATIENCE, 0
-        self._change = Change()  # the one that is tried
         self._finished_ms = set[int]()  # of its own row, in each change that was tried
-        self._unclear = False  # a commit may have been made, or come late
 
     def run(self, plan: Plan, base: Snapshot | None) -> int | None:
-        try:
-            return self._run(plan, base)
-        except AttemptAbandoned:
-            if not self._unclear:
-                own = {self._attempt_id, *self._change.files_of}
-                written = [*self._change.rows, *self._change.unnamed]
-                take_back(self._table.store, written, own)
-            raise
-
-    def _run(self, plan: Plan, base: Snapshot | None) -> int | None:
         base = base or self._table.snapshot(topics=[self._topic])
         while True:
             change = plan(base)
             if change is None:
                 mark_recent(self._table, base, self._topic)
                 return None
-            self._change = change
             self._finished_ms |= {
                 row.finished_at_ms
                 for row in change.rows
@@ -172,14 +142,12 @@ class _Transaction:
         """
         how: Any = {"topic": self._topic, "attempt_id": self._attempt_id, **change._asdict()}
         how["lost_races"] = self._lost_races
-        del how["unnamed"]
         while True:
             try:
                 return self._table.commit(base=base, **how)
             except MissingObject:  # a data file of the base was merged, and vacuumed
                 raise
             except StoreError as problem:
-                self._unclear = True
                 newest = self._newest(base)
                 if self._is_made(newest):
                     return newest.version

@@ -18,7 +18,8 @@ from functools import partial
 from itertools import chain, groupby, islice
 from typing import NamedTuple
 
-from seglake.catalog.fate import announced, settle
+from seglake.catalog.announcement import announced
+from seglake.catalog.fate import settle
 from seglake.catalog.schema import PartitionRow, Row, SegmentId, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -245,7 +246,7 @@ class TopicIntake:
             if not self._brings_anything():
                 self._mark()
                 return self.report
-            with announced(self._lake.store, self.report.attempt_id, self._name):
+            with announced(self._lake.table(), self.report.attempt_id, self._name):
                 if self._attempt():
                     return self.report
             settle(self._lake.store, self.report.attempt_id)

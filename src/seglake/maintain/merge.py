@@ -13,7 +13,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from seglake.catalog.fate import announced
+from seglake.catalog.announcement import announced
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -132,7 +132,7 @@ def _merge(table: CatalogTable, report: Merged, asked: _MergeRequest, tasks: Seg
         return
     size = settings.batch_size if asked.rebatch else None
     target = RewriteTarget(report.attempt_id, policy_of(settings), size)
-    with announced(table.store, report.attempt_id, report.topic):
+    with announced(table, report.attempt_id, report.topic):
         newest = table.refresh(snapshot)  # without what was erased before the announcement
         standing = [group for group in groups if _stands(newest, group.rows)]
         results = tasks.map(partial(_merge_group, target=target), standing)

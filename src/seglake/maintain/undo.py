@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from seglake.catalog.fate import announced
+from seglake.catalog.announcement import announced
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.quarantine.redrives import chain_of
 from seglake.catalog.schema import RunRow, RunState, SegmentRow
@@ -115,7 +115,7 @@ def _undo(
         return change._replace(rows=[*change.rows, report.row(_OPERATION)])
 
     report.status = "dry run" if report.dry_run else "committed"
-    with announced(table.store, report.attempt_id, topic):
+    with announced(table, report.attempt_id, topic, removal.attempts):
         carry_out(table, report, plan, dry_run=report.dry_run)
     return report if report.runs else _as_done(report, table)
 
@@ -202,7 +202,8 @@ class RunRemoval:
     """Takes runs out of a topic, for an undo or for the commit of an attempt that replaces them.
 
     `choose` names the runs in a version; their redrives go too. Files that were written for a
-    version serve a later one if the segments that they replace are the same.
+    version serve a later one if the segments that they replace are the same. `attempts` are those,
+    besides the first, under which segments were written.
     """
 
     def __init__(
@@ -221,7 +222,7 @@ class RunRemoval:
         self._table, self._topic, self._engine = table, topic, engine
         self._choose, self._force, self._state = choose, force, state
         self._written: dict[tuple[SegmentRow, ...], SegmentRow] = {}
-        self._attempts, self._next_attempt = set[str](), attempt_id
+        self.attempts, self._next_attempt = set[str](), attempt_id
         self.records = 0
 
     def runs(self, base: Snapshot) -> list[RunRow]:
@@ -276,7 +277,7 @@ class RunRemoval:
             rows=[*states, *new],
             replaced=[(row.partition, row.base_offset) for group in groups for row in group],
             forgotten={run.attempt_id for run in runs},
-            files_of=self._attempts,
+            files_of=self.attempts,
         )
 
     def _rewritten(
@@ -287,7 +288,7 @@ class RunRemoval:
         if left:
             attempt_id, self._next_attempt = self._next_attempt, new_attempt()
             if self._written:  # the first files are those of the attempt itself
-                self._attempts.add(attempt_id)
+                self.attempts.add(attempt_id)
             target = RewriteTarget(attempt_id, subjects=subjects)
             task = partial(_without, self._table.store, ranges, target)
             self._written |= zip(left, self._engine.map(task, left), strict=True)

@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
+from seglake.catalog import fate
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.schema import TagRow
 from seglake.catalog.table import CatalogTable
 from seglake.clock import now_ms
-from seglake.errors import AttemptAbandoned, CorruptData, UsageError, VersionExpired
+from seglake.errors import AttemptAbandoned, CorruptData, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.layout import success_key, tag_key
 from seglake.maintain import clock
@@ -684,22 +685,24 @@ def _undo_last(maker: LakeMaker) -> None:
     seglake.undo(str(maker.root), "events", f"run {len(maker.versions) - 1}")
 
 
+@pytest.mark.parametrize("error", [AttemptAbandoned("given up"), CorruptData("its input is gone")])
 def test_an_erasure_that_was_given_up__takes_back_what_it_wrote_for_a_tag(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, error: SeglakeError
 ) -> None:
-    """Else the key of the erasure that gave it up would stay in it."""
+    """Else the key of the erasure that gave it up would stay in it, however it ends."""
     root = str(maker.root)
     tag(root, "q3")
     _merge(maker)
     before = logs(maker.root)
 
-    def given_up(*_: Any, **__: Any) -> Any:
+    def given_up(table: CatalogTable, *_: Any, attempt_id: str, **__: Any) -> Any:
         assert logs(maker.root) > before
-        raise AttemptAbandoned("given up")
+        fate.give_up(table.store, attempt_id)
+        raise error
 
     with monkeypatch.context() as patch:
         patch.setattr(CatalogTable, "commit", given_up)
-        with pytest.raises(AttemptAbandoned):
+        with pytest.raises(type(error)):
             erase(root, "events", ["k1"], grace_hours=0)
     assert logs(maker.root) == before
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seglake.catalog.fate import announced
+from seglake.catalog.announcement import announced
 from seglake.catalog.schema import PartitionRow, Row, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -166,7 +166,7 @@ def compact_topic(
                 swap.cleaned = passes(store).clean(due)
             swap.show(table.snapshot())
             return report
-        with announced(table.store, swap.attempt_id, topic):
+        with announced(table, swap.attempt_id, topic):
             newest = table.snapshot()  # without what was erased before the announcement
             views = {view.partition: view for view in newest.partitions(topic)}
             standing = [log for log in due if _stands(views[log.partition], log)]

@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from seglake.catalog.fate import announced
+from seglake.catalog.announcement import announced
 from seglake.catalog.quarantine.files import attempt_of
 from seglake.catalog.quarantine.gone import ERASE, erasures
 from seglake.catalog.quarantine.leaving import Leaving, joined, unfinished, write_list
@@ -192,7 +192,7 @@ class _Erasure:
                 f"attempt {before.running[0]} may still run, and bring a key back: erase with "
                 "--wait, or when it has ended, or give a shorter --grace-hours if it is dead"
             )
-        with announced(self._table.store, report.attempt_id, report.topic):
+        with announced(self._table, report.attempt_id, report.topic, self._logs.attempts):
             self._commit(before)
         report.running = sorted({*self._look().running, *self._arrived()})
         self._samples.erase()  # also of an attempt that failed since, and is not told
@@ -249,8 +249,8 @@ class _Erasure:
 
         Their files are about to go.
         """
-        self._says_so = True
-        with announced(self._table.store, self.report.attempt_id, self.report.topic):
+        self._says_so, report = True, self.report
+        with announced(self._table, report.attempt_id, report.topic, self._logs.attempts):
             self._commit(attempts)
 
     def _look(self) -> Attempts:
@@ -286,7 +286,6 @@ class _Erasure:
             files_of=self._logs.attempts,
             beside=[WHOLE_LAKE],
             tags=tags,
-            unnamed=self._logs.all_written(),
         )
 
     def _list_rejects(self) -> None:

@@ -131,10 +131,6 @@ class LogErasure:
             self._written |= zip((row.key("log") for row in left), new, strict=True)
         return [self._written[row.key("log")] for row in rows]
 
-    def all_written(self) -> list[SegmentRow]:
-        """Every segment that was written, for whichever version."""
-        return [*self._written.values()]
-
 
 def _without(keys: Keys, target: RewriteTarget, store: Store, row: SegmentRow) -> SegmentRow:
     return rewrite(store, [row], WithoutKeys(keys), target)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from seglake.catalog.fate import announced
+from seglake.catalog.announcement import announced
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -134,7 +134,7 @@ def _announced(
     if not hashes:
         yield None
         return
-    with announced(table.store, report.attempt_id, report.topic):
+    with announced(table, report.attempt_id, report.topic):
         yield set(table.segments(table.snapshot(), report.topic))
 
 

@@ -44,11 +44,12 @@ class Replacement(Protocol):
     """Committed runs that an attempt's commit removes. Readers see the old records or the new.
 
     `with_nothing` allows a commit that has no record of its own. `records` is how many records the
-    last call of `change` removes.
+    last call of `change` removes, `attempts` the further ids under which it wrote segments.
     """
 
     with_nothing: bool
     records: int
+    attempts: set[str]
 
     def runs(self, base: Snapshot, /) -> list[RunRow]:
         """The runs of a version to remove, with their redrives."""
@@ -79,6 +80,7 @@ class Attempt:
     progress: Progress
     replacement: Replacement | None = None
     attempt_id: str = field(default_factory=new_attempt)
+    moved: set[str] = field(default_factory=set)  # ids of its segments that lost races moved
     started_ms: int = field(default_factory=now_ms)
 
     @property

@@ -55,7 +55,7 @@ class Commit:
                 attempt.table, attempt.topic, attempt.attempt_id, self._change, attempt.base
             )
         except PlanAgain:
-            for moved in self._moved_to:
+            for moved in attempt.moved:
                 settle(attempt.store, moved)
             raise
         return -1 if version is None else version  # there is always a run to commit
@@ -145,7 +145,9 @@ class Commit:
             require_hope(attempt.store, owner)  # an erasure would not see the copies
         attempt.report.rebased += 1
         self._append_time_ms = append_time(self._base, attempt.topic, self._append_time_ms)
-        move = Move(attempt.store, deltas, new_attempt(), self._append_time_ms)
+        moved_to = new_attempt()
+        attempt.moved.add(moved_to)
+        move = Move(attempt.store, deltas, moved_to, self._append_time_ms)
         with attempt.step("move the segments behind those of another run"):
             moved = move.run(attempt.engine, segments)
         stayed = (row for row in self._segments if row.partition not in partitions)

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.fate import announced, is_given_up, settle
+from seglake.catalog.announcement import announced
+from seglake.catalog.fate import is_given_up, settle
 from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow, SegmentRow
@@ -38,7 +39,7 @@ from seglake.errors import (
     StoreError,
 )
 from seglake.format.records import Int64s
-from seglake.layout import attempt_folder, new_attempt
+from seglake.layout import new_attempt
 from seglake.store import open_store
 from seglake.times.instants import format_ms
 from seglake.write.driver import plan
@@ -149,7 +150,9 @@ def _ingest(
         replacement = replacing(table, attempt_id) if replacing else None
         if _is_done(table, base, pipeline, run, replacement, report):
             return report
-        announcement = announced(store, attempt_id, report.topic)
+        moved = set[str]()
+        others = [moved, replacement.attempts] if replacement else [moved]
+        announcement = announced(table, attempt_id, report.topic, *others)
         with announcement, Failure(store, report) as failure:
             try:
                 if replacement:  # it copies records of the version
@@ -168,6 +171,7 @@ def _ingest(
                     progress=progress,
                     replacement=replacement,
                     attempt_id=attempt_id,
+                    moved=moved,
                 )
                 return carry_out(attempt, failure)
             except PlanAgain as reason:
@@ -272,7 +276,7 @@ def carry_out(
                 _write_quarantine(attempt, rejects, quarantine)
                 before_commit(attempt)
             except Exception as error:
-                _take_back(attempt, error)
+                _take_back_rejects(attempt, error)
                 with suppress(StoreError, CorruptData):  # the first error tells more
                     failure.rejects = quarantine.sample(rejects)
                 raise
@@ -287,22 +291,19 @@ def carry_out(
     return report
 
 
-def _take_back(attempt: Attempt, failure: Exception) -> None:
-    """Delete what an attempt has written that was given up meanwhile: see `transaction.take_back`.
+def _take_back_rejects(attempt: Attempt, failure: Exception) -> None:
+    """Delete the quarantine's files of an attempt that was given up meanwhile, see `announced`.
 
     An erasure that gave it up may have deleted its blobs, so it may fail as if objects were lost.
-    After another failure of storage its quarantine files stay: a commit of them may come late.
+    After another failure of storage they stay: a commit of them may come late.
     """
-    store, topic = attempt.store, attempt.topic
+    if isinstance(failure, StoreError) and not isinstance(failure, MissingObject):
+        return
+    store = attempt.store
     try:
-        if not is_given_up(store, attempt.attempt_id):
-            return
-        folders = [attempt_folder(topic, partition, attempt.attempt_id)
-                   for partition in range(attempt.settings.topic.partitions)]  # fmt: skip
-        keys = [listed.key for folder in folders for listed in store.list(folder)]
-        if not isinstance(failure, StoreError) or isinstance(failure, MissingObject):
-            keys += QuarantineTable(store).unnamed_keys(topic, attempt.attempt_id)
-        store.delete(keys)
+        if is_given_up(store, attempt.attempt_id):
+            files = QuarantineTable(store).unnamed_keys(attempt.topic, attempt.attempt_id)
+            store.delete(files)
     except (StoreError, CorruptData) as error:
         logger.warning("files of this run are left for `seglake vacuum` to delete: %s", error)
 

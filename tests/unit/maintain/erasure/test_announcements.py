@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import threading
 from collections.abc import Callable
 from itertools import product
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import seglake
-from seglake.catalog import failed_run, fate
+from seglake.catalog import announcement, failed_run, fate
 from seglake.catalog.delta.actions import Action
 from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -190,8 +192,8 @@ def copied(tmp_path: Path) -> Path:
     return root
 
 
-def files_with_the_key(root: Path) -> list[Path]:
-    return [each for each in root.rglob("*.log") if b"gone" in each.read_bytes()]
+def files_with_the_key(root: Path, key: str = "gone") -> list[Path]:
+    return [each for each in root.rglob("*.log") if key.encode() in each.read_bytes()]
 
 
 @pytest.mark.parametrize("name", COPIERS)
@@ -217,12 +219,48 @@ def test_an_erasure_beside_a_command_that_copies_records__is_refused(
     assert files_with_the_key(copied) == []
 
 
+@pytest.mark.parametrize("its_input_is_gone", [False, True])
+@pytest.mark.parametrize("name", COPIERS)
+def test_a_command_that_an_erasure_gave_up__takes_back_its_copies(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, its_input_is_gone: bool
+) -> None:
+    """It wrote them after the erasure had ended, from what it had read before."""
+    copier = COPIERS[name]
+    rewrite, topics, before = copier.copies.rewrite, copied / "topics", copied.parent / "before"
+    key = "other" if name in ("undo", "replace") else "gone"  # of a record that is copied
+
+    def late_copy(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(copier.copies, "rewrite", rewrite)
+        shutil.copytree(topics, before)
+        assert erase(str(copied), "events", [key], vacuum=True, grace_hours=0).exit_code == 0
+        files = (_beside(each, before, topics) for each in before.rglob("*.*"))
+        deleted = [each for each in files if not each.exists()]
+        shutil.copytree(before, topics, dirs_exist_ok=True)
+        written = rewrite(*given, **named)
+        for each in deleted:
+            each.unlink()
+        assert files_with_the_key(copied, key)
+        if its_input_is_gone:
+            raise MissingObject("the erasure deleted it")
+        return written
+
+    monkeypatch.setattr(copier.copies, "rewrite", late_copy)
+    with contextlib.suppress(SeglakeError):
+        copier.call(copied)
+    assert files_with_the_key(copied, key) == []
+    assert announcements(copied) == []
+
+
+def _beside(file: Path, folder: Path, other: Path) -> Path:
+    return other / file.relative_to(folder)
+
+
 @pytest.mark.parametrize("name", COPIERS)
 def test_what_was_erased_before_an_announcement__is_not_copied(
     copied: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """A command may have read a version before; once it is announced, it goes by the newest."""
-    copier, announce = COPIERS[name], fate.announced
+    copier, announce = COPIERS[name], announcement.announced
 
     def erased_before(*given: Any) -> Any:
         monkeypatch.setattr(copier.announces, "announced", announce)

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from seglake.catalog.fate import announced, settle
+from seglake.catalog.announcement import announced
+from seglake.catalog.fate import settle
 from seglake.catalog.quarantine.gone import erasures_of, expired_attempts, rejects_left
 from seglake.catalog.quarantine.leaving import joined, unfinished
 from seglake.catalog.quarantine.redrives import Chain, chain_of, redrive_of
@@ -123,13 +124,13 @@ class _RedriveCall:
         if none_left or (tried and not _refused(tried[-1])):
             return _already_done([chain.first, *chain.redrives, *tried][-1])
         _require_usable(opened)
-        report, attempt_id = self._begin(chain), new_attempt()
+        report, attempt_id, moved = self._begin(chain), new_attempt(), set[str]()
         failure = Failure(self._store, report)
-        with self._begun(attempt_id), nullcontext() if self._dry_run else failure:
+        with self._begun(attempt_id, moved), nullcontext() if self._dry_run else failure:
             rejects = self._rejects(base, opened, report)
             try:
                 clock_ms = _clock_of(chain.first)
-                return self._read_again(base, rejects, report, failure, clock_ms, attempt_id)
+                return self._read_again(base, rejects, report, failure, clock_ms, attempt_id, moved)
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
                 settle(self._store, attempt_id)
@@ -141,10 +142,10 @@ class _RedriveCall:
                 return _already_done(tried[-1])
         return None
 
-    def _begun(self, attempt_id: str) -> AbstractContextManager[None]:
+    def _begun(self, attempt_id: str, moved: set[str]) -> AbstractContextManager[None]:
         """The announcement of the attempt; a dry run is none."""
         topic = self._pipeline.topic.name
-        return nullcontext() if self._dry_run else announced(self._store, attempt_id, topic)
+        return nullcontext() if self._dry_run else announced(self._table, attempt_id, topic, moved)
 
     def _begin(self, chain: Chain) -> RedriveReport:
         taken = {"run_id": chain.first.run_id, "attempt_id": chain.last.attempt_id}
@@ -198,6 +199,7 @@ class _RedriveCall:
         failure: Failure,
         clock_ms: int,
         attempt_id: str,
+        moved: set[str],
     ) -> RedriveReport:
         def before_commit(attempt: Attempt) -> None:
             _settle(report, rejects)
@@ -218,6 +220,7 @@ class _RedriveCall:
             report=report,
             progress=self._progress,
             attempt_id=attempt_id,
+            moved=moved,
         )
         if not self._dry_run:
             carry_out(attempt, failure, before_commit)

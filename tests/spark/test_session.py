@@ -41,6 +41,15 @@ except ConfigError as error:
     print(json.dumps(str(error)))
 """
 
+COUNT = """
+import sys
+from seglake.session import spark_session
+
+spark = spark_session("none", master=sys.argv[1], delta=False, conf={
+    "spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"})
+print(spark.sparkContext.parallelize([0], 1).count())
+"""
+
 PRINT_FOLDERS = """
 import json, os, sys
 import pyarrow as pa
@@ -216,6 +225,21 @@ def test_a_job_runs_on_both_workers_of_a_cluster(tmp_path: Path) -> None:
     workers = {Path(folder).relative_to(tmp_path).parts[0] for folder, _ in found}
     assert workers == {"worker-0", "worker-1"}
     assert sum(rows for _, rows in found) == 10
+
+
+@pytest.mark.rest
+def test_a_cluster_without_a_worker_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(COUNT)
+    with standalone_cluster(tmp_path, workers=0) as master, (tmp_path / "log").open("wb") as log:
+        command = [sys.executable, str(tmp_path / "program.py"), master]
+        with subprocess.Popen(command, stderr=log) as waits:
+            until = time.monotonic() + 60
+            try:
+                while b"has not accepted any resources" not in (tmp_path / "log").read_bytes():
+                    assert time.monotonic() < until, (tmp_path / "log").read_text()
+                    time.sleep(0.2)
+            finally:
+                waits.kill()
 
 
 def test_the_properties_file_holds_the_same_settings() -> None:

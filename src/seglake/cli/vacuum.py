@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from seglake.cli.arguments.options import DryRun, GraceHours, Json, Root
+from seglake.cli.terminal.progress import told_steps
 
 if TYPE_CHECKING:
     from seglake.maintain.vacuum import Vacuumed
@@ -18,7 +19,8 @@ def vacuum(
     """Remove objects that no retained version names: what dead attempts left."""
     from seglake.maintain.vacuum import vacuum as sweep
 
-    report = sweep(root, dry_run=dry_run, grace_hours=grace_hours)
+    with told_steps("reading the catalog") as progress:
+        report = sweep(root, dry_run=dry_run, grace_hours=grace_hours, progress=progress)
     if json:
         print(report.as_json())
     else:

@@ -46,6 +46,7 @@ from seglake.maintain.clock import checked_hours, time_of_storage
 from seglake.maintain.report import MaintenanceReport
 from seglake.maintain.tagging import delete_ended, ended, holds
 from seglake.store import Listed, Store, open_store
+from seglake.write.driver.report import Progress, silent
 
 Unnamed = dict[str | None, list[Listed]]
 
@@ -86,9 +87,11 @@ def vacuum(
     grace_hours: float = GRACE_HOURS,
     retention_hours: int | None = None,
     storage_options: Mapping[str, str] | None = None,
+    progress: Progress = silent,
 ) -> Vacuumed:
     """Delete the objects that no retained version names; with `dry_run`, only report them.
 
+    `progress` is called with the name of each step, and with how many objects are deleted.
     `retention_hours` is how long versions are retained after they were replaced; without it the
     catalog's own setting holds. A shorter one expires versions that somebody may still read. A dry
     run writes nothing, and goes by this machine's clock. Raises UsageError for hours below 0,
@@ -107,7 +110,7 @@ def vacuum(
     report.ended_tags = ended(table, min(own.now_ms, times.now_ms))
     if not dry_run:
         delete_ended(table, report.ended_tags)
-    sweep = _Sweep(table, times, report)
+    sweep = _Sweep(table, times, report, progress)
     garbage = sweep.find() if dry_run else sweep.carry_out()
     report.deleted_bytes = sum(item.size for item in garbage.objects)
     report.tags = [hold._asdict() for hold in holds(table, report.ended_tags)]
@@ -153,7 +156,7 @@ def _give_up(store: Store, attempts: Iterable[str]) -> dict[str, str]:
     return {attempt_id: topic for attempt_id, topic in topics.items() if topic is not None}
 
 
-def delete(store: Store, keys: Sequence[str]) -> None:
+def delete(store: Store, keys: Sequence[str], progress: Progress = silent) -> None:
     """Delete objects in this order, some at once, and none before the commits that unnamed them.
 
     A loss of power could take such a commit back, if the process that made it died. Open readers
@@ -163,6 +166,7 @@ def delete(store: Store, keys: Sequence[str]) -> None:
         sync_commits(store)
     with announced(store, keys):
         for first in range(0, len(keys), _DELETE_AT_ONCE):
+            progress(f"deleting objects, {first:,} of {len(keys):,}")
             store.delete(keys[first : first + _DELETE_AT_ONCE])
 
 
@@ -205,10 +209,16 @@ class _Garbage(NamedTuple):
 class _Sweep:
     """One vacuum; its report says what was found last."""
 
-    def __init__(self, table: CatalogTable, times: _SpareTimes, report: Vacuumed) -> None:
-        self._table, self._report = table, report
+    def __init__(
+        self, table: CatalogTable, times: _SpareTimes, report: Vacuumed, progress: Progress
+    ) -> None:
+        self._table, self._times, self._report, self._progress = table, times, report, progress
         self._tags = table.seen_tags()  # before anything is looked for
-        self.find: Callable[..., _Garbage] = partial(_find, table, times, report)
+
+    def find(self, among: Collection[str] | None = None) -> _Garbage:
+        """What is to be deleted, see `_find`."""
+        self._progress("looking for objects that no version names")
+        return _find(self._table, self._times, self._report, among)
 
     def carry_out(self) -> _Garbage:
         """Find what is to be deleted, and delete it. Raises StoreError, CommitConflict."""
@@ -217,9 +227,9 @@ class _Sweep:
         quarantine = QuarantineTable(table.store)
         quarantine.remove_files({*filter(attempt_of, report.deleted)})
         quarantine.remove_lost_files(garbage.committed)
-        delete(table.store, report.catalog_files)
+        delete(table.store, report.catalog_files, self._progress)
         garbage = self._spared_by_new_tags(garbage)
-        delete(table.store, report.deleted)
+        delete(table.store, report.deleted, self._progress)
         return garbage
 
     def _fenced(self) -> _Garbage:

@@ -99,8 +99,11 @@ def test_expired_versions__lose_their_files_and_cannot_be_opened(maker: LakeMake
     }
     assert set(planned.deleted) == old
     assert planned.deleted_bytes > 0
-    done = vacuum(str(maker.root), retention_hours=0, dry_run=False)
+    steps = list[str]()
+    done = vacuum(str(maker.root), retention_hours=0, dry_run=False, progress=steps.append)
     assert (done.deleted, done.catalog_files) == (planned.deleted, planned.catalog_files)
+    assert steps[0] == "looking for objects that no version names"
+    assert steps[-1] == f"deleting objects, 0 of {len(old)}"
     assert objects(maker) == before - old
     assert contents(maker) == rows
     report = verify(str(maker.root), deep=True)

@@ -15,8 +15,8 @@ from typing import Any
 
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.manifest import is_marked, mark_committed
-from seglake.catalog.schema import MaintenanceRow, RunRow
-from seglake.catalog.table import COMMITS, CatalogTable, sync_commits
+from seglake.catalog.schema import Kind, MaintenanceRow, RunRow
+from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CommitConflict, MissingObject, StoreError
@@ -28,7 +28,7 @@ RACE_COST, FAILURE_COST = 1, 20
 PAUSE_S = 0.5  # after a failure of storage
 _FINISHED = "finished_at_ms"
 _MARK_TRIES = 4  # at a mark, after that of the commit itself
-_RECENT = {"run": 16, "maintenance": 100}  # commits to a topic whose marks are looked at
+_RECENT: dict[Kind, int] = {"run": 16, "maintenance": 100}  # commits whose marks are looked at
 
 Plan = Callable[[Snapshot], Change | None]
 
@@ -58,8 +58,7 @@ def transact_upkeep(
     """
     base = base or table.snapshot(topics=[topic])
     version = transact(table, topic, attempt_id, plan, base)
-    if version is not None:
-        mark_recent(table, table.refresh(base), topic)
+    mark_recent(table, base if version is None else table.refresh(base), topic, "maintenance")
     return version
 
 
@@ -84,19 +83,16 @@ def mark(store: Store, attempt_id: str) -> None:
         return
 
 
-def mark_recent(table: CatalogTable, base: Snapshot, topic: str) -> None:
-    """Mark the last commits to a topic that died between the commit and its mark.
+def mark_recent(table: CatalogTable, base: Snapshot, topic: str, kind: Kind) -> None:
+    """Mark the last commits to a topic, with a row of this kind, that died before their marks.
 
     A command that finds its work done calls this: an earlier call of it may have died there, or
     while the disk had not all of it.
     """
-    store, finished = table.store, dict[str, int]()
-    for kind in COMMITS:
-        rows = table.latest_rows(base, kind, topic, _RECENT[kind])
-        last = rows.sort_by(_FINISHED).slice(max(0, len(rows) - _RECENT[kind]))
-        columns: list[list[Any]] = [last[name].to_pylist() for name in ("attempt_id", _FINISHED)]
-        finished.update(zip(*columns, strict=True))
-    recent = sorted(finished, key=lambda name: finished[name])
+    store, most = table.store, _RECENT[kind]
+    rows = table.latest_rows(base, kind, topic, most).sort_by(_FINISHED)
+    last: list[Any] = rows["attempt_id"][max(0, len(rows) - most) :].to_pylist()
+    recent: list[str] = [*dict.fromkeys(last)]
     marked = read_at_once(store, partial(is_marked, store), recent)
     for attempt_id in compress(recent, map(operator.not_, marked)):
         mark(store, attempt_id)
@@ -118,7 +114,6 @@ class _Transaction:
         while True:
             change = plan(base)
             if change is None:
-                mark_recent(self._table, base, self._topic)
                 return None
             self._finished_ms |= {
                 row.finished_at_ms

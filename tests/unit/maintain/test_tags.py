@@ -551,7 +551,7 @@ def test_a_tag_that_read_its_version_before_its_files_went__is_fenced(
     assert verify(str(maker.root), deep=True).findings == []
 
 
-def deletes_rows(_store: Any, keys: list[str]) -> bool:
+def deletes_rows(_store: Any, keys: list[str], *_: Any) -> bool:
     return any(key.startswith("catalog/log/kind=segment") for key in keys)
 
 

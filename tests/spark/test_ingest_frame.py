@@ -136,6 +136,18 @@ def test_an_order_column_that_is_none(frame: DataFrame, tmp_path: Path) -> None:
         seglake.ingest(frame, files)
 
 
+def test_a_column_whose_name_has_a_dot(spark: SparkSession, tmp_path: Path) -> None:
+    """As from a spreadsheet; Spark would take "Kunde Nr." for a field of a struct."""
+    kind = "id long, ts long, `Kunde Nr.` string, text string"
+    frame = spark.createDataFrame([(1, T, "a", "x"), (2, T + 1, "b", "y")], kind)
+    settings = settings_of(tmp_path, key={"fields": ["Kunde Nr."]})
+    assert seglake.ingest(frame, settings).records == 2
+    records = [each for log in read_lake(tmp_path).values() for each in log]
+    assert {each.key for each in records} == {b"a", b"b"}
+    with pytest.raises(ConfigError, match="the settings are a dict: give a pipeline"):
+        seglake.ingest(frame, {"input": {}})  # type: ignore[arg-type]
+
+
 def test_the_order_column_belongs_to_the_settings_of_a_run(
     frame: DataFrame, tmp_path: Path
 ) -> None:

@@ -38,12 +38,12 @@ _FOREVER = 2**62
 _SLACK_MS = 3_600_000  # by which the clock of a caller may be ahead
 
 
-def to_epoch_ms(value: Time, zone: str | None = None) -> int:
+def to_epoch_ms(value: Time, zone: str | None = None, ambiguous: str = "earliest") -> int:
     """A time in milliseconds since the epoch, rounded up.
 
     A text without a zone is a local time of `zone`, if there is one; a date means its midnight. A
-    local time that occurs twice means the earlier one; a time that clocks skip means the first time
-    after it.
+    local time that occurs twice means the one that `ambiguous` says, "earliest" or "latest"; a time
+    that clocks skip means the first time after it.
 
     Raises:
         UsageError: not a time, no zone or an unknown one, an integer that looks like another unit,
@@ -65,7 +65,7 @@ def to_epoch_ms(value: Time, zone: str | None = None) -> int:
             f"{text!r} is not a time; write it as in 2026-01-31T12:00:00Z, or as epoch milliseconds"
         ) from None
     if zone is not None and moment.tzinfo is None:
-        return _from_local(moment, zone)
+        return _from_local(moment, zone, ambiguous)
     return _from_datetime(moment, text)
 
 
@@ -130,7 +130,7 @@ def _from_datetime(value: datetime, shown: str) -> int:
     return -((_EPOCH - value) // _MILLISECOND)
 
 
-def _from_local(local: datetime, zone: str) -> int:
+def _from_local(local: datetime, zone: str, ambiguous: str) -> int:
     # the command line shows times without these
     from zoneinfo import ZoneInfoNotFoundError  # noqa: PLC0415
 
@@ -140,7 +140,7 @@ def _from_local(local: datetime, zone: str) -> int:
 
     clock = np.array([_from_datetime(local.replace(tzinfo=UTC), str(local))], np.int64)
     try:
-        return int(to_utc(clock, np.array([True]), zone)[0])
+        return int(to_utc(clock, np.array([True]), zone, ambiguous)[0])
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise UsageError(f"zone {zone!r} is unknown; write it as in Europe/Berlin") from error
 

@@ -78,6 +78,11 @@ def ingest(
     are columns of `df`, dotted for fields of structs. A quarantined row has its number in the order
     column as its line. `run_id` and `interval` are those of `run_pipeline`.
     """
+    if not isinstance(settings, Pipeline):
+        raise ConfigError(
+            f"the settings are a {type(settings).__name__}: give a pipeline, as "
+            "`seglake.config.load` reads it from a file and `from_tables` makes it of dicts"
+        )
     column = settings.row_number
     if column is None or settings.input.kind.in_files:
         raise ConfigError("seglake.ingest needs a pipeline with input.format = 'dataframe'")

@@ -29,6 +29,7 @@ from seglake.cli.demo.run import demo
 from seglake.cli.history import history_rows
 from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import CorruptData, StoreError, UsageError
+from seglake.maintain.topic_settings import alter
 from seglake.maintain.undo import undo
 from seglake.reporting.report import report
 from seglake.shown import Column, draw
@@ -557,6 +558,15 @@ def test_values_without_fields_and_keys_of_bytes_are_told(tmp_path: Path) -> Non
     empty = tmp_path / "empty"
     LakeMaker(empty).run({0: []})
     assert told_of(empty, "find", "--key", "abc", "--where", "a=1") == [none]
+
+
+def test_values_that_are_not_as_the_topic_says_are_told(tmp_path: Path) -> None:
+    LakeMaker(tmp_path).run({0: [Event(T, None, b"no number")]})
+    pattern = r"(?P<a>\d+)"
+    alter(str(tmp_path), "events", {"value.format": "text", "value.pattern": pattern})
+    said = f"(value.format = 'text', value.pattern = {pattern!r})"
+    told = told_of(tmp_path, "read", "--fields", "a")[0]
+    assert told.startswith(f"events: the values are not as the topic says {said}, so they have no")
 
 
 def test_a_way_that_is_advised_is_one_that_the_topic_has(tmp_path: Path) -> None:

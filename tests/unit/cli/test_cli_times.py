@@ -38,6 +38,16 @@ def test_local_times_are_those_of_the_zone(local: datetime, zone: str) -> None:
         assert local < back <= local + timedelta(hours=2)
 
 
+def test_a_local_time_that_is_twice_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert absolute("2026-10-25T02:30", "Europe/Berlin") == "2026-10-25T00:30:00.000Z"
+    assert capsys.readouterr().err == (
+        "2026-10-25T02:30 is twice in Europe/Berlin: 2026-10-25T00:30:00.000Z is meant; "
+        "write 2026-10-25T01:30:00.000Z for the later one\n"
+    )
+    absolute("2026-10-25T03:30", "Europe/Berlin")
+    assert capsys.readouterr().err == ""
+
+
 def test_a_date_is_its_midnight_and_other_texts_stay() -> None:
     assert absolute("2026-06-01", "Europe/Berlin") == "2026-05-31T22:00:00.000Z"
     assert absolute("latest", "Europe/Berlin") == "latest"

@@ -14,10 +14,12 @@ from seglake.config import Topic, combined_topic
 from seglake.config.topic import VALUE_SETTINGS
 from seglake.datasource.batch import BatchReader
 from seglake.datasource.options import parse
+from seglake.engine import LocalEngine
 from seglake.errors import ConfigError
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.topic_settings import alter
+from seglake.write.driver.redrive.redrive import redrive
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import ingest, pipeline_of, segments_of
 
@@ -142,6 +144,19 @@ def test_a_later_run_changes_no_setting_and_says_what_differs(tmp_path: Path) ->
         "the topic has value.columns = ['ts', 'k', 'path'], this input has ['ts', 'path', 'k']: "
     )
     assert _settings(root) == CSV
+
+
+def test_a_redrive_with_another_pattern_says_what_differs(tmp_path: Path) -> None:
+    """Else its records would lack the fields that the others have, and nobody would know."""
+    root, path, limit = tmp_path / "lake", tmp_path / "a.log", {"max_quarantine_ratio": 0.9}
+    path.write_text(f"{T} a /1\nGET {T} /2\n{T} b /3\n")
+    ingest(_pipeline(root, path, "text", **limit))
+    other = r"GET (?P<ts>\d+) (?P<path>\S+)"
+    changed = _pipeline(root, path, "text", input={"pattern": other}, key={"fields": []}, **limit)
+    report = redrive(LocalEngine(), changed, "1")
+    assert report.records == 1
+    (hint,) = report.hints
+    assert hint.startswith(f"the topic has value.pattern = {PATTERN!r}, this input has {other!r}: ")
 
 
 def test_what_no_setting_can_hold_stops_no_ingest(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from seglake.clock import now_ms
 from seglake.errors import UsageError
 from seglake.times.durations import duration_ms
@@ -33,14 +35,19 @@ def span_ms(text: str) -> int:
 def absolute(text: str | None, zone: str | None) -> str | None:
     """A date or a local time of a zone as a text in UTC; without a zone the text as it is.
 
-    Raises UsageError for an unknown zone, what is no time, or a local time of no zone.
+    A local time that clocks show twice means the first one, and standard error says so. Raises
+    UsageError for an unknown zone, what is no time, or a local time of no zone.
     """
     if text is None or text in _NAMED:
         return text
     if zone is None:
         _require_zone(text)
         return text
-    return format_ms(to_epoch_ms(text, zone))
+    first, second = (format_ms(to_epoch_ms(text, zone, which)) for which in ("earliest", "latest"))
+    if first != second:
+        told = f"{text} is twice in {zone}: {first} is meant; write {second} for the later one"
+        print(told, file=sys.stderr)
+    return first
 
 
 def _require_zone(text: str) -> None:

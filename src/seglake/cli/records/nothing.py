@@ -3,6 +3,7 @@
 It says what may be meant. Only then is a sample of the newest records looked at.
 """
 
+import json
 import sys
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator
@@ -89,7 +90,10 @@ def tell_fields(log: Log, names: Iterable[str], option: str) -> None:
 def _no_fields(log: Log) -> str:
     if not log.value_format:
         return "the values are no JSON objects"
-    return "the values are not as the topic's settings value.… say"
+    settings: dict[str, Any] = json.loads(log.settings.settings)
+    said = {key: value for key, value in settings.items() if key.startswith("value.")}
+    shown = ", ".join(f"{key} = {value!r}" for key, value in said.items())
+    return f"the values are not as the topic says ({shown})"
 
 
 def _of_field(name: str, known: list[str]) -> str:

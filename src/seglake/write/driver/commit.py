@@ -113,6 +113,17 @@ class Commit:
         near = get_close_matches(report.run_id, names[-_COMPARED:], 1) or names[-1:]
         return near[0] if near else ""
 
+    def _of_others(self, base: Snapshot) -> list[str]:
+        """What to say if runs of another pipeline ingested the files before."""
+        attempt, own = self._attempt, self._attempt.pipeline.name
+        runs = attempt.table.runs(base, attempt.topic)
+        others = [run.pipeline for run in runs if run.attempt_id in attempt.input.owners]
+        return [
+            f"pipeline {other!r} ingested these files, and this is pipeline {own!r}: the name is "
+            f"pipeline.name, or else that of the settings file"
+            for other in others[-1:]
+        ]
+
     def _follow(self, newest: Snapshot) -> None:
         """Continue a newer version; re-base the segments if another commit took their offsets."""
         attempt = self._attempt
@@ -160,6 +171,7 @@ class Commit:
         report.describe(self._segments)
         if attempt.input.owners and attempt.input.is_empty():
             report.owner = self._owner(self._base)
+            report.hints = [] if report.owner else self._of_others(self._base)
         start_ms, end_ms = attempt.run.interval or (None, None)
         run = RunRow(
             topic=attempt.topic,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +103,18 @@ def files_of(engine: Engine, pipeline: Pipeline) -> InputOf:
     return lambda known: InputFiles(engine, pipeline, listed(), known)
 
 
+def value_settings_of(
+    files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
+) -> Mapping[str, Any]:
+    """The settings `value.…` of a topic of these files; none if the values are no raw lines.
+
+    Raises InputError.
+    """
+    if pipeline.value_source != "line":
+        return {}
+    return FORMATS[pipeline.input.format].value_settings(files, store, pipeline)
+
+
 class InputFiles(RunInput):
     """The files of an input list that the topic does not have yet.
 
@@ -127,10 +139,7 @@ class InputFiles(RunInput):
 
     def value_settings(self) -> Mapping[str, Any]:
         """Those of the format, if the values are raw lines. Raises InputError."""
-        form = FORMATS[self._pipeline.input.format]
-        if self._pipeline.value_source != "line":
-            return {}
-        return form.value_settings(self.selection.files, self._store, self._pipeline)
+        return value_settings_of(self.selection.files, self._store, self._pipeline)
 
     def spool(self, settings: MapSettings) -> pa.Table:
         """Run the map side over all units; returns rows of SPOOLED."""

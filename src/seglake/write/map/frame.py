@@ -67,6 +67,7 @@ class MapFrame(NamedTuple):
 
     settings: MapSettings
     order_column: str
+    columns: tuple[str, ...] = ()  # of the DataFrame, set by `read`
 
     def read(self, frame: DataFrame) -> pa.Table:
         """Write the blobs of all partitions to the spool.
@@ -74,8 +75,11 @@ class MapFrame(NamedTuple):
         Spark may run a task again after a failure; only the blobs of one try are returned. Raises
         ConfigError for a DataFrame of an older Spark.
         """
+        task = self._replace(columns=tuple(frame.columns))
         with original_errors(), short_batches(frame):
-            mapped = frame.mapInArrow(self.__call__, _DDL)
+            # mapInArrow reads a dot in the name of a column as that of a field
+            numbered = frame.toDF(*map(str, range(len(task.columns))))
+            mapped = numbered.mapInArrow(task.__call__, _DDL)
             if not hasattr(mapped, "toArrow"):
                 raise ConfigError(
                     "the ingest of a DataFrame needs Spark 4.0 or newer: use pyspark 4.2, or write "
@@ -85,7 +89,8 @@ class MapFrame(NamedTuple):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the blobs of one partition of the DataFrame to the spool."""
-        yield from run_task(self._spool, batches).to_batches()
+        named = (batch.rename_columns([*self.columns]) for batch in batches)
+        yield from run_task(self._spool, named).to_batches()
 
     def _spool(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
         with SpoolWriter(self.settings.store, self.settings.attempt_id) as spool:

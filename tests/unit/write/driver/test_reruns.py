@@ -124,6 +124,9 @@ def test_a_run_that_finds_nothing_new_says_so(inbox: Path, lake: Path) -> None:
         "nothing new: the topic has 1 file already; --replace with the --run-id of a run, such as "
         "'1', ingests its files anew"
     )
+    assert nothing.hints == []
+    (hint,) = ingest(pipeline_of(lake, inbox, name="other"), "1").hints
+    assert hint.startswith("pipeline 'test' ingested these files, and this is pipeline 'other'")
     write_file(inbox / "more.jsonl", [Line(T)])
     ingest(pipeline_of(lake, inbox), "2026-11-26T01")
     mistyped = ingest(pipeline_of(lake, inbox), "2026-11-26T1", (T, T + 1000))

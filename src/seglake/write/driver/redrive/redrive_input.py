@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from seglake.errors import MissingObject, StoreError
 from seglake.format.records import Int64s
 from seglake.limits import REQUESTS
 from seglake.store import Store
-from seglake.write.driver.run_input import RunInput, Sources, SplitCounts
+from seglake.write.driver.run_input import RunInput, Sources, SplitCounts, value_settings_of
 from seglake.write.driver.selection import InputSelection
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore, unreadable
@@ -87,6 +87,7 @@ class RedriveInput(RunInput):
         self.count = sum(map(len, self._lines.values()))
         sources_of_run = rows_of(SourceRow, topic, _of_attempt(sources, chain.first.attempt_id))
         files = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
+        self._files = files
         present = _present([row for row in sources_of_run if row.path in listed], files)
         self.selection = InputSelection(sorted(present), [], [])
         FORMATS[pipeline.input.format].check(self.selection.files, files, pipeline)
@@ -97,6 +98,10 @@ class RedriveInput(RunInput):
             if not chain.redrives and len(listed[file.path].rejects) == rows[file.path]
         ]
         self._plan(listed, plan_splits(anew, files, pipeline))
+
+    def value_settings(self) -> Mapping[str, Any]:
+        """Those of the files that are there. Raises InputError."""
+        return value_settings_of(self.selection.files, self._files, self._pipeline)
 
     def _plan(self, listed: Mapping[str, _OpenRejects], anew: Sequence[Split]) -> None:
         """Number the splits in the order of paths. Files not in `anew` have chosen rows."""

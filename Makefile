@@ -234,6 +234,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	done; \
 	echo "Python 3.11, 3.12 or 3.13 is needed, and there is none:" \
 	  "install one and name it, as in make PYTHON=python3.12" >&2; exit 1
+	@echo "installing what requirements.lock names into $(VENV): a minute or two, without a line"
 	$(PIP) --no-compile --require-hashes -r requirements.lock
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@

@@ -24,6 +24,7 @@ from seglake.format.index import RECORD_KEYS, IndexPolicy, subjects_of
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.maintain.merge import merge
+from seglake.maintain.topic_settings import alter
 from seglake.maintain.vacuum import vacuum
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import examples
@@ -242,6 +243,22 @@ def test_a_stream_finds_in_each_micro_batch_what_it_adds(tmp_path: Path) -> None
         r for r in made.records() if r.key == b"a" and json.loads(r.value or b"")["n"] in (1, 3)
     ]
     assert sorted(seen) == right, asked
+
+
+def test_a_stream_finds_fields_of_csv(tmp_path: Path) -> None:
+    made = LakeMaker(tmp_path / "lake")
+    made.run({0: []})
+    alter(str(made.root), "events", {"value.format": "csv", "value.columns": ["n", "word"]})
+    options = {"startingOffsets": "earliest", "where": '{"n":[1,3]}', "fields": "n:int32,word"}
+    reader = StreamReader(parse({"path": str(made.root), "subscribe": "events", **options}))
+    start, seen = dict[str, Any](), list[dict[str, Any]]()
+    for run in range(2):
+        made.run({0: [Event(T, None, b'%d,"%d, %d"' % (n, run, n)) for n in range(5)]})
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        for table in tables(reader, reader.partitions(start, end)):
+            seen += table.select(["n", "word"]).to_pylist()
+        start = end
+    assert seen == [{"n": n, "word": f"{run}, {n}"} for run in range(2) for n in (1, 3)]
 
 
 def test_keys_are_not_shown(maker: LakeMaker) -> None:

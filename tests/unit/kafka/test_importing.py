@@ -25,9 +25,11 @@ from seglake.format.batch import OVERHEAD
 from seglake.kafka import importing as intake
 from seglake.kafka.importing import PARTITIONER, Imported, import_logs
 from seglake.maintain.expiry.delete_records import delete_records
+from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
+from seglake.maintain.topic_settings import alter
 from seglake.store import open_store
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.judges.oracle import as_written
@@ -506,6 +508,26 @@ def test_an_import_that_was_killed_before_its_mark__is_marked_when_it_is_refused
     shutil.rmtree(root / "catalog/log")
     rebuild_catalog(str(root), dry_run=False)
     assert len(read(root)) == 3
+    assert_sound(root)
+
+
+def test_an_import_into_a_topic_of_csv_indexes_its_columns(tmp_path: Path) -> None:
+    root, old, new = tmp_path / "lake", tmp_path / "old", tmp_path / "new"
+    first, second = ((Event(T + n, None, b"%d,a" % n),) for n in range(2))
+    BrokerLog([Step(-1, first)]).write(old / "events-0")
+    take(root, old)
+    columns = {"value.format": "csv", "value.columns": ["n", "word"], "index.fields": ["n"]}
+    alter(str(root), "events", columns)
+    BrokerLog([Step(-1, first), Step(-1, second, rolls=True)]).write(new / "events-0")
+    assert take(root, new).records == 1
+    log = seglake.open(str(root)).topic("events")
+    assert [as_written(log.find(where={"n": n}).read_all())[0].offset for n in (0, 1)] == [0, 1]
+    assert log.plan_find(where={"n": 1}).scanned == 1  # the first segment, which has no index yet
+    reindex(str(root), "events")
+    log = seglake.open(str(root)).topic("events")
+    assert log.plan_find(where={"n": 1}).scanned == 0
+    words = log.find(where={"n": 1}, fields=["word"]).read_all()["word"]
+    assert words.to_pylist() == ["a"]
     assert_sound(root)
 
 

@@ -10,13 +10,14 @@ meanwhile, it is planned again.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Sized
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from seglake.catalog.announcement import announced
+from seglake.catalog.failed_run import failed_runs
 from seglake.catalog.fate import settle
 from seglake.catalog.quarantine.gone import erasures_of, expired_attempts, rejects_left
 from seglake.catalog.quarantine.leaving import joined, unfinished
@@ -156,7 +157,9 @@ class _RedriveCall:
         """What a version says of the wanted rejects. Raises UsageError."""
         topic = self._pipeline.topic.name
         history = self._table.run_history(version, topic)
-        chain = chain_of(_wanted(history, self._pipeline, self._run_id), committed_runs(history))
+        failed = partial(failed_runs, self._store, topic, self._run_id)
+        wanted = _wanted(history, self._pipeline, self._run_id, failed)
+        chain = chain_of(wanted, committed_runs(history))
         upkeep, attempt_id = self._table.maintenance(version, topic), chain.last.attempt_id
         expired = attempt_id in expired_attempts(upkeep)
         erasures = sorted(erasures_of(attempt_id, upkeep))
@@ -260,10 +263,13 @@ def _require_usable(rejects: _Open) -> None:
         )
 
 
-def _wanted(history: Sequence[RunRow], pipeline: Pipeline, run_id: str) -> RunRow:
+def _wanted(
+    history: Sequence[RunRow], pipeline: Pipeline, run_id: str, failed: Callable[[], Sized]
+) -> RunRow:
     """The committed run with this id, of the same pipeline if several have one.
 
-    `history` has every run row of the topic. Raises UsageError.
+    `history` has every run row of the topic, `failed` finds failed runs of this id. Raises
+    UsageError.
     """
     rows = [run for run in history if run.run_id == run_id]
     found = committed_runs(rows)
@@ -271,6 +277,11 @@ def _wanted(history: Sequence[RunRow], pipeline: Pipeline, run_id: str) -> RunRo
     topic = pipeline.topic.name
     if not found:
         last = max(rows, key=lambda run: run.sequence, default=None)
+        if last is None and failed():
+            raise UsageError(
+                f"run {run_id!r} of topic {topic!r} failed, so nothing of it is there to be "
+                "redriven: ingest again with this run id; `seglake run-status` says why it failed"
+            )
         raise UsageError(
             f"topic {topic!r} has no committed run {run_id!r}; `seglake history` lists the runs"
             if last is None

@@ -539,6 +539,11 @@ def test_a_run_that_cannot_be_redriven_is_one_sentence(model: Model) -> None:
     settings = model.settings([model.folder], "b")
     with pytest.raises(UsageError, match=r"no committed run 'run 1'; `seglake history`"):
         redriven(settings, "run 1")
+    bad = write(model.folder / "bad" / "x", "jsonl", [Event("a")])
+    with pytest.raises(QuarantineLimit):
+        ingest(model.settings([bad.path], "b"), "run 1")
+    with pytest.raises(UsageError, match=r"run 'run 1' of topic 'events' failed, .*ingest again"):
+        redriven(settings, "run 1")
     frame = {"input": {"format": "dataframe", "order_column": "a", "paths": []}}
     with pytest.raises(ConfigError, match=r"'dataframe' cannot be redriven"):
         redriven(settings.model_copy(update={"input": settings.input.model_copy(

@@ -560,6 +560,15 @@ def test_values_without_fields_and_keys_of_bytes_are_told(tmp_path: Path) -> Non
     assert told_of(empty, "find", "--key", "abc", "--where", "a=1") == [none]
 
 
+def test_a_number_in_an_unusual_way_is_told(tmp_path: Path) -> None:
+    LakeMaker(tmp_path).run({0: [Event(T, None, b'{"amount": 3}')]})
+    usual = "events: amount=3.00 looks for that text; the usual one is 3"
+    none = "events: nothing is found"
+    assert told_of(tmp_path, "find", "--where", "amount=3.00") == [none, usual]
+    assert told_of(tmp_path, "find", "--where", "amount=4") == [none]
+    assert told_of(tmp_path, "find", "--where", "amount=a") == [none]
+
+
 def test_values_that_are_not_as_the_topic_says_are_told(tmp_path: Path) -> None:
     LakeMaker(tmp_path).run({0: [Event(T, None, b"no number")]})
     pattern = r"(?P<a>\d+)"

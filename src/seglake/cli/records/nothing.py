@@ -6,7 +6,8 @@ It says what may be meant. Only then is a sample of the newest records looked at
 import json
 import sys
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,10 +21,10 @@ _SAYS_HOW = "`seglake alter ROOT TOPIC value.format=csv value.columns=…` gives
 
 
 class Sought(NamedTuple):
-    """What a search looks for: `keys`, `names` of fields; `when` is the time that is asked for."""
+    """What a search looks for: `keys`, values of `fields`; `when` is the time that is asked for."""
 
     keys: Collection[bytes]
-    names: Collection[str]
+    fields: Mapping[str, Collection[str]]
     when: str
 
     def tell_nothing(self, log: Log) -> None:
@@ -31,8 +32,21 @@ class Sought(NamedTuple):
         _tell(log, f"nothing is found {self.when}".rstrip())
         if self.keys:
             _tell_keys(log, self.keys)
-        if self.names:
-            tell_fields(log, self.names, "--where")
+        if self.fields:
+            tell_fields(log, self.fields, "--where")
+        for name, values in self.fields.items():
+            for text in values:
+                if (usual := _usual_number(text)) != text:
+                    _tell(log, f"{name}={text} looks for that text; the usual one is {usual}")
+
+
+def _usual_number(text: str) -> str:
+    """The text that JSON most often has for a number; a text of no number as it is."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return text
+    return f"{number.normalize():f}" if number.is_finite() and abs(number.adjusted()) < 20 else text
 
 
 def describe(start: str | None, end: str | None, last: str | None, offset: int | None) -> str:

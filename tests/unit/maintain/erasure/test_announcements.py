@@ -220,7 +220,7 @@ def test_an_erasure_beside_a_command_that_copies_records__is_refused(
 
 
 @pytest.mark.parametrize("its_input_is_gone", [False, True])
-@pytest.mark.parametrize("name", COPIERS)
+@pytest.mark.parametrize("name", rest_but_today(COPIERS, 5))
 def test_a_command_that_an_erasure_gave_up__takes_back_its_copies(
     copied: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, its_input_is_gone: bool
 ) -> None:

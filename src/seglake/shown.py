@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from io import StringIO
 from itertools import islice
 from textwrap import fill
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _ROWS, _WIDTH, _ITEMS, _GAP = 20, 160, 20, 2
 _LEAST = {"cut": 20, "wrap": 24}  # characters of a column, if it has more
 _NONE = "-"
+_EMPTY: tuple[object, ...] = "", None, [], {}, 0, -1
+_PLACES = "timestamp", "_at_ms", "lateness_ms", "offset", "partition", "position", "version"
 
 Fit = Literal["whole", "cut", "wrap"]
 
@@ -31,9 +34,10 @@ Fit = Literal["whole", "cut", "wrap"]
 class Column(NamedTuple):
     """A column of a table: a field of the rows, its heading, and the text of a value.
 
-    None is shown as `none`. Where there is no room, the columns without a value leave first, then
-    those of the largest `rank`, from the right; one that fits beside the rest stays. `fit` says
-    whether a text always stays whole.
+    None is shown as `none`. Where there is no room, the columns without a value leave, unnamed;
+    then those of the largest `rank`, from the right; one that fits beside the rest stays. `fit`
+    says whether a text always stays whole, and `least` how much of a longer one stays, if not the
+    usual number of characters.
     """
 
     field: str
@@ -43,6 +47,7 @@ class Column(NamedTuple):
     rank: int = 0
     fit: Fit = "cut"
     none: str = _NONE
+    least: int = 0
 
     def text(self, value: object) -> str:
         """A value as it is shown."""
@@ -136,6 +141,20 @@ class ShowsTable:
         return _html(self._table())
 
 
+def told_apart(paths: Iterable[str]) -> Callable[[str], str]:
+    """A function that gives the end of a path: the name, and the folders that tell these apart."""
+    all_paths = {*paths}
+    deepest = max((path.count("/") for path in all_paths), default=0)
+    depths = range(1, deepest + 2)
+    differ = (d for d in depths if len({_end(path, d) for path in all_paths}) == len(all_paths))
+    return partial(_end, depth=next(differ, 1))
+
+
+def _end(path: str, depth: int) -> str:
+    """The last parts of a path."""
+    return "/".join(path.split("/")[-depth:])
+
+
 def terminal_width() -> int | None:
     """The characters in a line of the terminal; None where standard output is none."""
     isatty = getattr(sys.stdout, "isatty", bool)  # what stands in for it may lack the method
@@ -214,10 +233,10 @@ def _fit(
     if width is None:
         return dict(enumerate(wanted))
     least = [
-        max(head, min(want, _LEAST.get(column.fit, want)))
+        max(head, min(want, column.least or _LEAST.get(column.fit, want)))
         for column, head, want in zip(columns, heads, wanted, strict=True)
     ]
-    kept = _kept(columns, cells, least, width)
+    kept = _kept(columns, _needed(cells, wanted, width), least, width)
     spare = width - sum(least[at] for at in kept) - _GAP * (len(kept) - 1)
     widths = {at: least[at] for at in kept}
     for number, at in enumerate(sorted(kept, key=lambda at: wanted[at] - least[at])):
@@ -227,18 +246,30 @@ def _fit(
     return widths if len(kept) > 1 else {at: min(width, widths[at]) for at in kept}
 
 
+def _needed(cells: Sequence[Sequence[str]], wanted: Sequence[int], width: int) -> list[int]:
+    """The numbers of all columns, or of those with a value if there is no room for all."""
+    every = list(range(len(wanted)))
+    if sum(wanted) + _GAP * (len(wanted) - 1) <= width:
+        return every
+    return [at for at in every if not _has_no_value(cells, at)] or every[:1]
+
+
 def _kept(
-    columns: Sequence[Column], cells: Sequence[Sequence[str]], least: Sequence[int], width: int
+    columns: Sequence[Column], needed: Sequence[int], least: Sequence[int], width: int
 ) -> list[int]:
-    kept, left = list(range(len(columns))), list[int]()
-    empty = [all(row[at] == _NONE for row in cells) for at in kept]
+    kept, left = [*needed], list[int]()
     while len(kept) > 1 and sum(least[at] + _GAP for at in kept) - _GAP > width:
-        left.append(max(kept, key=lambda at: (empty[at], columns[at].rank, at)))
+        left.append(max(kept, key=lambda at: (columns[at].rank, at)))
         kept.remove(left[-1])
     for at in reversed(left):  # a narrow one may have room where a wide one had none
-        if not empty[at] and sum(least[each] + _GAP for each in (*kept, at)) - _GAP <= width:
+        if sum(least[each] + _GAP for each in (*kept, at)) - _GAP <= width:
             kept.append(at)
     return sorted(kept)
+
+
+def _has_no_value(cells: Sequence[Sequence[str]], at: int) -> bool:
+    """Whether no row has a value in a column; False if there is no row."""
+    return bool(cells) and all(row[at] == _NONE for row in cells)
 
 
 def _cut(text: str, column: Column, width: int) -> str:
@@ -252,10 +283,11 @@ def _cut(text: str, column: Column, width: int) -> str:
 
 
 def _remark(
-    columns: Sequence[Column], cells: Iterable[Sequence[str]], widths: Mapping[int, int], rest: str
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], widths: Mapping[int, int], rest: str
 ) -> str:
     """A sentence about what there was no room for; empty if there was."""
-    left = [column.heading for at, column in enumerate(columns) if at not in widths]
+    left = [column.heading for at, column in enumerate(columns)
+            if at not in widths and not _has_no_value(cells, at)]  # fmt: skip
     if left:
         return f"no room for: {', '.join(left)}" + (rest and f"; {rest}")
     cut = rest and any(_cut(row[at], columns[at], widths[at]) != row[at]
@@ -301,8 +333,13 @@ def of_report(title: str, report: Mapping[str, Any]) -> Table:
 
 def filled(report: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a report that are not empty."""
-    empty: tuple[object, ...] = ("", None, [], {}, 0, -1)
-    return {name: value for name, value in report.items() if value not in empty}
+    return {name: value for name, value in report.items() if not _is_empty(name, value)}
+
+
+def _is_empty(name: str, value: object) -> bool:
+    """Whether a value of a report says nothing: a count of 0, but no time and no place of 0."""
+    empty: tuple[object, ...] = ("", None, [], {}, -1) if name.endswith(_PLACES) else _EMPTY
+    return value in empty
 
 
 def _reported(name: str, value: Any) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import starmap
 from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ import typer
 
 from seglake.cli.arguments.options import Conf, Json, Source
 from seglake.cli.terminal.tables import Listing, show
-from seglake.shown import Column, counted, number, prose
+from seglake.shown import Column, counted, number, prose, told_apart
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ _RECORDS = [
     Column("place", "file:line"),
     Column("time", "time", fit="whole"),
     number("partition", "partition", rank=1),
-    Column("key", "key"),
+    Column("key", "key", least=10),
     Column("headers", "headers", rank=3),
-    Column("value", "value"),
+    Column("value", "value", least=12),
 ]
 _REJECTS = [Column("place", "file:line"), prose("reason", "reason"), Column("value", "raw")]
 
@@ -42,14 +42,16 @@ def check(
 ) -> None:
     """Show which files a pipeline reads and what becomes of some rows. Nothing is written.
 
+    Settings that the topic of the lake refuses are an error, if the lake is on a local disk.
     Exit code 3 if a row is rejected, or if times of January 1970 would stop a run.
     """
     from seglake.config import load
-    from seglake.write.check import TEXT_BYTES
+    from seglake.write.check import TEXT_BYTES, require_topic
     from seglake.write.check import check as checked_input
 
     whole = json or not sys.stdout.isatty()
     pipeline = load(conf_file, {"input.paths": source} if source else {})
+    require_topic(pipeline)
     checked = checked_input(pipeline, sample, None if whole else TEXT_BYTES)
     if json:
         rows = [{**dataclasses.asdict(row), "time": _time(row)} for row in checked.rows]
@@ -62,7 +64,7 @@ def check(
 def _show(checked: Checked) -> None:
     for line in _files(checked):
         print(line)
-    place = places_of(checked.rows)
+    place = places_of(checked)
     records = [_shown(row, place(row)) for row in checked.rows if not row.reason]
     rejects = [_shown(row, place(row)) for row in checked.rows if row.reason]
     if records:
@@ -94,26 +96,18 @@ def _nothing(checked: Checked) -> str:
     return "The file is empty." if checked.files == 1 else f"All {checked.files:,} files are empty."
 
 
-def places_of(rows: Iterable[SampledRow]) -> Callable[[SampledRow], str]:
-    """A function that names the file and line of one of these rows, as "a.jsonl:31".
+def places_of(checked: Checked) -> Callable[[SampledRow], str]:
+    """A function that names the file and line of one of the sampled rows, as "a.jsonl:31".
 
-    Where files have one name, the folders stand before it that tell them apart.
+    Where files of the input have one name, the folders stand before it that tell them apart.
     """
-    paths = {row.path for row in rows}
-    deepest = max((path.count("/") for path in paths), default=0)
-    depths = range(1, deepest + 2)
-    depth = next((d for d in depths if len({_end(path, d) for path in paths}) == len(paths)), 1)
+    end = told_apart([*checked.paths, *(row.path for row in checked.rows)])
 
     def place(row: SampledRow) -> str:
         after = f" after byte {row.start}" if row.start else ""
-        return f"{_end(row.path, depth)}{after}:{row.line}"
+        return f"{end(row.path)}{after}:{row.line}"
 
     return place
-
-
-def _end(path: str, depth: int) -> str:
-    """The last parts of a path."""
-    return "/".join(path.split("/")[-depth:])
 
 
 def _shown(row: SampledRow, place: str) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def init(
 
 def _rejects(checked: Checked) -> Iterator[str]:
     """How many sampled rows are rejected for each reason, and where the first one is."""
-    place_of = places_of(checked.rows)
+    place_of = places_of(checked)
     for reason, count in checked.reasons.items():
         first = next(row for row in checked.rows if row.reason == reason)
         sampled = counted(len(checked.rows), "sampled row")

@@ -13,13 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seglake.catalog.table import CatalogTable
 from seglake.clock import now_ms
 from seglake.config import Pipeline
-from seglake.errors import ConfigError
+from seglake.errors import ConfigError, UsageError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Records, Spans
+from seglake.store import open_store
 from seglake.text.utf8 import invalid_utf8
 from seglake.write.driver.splits import plan_splits
+from seglake.write.driver.topics import topic_in_force
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import is_single_byte
 from seglake.write.input.files import SourceFile, Split
@@ -74,9 +77,10 @@ class SampledRow:
 class Checked:
     """The files of a pipeline, and a sample of their rows.
 
-    `first_files` are the first of the `files`. `problems` are sentences about fields that no row of
-    the sample's chunks has, and about files whose times all lie in January 1970 there; `stops` if
-    there is such a file, which would stop a run.
+    `first_files` are the first of the `files`, and `paths` those of all of them, not among the
+    plain values. `problems` are sentences about fields that no row of the sample's chunks has, and
+    about files whose times all lie in January 1970 there; `stops` if there is such a file, which
+    would stop a run.
     """
 
     files: int
@@ -87,6 +91,7 @@ class Checked:
     rows: list[SampledRow]
     problems: list[str]
     stops: bool
+    paths: list[str]
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -101,7 +106,9 @@ class Checked:
     def as_dict(self) -> dict[str, Any]:
         """The result as plain values."""
         first = [note._asdict() for note in self.first_files]
-        return {**asdict(self), "first_files": first, "reasons": self.reasons}
+        values = {**asdict(self), "first_files": first, "reasons": self.reasons}
+        del values["paths"]  # there may be many
+        return values
 
 
 def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) -> Checked:
@@ -134,7 +141,23 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
             *([early] if early else []),
         ],
         stops=early is not None,
+        paths=[file.path for file in inputs.files],
     )
+
+
+def require_topic(pipeline: Pipeline) -> None:
+    """Raise ConfigError, as an ingest would, for settings that the topic of the lake refuses.
+
+    No lake need be there, and only one on a local disk is asked. Raises CorruptData and StoreError.
+    """
+    store = open_store(pipeline.root, pipeline.storage)
+    if store.remote:
+        return
+    try:
+        snapshot = CatalogTable.open(store).snapshot()
+    except UsageError:  # an ingest makes the lake
+        return
+    topic_in_force(snapshot, pipeline)
 
 
 def _is_missing(path: str) -> str:

@@ -15,6 +15,7 @@ import pytest
 
 from seglake.cli.app import COMMANDS
 from seglake.cli.submit import submit
+from seglake.cli.terminal.progress import bar
 from seglake.jobs import verify
 from seglake.pace import told_every
 from tests.harness.flags import JOBS, load_job
@@ -94,6 +95,18 @@ def test_progress_is_in_the_log_and_once(
     steps = re.findall(r"\S+ \S+ of \S+ \S+ of log done", errors)
     assert len(steps) == len(set(steps)) > 0
     assert "\x1b" not in errors
+
+
+def test_a_bar_has_the_units_of_the_tables_and_goes_away(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tag's segments are work of their own, so the bar may begin again."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with bar("verifying") as progress:
+        progress(3 * 2**20, 4 * 2**20)
+    shown = capsys.readouterr().err
+    assert "3.0/4.0 MiB" in shown
+    assert shown.rindex("\x1b[2K") > shown.rindex("MiB")  # the line is erased
 
 
 @contextmanager

@@ -22,7 +22,19 @@ import seglake
 from seglake.cli.app import app
 from seglake.cli.history import history_rows
 from seglake.cli.terminal.tables import show
-from seglake.shown import Column, draw, moment, number, prose, second, short_bytes, short_time, size
+from seglake.shown import (
+    Column,
+    draw,
+    moment,
+    number,
+    of_report,
+    prose,
+    second,
+    short_bytes,
+    short_time,
+    size,
+    told_apart,
+)
 from seglake.write.api import declared
 from tests.harness.narrow import assert_whole, narrow_terminal
 from tests.makers.lakes import Event, LakeMaker, Shape
@@ -76,12 +88,12 @@ def test_no_command_folds_a_number_or_a_time(root: Path) -> None:
 
 def test_history_keeps_what_matters(root: Path) -> None:
     with narrow_terminal():
-        title, heads, _, *rows, hint, more = printed("history", root).splitlines()
+        title, heads, _, *rows, hint = printed("history", root).splitlines()
     assert title.strip() == "commits"
     assert heads.split() == ["finished", "topic", "operation", "run", "state", "records"]
     assert sum("ingest" in row and " run " in row for row in rows) == 3
-    left = "pipeline, interval, took, files, rows, rejected, reasons; --json has all"
-    assert f"{hint} {more}" == f"no room for: {left}"
+    left = "pipeline, interval, took, files, rows, rejected"  # there are no reasons
+    assert hint == f"no room for: {left}; --json has all"
 
 
 def test_history_never_cuts_a_run_id(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,6 +163,40 @@ def test_lines_in_a_text_are_one_line() -> None:
     assert Column("a", "a").text("x\ny\t") == r"x\ny\t"
     assert Column("a", "a").text("\x1b[2J") == r"\x1b[2J"
     assert prose("a", "a").text("x\ny") == "x\ny"
+
+
+def test_a_column_without_values_is_not_missed() -> None:
+    """Where there is no room it leaves first, and nobody is told that something is not shown."""
+    columns = [Column("a", "text"), number("n", "partition", rank=1), Column("h", "headers")]
+    page = StringIO()
+    draw(columns, [("x" * 60, 3, None)], page, 72)
+    heads, _, row = page.getvalue().splitlines()
+    assert (heads.split(), row.split()) == (["text", "partition"], ["x" * 60, "3"])
+
+
+def test_a_column_says_how_much_of_a_text_stays() -> None:
+    page = StringIO()
+    draw([Column("a", "a"), Column("v", "v", least=10), number("n", "n", rank=1)],
+         [("a" * 20, "v" * 90, 1_234)], page, 39)  # fmt: skip
+    assert page.getvalue().splitlines()[2].split() == ["a" * 20, "vvvvvv…vvv", "1,234"]
+
+
+def test_a_report_has_times_and_places_of_zero() -> None:
+    """1970 is a time, and 0 an offset; a count of 0 says nothing, and -1 is none."""
+    report = {"min_timestamp": 0, "max_timestamp": -1, "base_offset": 0, "partition": 0,
+              "finished_at_ms": 0, "max_lateness_ms": 0, "version": -1, "records": 0}  # fmt: skip
+    rows = {str(name): value for name, value in of_report("run", report).rows}
+    assert rows == {
+        "min timestamp": "1970-01-01T00:00:00Z", "base offset": "0", "partition": "0",
+        "finished at": "1970-01-01T00:00:00Z", "max lateness": "0 ms",
+    }  # fmt: skip
+
+
+@given(st.lists(st.text("a/", min_size=1, max_size=8), min_size=1, max_size=5, unique=True))
+def test_ends_of_paths_tell_them_apart(paths: list[str]) -> None:
+    ends = [*map(told_apart(paths), paths)]
+    assert len({*ends}) == len(paths)
+    assert all(path.endswith(end) for path, end in zip(paths, ends, strict=True))
 
 
 KINDS: dict[str, Any] = {"n": number, "b": size, "t": moment, "p": prose, "c": Column}

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from seglake.cli.check import places_of
 from seglake.config import from_tables
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, InputError, QuarantineLimit
-from seglake.write.check import SampledRow, check
+from seglake.write.check import Checked, SampledRow, check
 from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.harness.narrow import narrow_terminal
 from tests.makers.files import pipeline, read
+from tests.makers.lakes import Event, LakeMaker
 
 T = 1_780_000_000_000
 TIMED: dict[str, Any] = {
@@ -348,12 +351,46 @@ def test_nothing_is_cut_where_no_terminal_is(tmp_path: Path) -> None:
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
-    def row(path: str, start: int = 0) -> SampledRow:
-        return SampledRow(path, start, 3, "", "x")
+    def places(*paths: str, start: int = 0, others: Sequence[str] = ()) -> list[str]:
+        rows = [SampledRow(path, start, 3, "", "x") for path in paths]
+        place = places_of(Checked(0, 0, 0, [], [], rows, [], stops=False, paths=[*paths, *others]))
+        return [*map(place, rows)]
 
-    hours = [row(f"/in/2026/11/{day}/13/events.jsonl") for day in (25, 26)]
-    assert [*map(places_of(hours), hours)] == ["25/13/events.jsonl:3", "26/13/events.jsonl:3"]
-    others = [row("/in/25/a.jsonl", 7), row("/in/25/b.jsonl")]
-    assert [*map(places_of(others), others)] == ["a.jsonl after byte 7:3", "b.jsonl:3"]
-    shallow = [row("a.jsonl"), row("x/a.jsonl")]
-    assert [*map(places_of(shallow), shallow)] == ["a.jsonl:3", "x/a.jsonl:3"]
+    hours = [f"/in/2026/11/{day}/13/events.jsonl" for day in (25, 26)]
+    assert places(*hours) == ["25/13/events.jsonl:3", "26/13/events.jsonl:3"]
+    assert places("/in/25/a.jsonl", "/in/25/b.jsonl") == ["a.jsonl:3", "b.jsonl:3"]
+    assert places("/in/a.jsonl", start=7) == ["a.jsonl after byte 7:3"]
+    assert places("a.jsonl", "x/a.jsonl") == ["a.jsonl:3", "x/a.jsonl:3"]
+    assert places("/in/0/a.log", others=["/in/1/a.log"]) == ["0/a.log:3"]  # not in the sample
+
+
+def test_a_topic_with_more_partitions_is_an_error_as_in_an_ingest(tmp_path: Path) -> None:
+    LakeMaker(tmp_path / "lake", "t", partitions=3).run({0: [Event(T)]})
+    (tmp_path / "a.jsonl").write_bytes(events(1))
+    conf = tmp_path / "t.toml"
+    conf.write_text(
+        f'[pipeline]\nroot = "{tmp_path}/lake"\n[input]\npaths = ["{tmp_path}/*.jsonl"]\n'
+        'format = "jsonl"\n[timestamp]\nfield = "ts"\nformat = "epoch_ms"\n[topic]\nname = "t"\n'
+        "partitions = 2\n"
+    )
+    run = CliRunner().invoke
+    checked, ingested = (run(app, [command, "--conf-file", str(conf), *how])
+                         for command, *how in (("check",), ("ingest", "--local")))  # fmt: skip
+    assert isinstance(checked.exception, ConfigError)
+    assert "topic 't' has 3 partitions and cannot shrink to 2" in str(checked.exception)
+    assert str(ingested.exception) == str(checked.exception)
+
+
+def test_a_narrow_terminal_shows_the_partition(tmp_path: Path) -> None:
+    (tmp_path / "a-file-of-some-length.jsonl").write_text(
+        json.dumps({"ts": T, "usr": "a-user", "text": "x" * 90})
+    )
+    with narrow_terminal():
+        told = shell(tmp_path).stdout
+    assert "partition" in told
+    assert "headers" not in told  # no row has any
+
+
+def test_plain_values_have_no_path_of_each_file(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"ts": T, "user": "u"}))
+    assert "paths" not in json.loads(shell(tmp_path, "--json").stdout)

@@ -17,6 +17,7 @@ from seglake.cli.records.nothing import Sought, with_fields_told
 from seglake.cli.terminal.csv_rows import csv_rows, csv_schema
 from seglake.cli.terminal.json_lines import json_lines
 from seglake.cli.terminal.output import complete_file
+from seglake.cli.terminal.progress import byte_columns
 from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
@@ -360,18 +361,10 @@ def _progress(planned: Plan, stats: ReadStats) -> Iterator[Advance]:
         yield lambda batches: batches
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import Progress
 
-    size = DownloadColumn(binary_units=True)
-    columns = BarColumn(), size, TransferSpeedColumn(), TimeRemainingColumn()
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*byte_columns(), console=console, transient=True) as bar:
         task = bar.add_task("read", total=planned.size_bytes)
 
         def advance(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

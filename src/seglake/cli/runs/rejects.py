@@ -12,7 +12,7 @@ from seglake.catalog.quarantine.files import place_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow
 from seglake.cli.terminal.tables import Listing, show, stream_json
-from seglake.shown import Column, counted, number
+from seglake.shown import Column, counted, number, terminal_width, told_apart
 from seglake.store import Store
 from seglake.text.json import text_or_base64
 
@@ -69,7 +69,7 @@ class Rejects(NamedTuple):
             said = left_out(counts, sample.total(), self.unkept())
             rows = self.table(sample)
             if not as_json:
-                rows = rows._replace(rows=map(_of_member, rows.rows))
+                rows = _with_ends([*map(_of_member, rows.rows)], rows, counts)
             show(f"rejected rows of {self.topic}", rows, as_json=as_json)
         for sentence in said:
             print(sentence, file=sys.stderr if as_json else sys.stdout)
@@ -167,6 +167,16 @@ def _of_member(row: dict[str, Any]) -> dict[str, Any]:
     """A row to show, whose file and line are those of an archive's member if it stands in one."""
     file, line = place_of(row)
     return {**row, "source_file": file, "line": line}
+
+
+def _with_ends(
+    rows: list[dict[str, Any]], listing: Listing, counts: Mapping[Group, int]
+) -> Listing:
+    """The rows, on a terminal with the end of each path, which tells the files apart."""
+    if terminal_width() is None:
+        return listing._replace(rows=rows)
+    end = told_apart([*(file for *_, file in counts), *(row["source_file"] for row in rows)])
+    return listing._replace(rows=[{**row, "source_file": end(row["source_file"])} for row in rows])
 
 
 def _cut(raw: Any) -> str:

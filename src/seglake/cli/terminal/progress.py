@@ -15,8 +15,11 @@ from seglake.cli.terminal.interrupt import tell_stopped
 from seglake.cli.terminal.output import handled, log_lines
 from seglake.extras import extra
 from seglake.pace import interval_s, told_every
+from seglake.shown import short_bytes
 
 if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
     from seglake.cli.submit import Job
 
 _OF_CUT_CALLS = " while sending command.", " while shutting down connection"
@@ -24,7 +27,10 @@ _OF_CUT_CALLS = " while sending command.", " while shutting down connection"
 
 @contextmanager
 def bar(what: str, job: Job | None = None) -> Iterator[Callable[[int, int], None]]:
-    """A function of (bytes done, bytes in all) that shows progress: as a bar, or as log lines."""
+    """A function of (bytes done, bytes in all) that shows progress: as a bar, or as log lines.
+
+    The bar goes away in the end: what the command prints says what was done.
+    """
     from seglake.log.tasks import logged
 
     if job is not None:
@@ -35,22 +41,26 @@ def bar(what: str, job: Job | None = None) -> Iterator[Callable[[int, int], None
             yield logged
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import Progress, TextColumn
 
-    columns = (
-        TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    columns = TextColumn(what), *byte_columns()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def byte_columns() -> list[ProgressColumn]:
+    """A bar of bytes, how many they are, how many a second, and the time left."""
+    from rich.progress import BarColumn, DownloadColumn, ProgressColumn, Task, TimeRemainingColumn
+    from rich.text import Text
+
+    class Speed(ProgressColumn):  # rich's own has units of 1,000
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            shown = "?" if speed is None else f"{short_bytes(int(speed))}/s"
+            return Text(shown, style="progress.data.speed")
+
+    return [BarColumn(), DownloadColumn(binary_units=True), Speed(), TimeRemainingColumn()]
 
 
 @contextmanager

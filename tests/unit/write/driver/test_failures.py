@@ -20,6 +20,7 @@ from seglake.layout import failed_folder, report_key
 from seglake.maintain.vacuum import vacuum
 from seglake.store import local, open_store
 from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.harness.narrow import narrow_terminal
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 
@@ -348,6 +349,21 @@ def test_quarantine_shows_rejects(tmp_path: Path, lake: Path) -> None:
     assert str(tmp_path / "3.jsonl") in text
     unknown = CliRunner().invoke(app, ["quarantine", str(lake), "events", "--run-id", "4"])
     assert "no run '4'" in str(unknown.exception)
+
+
+def test_a_terminal_shows_the_end_of_a_path_which_tells_files_apart(
+    tmp_path: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for hour in ("08", "09"):
+        write_file(tmp_path / "in" / hour / "events.jsonl", [Line(T), BAD])
+    ingest(pipeline_of(lake, tmp_path / "in", max_quarantine_ratio=1.0), "1")
+    assert str(tmp_path / "in" / "08" / "events.jsonl") in shown("quarantine", lake, "events")
+    monkeypatch.setattr("seglake.cli.runs.rejects.terminal_width", lambda: 80)
+    with narrow_terminal():
+        both = shown("quarantine", lake, "events")
+        one = shown("quarantine", lake, "events", "--limit", 1)
+    assert all(f" {hour}/events.jsonl " in both for hour in ("08", "09"))
+    assert " 08/events.jsonl " in one  # the other file has rejects, too
 
 
 def test_a_sample_of_rejects_has_every_reason_and_file_and_says_what_it_leaves_out(

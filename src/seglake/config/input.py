@@ -1,11 +1,11 @@
 """The section `[input]`, and what is special about each input format."""
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from seglake.config.rules import Encoding, FieldName, Globs, Locations, OneByte, Size
 from seglake.config.sections import Section
@@ -33,6 +33,12 @@ INPUT_FORMATS: dict[FormatName, InputFormat] = {
 }
 
 
+def _format(name: object) -> object:
+    if name == "tsv":
+        raise ValueError("there is no format 'tsv'; use csv with input.delimiter = \"\\t\"")
+    return name
+
+
 class Input(Section):
     """What is read."""
 
@@ -47,7 +53,7 @@ class Input(Section):
         "globs for their names or, with a `/`, for their paths below the folder",
     )
     exclude: Globs = Field(default=(), description="of the same files, none of these")
-    format: FormatName = Field(
+    format: Annotated[FormatName, BeforeValidator(_format)] = Field(
         description="how a file is read; `dataframe`: the rows of one given to `seglake.ingest`"
     )
     compression: Literal["auto", "none", "gzip", "bz2", "zstd"] = Field(

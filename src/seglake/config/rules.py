@@ -4,7 +4,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from encodings.aliases import aliases
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
@@ -76,6 +76,10 @@ _NO_ENCODINGS = {"idna", "mbcs", "oem", "punycode", "raw_unicode_escape", "undef
                  "unicode_escape"}  # fmt: skip
 
 
+_USUAL = ("cp1252", "latin_1", "iso8859_15", "cp1250", "cp1251", "cp850", "cp437", "utf_8",
+          "utf_16", "shift_jis", "gbk", "koi8_r")  # fmt: skip
+
+
 def _encoding(name: str) -> str:
     """The name that Python has for an encoding of text."""
     try:
@@ -85,15 +89,22 @@ def _encoding(name: str) -> str:
         codec = None
     named = "" if codec is None else codec.name.replace("-", "_")
     if codec is None or codec.incrementaldecoder is None or named in _NO_ENCODINGS:
-        known = {*aliases, *aliases.values()} - _NO_ENCODINGS
-        near = get_close_matches(re.sub(r"[^a-z0-9]+", "_", name.lower()), sorted(known), 1)
-        remedy = (
-            f"did you mean {near[0].replace('_', '-')!r}?"
-            if near
-            else ("use a name that Python knows, such as utf-8, latin-1, cp1252 or utf-16")
-        )
-        raise ValueError(f"{name!r} is no encoding; {remedy}")
+        raise ValueError(f"{name!r} is no encoding; {_other_encodings(name)}")
     return "utf-8" if named == "utf_8_sig" else codec.name
+
+
+def _other_encodings(name: str) -> str:
+    """What to do about a wrong name: the nearest ones, of equally near ones the usual first."""
+    known = sorted({*aliases, *aliases.values()} - _NO_ENCODINGS)
+    spelled = re.sub(r"[^a-z0-9]+", "_", name.lower())
+    near = get_close_matches(spelled, known, len(known))
+    if not near:
+        return "use a name that Python knows, such as utf-8, latin-1, cp1252 or utf-16"
+    likeness = {each: SequenceMatcher(None, each, spelled).ratio() for each in near}
+    near = [each for each in near if likeness[each] == likeness[near[0]]]
+    near.sort(key=lambda each: [*_USUAL, aliases.get(each, each)].index(aliases.get(each, each)))
+    *others, last = [repr(each.replace("_", "-")) for each in near[:3]]
+    return f"did you mean {', '.join(others)}{' or ' * bool(others)}{last}?"
 
 
 def _location(value: str) -> str:
@@ -173,6 +184,12 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _one_character(text: str) -> str:
+    if len(text) != 1 or not "\x01" <= text <= "\x7f":
+        raise ValueError(f"{text!r} is not one ASCII character; write one")
+    return text
+
+
 def _pattern(text: str) -> str:
     try:
         groups = groups_of(text)
@@ -200,7 +217,7 @@ ColumnNames = Annotated[
     AfterValidator(_distinct),
 ]
 Pattern = Annotated[str, Field(max_length=8000), AfterValidator(_pattern)]
-OneByte = Annotated[str, Field(pattern=r"^[\x01-\x7f]$")]
+OneByte = Annotated[str, AfterValidator(_one_character)]
 Globs = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_names)]
 Locations = Annotated[tuple[Location, ...], BeforeValidator(_names), Field(min_length=1)]
 TopicId = Annotated[str, AfterValidator(_topic_id)]

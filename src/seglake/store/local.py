@@ -297,13 +297,20 @@ class _LocalWriter:
 
     def __enter__(self) -> _LocalWriter:
         with store_errors(self._store.uri, self._key):
-            if self._durable:
-                self._store.make_folder(self._path.parent)
-            else:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-            # with the umask's rights
-            self._file = self._temporary.open("xb", buffering=_BUFFER_BYTES)
+            try:
+                self._open()
+            except FileNotFoundError:  # as below /proc; or another process removed the folder
+                what = "cannot be written: its folder cannot be made, or was just removed"
+                raise OSError(f"{what}; name another place, or try again") from None
         return self
+
+    def _open(self) -> None:
+        if self._durable:
+            self._store.make_folder(self._path.parent)
+        else:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        # with the umask's rights
+        self._file = self._temporary.open("xb", buffering=_BUFFER_BYTES)
 
     def write(self, data: Data) -> None:
         with store_errors(self._store.uri, self._key):

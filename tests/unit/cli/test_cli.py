@@ -140,17 +140,20 @@ def test_the_suffix_of_a_file_says_how_it_is_written(
 ) -> None:
     name, *options = command
     asked = [name, str(maker.root), "events", *options]
-    forms = {"jsonl": "jsonl", "json": "jsonl", "csv": "csv", "CSV": "csv", "arrow": "arrow",
-             "parquet": "parquet", "txt": "jsonl"}  # fmt: skip
+    forms = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".CSV": "csv", ".arrow": "arrow",
+             ".parquet": "parquet", "": "jsonl"}  # fmt: skip
     count = {"read": "3,003 records", "find": "1 record"}[name]
     for suffix, form in forms.items():
-        file, plain = tmp_path / f"o.{suffix}", tmp_path / "plain"
+        file, plain = tmp_path / f"o{suffix}", tmp_path / "plain"
         done = CliRunner().invoke(app, [*asked, "--output", str(file)])
         assert (done.stdout, done.stderr) == ("", f"{count} written to {file}\n")
         seglake(*asked, "--format", form, "--output", plain)
         assert file.read_bytes() == plain.read_bytes()
     seglake(*asked, "--format", "csv", "--output", tmp_path / "o.txt")  # it says nothing
     assert (tmp_path / "o.txt").read_bytes() == (tmp_path / "o.csv").read_bytes()
+    with pytest.raises(UsageError, match=r"no format has the suffix \.xlsx; use \.jsonl, .*\.csv"):
+        seglake(*asked, "--output", tmp_path / "o.xlsx")
+    assert not (tmp_path / "o.xlsx").exists()
     for how in (["--format", "csv"], ["--json"], ["--format", "arrow"]):
         with pytest.raises(UsageError, match=rf"{' '.join(how)} contradicts --output .*p\.parquet"):
             seglake(*asked, *how, "--output", tmp_path / "p.parquet")

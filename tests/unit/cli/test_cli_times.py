@@ -96,6 +96,13 @@ def test_no_spans(text: str) -> None:
         span_ms(text)
 
 
+def test_a_number_of_records_is_no_span() -> None:
+    with pytest.raises(UsageError, match="`seglake read --tail 3` gives the last records"):
+        span_ms("3")
+    with pytest.raises(UsageError, match=r"or 1w$"):
+        span_ms("3 y")
+
+
 def test_read_and_offsets_take_them(tmp_path: Path) -> None:
     now = time.time_ns() // 1_000_000
     day = to_epoch_ms("2026-05-31T22:30:00Z")

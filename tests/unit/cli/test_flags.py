@@ -890,8 +890,9 @@ def _delete_records(it: Place) -> None:
     it.tell(*delete, "--partition", 1, "--before-offset", -1)
     assert it.lines() == []
     it.refused("needs one --partition", *delete, "--before-offset", 5)
-    it.refused("not both", *delete, "--partition", 0, "--before-offset", 5, "--before-time", T)
-    it.refused("--before-offset or --before-time", *delete)
+    both = "--partition", 0, "--before-offset", 5, "--before-time", T
+    it.refused("does not go with", *delete, *both)
+    it.refused("give one of --before-offset and --before-time", *delete)
     it.refused("offset 301 is not in the log", *delete, "--partition", 1, "--before-offset", 301)
 
 

@@ -155,7 +155,9 @@ MISTAKES = [
     ({"input.multiline": True}, "input.multiline contradicts input.format = 'jsonl'"),
     ({**CSV, "input.quote": ","}, "input.delimiter and input.quote are the same character"),
     ({**CSV, "input.quote": "''"}, "input.quote: "),
-    ({**CSV, "input.delimiter": "é"}, "input.delimiter: "),
+    ({**CSV, "input.delimiter": "é"}, "input.delimiter: 'é' is not one ASCII character; write one"),
+    ({**CSV, "input.quote": ";;"}, "input.quote: ';;' is not one ASCII character; write one"),
+    ({**CSV, "input.format": "tsv"}, "input.format: there is no format 'tsv'; use csv with"),
     ({"input.pattern": "x"}, "input.pattern contradicts input.format = 'jsonl'; remove one"),
     ({"input.format": "text", "input.pattern": "(?P<ts>"}, "input.pattern: Invalid regular"),
     (

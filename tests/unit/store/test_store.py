@@ -430,3 +430,21 @@ def test_local__a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "lake").write_bytes(b"")
     with pytest.raises(StoreError, match="a file stands where a folder is needed"):
         open_store(str(tmp_path / "lake")).read_all("a")
+
+
+def test_local__a_place_that_takes_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As below /proc: nothing is missing there that anyone could have put."""
+
+    def mkdir(self: Path, *_args: Any, **_named: Any) -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    for durable in (True, False):
+        with (
+            pytest.raises(StoreError, match=r"lake/k: cannot be written.* name another") as caught,
+            open_store(str(tmp_path / "lake")).writer("k", durable=durable),
+        ):
+            pass
+        assert not isinstance(caught.value, MissingObject)

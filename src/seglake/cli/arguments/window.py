@@ -28,7 +28,10 @@ def span_ms(text: str) -> int:
     """The milliseconds of a time span such as 90s, 15m, 1h, 2d or 1w. Raises UsageError."""
     ms = duration_ms(text)
     if not ms:
-        raise UsageError(f"--last {text!r} is not a time span: write 90s, 15m, 1h, 2d or 1w")
+        records = f"; `seglake read --tail {text}` gives the last records" * text.isdecimal()
+        raise UsageError(
+            f"--last {text!r} is not a time span: write 90s, 15m, 1h, 2d or 1w{records}"
+        )
     return ms
 
 

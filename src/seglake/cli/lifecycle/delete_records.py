@@ -30,8 +30,10 @@ def delete_records(
     from seglake.maintain.expiry.delete_records import delete_records as move_starts
 
     partitions = partition or []
-    if (before_offset is None) == (before_time is None):
-        raise UsageError("give --before-offset or --before-time, and not both")
+    if before_offset is None and before_time is None:
+        raise UsageError("what is to be deleted? give one of --before-offset and --before-time")
+    if before_offset is not None and before_time is not None:
+        raise UsageError("--before-offset does not go with --before-time: keep one")
     if before_offset is not None and len(partitions) != 1:
         raise UsageError("--before-offset needs one --partition: each has its own offsets")
     report = move_starts(

@@ -130,10 +130,17 @@ def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) ->
 def form_of(form: OutputFormat | None, output: Path | None, as_json: bool) -> OutputFormat:
     """How to write: as asked for, else as the file's suffix says, else JSON lines.
 
-    Raises UsageError if the suffix says something else; one that says nothing goes with every form.
+    Raises UsageError if the suffix says something else, or if an unknown one is all that says
+    anything; a name without a suffix goes with every form.
     """
     asked = OutputFormat.JSONL if as_json else form
-    named = None if output is None else _SUFFIXES.get(output.suffix.lower())
+    suffix = "" if output is None else output.suffix.lower()
+    named = _SUFFIXES.get(suffix)
+    if suffix and asked is None and named is None:
+        raise UsageError(
+            f"--output {output}: no format has the suffix {suffix}; use {', '.join(_SUFFIXES)}, or "
+            "say --format"
+        )
     if asked is not None and named not in {None, asked}:
         option = "--json" if as_json else f"--format {asked}"
         raise UsageError(f"{option} contradicts --output {output}, a name of {named}: change one")

@@ -61,7 +61,7 @@ def delete_records(
     nothing changed.
     """
     if (before_offsets is None) == (before_time is None):
-        raise UsageError("give offsets or a time to delete before, and not both")
+        raise UsageError("give one of the two: offsets or a time to delete before")
     if before_offsets is not None and partitions is not None:
         raise UsageError("partitions are named with their offsets; leave the other list out")
     table = CatalogTable.open(open_store(root, storage_options))

@@ -18,6 +18,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
+from seglake.errors import UnknownTopic
 from seglake.serve.api import Api, Refused, shown
 from seglake.serve.codes import Code
 from seglake.serve.counts import ServerCounts
@@ -35,6 +36,7 @@ _LONG_S = 0.01  # of work for an answer that is encoded on a thread
 _CLOSING_S = 5.0  # for a client to take what was written before its connection ends
 _SIZE = struct.Struct(">i")
 _API_VERSIONS = 18
+_UNKNOWN_NAMES = 20  # that the log has of one connection
 _COPY_BYTES = 256 * 1024  # of a file, read at once
 
 
@@ -114,6 +116,7 @@ class Connection:
         self.version = 0  # of the request that is handled
         self.correlation_id = 0
         self.next_request: asyncio.Task[memoryview | None] | None = None
+        self._unknown = set[str]()  # names of topics that are in the log
         self._finishing = self._unheard = False
         self._login_ends = asyncio.get_running_loop().time() + settings.login_ms / 1000
 
@@ -265,6 +268,15 @@ class Connection:
         if self.principal is None and not api.before_login:
             raise Refused(f"{api.name} before the login")
         return api
+
+    def tell_unknown(self, name: str, error: UnknownTopic) -> None:
+        """Log that a client asks for a topic that is not there: each name once, and not many.
+
+        Clients ask again and again, and some wait without a word for a mistyped name.
+        """
+        if name not in self._unknown and len(self._unknown) < _UNKNOWN_NAMES:
+            self._unknown.add(name)
+            _log.info("%s: %s", self, error)
 
     def count_error(self, api: str, code: Code) -> None:
         """Count an error that a response has."""

@@ -516,6 +516,27 @@ def test_names_without_sense(
     assert "dTF" not in caplog.text
 
 
+def test_a_name_of_no_topic_is_in_the_log_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its client may wait without a word. Each connection has a bound, and a key no trace."""
+    caplog.set_level(logging.INFO)
+    LakeMaker(tmp_path, "web").run({0: [Event(T)]})
+    short, strange = "web.20261025T02.20261025T03", "nosuch.key.secret"
+    with serving(tmp_path) as server:
+        for _ in range(2):
+            with Wire(server.address) as wire:
+                for _ in range(3):
+                    metadata(wire, [short, strange], 9)
+                metadata(wire, [f"none{number}" for number in range(100)], 9)
+    lines = [line for line in caplog.messages if "is not in version" in line]
+    assert sum(f"'{short}'" in line for line in lines) == 2  # once for each connection
+    assert sum("'nosuch.key.#" in line for line in lines) == 2
+    assert len(lines) == 2 * 20
+    assert "what follows web is no window, as in web.20260601T120000Z.20260601T130000Z" in lines[0]
+    assert "secret" not in caplog.text
+
+
 def test_a_topic_of_the_lake_wins(tmp_path: Path) -> None:
     """Also its versions do, where its name looks like that of a key."""
     maker = LakeMaker(tmp_path, "web")

@@ -59,6 +59,17 @@ from offsets
 """
 
 
+def _why(error: sqlite3.Error | OSError) -> str:
+    """What is wrong with a file, and the remedy."""
+    another = "name another file, as `file` in the table [groups] of --conf-file"
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
+        return f"{error}; {another}"
+    return (
+        "another process holds it, such as a `seglake serve` of the same lake, and it belongs to "
+        f"one server at a time: stop that one, or {another}"
+    )
+
+
 class Committed(NamedTuple):
     """A committed offset: the next one to read, its leader epoch or -1, the client's metadata."""
 
@@ -91,10 +102,7 @@ class OffsetStore:
             self._db.execute("pragma secure_delete = on")  # names of topics may have keys
             self._check_format()
         except (sqlite3.Error, OSError) as error:
-            raise ConfigError(
-                f"groups.file {file} cannot be used: {error}; it belongs to one server at a time:"
-                " name another file for another server"
-            ) from error
+            raise ConfigError(f"groups.file {file} cannot be used: {_why(error)}") from error
 
     def _check_format(self) -> None:
         with self._db:

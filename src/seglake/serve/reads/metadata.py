@@ -15,7 +15,7 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from seglake.errors import SeglakeError
+from seglake.errors import SeglakeError, UnknownTopic
 from seglake.serve.api import NO_ID, NODE, Api, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.connection import Connection
@@ -54,7 +54,8 @@ class Describing:
     async def _metadata(self, request: Any, connection: Connection) -> Any:
         asked = request.topics
         if asked is None or (not asked and connection.version == 0):
-            found = [await self._named(name) async for name in in_turns(self._topics.names())]
+            names = self._topics.names()
+            found = [await self._named(name, connection) async for name in in_turns(names)]
         else:
             found = [await self._asked(each, connection) async for each in in_turns(_once(asked))]
         response = MetadataResponse
@@ -74,7 +75,7 @@ class Describing:
 
     async def _asked(self, each: Any, connection: Connection) -> _NamedTopic:
         if each.name is not None:
-            found = await self._named(each.name)
+            found = await self._named(each.name, connection)
         else:
             found = await self._by_id(each.topic_id)
         if found.code:
@@ -89,9 +90,12 @@ class Describing:
         code = Code.UNKNOWN_TOPIC_ID if topic is None else Code.NONE
         return _NamedTopic(topic and topic.name, topic_id, code, topic)
 
-    async def _named(self, name: str) -> _NamedTopic:
+    async def _named(self, name: str, connection: Connection) -> _NamedTopic:
         try:
             topic = await self._topics.find(name)
+        except UnknownTopic as error:
+            connection.tell_unknown(name, error)
+            return _NamedTopic(name, NO_ID, code_of(error), None)
         except SeglakeError as error:
             return _NamedTopic(name, NO_ID, code_of(error), None)
         return _NamedTopic(name, topic.id, Code.NONE, topic)
@@ -103,7 +107,7 @@ class Describing:
             partitions=_partitions(kind.MetadataResponsePartition, range(count)),
         )  # fmt: skip
 
-    async def _describe_topics(self, request: Any, _: Connection) -> Any:
+    async def _describe_topics(self, request: Any, connection: Connection) -> Any:
         response = DescribeTopicPartitionsResponse
         names = sorted({each.name for each in request.topics}) or self._topics.names()
         cursor = request.cursor
@@ -112,7 +116,7 @@ class Describing:
         left = min(max(request.response_partition_limit, 1), _MOST_PARTITIONS)
         topics, following = [], None
         async for name in in_turns(names):
-            found = await self._named(name)
+            found = await self._named(name, connection)
             count = 0 if found.topic is None else len(found.topic.partitions)
             at_cursor = cursor is not None and name == cursor.topic_name
             first = min(count, max(0, cursor.partition_index)) if at_cursor else 0

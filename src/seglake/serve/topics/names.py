@@ -98,6 +98,19 @@ def _tagged(name: str, topics: Container[str], tags: Container[str] | None) -> D
     return None
 
 
+def why_none(name: str, topics: Container[str]) -> str:
+    """What is wrong with a name that begins with a topic of the lake, to stand behind a message."""
+    parts = name.split(".")
+    begins = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
+    topic = next((begin for begin in begins if begin in topics), None)
+    if topic is None:
+        return ""
+    return (
+        f": what follows {topic} is no window, as in {topic}.20260601T120000Z.20260601T130000Z, and"
+        " no key, version or tag"
+    )
+
+
 def hidden(name: str) -> str:
     """The name as it may stand in a log: with a hash for all that may be a key."""
     return _SECRET.sub(lambda found: f"{found[1]}#{_hash(found[2])}", name, count=1)

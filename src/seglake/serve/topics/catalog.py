@@ -32,7 +32,7 @@ from seglake.serve.records.taking import Taker
 from seglake.serve.settings import ServerSettings
 from seglake.serve.topics.clock import Clock, ReplayedPartition, Starts
 from seglake.serve.topics.keyed import Key, KeyPartitions, keys_without_records, last_erasure
-from seglake.serve.topics.names import Derived, hidden, parse, why_none
+from seglake.serve.topics.names import Derived, hidden, hidden_unknown, parse, why_none
 from seglake.serve.topics.partition import ServedPartition, WholePartition
 from seglake.serve.topics.window import WindowPartition
 
@@ -273,7 +273,8 @@ class ServedTopics:
 
     def _unknown(self, name: str) -> UnknownTopic:
         what = f"is not in version {self.version} of the lake"
-        return UnknownTopic(f"topic {hidden(name)!r} {what}{why_none(name, self._topics)}")
+        seen = hidden_unknown(name, self._topics)
+        return UnknownTopic(f"topic {seen!r} {what}{why_none(name, self._topics)}")
 
     def _shown(self, name: str) -> str:
         """A name for the log: those of the lake as they are, of others no key."""

@@ -33,6 +33,7 @@ _PLAIN, _KEYED = re.compile(_WINDOW + _REST), re.compile(_WINDOW + _KEY + _REST)
 _TAGGED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})")
 _REPLAYED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})(?P<replay>{_SPEED})")
 _SECRET = re.compile(r"(\.key(?:64)?\.)(.*)", re.DOTALL)
+_NO_WORDS = re.compile(r"[\dTZvx.-]*")  # all that windows, versions and replays have
 _SALT = secrets.token_bytes(16)
 
 
@@ -100,15 +101,29 @@ def _tagged(name: str, topics: Container[str], tags: Container[str] | None) -> D
 
 def why_none(name: str, topics: Container[str]) -> str:
     """What is wrong with a name that begins with a topic of the lake, to stand behind a message."""
-    parts = name.split(".")
-    begins = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
-    topic = next((begin for begin in begins if begin in topics), None)
+    topic = _beginning(name, topics)
     if topic is None:
         return ""
     return (
         f": what follows {topic} is no window, as in {topic}.20260601T120000Z.20260601T130000Z, and"
         " no key, version or tag"
     )
+
+
+def _beginning(name: str, topics: Container[str]) -> str | None:
+    """The longest topic with which a name goes on."""
+    parts = name.split(".")
+    begins = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
+    return next((begin for begin in begins if begin in topics), None)
+
+
+def hidden_unknown(name: str, topics: Container[str]) -> str:
+    """As `hidden`, for a name of no topic: after a topic, any words but one may be a key."""
+    topic = _beginning(name, topics)
+    rest = "" if topic is None else name[len(topic) + 1 :]
+    if "." not in rest or _NO_WORDS.fullmatch(rest):
+        return hidden(name)
+    return f"{topic}.#{_hash(rest)}"
 
 
 def hidden(name: str) -> str:

@@ -221,6 +221,32 @@ def test_users_who_are_nearly_all_dashes_are_no_key(tmp_path: Path) -> None:
         assert (dashes in made.doubts) == (known == 40)
 
 
+def test_a_header_may_have_any_punctuation(tmp_path: Path) -> None:
+    def line(n: int) -> str:
+        return f'{TIMES[n]};{n};1,5;"a\nb"'
+
+    for mark in (*"€$%°&?'!@*+=~^<>:", "№", "größe "):
+        file = tmp_path / "a.csv"
+        file.write_bytes(table(f"{mark}Zeit;Kunde Nr.;Betrag {mark};Notiz", line))
+        made = draft([str(file)], root=str(tmp_path / "lake"))
+        assert made.choices["input.format"].value == "csv", mark
+        assert made.choices["timestamp.field"].value == f"{mark}Zeit"
+    _, report = drafted(tmp_path, file)
+    assert (report.records, report.quarantined) == (ROWS, 0)
+
+
+@pytest.mark.parametrize(
+    "first", ["2026-03-01 09:30:00;1;a $", "x;7;a $", "x;y;x", "x $;y;", "x?;y;a"]
+)
+def test_a_first_line_like_the_others_is_no_header(tmp_path: Path, first: str) -> None:
+    numbers = first != "x?;y;a"
+    file = tmp_path / "a.csv"
+    lines = [f"{TIMES[n]};{n};b" if numbers else "w;z;b" for n in range(9)]
+    file.write_text("\n".join([first, *lines]))
+    made = draft([str(file)], root=str(tmp_path / "lake"))
+    assert made.choices["input.format"].value == "text"
+
+
 def test_it_says_why_ragged_csv_is_not_taken_as_csv(tmp_path: Path) -> None:
     rows = (f"2026-11-26T01:00:{n:02}Z,u{n % 5}" + ",x" * (n % 3 == 1) for n in range(60))
     content = "\n".join(["time,user", "", *rows]).encode()

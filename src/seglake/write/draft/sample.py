@@ -34,7 +34,7 @@ _PACKED = 5  # times as large are files when they are unpacked
 _DELIMITERS = (",", ";", "\t", "|")
 _SUFFIX = re.compile(r"\.([A-Za-z]\w*?)(?:\.(?:gz|bz2|zst|zstd|[\d_T:-]+))*$")
 _COMMA_IN_A_TIME = re.compile(r":\d{2},\d{3}[\s\])]")  # Java's milliseconds
-_NAME = re.compile(r"[A-Za-z_][\w .#/()-]*")
+_NAME = re.compile(r"[A-Za-z_][\w .#/()-]*")  # the name of a column, whatever stands below it
 
 Fields = dict[str, list[str | None]]
 
@@ -297,7 +297,7 @@ def _no_csv(heads: Sequence[_Head]) -> Iterator[str]:
 def _table(tables: list[list[list[str]]], delimiter: str) -> Sample:
     """A sample of CSV; without a header line, of text whose pattern cuts it into columns."""
     header, doubts = tables[0][0], list[str]()
-    named = len({*header}) == len(header) and all(map(_NAME.fullmatch, header))
+    named = _is_header(header, tables[0][1:])
     rows = [row for table in tables for row in table[named:] if len(row) == len(header)]
     settings: dict[str, Any] = {"format": "csv"}
     if delimiter != ",":
@@ -317,6 +317,26 @@ def _table(tables: list[list[list[str]]], delimiter: str) -> Sample:
         name: [cell or None for cell in column] for name, column in zip(names, columns, strict=True)
     }
     return Sample(settings, fields, len(rows), 0, 0, doubts)
+
+
+def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first line names the columns: by its names, or because others have values."""
+    if len({*first}) < len(first) or not all(cell.strip() and cell.isprintable() for cell in first):
+        return False
+    if all(map(_NAME.fullmatch, first)):
+        return True
+    even = [row for row in rows if len(row) == len(first)]
+    return not any(map(_is_value, first)) and any(map(_are_values, zip(*even, strict=True)))
+
+
+def _are_values(column: Sequence[str]) -> bool:
+    cells = [cell for cell in column if cell]
+    return bool(cells) and sum(map(_is_value, cells)) >= _MOST * len(cells)
+
+
+def _is_value(cell: str) -> bool:
+    """Whether a text is a number or a time rather than words: it has more digits than letters."""
+    return sum(map(str.isdecimal, cell)) > sum(map(str.isalpha, cell))
 
 
 def _log(lines: Sequence[str]) -> Sample | None:

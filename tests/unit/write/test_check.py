@@ -306,6 +306,26 @@ def test_a_json_array_says_that_lines_are_wanted(indent: int | None, tmp_path: P
     assert it.value.exit_code == 3
 
 
+@pytest.mark.parametrize("split_bytes", [1 << 20, 8192])
+def test_a_file_without_the_beginning_of_an_event_is_named(
+    tmp_path: Path, split_bytes: int
+) -> None:
+    (tmp_path / "a.log").write_text("".join(f"{T + n} a\n  more\n" for n in range(2000)))
+    (tmp_path / "b.log").write_text("other\n" * 1200)
+    (tmp_path / "c.log").write_text(f"\n  more\n{T} a\n")
+    (tmp_path / "d.log").write_text(f"{T}\n  more\n")
+    text = {"format": "text", "pattern": r"(?P<ts>\d+)", "multiline_start_pattern": r"\d+(?: |$)"}
+    timestamp = {"field": "ts", "format": "epoch_ms"}
+    bounds = {"split_bytes": split_bytes}
+    found = checked(tmp_path, 200, input=text, timestamp=timestamp, key={}, task=bounds)
+    (said,) = found["problems"]
+    assert said == (
+        f"{tmp_path}/b.log: none of its first 1,200 lines matches input.multiline_start_pattern, "
+        "so that all continue one event; if the file has another format, leave it out with "
+        "input.exclude, and ingest it by a pipeline of its own"
+    )
+
+
 @pytest.mark.parametrize("form", ["jsonl", "text"])
 def test_a_parquet_file_that_is_read_as_lines_says_so(form: str, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"

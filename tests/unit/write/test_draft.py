@@ -265,6 +265,39 @@ def test_it_says_why_ragged_csv_is_not_taken_as_csv(tmp_path: Path) -> None:
     assert str(error.value).endswith(f"; {why}")
 
 
+def test_a_file_of_another_format_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "a.log").write_bytes(ACCESS)
+    (folder / "b.log.gz").write_bytes(gzip.compress(2 * SYSLOG))
+    made, report = drafted(tmp_path, folder)
+    (doubt,) = (doubt for doubt in made.doubts if "another format" in doubt)
+    assert doubt == (
+        f"{folder}/a.log has another format: none of 40 sampled lines matches input.pattern; "
+        'leave a.log out with input.exclude = ["a.log"], and draft a pipeline of its own: '
+        f"seglake init {folder}/a.log"
+    )
+    assert "multiline_start_pattern" in made.toml
+    assert not any("continue an event" in doubt for doubt in made.doubts)
+    assert report.quarantined == 1
+    (hint,) = report.hints
+    assert hint.startswith(f"{folder}/a.log: none of its first 40 lines matches")
+
+
+def test_long_events_are_no_other_format(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(LEVELS.splitlines(keepends=True)[0] + 200 * b"  at x.y.Z\n")
+    made = draft([str(tmp_path)])
+    assert made.choices["timestamp.field"].value == "time"
+    assert not any("another format" in doubt for doubt in made.doubts)
+
+
+def test_a_file_that_is_no_json_among_others_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(10 * EPOCHS)
+    (tmp_path / "b.log").write_bytes(SYSLOG.splitlines(keepends=True)[0])
+    doubts = "; ".join(draft([str(tmp_path)]).doubts)
+    assert f"{tmp_path}/b.log has another format: none of 1 sampled line is a JSON" in doubts
+
+
 def test_logs_that_look_like_csv(tmp_path: Path) -> None:
     """An agent with a semicolon in each line; a comma before the milliseconds."""
     agent = '10.0.0.{n} - {user} [%d/%b/%Y:%H:%M:%S +0000] "GET / HTTP/1.1" 200 {n} "-" "X (a; b)"'

@@ -6,11 +6,12 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,8 +20,9 @@ import pyarrow.parquet as pq
 from seglake.config import Input
 from seglake.config.rules import flat
 from seglake.errors import InputError
+from seglake.shown import counted
 from seglake.write.draft.encoding import Beginning, encoding_of
-from seglake.write.draft.shapes import Shape, log_shape_of, shape_of
+from seglake.write.draft.shapes import ENOUGH, Shape, log_shape_of, shape_of
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import PARQUET_MARK, SourceFile
@@ -173,14 +175,17 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     lines = [line for head in heads for line in head.lines]
     if not lines:
         raise InputError(f"{files[0].path}: has no lines; name other files")
-    for read in (partial(_json, path=files[0].path), _log, partial(_csv, heads=heads), _text):
+    readers = (partial(_json, path=files[0].path), partial(_log, heads=heads),
+               partial(_csv, heads=heads), partial(_text, heads=heads))  # fmt: skip
+    for read in readers:
         sample = read(lines)
         if sample is not None:
             settings = {} if encoding == UTF_8 else {"encoding": encoding}
-            if read is _text:
+            if read is readers[-1]:
                 doubts += _no_csv(heads)
+            others = _of_another_format(files, heads, sample.settings)
             return sample._replace(
-                settings=sample.settings | settings, doubts=doubts + sample.doubts
+                settings=sample.settings | settings, doubts=[*doubts, *others, *sample.doubts]
             )
     raise InputError(
         f"{files[0].path}: its lines are neither JSON nor CSV, and no time is found in them: write "
@@ -220,6 +225,31 @@ def _head(beginning: Beginning, encoding: str) -> _Head:
     return _Head(beginning.path, [line for _, line in kept], [number for number, _ in kept])
 
 
+def _of_another_format(
+    files: Sequence[SourceFile], heads: Sequence[_Head], settings: Mapping[str, Any]
+) -> Iterator[str]:
+    """Which files have lines of another format than the settings say, and what to do with them."""
+    if settings["format"] == "csv":  # whose headers a run compares
+        return
+    pattern = settings.get("pattern")
+    fits: Callable[[str], object] = re.compile(pattern).match if pattern else _is_object
+    what = "matches input.pattern" if pattern else "is a JSON object"
+    counts = [sum(map(bool, map(fits, head.lines))) for head in heads]
+    enough = [count >= ENOUGH * len(each.lines) for count, each in zip(counts, heads, strict=True)]
+    for file, head, count, fine in zip(files, heads, counts, enough, strict=True):
+        if any(enough) and not fine:
+            yield (
+                f"{head.path} has another format: {f'{count:,}' if count else 'none'} of "
+                f"{counted(len(head.lines), 'sampled line')} {what}; leave {_leave_out(file)}, "
+                f"and draft a pipeline of its own: seglake init {quote(file.path)}"
+            )
+
+
+def _leave_out(file: SourceFile) -> str:
+    name = file.path.rpartition("/")[2]
+    return f"{name} out with input.exclude = [{json.dumps(name, ensure_ascii=False)}]"
+
+
 def _json(lines: Sequence[str], path: str) -> Sample | None:
     """A sample of JSON lines; None if they are none. Raises InputError for an array."""
     if re.match(r"\s*\[\s*(?:[{\[]|$)", lines[0]):
@@ -239,6 +269,10 @@ def _json(lines: Sequence[str], path: str) -> Sample | None:
     wrong = len(lines) - len(rows)
     doubts = [f"{wrong:,} of {len(lines):,} sampled lines are no JSON objects"] if wrong else []
     return Sample({"format": "jsonl"}, fields, len(rows), 0, 0, doubts)
+
+
+def _is_object(line: str) -> bool:
+    return isinstance(_parsed(line), dict)
 
 
 def _parsed(line: str) -> Any:
@@ -339,20 +373,23 @@ def _is_value(cell: str) -> bool:
     return sum(map(str.isdecimal, cell)) > sum(map(str.isalpha, cell))
 
 
-def _log(lines: Sequence[str]) -> Sample | None:
+def _log(lines: Sequence[str], heads: Sequence[_Head]) -> Sample | None:
     """A sample of a log of a well-known shape, though its lines may look like CSV, too."""
-    return _shaped(lines, log_shape_of(lines))
+    return _shaped(heads, log_shape_of(lines))
 
 
-def _text(lines: Sequence[str]) -> Sample | None:
+def _text(lines: Sequence[str], heads: Sequence[_Head]) -> Sample | None:
     """A sample of text with a time in the lines; None if there is none."""
-    return _shaped(lines, shape_of(lines))
+    return _shaped(heads, shape_of(lines))
 
 
-def _shaped(lines: Sequence[str], shape: Shape | None) -> Sample | None:
+def _shaped(heads: Sequence[_Head], shape: Shape | None) -> Sample | None:
+    """A sample of the files in which some lines have a shape."""
     if shape is None:
         return None
-    matches = [match for line in lines if (match := shape.expression.match(line))]
+    has = shape.expression.match
+    lines = [line for head in heads if any(map(has, head.lines)) for line in head.lines]
+    matches = [match for line in lines if (match := has(line))]
     fields: Fields = {
         name: [match[name] for match in matches] for name in shape.expression.groupindex
     }

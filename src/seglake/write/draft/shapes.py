@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_ENOUGH = 0.02  # of the lines must match: an event may have many lines
+ENOUGH = 0.02
+"""Of the lines of a file, so many must match: an event may have many lines."""
 _NEARLY = 0.99  # as many as another shape, or as there are events: then it is taken
 
 
@@ -65,7 +66,7 @@ def shape_of(lines: Sequence[str]) -> Shape | None:
     """The first shape that matches nearly as many lines as any does; None if none does."""
     counts = [sum(map(bool, map(shape.expression.match, lines))) for shape in _SHAPES]
     most = max(counts)
-    if most < max(1, _ENOUGH * len(lines)):
+    if most < max(1, ENOUGH * len(lines)):
         return None
     return next(
         shape for shape, count in zip(_SHAPES, counts, strict=True) if count >= _NEARLY * most

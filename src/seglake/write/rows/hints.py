@@ -3,9 +3,12 @@
 A hint has no value of a row, since reports keep it, and an erasure does not look there.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake.config import Pipeline
 from seglake.format.records import Flags, Spans
@@ -62,6 +65,8 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
             f"{path}: it begins with '[', so it is a JSON array; one JSON object a line is wanted: "
             "`jq -c '.[]'` makes lines of it"
         )
+    if line == 0 and (start := pipeline.input.multiline_start_pattern) is not None:
+        sentences += _of_one_event(rows, start, path)
     return sentences
 
 
@@ -120,6 +125,22 @@ def _of_encoding(
         yield f"{path}: it begins as UTF-16 does: set input.encoding = 'utf-16'"
     elif (reasons == Reason.INVALID_UTF8).any():
         yield NOT_UTF_8
+
+
+def _of_one_event(rows: Rows, start: str, path: str) -> Iterator[str]:
+    """What is said of a file whose first chunk has no line that begins an event."""
+    if len(rows.numbers) != 1 or not rows.line_count:  # a part of a chunk counts none
+        return
+    (raw,) = rows.take_raw(np.zeros(1, np.int64)).tolist()
+    first = pa.array([re.split(rb"[\r\n]", raw or b"", maxsplit=1)[0]], pa.large_binary())
+    begins = pc.match_substring_regex(first, f"^(?:{start})")
+    if not begins[0].as_py():
+        lines = counted(rows.line_count, "line")
+        yield (
+            f"{path}: none of its first {lines} matches input.multiline_start_pattern, so that "
+            "all continue one event; if the file has another format, leave it out with "
+            "input.exclude, and ingest it by a pipeline of its own"
+        )
 
 
 def _format_of(value: Spans, form: TimeFormat) -> str | None:

@@ -70,7 +70,11 @@ class Timestamp(Section):
         "instant after it, or quarantine",
     )
     year: int | None = Field(
-        default=None, ge=1970, le=9999, description="for patterns without a year"
+        default=None,
+        ge=1970,
+        le=9999,
+        description="the year that all times get, for patterns without one; lines of another year "
+        "need a pipeline of their own: `seglake check` and the report say where a file has some",
     )
     allow_1970: bool = Field(
         default=False,

@@ -29,6 +29,7 @@ from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
 from seglake.write.map.absent import NO_ROWS, absent_in
 from seglake.write.map.january import FileTimes, count_early, january_notes, january_problem
+from seglake.write.map.years import Course, course_of, year_notes
 from seglake.write.rows.hints import NOT_UTF_8, agreed, of_times
 from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
 from seglake.write.rows.rows import REASON_TEXTS, Reason
@@ -78,9 +79,9 @@ class Checked:
     """The files of a pipeline, and a sample of their rows.
 
     `first_files` are the first of the `files`, and `paths` those of all of them, not among the
-    plain values. `problems` are sentences about fields that no row of the sample's chunks has, and
-    about files whose times all lie in January 1970 there; `stops` if there is such a file, which
-    would stop a run.
+    plain values. `problems` are sentences about fields that no row of the sample's chunks has,
+    about times that are read wrong, and about files whose times all lie in January 1970 there;
+    `stops` if there is such a file, which would stop a run.
     """
 
     files: int
@@ -189,12 +190,13 @@ def _sample(
     chosen = np.unique(np.linspace(0, len(full) - 1, min(len(full), _SPLITS)).astype(int)).tolist()
     rows: list[SampledRow] = []
     absent, newest, hints = NO_ROWS, list[FileTimes](), list[str]()
-    meant, records = Counter[str](), 0
+    meant, records, courses = Counter[str](), 0, list[tuple[str, Course]]()
     for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
         enough = len(rows) + -(-(sample - len(rows)) // left)
         for path, chunk, numbers, times, other in _chunks(full[number], store, pipeline, limits):
             absent = absent.and_in(absent_in(chunk))
             newest.append(_times(full[number].file.path, chunk))
+            courses.append((full[number].file.path, course_of(chunk.records.timestamps)))
             hints += chunk.hints or other
             meant.update(chunk.times_meant)
             records += len(chunk.records)
@@ -203,6 +205,7 @@ def _sample(
             if len(rows) >= enough:
                 break
     hints += of_times(pipeline, meant, records) + january_notes(pipeline, newest)
+    hints += year_notes(pipeline, courses)
     said = dict.fromkeys([*absent.sentences(pipeline), *agreed(hints)])
     return rows, list(said), january_problem(pipeline, newest)
 

@@ -59,6 +59,7 @@ from seglake.write.driver.selection import Differences
 from seglake.write.driver.topics import other_values
 from seglake.write.map.january import FileTimes, january_notes, january_problem
 from seglake.write.map.summary import add_up
+from seglake.write.map.years import year_notes
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
@@ -364,13 +365,18 @@ def check_rejects(attempt: Attempt) -> None:
 
 
 def check_times(attempt: Attempt, counts: SplitCounts) -> None:
-    """Raise InputError if all times of a file lie in January 1970; some make a hint."""
+    """Raise InputError if all times of a file lie in January 1970.
+
+    Some that do make a hint, and so do times that go back as if they were of another year.
+    """
     origins = attempt.input.origins(counts)
     parts = [
         FileTimes(origins[number].path, totals.newest_ms, totals.early, totals.records)
         for number, totals in sorted(counts.items())
     ]
     attempt.report.hints += january_notes(attempt.settings, parts)
+    courses = [(origins[number].path, counts[number].course) for number in sorted(counts)]
+    attempt.report.hints += year_notes(attempt.settings, courses)
     if problem := january_problem(attempt.settings, parts):
         raise InputError(f"{problem}. Nothing was committed")
 

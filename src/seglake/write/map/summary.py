@@ -8,7 +8,7 @@ of the file.
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from seglake.write.map.absent import NO_ROWS, AbsentFields, absent_in
 from seglake.write.map.january import count_early
 from seglake.write.map.lateness import Arrivals, largest_lateness_ms
+from seglake.write.map.years import Course, course_of
 from seglake.write.rows.records import Extracted
 from seglake.write.rows.rows import REASON_TEXTS
 from seglake.write.spool.spool import SUMMARY, Blob
@@ -27,7 +28,7 @@ class SplitCount(NamedTuple):
     """The size of a split: its lines, and the rows among them.
 
     `newest_ms` is the latest time of its `records`; -1 if there is none. `early` times lie in
-    January 1970.
+    January 1970. `course` is how the times go.
     """
 
     lines: int
@@ -35,6 +36,7 @@ class SplitCount(NamedTuple):
     newest_ms: int = -1
     early: int = 0
     records: int = 0
+    course: Course = Course()
 
 
 class UnitSummary:
@@ -61,6 +63,7 @@ class UnitSummary:
             int(times.max(initial=before.newest_ms)),
             before.early + count_early(times),
             before.records + len(times),
+            before.course.then(course_of(times)),
         )
         reasons, counts = np.unique(chunk.rejects.reasons, return_counts=True)
         texts = REASON_TEXTS[reasons].tolist()
@@ -105,7 +108,7 @@ def add_up(texts: Iterable[str]) -> Summary:
     absent, hints, meant = NO_ROWS, list[str](), Counter[str]()
     summaries = sorted(map(json.loads, texts), key=lambda summary: int(summary["unit"]))
     for summary in summaries:
-        splits |= {int(number): SplitCount(*counts) for number, counts in summary["splits"].items()}
+        splits |= {int(number): _count(*counts) for number, counts in summary["splits"].items()}
         reasons.update(summary["reasons"])
         absent = absent.and_in(AbsentFields(*summary["absent"]))
         hints = _joined(hints, summary["hints"])
@@ -114,6 +117,12 @@ def add_up(texts: Iterable[str]) -> Summary:
     lateness = None if None in arrivals else largest_lateness_ms(arrivals)
     skipped = sum(summary["skipped"] for summary in summaries)
     return Summary(splits, dict(sorted(reasons.items())), lateness, absent, skipped, hints, meant)
+
+
+def _count(
+    lines: int, rows: int, newest_ms: int, early: int, records: int, course: Sequence[int]
+) -> SplitCount:
+    return SplitCount(lines, rows, newest_ms, early, records, Course(*course))
 
 
 def _joined(hints: list[str], more: list[str]) -> list[str]:

@@ -376,6 +376,25 @@ def test_files_of_other_kinds_are_left_out_by_name(tmp_path: Path) -> None:
     assert "files of other kinds are left out: 1" in made.doubts
 
 
+def test_a_path_without_a_file_of_the_kind_of_most_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "most.jsonl").write_bytes(9 * EPOCHS)
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / "a.tsv.gz").write_bytes(gzip.compress(TABS))
+    told = (
+        r"few\S*: holds no file with the suffix .jsonl, as most bytes of these paths are in, but "
+        r"a.tsv.gz; draft a pipeline of its own: seglake init \S*few"
+    )
+    for path in ("few", "few/a.tsv.gz", "few/*.gz"):
+        with pytest.raises(InputError, match=told):
+            draft([str(tmp_path / "most.jsonl"), str(tmp_path / path)])
+    (tmp_path / "most").write_bytes(99 * EPOCHS)
+    with pytest.raises(InputError, match="few: holds no file without a suffix, as most bytes"):
+        draft([str(tmp_path / "most"), str(tmp_path / "few")])
+    (tmp_path / "few" / "b.jsonl").write_bytes(EPOCHS)
+    made, report = drafted(tmp_path, tmp_path / "most.jsonl", tmp_path / "few")
+    assert (made.files, report.records) == (2, 10 * ROWS)
+
+
 def test_partitions_go_by_the_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.jsonl").write_bytes(EPOCHS)
     monkeypatch.setattr("seglake.write.draft.draft._BYTES_OF_A_PARTITION", len(EPOCHS) // 5)

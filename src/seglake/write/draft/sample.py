@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from seglake.write.draft.shapes import ENOUGH, Shape, log_shape_of, shape_of
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import PARQUET_MARK, SourceFile
-from seglake.write.input.listing import find_inputs
+from seglake.write.input.listing import ListedInputs, find_inputs
 
 _FILES, _LARGEST = 5, 3  # that rows are taken from
 _HEAD_BYTES = 1 << 18  # read of each
@@ -68,7 +68,7 @@ def sample_of(
     Raises InputError if there are none, if they are empty, or if no format reads them.
     """
     store = InputStore(storage)
-    listed = find_inputs(Input(paths=tuple(paths), format="text", on_empty="ok"), store, root)
+    listed = _listed(paths, store, root)
     if listed.missing:
         raise InputError(f"{', '.join(listed.missing)}: does not exist; correct the path")
     files = [file for file in listed.files if file.size]
@@ -76,6 +76,9 @@ def sample_of(
         raise InputError(f"{', '.join(paths)}: there is no file with any bytes; name other paths")
     beside = output is not None and any(_holds(path, output) for path in paths)
     chosen, settings, doubts = _one_kind(files, beside=beside)
+    if settings and len(paths) > 1:
+        for path in paths:
+            _require_some(path, _listed([path], store, root).files, _suffix(chosen[0]))
     some = _some(chosen)
     head = _parquet(some, store) or _lines(some, store)
     size = sum(file.size for file in chosen)
@@ -86,6 +89,22 @@ def sample_of(
         size_bytes=size * (_PACKED if packed else 1),
         doubts=doubts + head.doubts,
     )
+
+
+def _listed(paths: Sequence[str], store: InputStore, root: str) -> ListedInputs:
+    return find_inputs(Input(paths=tuple(paths), format="text", on_empty="ok"), store, root)
+
+
+def _require_some(path: str, files: Sequence[SourceFile], suffix: str) -> None:
+    """Raise InputError if a path has files, and none with this suffix: a run would read nothing."""
+    if files and all(_suffix(file) != suffix for file in files):
+        names = ", ".join(PurePosixPath(file.path).name for file in files[:3])
+        more = f" and {len(files) - 3:,} more" if len(files) > 3 else ""
+        kind = f"with the suffix .{suffix}" if suffix else "without a suffix"
+        raise InputError(
+            f"{path}: holds no file {kind}, as most bytes of these paths are in, but {names}{more}; "
+            f"draft a pipeline of its own: seglake init {quote(path)}"
+        )
 
 
 def _holds(path: str, output: Path) -> bool:

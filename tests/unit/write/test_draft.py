@@ -74,6 +74,10 @@ GLOG = of_events("I%m%d %H:%M:%S.123456 77 {user}.cc:{n}] says, hello\n  and mor
 GLOG_WITH_A_YEAR = of_events("W%Y%m%d %H:%M:%S.123456 77 {user}.cc:{n}] says, hello")
 LEVEL_FIRST = of_events("INFO [main] %Y-%m-%d %H:%M:%S,250 {user} says, {n}")
 LOG4J_DATE = of_events("%d %b %Y %H:%M:%S,250 INFO {user} says {n}")
+LOGFMT = of_events(
+    'time="%Y-%m-%dT%H:%M:%S.250Z" level=info msg="a \\" user=no b" panic user={user} dur={n}ms\n'
+    "  and more=1"
+)
 MIDDLE = of_events("{user} did something at %Y-%m-%d %H:%M:%S in room {n}")
 
 
@@ -126,6 +130,7 @@ CASES: dict[str, Case] = {
     "brackets": ("app.log", BRACKETS, {"field": "time", "format": "iso8601"}, None),
     "error log": ("error.log", ERRORS, {"field": "time", "format": "%Y/%m/%d %H:%M:%S"}, None),
     "time in the middle": ("a.txt", MIDDLE, {"field": "time", "format": "iso8601"}, None),
+    "logfmt": ("a.log", LOGFMT, {"field": "time", "format": "iso8601"}, "user"),
     "parquet": ("a.parquet", parquet(ZONED), {"field": "at", "zone": None}, "user"),
     "parquet without a zone": ("a.parquet", parquet(NANOSECONDS), {"field": "at", "zone": "UTC"},
                                "user"),
@@ -393,6 +398,26 @@ def test_a_path_without_a_file_of_the_kind_of_most_is_refused(tmp_path: Path) ->
     (tmp_path / "few" / "b.jsonl").write_bytes(EPOCHS)
     made, report = drafted(tmp_path, tmp_path / "most.jsonl", tmp_path / "few")
     assert (made.files, report.records) == (2, 10 * ROWS)
+
+
+def test_keys_of_logfmt_are_fields_though_some_lines_lack_them(tmp_path: Path) -> None:
+    lines = list[str]()
+    for n, user in enumerate(USERS):
+        known, rare = f"user={user} " * (n % 3 > 0), " rare=1" * (n == 5)
+        note = ("x", '"a b"')[n % 2]
+        lines.append(f"ts={ms(TIMES[n])} {known}note={note} n={n}{rare}")
+    (tmp_path / "a.log").write_text("\n".join(lines))
+    made, report = drafted(tmp_path, tmp_path / "a.log")
+    assert made.choices["timestamp.format"].value == "epoch_ms"
+    assert made.choices["key.fields"].value == ["user"]
+    assert r"|\S*)" in made.toml  # the value ends with its line
+    assert [name in made.toml for name in ("<note>", "<n>", "<rare>")] == [True, True, False]
+    assert (report.records, report.quarantined) == (ROWS, 0)
+    records = seglake.open(str(tmp_path / "lake")).topic(made.topic).read_range(0, 4 * 10**12)
+    keys = records.read_all()["key"].to_pylist()
+    assert sorted(map(str, keys)) == sorted(
+        str(user.encode() if n % 3 else None) for n, user in enumerate(USERS)
+    )
 
 
 def test_partitions_go_by_the_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

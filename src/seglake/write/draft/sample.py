@@ -22,7 +22,7 @@ from seglake.config.rules import flat
 from seglake.errors import InputError
 from seglake.shown import counted
 from seglake.write.draft.encoding import Beginning, encoding_of
-from seglake.write.draft.shapes import ENOUGH, Shape, log_shape_of, shape_of
+from seglake.write.draft.shapes import ENOUGH, Shape, log_shape_of, logfmt_shape_of, shape_of
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import PARQUET_MARK, SourceFile
@@ -102,8 +102,8 @@ def _require_some(path: str, files: Sequence[SourceFile], suffix: str) -> None:
         more = f" and {len(files) - 3:,} more" if len(files) > 3 else ""
         kind = f"with the suffix .{suffix}" if suffix else "without a suffix"
         raise InputError(
-            f"{path}: holds no file {kind}, as most bytes of these paths are in, but {names}{more}; "
-            f"draft a pipeline of its own: seglake init {quote(path)}"
+            f"{path}: holds no file {kind}, as most bytes of these paths are in, but {names}"
+            f"{more}; draft a pipeline of its own: seglake init {quote(path)}"
         )
 
 
@@ -195,7 +195,8 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     if not lines:
         raise InputError(f"{files[0].path}: has no lines; name other files")
     readers = (partial(_json, path=files[0].path), partial(_log, heads=heads),
-               partial(_csv, heads=heads), partial(_text, heads=heads))  # fmt: skip
+               partial(_logfmt, heads=heads), partial(_csv, heads=heads),
+               partial(_text, heads=heads))  # fmt: skip
     for read in readers:
         sample = read(lines)
         if sample is not None:
@@ -395,6 +396,11 @@ def _is_value(cell: str) -> bool:
 def _log(lines: Sequence[str], heads: Sequence[_Head]) -> Sample | None:
     """A sample of a log of a well-known shape, though its lines may look like CSV, too."""
     return _shaped(heads, log_shape_of(lines))
+
+
+def _logfmt(lines: Sequence[str], heads: Sequence[_Head]) -> Sample | None:
+    """A sample of lines of `key=value`; None if they are none."""
+    return _shaped(heads, logfmt_shape_of(lines))
 
 
 def _text(lines: Sequence[str], heads: Sequence[_Head]) -> Sample | None:

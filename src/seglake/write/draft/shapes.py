@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
 ENOUGH = 0.02
 """Of the lines of a file, so many must match: an event may have many lines."""
+_MOST_LOGFMT = 0.5  # of the lines must be such: others may continue an event
 _NEARLY = 0.99  # as many as another shape, or as there are events: then it is taken
 
 
@@ -51,6 +53,14 @@ _SHAPES = (
 )
 
 
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_VALUE = rf'(?:{_QUOTED}|[^\s"]*)'
+_PAIR = rf'[^\s="]+(?:={_VALUE})?'
+_PAIRS = re.compile(rf'[^\s="]+={_VALUE}(?: +{_PAIR})+ *')
+_KEY_AND_VALUE = re.compile(rf'([^\s="]+)=({_VALUE})(?: +|$)|{_PAIR}(?: +|$)')
+_MOST_KEYS = 20
+
+
 def log_shape_of(lines: Sequence[str]) -> Shape | None:
     """The shape of an access log, of syslog, glog, or a time and a level, if nearly all have it."""
     for shape in _SHAPES[:4]:
@@ -71,3 +81,39 @@ def shape_of(lines: Sequence[str]) -> Shape | None:
     return next(
         shape for shape, count in zip(_SHAPES, counts, strict=True) if count >= _NEARLY * most
     )
+
+
+def logfmt_shape_of(lines: Sequence[str]) -> Shape | None:
+    """The shape of lines of `key=value` that begin with the same key; None if few are such lines.
+
+    Its groups are the first keys that at least half of the lines have, in their usual order.
+    """
+    items = [_KEY_AND_VALUE.findall(line) for line in lines if _PAIRS.fullmatch(line)]
+    items = [item for item in items if sum(bool(key) for key, _ in item) > 1]  # a word has none
+    firsts = {item[0][0] for item in items}
+    if len(items) < _MOST_LOGFMT * len(lines) or len(firsts) != 1:
+        return None
+    places, values = defaultdict[str, list[int]](list), defaultdict[str, list[str]](list)
+    for item in items:
+        for place, (key, value) in enumerate(item):
+            places[key].append(place)
+            values[key].append(value)
+    keys = [key for key in places if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key)]
+    keys = [key for key in keys if 2 * len(places[key]) >= len(items)]
+    keys.sort(key=lambda key: sum(places[key]) / len(places[key]))
+    (first,) = firsts
+    start = f"{re.escape(first)}="
+    head = rf"{start}{_VALUE}" if first not in keys else _group(first, values[first])
+    rest = [
+        rf"(?:(?: +{_PAIR})*? +{_group(key, values[key])})?"
+        for key in keys[:_MOST_KEYS]
+        if key != first
+    ]
+    return Shape("".join([head, *rest]), start)
+
+
+def _group(key: str, values: Sequence[str]) -> str:
+    """The pattern of a pair; the group has no quotes if all values have some."""
+    if all(value.startswith('"') for value in values):
+        return rf'{key}="(?P<{key}>(?:[^"\\]|\\.)*)"'
+    return rf"{key}=(?P<{key}>{_QUOTED}|\S*)"

@@ -252,6 +252,31 @@ def test_a_first_line_like_the_others_is_no_header(tmp_path: Path, first: str) -
     assert made.choices["input.format"].value == "text"
 
 
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        (["user.name", "user.id"], "user.id"),
+        (["user", "user_id"], "user_id"),
+        (["user.name", "host.id"], "user.name"),
+        (["user_id", "key"], "key"),
+        (["host.name", "event.id"], "host.name"),
+        (["device.info", "id"], "id"),
+    ],
+)
+def test_an_id_is_the_key_rather_than_a_name(tmp_path: Path, names: list[str], chosen: str) -> None:
+    rows = [",".join(["ts", *names]), *(f"{ms(t)},{n % 5},{n % 5}" for n, t in enumerate(TIMES))]
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    assert draft([str(tmp_path)]).choices["key.fields"].value == [chosen]
+
+
+def test_a_column_called_key_is_the_key_though_no_value_comes_again(tmp_path: Path) -> None:
+    keys = pa.array([bytes([n, 255]) if n % 11 else None for n in range(ROWS)])
+    pq.write_table(pa.table({"at": ZONED, "key": keys}), tmp_path / "a.parquet")
+    made, report = drafted(tmp_path, tmp_path / "a.parquet")
+    assert made.choices["key.fields"].value == ["key"]
+    assert (report.records, report.quarantined) == (ROWS, 0)
+
+
 def test_it_says_why_ragged_csv_is_not_taken_as_csv(tmp_path: Path) -> None:
     rows = (f"2026-11-26T01:00:{n:02}Z,u{n % 5}" + ",x" * (n % 3 == 1) for n in range(60))
     content = "\n".join(["time,user", "", *rows]).encode()

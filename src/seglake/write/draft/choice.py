@@ -31,6 +31,7 @@ _OF_A_KEY = (
 )
 _SAY_NOTHING = {"name", "no", "number", "nr", "code", "uuid", "guid", "hash", "uid", "remote",
                 "addr", "event", "utc", "local", "ms", "log", "of", "the"}  # fmt: skip
+_IDS = {"id", "key", "uuid", "guid", "uid"}
 _KEY_BYTES = 200
 _NOBODY = "-"  # in an access log, where nobody logged in
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -165,15 +166,18 @@ def _other_ways(values: list[str], form: str) -> Iterator[str]:
 
 
 def key_of(sample: Sample, time: str | None) -> KeyChoice | None:
-    """The field by which events belong together: its name says so, and its values repeat."""
+    """The field by which events belong together: its name says so, and its values repeat.
+
+    One that is called `key` is the key, though its values may not repeat.
+    """
     found = [
         name
-        for name in sample.fields
-        if name != time and _is_named(name, _OF_A_KEY) and _repeats(sample.fields[name])
+        for name, column in sample.fields.items()
+        if name != time and _is_named(name, _OF_A_KEY) and _may_be_keys(column, name == "key")
     ]
     if not found:
         return None
-    field = min(found, key=lambda name: _rank(name, _OF_A_KEY))
+    field = min(found, key=lambda name: (name != "key", _rank(name, _OF_A_KEY)))
     column = sample.fields[field]
     values = [value for value in column if value is not None]
     absent, nobody = sample.rows - len(values), column.count(_NOBODY)
@@ -184,12 +188,13 @@ def key_of(sample: Sample, time: str | None) -> KeyChoice | None:
     return KeyChoice(field, reason, doubts)
 
 
-def _repeats(column: list[str | None]) -> bool:
-    """Whether at least half of the rows have a short value, and most values come again."""
+def _may_be_keys(column: list[str | None], are_called_so: bool) -> bool:
+    """Whether at least half of the rows have a short value, and most come again or are keys."""
     values = [value for value in column if value is not None and value != _NOBODY]
     return (
         2 * len(values) >= len(column)
-        and 1 < len({*values}) < _MOST * len(values)
+        and len({*values}) > 1
+        and (are_called_so or len({*values}) < _MOST * len(values))
         and max(map(len, values)) <= _KEY_BYTES
     )
 
@@ -198,15 +203,17 @@ def _is_named(field: str, words: tuple[str, ...]) -> bool:
     return _rank(field, words)[0] < len(words)
 
 
-def _rank(field: str, words: tuple[str, ...]) -> tuple[int, int, int]:
+def _rank(field: str, words: tuple[str, ...]) -> tuple[int, int, int, int]:
     """How telling the name of a field is, the best first: by the words at the end of its path.
 
     Beside one of the words, only such stand as say no other thing: user_id, but not user_agent.
+    An id is better than no such word, and a name, which others may have, too, is worse.
     """
     path = field.split(".")
     own = [word.lower() for word in _WORDS.findall(path[-1])]
-    if len(path) > 1 and _SAY_NOTHING.issuperset(own):  # host.name
+    if len(path) > 1 and (_SAY_NOTHING | _IDS).issuperset(own):  # host.name, user.id
         own += [word.lower() for word in _WORDS.findall(path[-2])]
     at = next((at for at, word in enumerate(words) if word in own), len(words))
     rest = {*own} - {*words} - _SAY_NOTHING
-    return (len(words) if rest else at), len(path), len(own)
+    sure = 0 if _IDS.intersection(own) else 2 if "name" in own else 1
+    return (len(words) if rest else at), sure, len(path), len(own)

@@ -64,6 +64,9 @@ QUOTED = table("when,session,text", lambda n: f'{TIMES[n].isoformat()},s{n % 6},
 AMERICAN = table(
     "date,amount", lambda n: f"{TIMES[n] + timedelta(days=n):%m/%d/%Y %I:%M:%S %p},{n}"
 )
+HALF_DAYS = table(
+    "id,created,amount", lambda n: f"{n},{TIMES[n] + timedelta(days=n):%m/%d/%Y %I:%M %p},5"
+)
 NAMELESS = table("", lambda n: f"{ms(TIMES[n])},{USERS[n]},{n}")
 ACCESS = of_events('10.0.0.{n} - {user} [%d/%b/%Y:%H:%M:%S +0000] "GET /{n} HTTP/1.1" 200 {n}')
 SYSLOG = of_events("%b %e %H:%M:%S web1 {user}[{n}]: hello")
@@ -116,6 +119,10 @@ CASES: dict[str, Case] = {
     "tabs": ("a.tsv", TABS, {"field": "timestamp", "format": "iso8601"}, "device"),
     "quotes": ("a.csv", QUOTED, {"field": "when", "format": "iso8601"}, "session"),
     "months first": ("a.csv", AMERICAN, {"field": "date", "format": "%m/%d/%Y %I:%M:%S %p"}, None),
+    "halves of days": ("a.csv", HALF_DAYS, {"field": "created", "format": "%m/%d/%Y %I:%M %p"},
+                       None),
+    "log with halves of days": ("a.log", of_events("%m/%d/%Y %I:%M:%S %p {user} {n}"),
+                                {"field": "time", "format": "%m/%d/%Y %I:%M:%S %p"}, None),
     "no header line": ("a.csv", NAMELESS, {"field": "c1", "format": "epoch_ms"}, None),
     "access log": ("access.log", ACCESS, {"field": "time", "format": "%d/%b/%Y:%H:%M:%S %z"},
                    "user"),
@@ -167,8 +174,9 @@ def test_what_it_drafts_is_ingested_as_it_is(tmp_path: Path, case: str) -> None:
     stamps: list[Any] = records.read_all()["timestamp"].to_pylist()
     times = sorted(stamps)
     if time and case not in {"syslog", "glog"}:  # whose year is a guess
-        per_unit = timedelta(minutes=1) if case == "semicolons" else timedelta(seconds=1)
-        wanted = [t + timedelta(days=n) * (case == "months first") for n, t in enumerate(TIMES)]
+        by_minute, by_day = {"semicolons", "halves of days"}, {"months first", "halves of days"}
+        per_unit = timedelta(minutes=1) if case in by_minute else timedelta(seconds=1)
+        wanted = [t + timedelta(days=n) * (case in by_day) for n, t in enumerate(TIMES)]
         assert all(
             abs(ms(want) - ms(got)) < per_unit / timedelta(milliseconds=1)
             for want, got in zip(wanted, times, strict=True)
@@ -188,6 +196,8 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
     assert "other way round" in doubts_of(
         tmp_path, "c.csv", table("date,n", lambda n: f"03/0{n % 9 + 1}/2026 10:00:00,{n}")
     )
+    halves = table("date,n", lambda n: f"03/0{n % 9 + 1}/2026 10:00 PM,{n}")
+    assert "other way round: timestamp.format = '%d/%m/" in doubts_of(tmp_path, "m.csv", halves)
     assert "no field has times" in doubts_of(tmp_path, "d.csv", CASES["no time"][1])
     assert "1 of 41 sampled lines" in doubts_of(tmp_path, "e.jsonl", EPOCHS + b"{broken\n")
     assert "c1, c2" in doubts_of(tmp_path, "f.csv", NAMELESS)

@@ -159,8 +159,9 @@ def _span(values: list[str], form: str, year: int | None) -> _Span | None:
 
 
 def _other_ways(values: list[str], form: str) -> Iterator[str]:
-    if form.startswith("%d/%m/"):
-        swapped = form.replace("%d/%m/", "%m/%d/")
+    first, second = form[:3], form[3:6]
+    if {first, second} == {"%d/", "%m/"}:
+        swapped = second + first + form[6:]
         if _span(values, swapped, None) is not None:
             yield f"days and months may be the other way round: timestamp.format = {swapped!r}"
 

@@ -5,6 +5,7 @@ Nothing is written, no lake and no Spark are needed.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ import numpy as np
 from seglake.catalog.table import CatalogTable
 from seglake.clock import now_ms
 from seglake.config import Pipeline
+from seglake.config.rules import flat
 from seglake.errors import ConfigError, UsageError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Records, Spans
@@ -32,11 +34,12 @@ from seglake.write.map.january import FileTimes, count_early, january_notes, jan
 from seglake.write.map.years import Course, course_of, year_notes
 from seglake.write.rows.hints import NOT_UTF_8, agreed, of_times
 from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
-from seglake.write.rows.rows import REASON_TEXTS, Reason
+from seglake.write.rows.rows import REASON_TEXTS, Reason, Rows
 
 _SPLITS = 5  # that the sample is taken from
 _SPLIT_BYTES = 1 << 20  # read of a split for the sample, if it is part of a file
 _OF_TIMES = (Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE)
+_OF_KEYS = 100  # rows of a chunk, of which the keys are looked at
 _FILES = 5  # described one by one
 TEXT_BYTES = 200  # of a key, a header or a value, unless they are wanted whole
 
@@ -193,11 +196,11 @@ def _sample(
     meant, records, courses = Counter[str](), 0, list[tuple[str, Course]]()
     for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
         enough = len(rows) + -(-(sample - len(rows)) // left)
-        for path, chunk, numbers, times, other in _chunks(full[number], store, pipeline, limits):
+        for path, chunk, numbers, times, said in _chunks(full[number], store, pipeline, limits):
             absent = absent.and_in(absent_in(chunk))
             newest.append(_times(full[number].file.path, chunk))
             courses.append((full[number].file.path, course_of(chunk.records.timestamps)))
-            hints += chunk.hints or other
+            hints += said
             meant.update(chunk.times_meant)
             records += len(chunk.records)
             sampled = _rows(chunk, (numbers, times), path, full[number].start, pipeline, text_bytes)
@@ -206,8 +209,8 @@ def _sample(
                 break
     hints += of_times(pipeline, meant, records) + january_notes(pipeline, newest)
     hints += year_notes(pipeline, courses)
-    said = dict.fromkeys([*absent.sentences(pipeline), *agreed(hints)])
-    return rows, list(said), january_problem(pipeline, newest)
+    problems = dict.fromkeys([*absent.sentences(pipeline), *agreed(hints)])
+    return rows, list(problems), january_problem(pipeline, newest)
 
 
 def _times(path: str, chunk: Extracted) -> FileTimes:
@@ -220,7 +223,8 @@ def _chunks(
 ) -> Iterator[tuple[str, Extracted, list[int], Spans | None, list[str]]]:
     """The path, records and rejects, line numbers (from 0) and times of a chunk's rows.
 
-    At the end a hint about rows that are not UTF-8, which may be records all the same.
+    At the end hints, also about rows that may be records all the same: that they are not UTF-8, or
+    that an object is the key.
     """
     field = pipeline.timestamp.field
     if not (split.is_whole or pipeline.input.columnar):
@@ -231,7 +235,33 @@ def _chunks(
         times = rows.field(field) if field is not None and _have_bad_times(chunk) else None
         text = not (pipeline.input.columnar or pipeline.input.recoded)
         other = [NOT_UTF_8] if text and invalid_utf8(*rows.raw).any() else []
-        yield path, chunk, (rows.numbers + line).tolist(), times, other
+        said = [*(chunk.hints or other), *_objects_as_keys(rows, pipeline)]
+        yield path, chunk, (rows.numbers + line).tolist(), times, said
+
+
+def _objects_as_keys(rows: Rows, pipeline: Pipeline) -> Iterator[str]:
+    """A sentence for each field of the key that is an object in a line of JSON."""
+    first = np.arange(min(len(rows.numbers), _OF_KEYS))
+    for name in pipeline.key.fields if pipeline.input.format == "jsonl" else ():
+        texts = rows.field(name).take(first).tolist()
+        at = next((at for at, text in enumerate(texts) if text and text[:1] == b"{"), None)
+        inner = [] if at is None else _names_below(rows.take_raw(first[at : at + 1]), name)
+        if inner:
+            told = next((each for each in inner if each.endswith("id")), inner[0])
+            yield (
+                f"key.fields: {name!r} is an object, so that its JSON text is the key; a field of "
+                f"it, such as {told!r}, may be meant"
+            )
+
+
+def _names_below(raw: Spans, name: str) -> list[str]:
+    """The names of the fields of an object in a line; none if it is a text that looks like one."""
+    (line,) = raw.tolist()
+    try:
+        names = [each for each, _ in flat(json.loads(line or b""))]
+    except (ValueError, RecursionError, AttributeError):  # no JSON, too deep, no object
+        return []
+    return [] if name in names else [each for each in names if each.startswith(f"{name}.")]
 
 
 def _have_bad_times(chunk: Extracted) -> bool:

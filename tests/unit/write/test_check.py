@@ -37,8 +37,11 @@ TIMED: dict[str, Any] = {
 
 
 def events(count: int, first: int = 0) -> bytes:
-    lines = ({"ts": T + n, "user": f"u{n % 7}", "n": n} for n in range(first, first + count))
-    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    return jsonl(*({"ts": T + n, "user": f"u{n % 7}", "n": n} for n in range(first, first + count)))
+
+
+def jsonl(*rows: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
 @pytest.fixture
@@ -324,6 +327,20 @@ def test_a_file_without_the_beginning_of_an_event_is_named(
         "so that all continue one event; if the file has another format, leave it out with "
         "input.exclude, and ingest it by a pipeline of its own"
     )
+
+
+def test_a_key_that_is_an_object_is_told_with_a_field_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    user: dict[str, Any] = {"name": "anna", "id": 74}
+    path.write_bytes(jsonl(*({"ts": T, "user": user if n else "x"} for n in range(9))))
+    (said,) = checked(path)["problems"]
+    assert said == (
+        "key.fields: 'user' is an object, so that its JSON text is the key; a field of it, such as "
+        "'user.id', may be meant"
+    )
+    assert checked(path, key={"fields": ["user.id"]})["problems"] == []
+    path.write_bytes(jsonl({"ts": T, "user": json.dumps(user), "user.id": 7}))
+    assert checked(path)["problems"] == []
 
 
 @pytest.mark.parametrize("form", ["jsonl", "text"])

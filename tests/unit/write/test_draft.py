@@ -6,6 +6,8 @@ import bz2
 import gzip
 import io
 import json
+import re
+import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
@@ -473,6 +475,19 @@ def test_what_it_cannot_read(tmp_path: Path, content: bytes, problem: str) -> No
     (tmp_path / "a").write_bytes(content)
     with pytest.raises(InputError, match=problem):
         draft([str(tmp_path / "a")])
+
+
+def test_what_it_says_of_a_json_array_makes_lines_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "export.json"
+    rows = [{"ts": ms(time), "who": {"n": "Zoë"}} for time in TIMES]
+    file.write_text(json.dumps(rows, indent=2, ensure_ascii=False), "utf-8")
+    with pytest.raises(InputError) as refused:
+        draft([str(file)])
+    (remedy,) = re.findall("`python3 -c '([^`]*)' < FILE`", str(refused.value))
+    with file.open() as source:
+        command = [sys.executable, "-c", remedy]
+        made = subprocess.run(command, stdin=source, capture_output=True, check=True)
+    assert [json.loads(line) for line in made.stdout.splitlines()] == rows
 
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import PARQUET_MARK, SourceFile
 from seglake.write.input.listing import ListedInputs, find_inputs
+from seglake.write.rows.hints import LINES_OF_AN_ARRAY
 
 _FILES, _LARGEST = 5, 3  # that rows are taken from
 _HEAD_BYTES = 1 << 18  # read of each
@@ -274,7 +275,7 @@ def _json(lines: Sequence[str], path: str) -> Sample | None:
     """A sample of JSON lines; None if they are none. Raises InputError for an array."""
     if re.match(r"\s*\[\s*(?:[{\[]|$)", lines[0]):
         raise InputError(
-            f"{path}: is a JSON array; one JSON object a line is wanted: `jq -c '.[]'` makes lines"
+            f"{path}: is a JSON array; one JSON object a line is wanted: {LINES_OF_AN_ARRAY}"
         )
     rows = [row for line in lines if isinstance(row := _parsed(line), dict)]
     if len(rows) < _MOST * len(lines):

@@ -53,6 +53,10 @@ PATTERNS = (
 NOT_UTF_8 = (
     "rows are not UTF-8: set input.encoding to what the files are in, such as 'cp1252' or 'latin-1'"
 )
+LINES_OF_AN_ARRAY = (
+    "`jq -c '.[]' < FILE` makes lines of it, and so does, for a file that fits in memory, `python3 "
+    "-c 'import json, sys; [print(json.dumps(each)) for each in json.load(sys.stdin)]' < FILE`"
+)
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _IS_PARQUET = "it is a Parquet file: set input.format = 'parquet'"
 _OF_TIMES = [Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE]
@@ -68,7 +72,7 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
     if line == 0 and pipeline.input.format == "jsonl" and _is_array(rows):
         sentences.append(
             f"{path}: it begins with '[', so it is a JSON array; one JSON object a line is wanted: "
-            "`jq -c '.[]'` makes lines of it"
+            + LINES_OF_AN_ARRAY
         )
     if line == 0 and (start := pipeline.input.multiline_start_pattern) is not None:
         sentences += _of_one_event(rows, start, path)

@@ -14,17 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seglake.catalog.table import CatalogTable
 from seglake.clock import now_ms
 from seglake.config import Pipeline
 from seglake.config.rules import flat
-from seglake.errors import ConfigError, UsageError
+from seglake.errors import ConfigError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Records, Spans
+from seglake.layout import LOG_TABLE
 from seglake.store import open_store
 from seglake.text.utf8 import invalid_utf8
 from seglake.write.driver.splits import plan_splits
-from seglake.write.driver.topics import topic_in_force
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import is_single_byte
 from seglake.write.input.files import SourceFile, Split
@@ -155,13 +154,13 @@ def require_topic(pipeline: Pipeline) -> None:
     No lake need be there, and only one on a local disk is asked. Raises CorruptData and StoreError.
     """
     store = open_store(pipeline.root, pipeline.storage)
-    if store.remote:
+    if store.remote or next(iter(store.list(LOG_TABLE)), None) is None:  # an ingest makes the lake
         return
-    try:
-        snapshot = CatalogTable.open(store).snapshot()
-    except UsageError:  # an ingest makes the lake
-        return
-    topic_in_force(snapshot, pipeline)
+    # a check without a lake needs no Delta
+    from seglake.catalog.table import CatalogTable  # noqa: PLC0415
+    from seglake.write.driver.topics import topic_in_force  # noqa: PLC0415
+
+    topic_in_force(CatalogTable.open(store).snapshot(), pipeline)
 
 
 def _is_missing(path: str) -> str:

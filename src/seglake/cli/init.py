@@ -54,8 +54,9 @@ def init(
     with complete(file) as temporary:
         temporary.write_text(made.toml, "utf-8")
     if json:
-        rejects = {"sampled": len(checked.rows), "reasons": checked.reasons}
-        print(dumps({"file": str(file), **made.as_dict(), **rejects}, ensure_ascii=False))
+        tried = {"sampled": len(checked.rows), "reasons": checked.reasons}
+        tried["problems"] = checked.problems
+        print(dumps({"file": str(file), **made.as_dict(), **tried}, ensure_ascii=False))
     else:
         _show(file, made, checked)
 
@@ -76,7 +77,7 @@ def _show(file: Path, made: Draft, checked: Checked) -> None:
     for setting, choice in made.choices.items():
         reason = f": {choice.reason}" if choice.reason else ""
         print(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}")
-    for doubt in (*made.doubts, *_rejects(checked)):
+    for doubt in dict.fromkeys((*made.doubts, *checked.problems, *_rejects(checked))):
         print(f"  not sure: {doubt}")
     option = f"--conf-file {quote(str(file))}"
     if rejected == len(checked.rows):

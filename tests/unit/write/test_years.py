@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from seglake.cli.app import app
 from seglake.config import Pipeline
 from seglake.write.check import check
 from seglake.write.map.years import Course, course_of
@@ -52,6 +55,18 @@ def test_times_that_go_back_at_new_year_are_told(tmp_path: Path, split_bytes: in
     assert ingest(pipeline, "1").hints == [told]
     if split_bytes > 100:
         assert check(pipeline, 300).problems == [told]
+
+
+def test_a_draft_tells_what_its_check_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    begin = NEW_YEAR - timedelta(minutes=50)
+    lines = (f"{begin + timedelta(minutes=n):%b %e %H:%M:%S} host app: {n}\n" for n in range(100))
+    Path("messages").write_text("".join(lines))
+    told = CliRunner().invoke(app, ["init", "messages"]).stdout
+    assert "  not sure: " in told
+    assert "messages: times go back from" in told
+    report = json.loads(CliRunner().invoke(app, ["init", "messages", "--force", "--json"]).stdout)
+    assert any("times go back from" in problem for problem in report["problems"])
 
 
 def test_times_of_several_files_may_go_back(tmp_path: Path) -> None:

@@ -117,6 +117,13 @@ class SimFrame:
         self.sparkSession, self.dtypes, self._table = _Told(), list[Any](), table
         self._read = read
 
+    @property
+    def columns(self) -> list[str]:
+        return list(self._table.column_names)
+
+    def toDF(self, *names: str) -> SimFrame:
+        return SimFrame(self._table.rename_columns([*names]), self._read)
+
     def mapInArrow(self, task: Any, _schema: str) -> Mapped:
         self._read()
         try:

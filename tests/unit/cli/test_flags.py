@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -503,7 +503,8 @@ def _read_last(it: Place) -> None:
     it.refused("--tail does not go with", *read, "--tail", 1, "--start", T)
     it.refused("leave out --format", *read, "--follow", "--format", "table")
     it.refused("leave out --start, --version", *read, "--follow", "--version", 1, "--start", T)
-    with patch("seglake.read.log.time.sleep", side_effect=KeyboardInterrupt):
+    interrupted = SimpleNamespace(sleep=Mock(side_effect=KeyboardInterrupt))
+    with patch("seglake.read.log.time", interrupted):  # Py4J's threads sleep as ever
         assert it.lines("--tail", 1, "--partition", 0, "--follow") == [(0, 2)]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import pickle
 import tempfile
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Iterable
+from itertools import islice, repeat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,6 +39,12 @@ def more(maker: LakeMaker, partition: int = 0) -> None:
     maker.run({partition: [Event(T, b"new", b"")]})
 
 
+def sleeping(monkeypatch: pytest.MonkeyPatch, steps: Iterable[Callable[[], Any]]) -> None:
+    """A log takes a step instead of each sleep; Py4J's threads sleep as ever."""
+    left = iter(steps)
+    monkeypatch.setattr("seglake.read.log.time", SimpleNamespace(sleep=lambda _: next(left)()))
+
+
 def places(batches: Any) -> list[tuple[int, int]]:
     rows = [row for batch in batches for row in batch.to_pylist()]
     return [(row["partition"], row["offset"]) for row in rows]
@@ -65,8 +72,7 @@ def following(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], Any], **how: Any
 ) -> Any:
     """The batches of `follow`; each wait for a newer version is one of the steps."""
-    left = iter(steps)
-    monkeypatch.setattr("seglake.read.log.time.sleep", lambda _: next(left)())
+    sleeping(monkeypatch, steps)
     return seglake.open(str(maker.root)).topic(maker.topic).follow(**how)
 
 
@@ -103,7 +109,7 @@ def test_an_offset_that_is_still_to_come_is_waited_for(
 
 def test_an_unpickled_log_follows_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     maker = small(tmp_path)
-    monkeypatch.setattr("seglake.read.log.time.sleep", lambda _: more(maker))
+    sleeping(monkeypatch, repeat(lambda: more(maker)))
     log = seglake.open(str(maker.root)).topic(maker.topic)
     batches = pickle.loads(pickle.dumps(log)).follow()
     assert places(islice(batches, 2)) == [(0, 60), (0, 61)]
@@ -128,8 +134,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop() -> None:
         raise KeyboardInterrupt
 
-    steps = iter([lambda: more(maker), lambda: more(maker, 1), stop])
-    monkeypatch.setattr("seglake.read.log.time.sleep", lambda _: next(steps)())
+    sleeping(monkeypatch, [lambda: more(maker), lambda: more(maker, 1), stop])
     read = ["read", str(maker.root), maker.topic, "--follow"]
     done = CliRunner().invoke(app, [*read, "--tail", "2", "--partition", "0"])
     assert done.exit_code == 0

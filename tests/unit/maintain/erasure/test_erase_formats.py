@@ -187,7 +187,10 @@ def _frame(table: pa.Table) -> Any:
         return SimpleNamespace(toArrow=lambda: found)
 
     session = SimpleNamespace(conf=conf)
-    return SimpleNamespace(sparkSession=session, dtypes=[], mapInArrow=mapped)
+    return SimpleNamespace(
+        sparkSession=session, dtypes=[], columns=table.column_names, mapInArrow=mapped,
+        toDF=lambda *names: _frame(table.rename_columns([*names])),
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------ what is left

@@ -26,7 +26,6 @@ from seglake.read.log import Log as LakeLog
 from seglake.write.live.archive import TIME_HEADER
 from tests.harness.archivist import Archivist
 from tests.harness.lake_server import serving
-from tests.harness.tiers import rest_but
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_jars import spark_kafka_jars
 from tests.judges.kafka_judge import Kafka
@@ -129,9 +128,9 @@ def killed_again_and_again(world: World, steps: Sequence[str], seed: int) -> Non
         world.assert_archived(topic)
 
 
-@pytest.mark.parametrize("kills", rest_but([(), ("commit",)], ()), ids=len)
-def test_nothing_is_lost_and_nothing_is_there_twice(world: World, kills: tuple[str, ...]) -> None:
-    killed_again_and_again(world, kills, seed=1)
+@pytest.mark.rest
+def test_nothing_is_lost_and_nothing_is_there_twice(world: World) -> None:
+    killed_again_and_again(world, ["commit"], seed=1)
     done = world.archivist.run(list(TOPICS))
     assert [each["status"] for each in done.topics] == ["nothing new"] * 2
     found = [

@@ -28,11 +28,12 @@ _log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def announced(
-    table: CatalogTable, attempt_id: str, topic: str, *others: Collection[str]
+    table: CatalogTable, attempt_id: str, topic: str, *others: Collection[str], partitions: int = 0
 ) -> Iterator[None]:
     """A block in which an attempt at a topic reads, writes and commits. Raises StoreError.
 
-    `others` hold the further ids under which it has written segments when the block ends.
+    `others` hold the further ids under which it has written segments when the block ends. The
+    commit may give the topic so many `partitions`, if it has fewer.
     """
     store = table.store
     store.put(begun_key(attempt_id), json.dumps({"topic": topic}).encode())
@@ -41,7 +42,7 @@ def announced(
     finally:
         try:
             if fate.is_settled(store, attempt_id):
-                _take_back(table, topic, [attempt_id, *chain(*others)])
+                _take_back(table, topic, partitions, [attempt_id, *chain(*others)])
         except SeglakeError as error:
             _log.warning("what this attempt wrote is left for `seglake vacuum`: %s", error)
         try:
@@ -50,13 +51,13 @@ def announced(
             _log.warning("an announcement is left for `seglake vacuum` to delete: %s", error)
 
 
-def _take_back(table: CatalogTable, topic: str, own: Collection[str]) -> None:
+def _take_back(table: CatalogTable, topic: str, partitions: int, own: Collection[str]) -> None:
     """Delete the files of segments that an attempt wrote under its own ids.
 
     Raises StoreError and CorruptData.
     """
     row = table.snapshot(topics=[topic]).find_topic(topic)
-    count = 0 if row is None else row.partitions
+    count = max(partitions, 0 if row is None else row.partitions)
     folders = [attempt_folder(topic, number, each) for number in range(count) for each in own]
     listed = read_at_once(table.store, partial(_keys, table.store), folders)
     table.store.delete([*chain.from_iterable(listed)])

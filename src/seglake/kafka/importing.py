@@ -246,7 +246,9 @@ class TopicIntake:
             if not self._brings_anything():
                 self._mark()
                 return self.report
-            with announced(self._lake.table(), self.report.attempt_id, self._name):
+            count = self._folders[-1].partition + 1
+            own = self.report.attempt_id
+            with announced(self._lake.table(), own, self._name, partitions=count):
                 if self._attempt():
                     return self.report
             settle(self._lake.store, self.report.attempt_id)

@@ -153,7 +153,8 @@ def _ingest(
             return report
         moved = set[str]()
         others = [moved, replacement.attempts] if replacement else [moved]
-        announcement = announced(table, attempt_id, report.topic, *others)
+        count = pipeline.topic.partitions
+        announcement = announced(table, attempt_id, report.topic, *others, partitions=count)
         with announcement, Failure(store, report) as failure:
             try:
                 if replacement:  # it copies records of the version

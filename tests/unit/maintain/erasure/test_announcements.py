@@ -262,11 +262,11 @@ def test_what_was_erased_before_an_announcement__is_not_copied(
     """A command may have read a version before; once it is announced, it goes by the newest."""
     copier, announce = COPIERS[name], announcement.announced
 
-    def erased_before(*given: Any) -> Any:
+    def erased_before(*given: Any, **named: Any) -> Any:
         monkeypatch.setattr(copier.announces, "announced", announce)
         assert erase(str(copied), "events", ["gone"], vacuum=True).exit_code == 0
         assert files_with_the_key(copied) == []
-        return announce(*given)
+        return announce(*given, **named)
 
     monkeypatch.setattr(copier.announces, "announced", erased_before)
     copier.call(copied)
@@ -371,7 +371,8 @@ def test_an_attempt_that_goes_on_after_an_erasure_gave_it_up__takes_back_what_it
     made = [Line(T, "gone"), Line(T + 1, "kept"), Line(T, broken='{"user":"gone"}')]
     path = write_file(root.parent / "next.jsonl", made)
     alter(str(root), "events", {"index.keys": True})
-    pipeline, steps = pipeline_of(root, path, order=order), [step]
+    topic = {"name": "events", "partitions": 11}  # the key is beyond those of the erasure
+    pipeline, steps = pipeline_of(root, path, order=order, topic=topic), [step]
 
     def progress(name: str) -> None:
         if name in steps:

@@ -145,8 +145,10 @@ class _RedriveCall:
 
     def _begun(self, attempt_id: str, moved: set[str]) -> AbstractContextManager[None]:
         """The announcement of the attempt; a dry run is none."""
-        topic = self._pipeline.topic.name
-        return nullcontext() if self._dry_run else announced(self._table, attempt_id, topic, moved)
+        if self._dry_run:
+            return nullcontext()
+        topic = self._pipeline.topic
+        return announced(self._table, attempt_id, topic.name, moved, partitions=topic.partitions)
 
     def _begin(self, chain: Chain) -> RedriveReport:
         taken = {"run_id": chain.first.run_id, "attempt_id": chain.last.attempt_id}

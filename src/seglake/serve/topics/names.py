@@ -33,7 +33,7 @@ _PLAIN, _KEYED = re.compile(_WINDOW + _REST), re.compile(_WINDOW + _KEY + _REST)
 _TAGGED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})")
 _REPLAYED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})(?P<replay>{_SPEED})")
 _SECRET = re.compile(r"(\.key(?:64)?\.)(.*)", re.DOTALL)
-_NO_WORDS = re.compile(r"[\dTZvx.-]*")  # all that windows, versions and replays have
+_TIMES = re.compile(r"[\dTZ]+\.[\dTZ]+(?:\.[xv]\d+)*")  # of a window, though mistyped
 _SALT = secrets.token_bytes(16)
 
 
@@ -118,12 +118,14 @@ def _beginning(name: str, topics: Container[str]) -> str | None:
 
 
 def hidden_unknown(name: str, topics: Container[str]) -> str:
-    """As `hidden`, for a name of no topic: after a topic, any words but one may be a key."""
-    topic = _beginning(name, topics)
-    rest = "" if topic is None else name[len(topic) + 1 :]
-    if "." not in rest or _NO_WORDS.fullmatch(rest):
-        return hidden(name)
-    return f"{topic}.#{_hash(rest)}"
+    """A name of no topic as it may stand in a log.
+
+    After a topic of the lake, or else after the first dot, anything but times may be a key: the
+    client may have left the word `key` out, or mistyped it. So a hash stands for it.
+    """
+    topic = _beginning(name, topics) or name.partition(".")[0]
+    rest = name[len(topic) + 1 :]
+    return name if not rest or _TIMES.fullmatch(rest) else f"{topic}.#{_hash(rest)}"
 
 
 def hidden(name: str) -> str:

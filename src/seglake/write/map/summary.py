@@ -40,9 +40,10 @@ class SplitCount(NamedTuple):
 
 
 class UnitSummary:
-    """Counts the lines, rows and rejects of one unit."""
+    """Counts the lines, rows and rejects of one unit; with `courses` also how the times go."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, courses: bool = False) -> None:
+        self._courses = courses
         self._splits: dict[int, SplitCount] = {}
         self._reasons: Counter[str] = Counter()
         self._absent = NO_ROWS
@@ -63,7 +64,7 @@ class UnitSummary:
             int(times.max(initial=before.newest_ms)),
             before.early + count_early(times),
             before.records + len(times),
-            before.course.then(course_of(times)),
+            before.course.then(course_of(times)) if self._courses else before.course,
         )
         reasons, counts = np.unique(chunk.rejects.reasons, return_counts=True)
         texts = REASON_TEXTS[reasons].tolist()

@@ -20,6 +20,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.map.sort import BlobMaker, reject_blob
 from seglake.write.map.summary import UnitSummary
+from seglake.write.map.years import lacks_years
 from seglake.write.rows.records import Extracted, RowLimits, join_kept, read_split
 from seglake.write.rows.rows import MOST_ROWS
 from seglake.write.spool.spool import Blob, SpoolWriter
@@ -126,7 +127,8 @@ def blobs_of_unit(
     pipeline = settings.pipeline
     in_order = pipeline.order == "arrival" and pipeline.topic.offset_field is None
     encoding = encoding_of(pipeline.topic, settings.append_time_ms) if in_order else None
-    maker, summary = BlobMaker(pipeline, unit.number, encoding), UnitSummary()
+    maker = BlobMaker(pipeline, unit.number, encoding)
+    summary = UnitSummary(courses=lacks_years(pipeline))
     paths = {split.number: split.file.path for split in unit.splits}
     for chunks in _gather(unit, files, settings, summary, read):
         full = [chunk for _, chunk in chunks if len(chunk.records)]

@@ -52,13 +52,18 @@ def course_of(timestamps: Int64s) -> Course:
     return Course(first, last, int(timestamps[at]), int(timestamps[at + 1]))
 
 
+def lacks_years(pipeline: Pipeline) -> bool:
+    """Whether times of files get their year from the settings."""
+    stamped = pipeline.topic.message_timestamp_type == "LogAppendTime"
+    return pipeline.timestamp.year is not None and pipeline.input.kind.in_files and not stamped
+
+
 def year_notes(pipeline: Pipeline, parts: Iterable[tuple[str, Course]]) -> list[str]:
     """A note on the first file whose times go back by more than half a year, if they have no year.
 
     `parts` are the paths and courses of all parts of files, in the order of files.
     """
-    year, stamped = pipeline.timestamp.year, pipeline.topic.message_timestamp_type
-    if year is None or stamped == "LogAppendTime" or not pipeline.input.kind.in_files:
+    if not lacks_years(pipeline):
         return []
     files = dict[str, Course]()
     for path, course in parts:
@@ -68,10 +73,11 @@ def year_notes(pipeline: Pipeline, parts: Iterable[tuple[str, Course]]) -> list[
         for path, course in files.items()
         if course.from_ms - course.to_ms > _HALF_A_YEAR_MS
     }
+    year = pipeline.timestamp.year
     return [_sentence(year, *next(iter(back.items())), len(back) - 1)] if back else []
 
 
-def _sentence(year: int, path: str, course: Course, more: int) -> str:
+def _sentence(year: int | None, path: str, course: Course, more: int) -> str:
     others = f" (and those of {counted(more, 'file')} more)" if more else ""
     return (
         f"{path}: times go back from {format_ms(course.from_ms)} to {format_ms(course.to_ms)}"

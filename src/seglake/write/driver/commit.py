@@ -11,7 +11,7 @@ mark cannot be written.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from seglake.catalog.fate import require_hope, settle
@@ -95,33 +95,33 @@ class Commit:
         report = self._attempt.report
         if report.input_files or not (report.skipped_files or report.changed_files):
             return
-        owner = self._owner(base)
+        owner = self._nearest(self._owners(base))
         raise UsageError(
             f"topic {report.topic!r} has no run {report.run_id!r} to replace, and other runs have "
             f"all its files{owner and f', such as {owner!r}'}, so nothing was committed; `seglake "
             "history` lists the runs"
         )
 
-    def _owner(self, base: Snapshot) -> str:
-        """The run that ingested the files before; of several the nearest id, or the newest run."""
-        attempt, report = self._attempt, self._attempt.report
-        names = [
-            run.run_id
-            for run in attempt.table.runs(base, report.topic)
-            if run.attempt_id in attempt.input.owners and run.pipeline == report.pipeline
-        ]
+    def _owners(self, base: Snapshot) -> list[RunRow]:
+        """The runs that ingested the files before, of any pipeline."""
+        attempt = self._attempt
+        runs = attempt.table.runs(base, attempt.topic)
+        return [run for run in runs if run.attempt_id in attempt.input.owners]
+
+    def _nearest(self, owners: Iterable[RunRow]) -> str:
+        """The run of this pipeline among them: of several the nearest id, or the newest run."""
+        report = self._attempt.report
+        names = [run.run_id for run in owners if run.pipeline == report.pipeline]
         near = get_close_matches(report.run_id, names[-_COMPARED:], 1) or names[-1:]
         return near[0] if near else ""
 
-    def _of_others(self, base: Snapshot) -> list[str]:
-        """What to say if runs of another pipeline ingested the files before."""
-        attempt, own = self._attempt, self._attempt.pipeline.name
-        runs = attempt.table.runs(base, attempt.topic)
-        others = [run.pipeline for run in runs if run.attempt_id in attempt.input.owners]
+    def _other_pipeline(self, owners: Sequence[RunRow]) -> list[str]:
+        """What to say if only runs of another pipeline ingested the files before."""
+        own = self._attempt.pipeline.name
         return [
-            f"pipeline {other!r} ingested these files, and this is pipeline {own!r}: the name is "
-            f"pipeline.name, or else that of the settings file"
-            for other in others[-1:]
+            f"pipeline {run.pipeline!r} ingested these files, and this is pipeline {own!r}: the "
+            "name is pipeline.name, or else that of the settings file"
+            for run in owners[-1:]
         ]
 
     def _follow(self, newest: Snapshot) -> None:
@@ -170,8 +170,9 @@ class Commit:
         attempt, report = self._attempt, self._attempt.report
         report.describe(self._segments)
         if attempt.input.owners and attempt.input.is_empty():
-            report.owner = self._owner(self._base)
-            report.hints = [] if report.owner else self._of_others(self._base)
+            owners = self._owners(self._base)
+            report.owner = self._nearest(owners)
+            report.hints = [] if report.owner else self._other_pipeline(owners)
         start_ms, end_ms = attempt.run.interval or (None, None)
         run = RunRow(
             topic=attempt.topic,

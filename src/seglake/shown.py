@@ -141,7 +141,7 @@ class ShowsTable:
         return _html(self._table())
 
 
-def told_apart(paths: Iterable[str]) -> Callable[[str], str]:
+def path_ends(paths: Iterable[str]) -> Callable[[str], str]:
     """A function that gives the end of a path: the name, and the folders that tell these apart."""
     all_paths = {*paths}
     deepest = max((path.count("/") for path in all_paths), default=0)

@@ -15,7 +15,7 @@ import typer
 
 from seglake.cli.arguments.options import Conf, Json, Source
 from seglake.cli.terminal.tables import Listing, show
-from seglake.shown import Column, counted, number, prose, told_apart
+from seglake.shown import Column, counted, number, path_ends, prose
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def places_of(checked: Checked) -> Callable[[SampledRow], str]:
 
     Where files of the input have one name, the folders stand before it that tell them apart.
     """
-    end = told_apart([*checked.paths, *(row.path for row in checked.rows)])
+    end = path_ends([*checked.paths, *(row.path for row in checked.rows)])
 
     def place(row: SampledRow) -> str:
         after = f" after byte {row.start}" if row.start else ""

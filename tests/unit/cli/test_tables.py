@@ -28,12 +28,12 @@ from seglake.shown import (
     moment,
     number,
     of_report,
+    path_ends,
     prose,
     second,
     short_bytes,
     short_time,
     size,
-    told_apart,
 )
 from seglake.write.api import declared
 from tests.harness.narrow import assert_whole, narrow_terminal
@@ -194,7 +194,7 @@ def test_a_report_has_times_and_places_of_zero() -> None:
 
 @given(st.lists(st.text("a/", min_size=1, max_size=8), min_size=1, max_size=5, unique=True))
 def test_ends_of_paths_tell_them_apart(paths: list[str]) -> None:
-    ends = [*map(told_apart(paths), paths)]
+    ends = [*map(path_ends(paths), paths)]
     assert len({*ends}) == len(paths)
     assert all(path.endswith(end) for path, end in zip(paths, ends, strict=True))
 

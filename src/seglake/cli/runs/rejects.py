@@ -12,7 +12,7 @@ from seglake.catalog.quarantine.files import place_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow
 from seglake.cli.terminal.tables import Listing, show, stream_json
-from seglake.shown import Column, counted, number, terminal_width, told_apart
+from seglake.shown import Column, counted, number, path_ends, terminal_width
 from seglake.store import Store
 from seglake.text.json import text_or_base64
 
@@ -175,7 +175,7 @@ def _with_ends(
     """The rows, on a terminal with the end of each path, which tells the files apart."""
     if terminal_width() is None:
         return listing._replace(rows=rows)
-    end = told_apart([*(file for *_, file in counts), *(row["source_file"] for row in rows)])
+    end = path_ends([*(file for *_, file in counts), *(row["source_file"] for row in rows)])
     return listing._replace(rows=[{**row, "source_file": end(row["source_file"])} for row in rows])
 
 

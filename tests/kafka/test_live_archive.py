@@ -198,6 +198,7 @@ def test_what_the_broker_deleted_is_a_gap_with_a_name(world: World) -> None:
 
 
 def test_a_topic_that_is_gone_or_made_again_is_refused(world: World) -> None:
+    assert world.archivist.run(["app", "web"]).code == 0
     world.producer("deleteTopic", "app")
     version = seglake.open(str(world.root)).version
     done = world.archivist.run(["app", "web"])

@@ -48,6 +48,7 @@ from tests.bench.measure import (
 from tests.bench.why import WHY
 from tests.bench.wire import Request, depth
 from tests.bench.workbench import Sizes, Workbench
+from tests.harness.tiers import every_other_day
 from tests.makers.strategies import examples
 
 
@@ -262,7 +263,7 @@ def test_cold_reads_of_an_object_store_are_counted(
     assert len(ingested.rows) == 4
 
 
-@pytest.mark.rest
+@every_other_day(1)
 def test_parts_without_a_jvm(tmp_path: Path) -> None:
     sizes = Sizes(events=6000, files=4, partitions=2, runs=1, lookups=50, copies=10, commits=20)
     with Workbench(sizes, tmp_path, LocalEngine()) as bench:

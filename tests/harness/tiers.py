@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import pytest
 
-from tests.harness.seed_of_the_day import seed_of_the_day
+from tests.harness.seed_of_the_day import VARIABLE, seed_of_the_day
+
+Test = TypeVar("Test", bound=Callable[..., Any])
 
 
 def rest_but(values: Iterable[Any], *quick: Any) -> list[Any]:
@@ -32,3 +34,16 @@ def rest_but_today(values: Iterable[Any], one_in: int = 3) -> list[Any]:
 def of_today(values: Iterable[Any], one_in: int = 3) -> list[Any]:
     """The values whose day it is, one in so many: to try all takes too long, even for the rest."""
     return [each for i, each in enumerate(values) if (i + seed_of_the_day()) % one_in == 0]
+
+
+def every_other_day(turn: int) -> Callable[[Test], Test]:
+    """A long test of `make test-rest` that runs on half of the days; two turns share the load."""
+    today = seed_of_the_day()
+    reason = f"it runs every other day; {VARIABLE}={today + 1} in the environment runs it now"
+
+    def marked(test: Test) -> Test:
+        skipped: Test = pytest.mark.skipif((today + turn) % 2 == 1, reason=reason)(test)
+        both: Test = pytest.mark.rest(skipped)
+        return both
+
+    return marked

@@ -17,6 +17,7 @@ import pytest
 from seglake.errors import SeglakeError
 from seglake.session import spark_session
 from tests.harness.lake_server import serving
+from tests.harness.tiers import every_other_day
 from tests.judges.kafka_jars import spark_kafka_jars
 from tests.kafka.test_datasource_vs_kafka import (
     JOBS,
@@ -57,7 +58,7 @@ def main(folder: Path, address: str) -> None:
     spark.stop()
 
 
-@pytest.mark.rest
+@every_other_day(0)
 def test_sparks_source_reads_what_ours_reads(tmp_path: Path) -> None:
     try:
         spark_kafka_jars()

@@ -20,6 +20,7 @@ from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.read.log import Log
 from tests.harness.flags import options_of_job
+from tests.harness.tiers import every_other_day
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.spark.jobs import run_job
 
@@ -133,7 +134,7 @@ def test_mistakes_are_told_before_a_task_starts(log: Log, alerts: DataFrame) -> 
         events_around(alerts, log, "at", before_ms=1, columns=["offsets"])
 
 
-@pytest.mark.rest
+@every_other_day(1)
 def test_the_job(
     spark: SparkSession,
     maker: LakeMaker,

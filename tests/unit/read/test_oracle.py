@@ -151,6 +151,19 @@ def test_nothing_is_lost_in_translation(
             assert lag.milliseconds >= 0
 
 
+def test_a_range_below_the_first_live_offset_reads_nothing(tmp_path: Path) -> None:
+    """The range lies within a block that also has live records; it has none of them."""
+    maker = LakeMaker(tmp_path)
+    shape = Shape(batch_bytes=64, policy=IndexPolicy("bytes", 4096))
+    maker.run({0: [Event(T + i) for i in range(30)]}, shape)
+    maker.delete_records(0, 6)
+    log = seglake.open(str(tmp_path)).topic("events")
+    for window in ((0, 1), (0, 6), (3, 3), (9, 9)):
+        plan = log.plan_offsets({0: window})
+        assert (plan.records_at_most, plan.size_bytes, plan.pieces) == (0, 0, ())
+    assert log.plan_offsets({0: (0, 7)}).records_at_most == 1
+
+
 def test_a_block_that_lost_what_it_promised_does_not_hide_the_next(tmp_path: Path) -> None:
     """The first block's maximum is deleted; the answer stands in a block that no time points to."""
     maker = LakeMaker(tmp_path)

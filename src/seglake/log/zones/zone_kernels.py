@@ -37,10 +37,12 @@ def meeting(
     """Find the items that can hold a wanted record. Returns how many there are.
 
     Fills rows[0] with the numbers of the items, and rows[1] with whether all records of the item
-    are wanted.
+    are wanted. Limits that hold no time or no offset meet nothing, also within an item.
     """
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
     count = 0
+    if low_time > high_time or low_offset > high_offset:
+        return count
     for i in range(len(lows)):
         low, high, first, end = lows[i], highs[i], base + firsts[i], base + ends[i]
         if high < low_time or low > high_time or end <= low_offset or first > high_offset:

@@ -48,7 +48,7 @@ def argument(value: Any) -> Any:
         # `_make` of a named one asks for its length, which `Spans` has as that of its items
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     structured = isinstance(value, np.ndarray) and value.dtype.names
-    return _Table(value) if structured else value
+    return _Rows(value) if structured else value
 
 
 def result(value: Any) -> Any:
@@ -58,7 +58,7 @@ def result(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-class _Table:
+class _Rows:
     """A structured array whose rows have their fields as attributes."""
 
     def __init__(self, rows: Any) -> None:

@@ -48,7 +48,7 @@ class BatchReader(DataSourceReader):
         return read_task(partition, self._options)
 
 
-def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[tasks.Task]:
+def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[tasks.ReadTask]:
     """The tasks of a batch query. Raises UsageError, CorruptData and StoreError."""
     readers = readers_of(lake, options.topics)
     starts = resolved(bind(starting, readers, options.no_match), readers)
@@ -65,7 +65,7 @@ def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[t
     return tasks_of(lake, pieces(lake, windows, options), options)
 
 
-def tasks_of(lake: Lake, found: Iterator[Piece], options: Options) -> list[tasks.Task]:
+def tasks_of(lake: Lake, found: Iterator[Piece], options: Options) -> list[tasks.ReadTask]:
     """The tasks that read some pieces. What has no field to find has no value format either."""
     if options.fields is None and options.criteria is None:
         return tasks.planned(found, options, lambda _topic: JSON)

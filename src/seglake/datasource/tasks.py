@@ -45,7 +45,7 @@ class ReadPart(NamedTuple):
     cut: bool
 
 
-class Task(NamedTuple):
+class ReadTask(NamedTuple):
     """Parts that are read together, in order, all of topics with values of one format."""
 
     parts: tuple[ReadPart, ...]
@@ -54,7 +54,7 @@ class Task(NamedTuple):
 
 def planned(
     pieces: Iterable[Piece], options: Options, value_format: Callable[[str], ValueFormat]
-) -> list[Task]:
+) -> list[ReadTask]:
     """Tasks that together read the pieces, in order; `value_format` gives that of a topic."""
     filled = [piece for piece in pieces if piece.size_bytes]
     total = sum(piece.size_bytes for piece in filled)
@@ -67,7 +67,7 @@ def planned(
     most = options.max_records_per_partition or INT64_MAX
     parts = (part for piece in filled for part in _cut(piece, limit, most))
     alike = groupby(parts, key=lambda part: value_format(part.piece.segment.topic))
-    return [Task(some, name) for name, own in alike for some in _packed(own, limit, most)]
+    return [ReadTask(some, name) for name, own in alike for some in _packed(own, limit, most)]
 
 
 def _packed(
@@ -121,7 +121,7 @@ def _offsets_near(piece: Piece, count: int) -> Int64s:
 
 
 def records(
-    task: Task, store: Store, schema: pa.Schema, *, fail_on_data_loss: bool
+    task: ReadTask, store: Store, schema: pa.Schema, *, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     """The records of a task with the columns of `schema`, a few MiB at a time.
 

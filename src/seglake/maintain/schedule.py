@@ -66,7 +66,7 @@ class Maintained(MaintenanceReport):
         return 1 if any(part.error is not None for part in self.parts) else 0
 
 
-class _Work(NamedTuple):
+class _Shared(NamedTuple):
     """What all parts need."""
 
     root: str
@@ -100,10 +100,10 @@ def maintain_lake(
     names = [row.topic for row in snapshot.topics()] if topic is None else [topic]
     settings = {name: snapshot.topic(name) for name in names}
     clock = CarefulClock(table.store, dry_run=dry_run)
-    work = _Work(root, table, clock, dry_run, spark, storage_options)
+    shared = _Shared(root, table, clock, dry_run, spark, storage_options)
     result = Maintained(dry_run)
     for name in settings:
-        for operation, do in _of_topic(work, snapshot, name):
+        for operation, do in _of_topic(shared, snapshot, name):
             result.parts.append(_done(operation, name, do, told))
     sweep = partial(
         vacuum, root, dry_run=dry_run, grace_hours=grace_hours, storage_options=storage_options
@@ -113,11 +113,11 @@ def maintain_lake(
 
 
 def _of_topic(
-    work: _Work, snapshot: Snapshot, name: str
+    shared: _Shared, snapshot: Snapshot, name: str
 ) -> Iterator[tuple[str, Callable[[], MaintenanceReport]]]:
     """The operations that the settings of a topic ask for, each with what does it."""
-    table, dry_run, now_ms = work.table, work.dry_run, work.clock.machine_ms
-    careful_ms = work.clock.earlier_ms
+    table, dry_run, now_ms = shared.table, shared.dry_run, shared.clock.machine_ms
+    careful_ms = shared.clock.earlier_ms
     settings: Topic = topic_of(snapshot.topic(name))
     if settings.retention_ms >= 0 or settings.retention_bytes >= 0:
         yield (
@@ -130,17 +130,21 @@ def _of_topic(
         yield (
             "compact",
             lambda: compact(
-                work.root,
+                shared.root,
                 name,
                 dry_run=dry_run,
-                spark=work.spark,
-                storage_options=work.storage_options,
+                spark=shared.spark,
+                storage_options=shared.storage_options,
             ),
         )
     yield (
         "merge",
         lambda: merge(
-            work.root, name, dry_run=dry_run, spark=work.spark, storage_options=work.storage_options
+            shared.root,
+            name,
+            dry_run=dry_run,
+            spark=shared.spark,
+            storage_options=shared.storage_options,
         ),
     )
     if settings.quarantine_retention_ms >= 0:

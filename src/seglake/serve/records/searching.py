@@ -60,7 +60,7 @@ class _Step(NamedTuple):
     fresh: bool = False  # it took work
 
 
-class _Work(NamedTuple):
+class _CachedCall(NamedTuple):
     """What a thread does, and where its result is kept: under a name that says all of it."""
 
     name: tuple[Any, ...]
@@ -100,7 +100,7 @@ class Searcher:
         If none is found, an empty batch stands for the offsets that were searched. Raises
         CorruptData if the first block is damaged, StoreError, and VersionExpired.
         """
-        taking = _Taking(offset, end, room)
+        taking = _SearchAnswer(offset, end, room)
         try:
             async with aclosing(self._steps(sought, offset, end)) as steps:
                 async for step in steps:
@@ -201,28 +201,28 @@ class Searcher:
 
     # work, which is shared and remembered
 
-    def _plan(self, sought: SoughtRecords, segment: LogSegment) -> _Work:
+    def _plan(self, sought: SoughtRecords, segment: LogSegment) -> _CachedCall:
         """Of a segment: its groups."""
         name = (sought.name_of(segment),)
-        return _Work(name, self._groups, partial(sought.groups, segment), held_bytes)
+        return _CachedCall(name, self._groups, partial(sought.groups, segment), held_bytes)
 
-    def _search(self, sought: SoughtRecords, segment: LogSegment, group: LogRanges) -> _Work:
+    def _search(self, sought: SoughtRecords, segment: LogSegment, group: LogRanges) -> _CachedCall:
         """Of a group: what it holds, or its damage."""
         place = int(group.first_offsets[0]), int(group.end_offsets[-1])
         name = (sought.name_of(segment), *place)
-        return _Work(name, self._found, partial(_matches, sought, segment, group), _size_of)
+        return _CachedCall(name, self._found, partial(_matches, sought, segment, group), _size_of)
 
-    async def _taken(self, work: _Work) -> tuple[Any, bool]:
+    async def _taken(self, work: _CachedCall) -> tuple[Any, bool]:
         """The result, and whether it was not remembered."""
         known = work.cache.get(work.name)
         return (await asyncio.shield(self._begun(work)), True) if known is None else (known, False)
 
-    def _begin(self, work: _Work) -> None:
+    def _begin(self, work: _CachedCall) -> None:
         """Do work ahead. What it raises is met again by whoever needs it."""
         if work.name not in work.cache:
             self._begun(work)
 
-    def _begun(self, work: _Work) -> asyncio.Future[Any]:
+    def _begun(self, work: _CachedCall) -> asyncio.Future[Any]:
         begun = self._loading.get(work.name)
         if begun is None:
             begun = self._loading[work.name] = asyncio.ensure_future(self._done(work))
@@ -234,7 +234,7 @@ class Searcher:
         if not done.cancelled():
             done.exception()  # heard, also if nobody waits for it any more
 
-    async def _done(self, work: _Work) -> Any:
+    async def _done(self, work: _CachedCall) -> Any:
         forgotten = self._forgotten
         result = await self._run(work.call)
         if forgotten == self._forgotten:
@@ -270,7 +270,7 @@ async def _with_next(
         yield following.popleft(), following
 
 
-class _Taking:
+class _SearchAnswer:
     """What one fetch has by now; all below `offset` was searched."""
 
     def __init__(self, asked: int, end: int, room: Room) -> None:

@@ -88,7 +88,7 @@ class Taker:
         an empty one stands for the gap. Raises CorruptData if the first batch is damaged,
         StoreError, and VersionExpired.
         """
-        taking = _Taking(self._stretches, self._filtered, offset, end, limit, whole_first)
+        taking = _FetchAnswer(self._stretches, self._filtered, offset, end, limit, whole_first)
         taking.skip_empty, taking.only_filled = skip_empty or only_filled, only_filled
         try:
             for run in runs:
@@ -104,7 +104,7 @@ class Taker:
         return Taken(taking.parts, taking.size, taking.offset, taking.has_records)
 
 
-class _Taking:
+class _FetchAnswer:
     def __init__(
         self,
         stretches: Stretches,

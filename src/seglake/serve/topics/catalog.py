@@ -31,7 +31,7 @@ from seglake.serve.records.stretches import Stretches
 from seglake.serve.records.taking import Taker
 from seglake.serve.settings import ServerSettings
 from seglake.serve.topics.clock import Clock, ReplayedPartition, Starts
-from seglake.serve.topics.keyed import Key, KeyPartitions, keys_without_records, last_erasure
+from seglake.serve.topics.keyed import KeyOfTopic, KeyPartitions, keys_without_records, last_erasure
 from seglake.serve.topics.names import Derived, hidden, hidden_unknown, parse, why_none
 from seglake.serve.topics.partition import ServedPartition, WholePartition
 from seglake.serve.topics.window import WindowPartition
@@ -59,7 +59,7 @@ class ServedTopic(NamedTuple):
     log: Log
 
 
-class _Bound(NamedTuple):
+class _BoundTopic(NamedTuple):
     """What a topic that a name made is bound to: of a version, the tag that holds it, if any."""
 
     asked: Derived
@@ -81,8 +81,8 @@ class ServedTopics:
         self.starts: Starts | None = None  # without it, replays begin anew with each server
         self._derived = OrderedDict[str, asyncio.Future[ServedTopic]]()
         self._held = dict[str, int]()  # bytes of derived topics
-        self._keys = dict[str, Key]()  # of derived topics that follow the newest version
-        self._bound = dict[str, _Bound]()  # the other derived topics
+        self._keys = dict[str, KeyOfTopic]()  # of derived topics that follow the newest version
+        self._bound = dict[str, _BoundTopic]()  # the other derived topics
         # threads of their own, so that slow plans of windows leave those of fetches alone
         self._planning = ThreadPoolExecutor(_PLANS, "seglake-plan")
         self._ids = dict[uuid.UUID, str]()
@@ -309,9 +309,9 @@ class ServedTopics:
         _log.info("topic %s is of version %d", hidden(name), made.log.version)
         return made
 
-    def _bind(self, name: str, asked: Derived) -> _Bound:
+    def _bind(self, name: str, asked: Derived) -> _BoundTopic:
         """Note what a name is bound to. Raises UnknownTopic if it is to a tag that is not there."""
-        bound = _Bound(asked, self._tag_of(asked))
+        bound = _BoundTopic(asked, self._tag_of(asked))
         if name in self._derived:
             self._bound[name] = bound
         if bound.tag is None and asked.tag is not None:
@@ -324,12 +324,12 @@ class ServedTopics:
             return self._tags.get(asked.tag)
         return next((tag for tag in self._tags.values() if tag.version == asked.version), None)
 
-    def _changed(self, bound: _Bound) -> bool:
+    def _changed(self, bound: _BoundTopic) -> bool:
         """Whether the tag is gone, or has another object: of another version, or erased records."""
         tag = self._tag_of(bound.asked)
         return (tag and tag.attempt_id) != (bound.tag and bound.tag.attempt_id)
 
-    async def _is_outdated(self, bound: _Bound) -> bool:
+    async def _is_outdated(self, bound: _BoundTopic) -> bool:
         await self.refresh()
         return self._changed(bound)
 
@@ -351,7 +351,7 @@ class ServedTopics:
         settings = None
         while (whole := self._topics.get(plain)) is not None and whole.settings != settings:
             settings = whole.settings
-            key = await self._planned(partial(Key.of, text, whole.log))
+            key = await self._planned(partial(KeyOfTopic.of, text, whole.log))
         if whole is None:
             raise self._unknown(name)
         made = self._of_key(name, whole, key)
@@ -373,7 +373,7 @@ class ServedTopics:
             else:
                 self._derived[name] = _done(self._of_key(name, whole, key))
 
-    def _of_key(self, name: str, whole: ServedTopic, key: Key) -> ServedTopic:
+    def _of_key(self, name: str, whole: ServedTopic, key: KeyOfTopic) -> ServedTopic:
         partitions = KeyPartitions(whole.partitions, whole.log, Window(), key)
         return whole._replace(name=name, id=self._id(name), partitions=partitions)
 
@@ -386,7 +386,9 @@ class ServedTopics:
         ran_s = None if started_ms is None else max(0.0, (now_ms() - started_ms) / 1000)
         return Clock(start_ms, speed, ran_s, partial(starts.start_replay, name))
 
-    def _windowed(self, name: str, bound: _Bound, clock: Clock | None) -> tuple[ServedTopic, int]:
+    def _windowed(
+        self, name: str, bound: _BoundTopic, clock: Clock | None
+    ) -> tuple[ServedTopic, int]:
         """The topic that a name makes, and about how many bytes it keeps in memory.
 
         Runs on a thread: planning a window reads zone maps.
@@ -396,7 +398,7 @@ class ServedTopics:
             log = self._lake.topic(asked.topic).at(asked.version)
         else:
             log = self._lake.topic_in(tag, asked.topic)
-        key = None if asked.key is None else Key.of(asked.key, log)
+        key = None if asked.key is None else KeyOfTopic.of(asked.key, log)
         topic = self._derived_from(log.alone(), name, asked, clock)
         if key is not None:
             window = _window_of(asked)

@@ -25,16 +25,16 @@ from seglake.serve.topics.partition import ServedPartition
 _OWN_BYTES = 2000  # of a partition: its objects
 
 
-class Key(NamedTuple):
+class KeyOfTopic(NamedTuple):
     """A key, and the partitions of a topic that may hold it."""
 
     text: bytes
     homes: frozenset[int]
 
     @staticmethod
-    def of(key: bytes, log: Log) -> Key:
+    def of(key: bytes, log: Log) -> KeyOfTopic:
         """The key in a topic. May read the catalog. Raises VersionExpired and StoreError."""
-        return Key(key, frozenset(homes([key], log.partition_counts(), log.partitions())))
+        return KeyOfTopic(key, frozenset(homes([key], log.partition_counts(), log.partitions())))
 
 
 def last_erasure(lake: Lake, topic: str) -> str:
@@ -57,7 +57,7 @@ class KeyPartitions(Sequence[ServedPartition]):
     """The partitions of a topic for one key, each made when it is first asked for."""
 
     def __init__(
-        self, whole: Sequence[ServedPartition], log: Log, window: Window, key: Key
+        self, whole: Sequence[ServedPartition], log: Log, window: Window, key: KeyOfTopic
     ) -> None:
         self._whole, self._log, self._window, self._key = whole, log, window, key
         self._made = dict[int, ServedPartition]()

@@ -108,9 +108,9 @@ class Spans(NamedTuple):
 
     def tolist(self) -> list[bytes | None]:
         """The items as Python bytes; for display, errors and tests."""
-        data = self.data.tobytes()
+        data = self.data.data  # a copy of all would cost more than some items do
         pairs = zip(self.starts.tolist(), self.lengths.tolist(), strict=True)
-        return [None if length < 0 else data[start : start + length] for start, length in pairs]
+        return [None if n < 0 else data[start : start + n].tobytes() for start, n in pairs]
 
 
 class Headers(NamedTuple):

@@ -51,7 +51,24 @@ class Window(NamedTuple):
 
 OUR_WINDOWS = [Window(topic, T + 1234, T + 2 * SPAN_MS + 995) for topic in (OURS, PLAIN)]
 THEIR_WINDOW = Window("transactions", BROKER_T + 100, BROKER_T + 390)
-OUR_VERSIONS = (f"{OURS}.v3", f"{PLAIN}.v7")
+TAG, KEY = "half", b"key 3"
+
+
+class Version(NamedTuple):
+    """A topic as a version or a tag of the lake has it, that a client asks for by name."""
+
+    topic: str
+    version: int | str
+
+    @property
+    def name(self) -> str:
+        """The topic that it is."""
+        prefix = "v" if isinstance(self.version, int) else ""
+        return f"{self.topic}.{prefix}{self.version}"
+
+
+OUR_VERSIONS = [Version(OURS, 3), Version(PLAIN, 7)]
+OUR_TAGS = [Version(OURS, TAG), Version(PLAIN, TAG)]
 
 
 class Served:
@@ -59,7 +76,7 @@ class Served:
 
     def __init__(self, root: Path, server: ServerProcess) -> None:
         self.root, self.server = root, server
-        self._read: dict[str, dict[int, list[Record]]] = {}
+        self._read: dict[tuple[str, int | str | None], dict[int, list[Record]]] = {}
 
     @property
     def address(self) -> str:
@@ -81,17 +98,20 @@ class Served:
         log = seglake.open(str(self.root)).topic(topic)
         return log.settings.timestamp_type == "LogAppendTime"
 
-    def records(self, name: str) -> dict[int, list[Record]]:
-        """By partition, of a topic of the lake or a version of it."""
-        if name not in self._read:
-            topic, _, version = name.partition(".v")
-            lake = seglake.open(str(self.root), version=int(version) if version else None)
-            log = lake.topic(topic)
+    def records(self, topic: str, version: int | str | None = None) -> dict[int, list[Record]]:
+        """By partition, of a topic of the lake, in its newest or another version."""
+        if (topic, version) not in self._read:
+            log = seglake.open(str(self.root), version=version).topic(topic)
             starts, ends = log.beginning_offsets(), log.end_offsets()
             bounds = {p: (starts[p], ends[p]) for p in log.partitions()}
             table = log.plan_offsets(bounds).execute().read_all()
-            self._read[name] = by_partition(table, log.partitions())
-        return self._read[name]
+            self._read[topic, version] = by_partition(table, log.partitions())
+        return self._read[topic, version]
+
+    def of_key(self, topic: str) -> dict[int, list[Record]]:
+        """By partition, those of a topic with the key `KEY`."""
+        log = seglake.open(str(self.root)).topic(topic)
+        return by_partition(log.find(KEY).read_all(), log.partitions())
 
     def window(self, window: Window) -> dict[int, list[Record]]:
         """By partition, those of a window."""
@@ -131,9 +151,10 @@ class Stage:
 
     @cached_property
     def ours(self) -> Served:
-        """Five codecs, gaps, nulls, headers, an empty partition."""
+        """Five codecs, gaps, nulls, headers, an empty partition; a tag before the last runs."""
         maker = rich_lake(self._folder / "ours", OURS)
         add_plain(maker)
+        seglake.tag(str(maker.root), TAG, maker.versions[-2])
         return self._served("ours", maker.root)
 
     @cached_property

@@ -7,6 +7,7 @@ value as it stands, is read as the column's type: `200` and `"200"` are the same
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from seglake.format.value_format import ValueFormat
 from seglake.log.decode.columns import SCHEMA, schema_of
 from seglake.log.execute import ReadStats
 from seglake.read.window.reader import WindowReader
+from seglake.shown import counted
 from seglake.text.spans import from_arrow, signed_integers, to_arrow
 from seglake.text.value_fields import Finder, ValueFields, finder
 from seglake.times.grammar import ISO, TimeFormat
@@ -30,6 +32,8 @@ from seglake.times.time_kernels import READ
 
 BESIDE = ("partition", "offset", "timestamp")  # the columns of a log that fields stand beside
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+
+_log = logging.getLogger(__name__)
 
 pc: Any = pyarrow.compute  # its stubs ask for the type of each item
 Array = Any  # a pa.Array, likewise
@@ -224,18 +228,27 @@ class FieldReader:
     def batches(
         self, read: Iterator[pa.RecordBatch], misfits: Misfits | None
     ) -> Iterator[pa.RecordBatch]:
-        """The batches with fields in place of the value. Raises UsageError if `strict`."""
+        """The batches with fields in place of the value. Raises UsageError if `strict`.
+
+        Where nobody counts the misfits, the log has a warning of them at the end.
+        """
+        counts = Counter[str]() if misfits is None else misfits
         for batch in read:
             arrays, left = self._fields.read(batch["value"], self._find)
             for name, which in left.items():
-                self._note(batch, name, which, misfits)
+                self._note(batch, name, which, counts)
             beside = [batch[name] for name in self._beside]
             columns: Any = [*beside, *arrays]
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema(batch.schema))
+        if misfits is None:
+            self._warn(counts)
 
-    def _note(
-        self, batch: pa.RecordBatch, name: str, which: Flags, misfits: Misfits | None
-    ) -> None:
+    def _warn(self, misfits: Misfits) -> None:
+        for name, count in misfits.items():
+            records, kind = counted(count, "record"), self._fields.kinds[name]
+            _log.warning("field %r is no %s in %s, and null there", name, kind, records)
+
+    def _note(self, batch: pa.RecordBatch, name: str, which: Flags, misfits: Misfits) -> None:
         count = int(np.count_nonzero(which))
         if count and self._fields.strict:
             row = batch.slice(int(np.argmax(which)), 1)
@@ -244,5 +257,5 @@ class FieldReader:
                 f"field {name!r} of {place} is no {self._fields.kinds[name]}: read it as a string, "
                 "or without strict as null"
             )
-        if count and misfits is not None:
+        if count:
             misfits[name] += count

@@ -351,6 +351,20 @@ def test_the_fields_of_a_sample(tmp_path: Path) -> None:
     assert listed([b'{"a":"\\ud800"}'], "").types == {"a": "string"}
 
 
+def test_misfits_that_nobody_counts_are_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = log_of(str(tmp_path), [b'{"n":1}', b'{"n":"x"}', b"{}", b"broken"])
+    with caplog.at_level("WARNING"):
+        log.dataset(fields={"n": "int8"}).to_table()
+        log.read_range(T, T + 9, fields=["n"]).read_all()
+        log.read_range(T, T + 9, fields={"n": "int8"}, stats=ReadStats()).read_all()
+    assert [record.getMessage() for record in caplog.records] == [
+        "field 'n' is no int8 in 2 records, and null there",
+        "field 'n' is no string in 1 record, and null there",
+    ]
+
+
 @given(st.lists(objects.map(str.encode), max_size=6))
 @example([b'{"a":1e400,"b":1%s}' % (400 * b"0"), b'{"a":{"b":1},"b":2}'])
 def test_a_field_holds_what_the_sample_has(values: list[bytes]) -> None:

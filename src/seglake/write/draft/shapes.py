@@ -25,11 +25,14 @@ class Shape(NamedTuple):
         return re.compile(self.pattern)
 
 
-_CLF = r"\d{2}/[A-Z][a-z]{2}/\d{4}:[\d:]{8} [+-]\d{4}"
+_DAY_AND_TIME = r"\d{2}/[A-Z][a-z]{2}/\d{4}:[\d:]{8}"
+_CLF = _DAY_AND_TIME + r" [+-]\d{4}"
 _ISO = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?"
 _PART = r"(?:[.,]\d+)?"  # of a second
 _SYSLOG = rf"[A-Z][a-z]{{2}} +\d{{1,2}} \d{{2}}:\d{{2}}:\d{{2}}{_PART}"
+_PRIORITY = r"(?:<\d{1,3}>)?"  # with which a line of syslog comes from the network
 _OTHERS = (
+    _DAY_AND_TIME + _PART,
     r"\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}" + _PART,
     r"\d{2}\.\d{2}\.\d{4} \d{2}:\d{2}:\d{2}" + _PART,
     r"\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}" + _PART + r"(?: [AaPp][Mm]\b)?",
@@ -42,14 +45,21 @@ _GLOG = r"\d{4}(?:\d{4})? \d{2}:\d{2}:\d{2}\.\d{6}"  # month and day, in new fil
 _REQUEST = r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}|-)'
 
 
-_TIMES = (_ISO, *_OTHERS, _SYSLOG)
-_SHAPES = (
+_TIMES = (_CLF, _ISO, *_OTHERS, _SYSLOG)  # of two that match, the longer one comes first
+_LOGS = (
     Shape(rf"(?P<client>\S+) \S+ (?P<user>\S+) \[(?P<time>{_CLF})\] {_REQUEST}"),
-    Shape(rf"(?P<time>{_SYSLOG}) (?P<host>\S+) (?P<process>[^\s\[:]+)", _SYSLOG),
+    Shape(rf".*?\bhaproxy\[\d+\]: (?P<client>\S+):\d+ \[(?P<time>{_DAY_AND_TIME}{_PART})\]"),
+    Shape(
+        rf"{_PRIORITY}(?P<time>{_SYSLOG}) (?P<host>\S+) (?P<process>[^\s\[:]+)", _PRIORITY + _SYSLOG
+    ),
+    Shape(rf"<\d{{1,3}}>1 (?P<time>{_ISO}) (?P<host>\S+) (?P<process>\S+)", r"<\d{1,3}>1 "),
     Shape(rf"\W?(?P<time>{_ISO})\W+(?P<level>[A-Z]{{4,8}})\b", rf"\W?{_ISO}"),
     Shape(rf"(?P<level>[IWEF])(?P<time>{_GLOG})", rf"[IWEF]{_GLOG}"),
+)
+_SHAPES = (
+    *_LOGS,
     *(Shape(rf"\W?(?P<time>{time})", rf"\W?{time}") for time in _TIMES),
-    *(Shape(rf".*?(?P<time>{time})", rf".*?{time}") for time in (_CLF, *_TIMES)),
+    *(Shape(rf".*?(?P<time>{time})", rf".*?{time}") for time in _TIMES),
 )
 
 
@@ -63,7 +73,7 @@ _MOST_KEYS = 20
 
 def log_shape_of(lines: Sequence[str]) -> Shape | None:
     """The shape of an access log, of syslog, glog, or a time and a level, if nearly all have it."""
-    for shape in _SHAPES[:4]:
+    for shape in _LOGS:
         first = re.compile(shape.start) if shape.start else None
         events = [line for line in lines if first is None or first.match(line)]
         matches = sum(map(bool, map(shape.expression.match, events)))

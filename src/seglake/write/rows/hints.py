@@ -22,6 +22,7 @@ from seglake.write.rows.rows import Codes, Reason, Rows
 
 PATTERNS = (
     "%d/%b/%Y:%H:%M:%S %z",
+    "%d/%b/%Y:%H:%M:%S",
     "%a, %d %b %Y %H:%M:%S %Z",
     "%a %b %e %H:%M:%S %Y",
     "%a %b %e %H:%M:%S.%f %Y",

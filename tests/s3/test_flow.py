@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import seglake
-from seglake.errors import UsageError
+from seglake.errors import ConfigError, UsageError
 from seglake.maintain.health.verify import verify
 from seglake.read.lake import Lake
 from seglake.store import CountingStore, open_store
+from seglake.write.check import require_topic
 from tests.harness.s3_server import Server, main
 from tests.harness.tiers import rest_but
 from tests.makers.raw_events import (
@@ -122,6 +123,12 @@ def test_input_and_lake_stand_where_the_options_say(
     assert ingest(settings).records == 28
     log = seglake.open("s3://seglake/options", storage_options=storage).topic("events")
     assert sum(log.end_offsets().values()) == 28
+    assert require_topic(settings) == ""
+    fewer = {"name": "events", "partitions": 2}
+    with pytest.raises(ConfigError, match="has 3 partitions and cannot shrink to 2"):
+        require_topic(
+            settings.model_copy(update={"topic": settings.topic.model_copy(update=fewer)})
+        )
 
 
 # ------------------------------------------------------------------ races

@@ -42,7 +42,7 @@ def check(
 ) -> None:
     """Show which files a pipeline reads and what becomes of some rows. Nothing is written.
 
-    Settings that the topic of the lake refuses are an error, if the lake is on a local disk.
+    Settings that the topic of the lake refuses are an error.
     Exit code 3 if a row is rejected, or if times of January 1970 would stop a run.
     """
     from seglake.config import load
@@ -51,8 +51,9 @@ def check(
 
     whole = json or not sys.stdout.isatty()
     pipeline = load(conf_file, {"input.paths": source} if source else {})
-    require_topic(pipeline)
+    remark = require_topic(pipeline)
     checked = checked_input(pipeline, sample, None if whole else TEXT_BYTES)
+    checked.problems.extend([remark] if remark else [])
     if json:
         rows = [{**dataclasses.asdict(row), "time": _time(row)} for row in checked.rows]
         print(dumps({**checked.as_dict(), "rows": rows}, ensure_ascii=False))

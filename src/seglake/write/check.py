@@ -17,11 +17,11 @@ import numpy as np
 from seglake.clock import now_ms
 from seglake.config import Pipeline
 from seglake.config.rules import flat
-from seglake.errors import ConfigError
+from seglake.errors import ConfigError, StoreError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Records, Spans
 from seglake.layout import LOG_TABLE
-from seglake.store import open_store
+from seglake.store import Store, open_store
 from seglake.text.utf8 import invalid_utf8
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore
@@ -148,14 +148,22 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
     )
 
 
-def require_topic(pipeline: Pipeline) -> None:
+def require_topic(pipeline: Pipeline) -> str:
     """Raise ConfigError, as an ingest would, for settings that the topic of the lake refuses.
 
-    No lake need be there, and only one on a local disk is asked. Raises CorruptData and StoreError.
+    Returns "", or a sentence if the lake cannot be asked. No lake need be there.
+    Raises CorruptData.
     """
-    store = open_store(pipeline.root, pipeline.storage)
-    if store.remote or next(iter(store.list(LOG_TABLE)), None) is None:  # an ingest makes the lake
-        return
+    try:
+        store = open_store(pipeline.root, pipeline.storage)
+        if next(iter(store.list(LOG_TABLE)), None) is not None:  # else an ingest makes the lake
+            _require_topic(store, pipeline)
+    except StoreError as error:
+        return f"whether the lake takes these settings was not asked: {error}"
+    return ""
+
+
+def _require_topic(store: Store, pipeline: Pipeline) -> None:
     # a check without a lake needs no Delta
     from seglake.catalog.table import CatalogTable  # noqa: PLC0415
     from seglake.write.driver.topics import topic_in_force  # noqa: PLC0415

@@ -22,7 +22,7 @@ from seglake.cli.app import app
 from seglake.cli.check import places_of
 from seglake.config import from_tables
 from seglake.engine import LocalEngine
-from seglake.errors import ConfigError, InputError, QuarantineLimit
+from seglake.errors import ConfigError, InputError, QuarantineLimit, StoreError
 from seglake.write.check import Checked, SampledRow, check
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.harness.narrow import narrow_terminal
@@ -416,6 +416,22 @@ def test_a_topic_with_more_partitions_is_an_error_as_in_an_ingest(tmp_path: Path
     assert isinstance(checked.exception, ConfigError)
     assert "topic 't' has 3 partitions and cannot shrink to 2" in str(checked.exception)
     assert str(ingested.exception) == str(checked.exception)
+
+
+def test_a_lake_that_cannot_be_asked_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"ts": T, "user": "u"}))
+
+    def refuse(*_: Any) -> Any:
+        raise StoreError("s3://bucket/lake: access is denied")
+
+    monkeypatch.setattr("seglake.write.check.open_store", refuse)
+    told = json.loads(shell(tmp_path, "--json").stdout)
+    assert told["problems"][1:] == [
+        "whether the lake takes these settings was not asked: s3://bucket/lake: access is denied"
+    ]
+    assert len(told["rows"]) == 1
 
 
 def test_a_narrow_terminal_shows_the_partition(tmp_path: Path) -> None:

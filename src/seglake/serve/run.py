@@ -63,11 +63,11 @@ async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address
         stack.callback(groups.release)
         for watch in (topics.watch(), groups.watch(topics)):
             stack.push_async_callback(_cancel, asyncio.create_task(watch))
-        found = await listener.start()
-        address = settings.server.advertise or found
-        reads = _apis(topics, settings, address)
-        listener.offer([*reads, *groups.apis(address), *logins])
-        yield found, topics
+        address = await listener.start()
+        public_address = settings.server.advertise or address
+        reads = _apis(topics, settings, public_address)
+        listener.offer([*reads, *groups.apis(public_address), *logins])
+        yield address, topics
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

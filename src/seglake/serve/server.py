@@ -31,15 +31,15 @@ _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 def room_for(connections: int) -> None:
     """Let this process open a file for each connection. Raises ConfigError if it may not."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + _OTHER_FILES
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    files = connections + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= files:
         return
-    if hard != resource.RLIM_INFINITY and hard < wanted:
+    if hard != resource.RLIM_INFINITY and hard < files:
         raise ConfigError(
-            f"server.max.connections: {connections} connections need {wanted} open files, and this"
+            f"server.max.connections: {connections} connections need {files} open files, and this"
             f" process may have {hard}: raise its limit (ulimit -n), or set fewer connections"
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
 
 
 class Listener:
@@ -77,8 +77,10 @@ class Listener:
         room_for(self._settings.max_connections)
         host, port = self._settings.listen
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, *_, where in dict.fromkeys(found):
+        addresses = await loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, *_, where in dict.fromkeys(addresses):
             listening = _listening(family, (where[0], port, *where[2:]))
             port = int(listening.getsockname()[1])
             self._accepting.append(asyncio.create_task(self._accept(listening)))

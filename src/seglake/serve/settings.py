@@ -28,12 +28,12 @@ class Address(NamedTuple):
 
 
 def _address(value: object) -> object:
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"(?:\[([^]]+)\]|([^:\s]+)):(\d{1,5})", value if isinstance(value, str) else ""
     )
-    if found is None or int(found[3]) > 65535:
+    if match is None or int(match[3]) > 65535:
         raise ValueError(f"{value!r} is no address; write HOST:PORT, an IPv6 host in brackets")
-    return Address(found[1] or found[2], int(found[3]))
+    return Address(match[1] or match[2], int(match[3]))
 
 
 def _is_every_address(host: str) -> bool:
@@ -94,11 +94,11 @@ class ServerSettings(_ServerSection):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        told = self.advertise or self.listen
-        if _is_every_address(told.host):
+        address = self.advertise or self.listen
+        if _is_every_address(address.host):
             key = "advertise" if self.advertise else "listen"
             raise ValueError(
-                f"{key}: {told.host} is every address of this machine, and clients would be told"
+                f"{key}: {address.host} is every address of this machine, and clients would be told"
                 " to connect to it: set server.advertise to the name or address that they reach"
             )
         if self.queued_bytes < self.request_bytes:

@@ -577,7 +577,7 @@ def test_what_is_erased_leaves_the_memory(tmp_path: Path, version: int) -> None:
         ids = {name: topic_id(wire, name) for name in (pinned, "web.key.u1")}
         erase(str(tmp_path), "web", [b"u1"], vacuum=True)
         server.refresh()
-        assert not server.topics.searcher._found._entries
+        assert not server.topics.searcher._outcomes._entries
         request = fetch_request(pinned, [Wanted(0, 0)], id_of=ids[pinned])
         (answer,) = wire.ask(request, FetchResponse, version).responses
         assert [each.error_code for each in answer.partitions] == [3 if version == 12 else 100]
@@ -621,8 +621,8 @@ def test_names_that_clients_make_up_are_few(tmp_path: Path) -> None:
                 (found,) = metadata(wire, [f"events.key.u{number}{more}"], 12).topics
                 assert found.error_code == 0
         topics = server.topics
-        for held in (topics._derived, topics._held):
-            assert len(held) == 3
+        for entries in (topics._derived, topics._sizes):
+            assert len(entries) == 3
         assert len(topics._keys) < 3
         assert len(topics._ids) == 4
     with serving(tmp_path, windows_bytes=20_000) as server, Wire(server.address) as wire:

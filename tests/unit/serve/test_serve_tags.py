@@ -450,8 +450,8 @@ def test_names_that_clients_make_up_are_few(maker: LakeMaker) -> None:
     with serving(maker.root, windows=2) as server, Wire(server.address) as wire:
         ids = {name: topic_id(wire, f"web.{name}") for name in ("a", "b", "c", "d")}
         topics = server.topics
-        for held in (topics._derived, topics._held, topics._bound):
-            assert list(held) == ["web.c", "web.d"]
+        for entries in (topics._derived, topics._sizes, topics._bound):
+            assert list(entries) == ["web.c", "web.d"]
         assert {*topics._ids.values()} == {"web", "web.c", "web.d"}
         assert topic_id(wire, "web.a") == ids["a"]
 

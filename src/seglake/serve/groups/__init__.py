@@ -28,8 +28,8 @@ class GroupsPart:
 
     def apis(self, address: Address) -> list[Api]:
         """The APIs; clients find the coordinator at `address`."""
-        given = self._coordinator, self._topics, address, self._settings.metadata_bytes
-        return GroupApis(*given).all()
+        coordinator, metadata_bytes = self._coordinator, self._settings.metadata_bytes
+        return GroupApis(coordinator, self._topics, address, metadata_bytes).all()
 
     async def watch(self, topics: ErasedTopics) -> None:
         """Forget what was committed of keys that are erased, until it is cancelled."""

@@ -96,18 +96,18 @@ class GroupApis:
             tuple((each.name, bytes(each.metadata)) for each in request.protocols),
             needs_member_id=version >= 4, can_skip_assignment=version >= 9,
         )  # fmt: skip
-        found = await self._groups.join(request.group_id, ask)
-        _count(connection, "JoinGroup", found.code)
-        protocol = found.protocol if version >= 7 else found.protocol or ""
+        answer = await self._groups.join(request.group_id, ask)
+        _count(connection, "JoinGroup", answer.code)
+        protocol = answer.protocol if version >= 7 else answer.protocol or ""
         return consumer.JoinGroupResponse(
-            error_code=found.code, generation_id=found.generation, protocol_name=protocol,
-            protocol_type=found.protocol_type, leader=found.leader,
-            skip_assignment=found.skip_assignment, member_id=found.member_id,
+            error_code=answer.code, generation_id=answer.generation, protocol_name=protocol,
+            protocol_type=answer.protocol_type, leader=answer.leader,
+            skip_assignment=answer.skip_assignment, member_id=answer.member_id,
             members=[
                 consumer.JoinGroupResponse.JoinGroupResponseMember(
                     member_id=member_id, group_instance_id=instance, metadata=metadata
                 )
-                for member_id, instance, metadata in found.members
+                for member_id, instance, metadata in answer.members
             ],
         )  # fmt: skip
 
@@ -120,11 +120,11 @@ class GroupApis:
             request.protocol_name if version >= 5 else None,
             {each.member_id: bytes(each.assignment) for each in request.assignments},
         )  # fmt: skip
-        found = await self._groups.sync(request.group_id, ask)
-        _count(connection, "SyncGroup", found.code)
+        answer = await self._groups.sync(request.group_id, ask)
+        _count(connection, "SyncGroup", answer.code)
         return consumer.SyncGroupResponse(
-            error_code=found.code, protocol_type=found.protocol_type,
-            protocol_name=found.protocol, assignment=found.assignment,
+            error_code=answer.code, protocol_type=answer.protocol_type,
+            protocol_name=answer.protocol, assignment=answer.assignment,
         )  # fmt: skip
 
     async def heartbeat(self, request: Any, connection: Connection) -> Any:
@@ -186,29 +186,29 @@ class GroupApis:
         """OffsetFetch: of one group, from version 8 on of several."""
         response = consumer.OffsetFetchResponse
         if connection.version < 8:
-            code, found = await self._fetched(request.group_id, request.topics)
+            code, offsets = await self._fetched(request.group_id, request.topics)
             _count(connection, "OffsetFetch", code)
-            topics = await _offsets(found, response.OffsetFetchResponseTopic)
+            topics = await _offsets(offsets, response.OffsetFetchResponseTopic)
             return response(error_code=code, topics=topics)
         groups = []
         once = {each.group_id: each for each in request.groups}
         async for each in in_turns(once.values()):
-            code, found = await self._fetched(each.group_id, each.topics)
+            code, offsets = await self._fetched(each.group_id, each.topics)
             _count(connection, "OffsetFetch", code)
             group = response.OffsetFetchResponseGroup
-            topics = await _offsets(found, group.OffsetFetchResponseTopics)
+            topics = await _offsets(offsets, group.OffsetFetchResponseTopics)
             groups.append(group(group_id=each.group_id, topics=topics, error_code=code))
         return response(groups=groups)
 
     async def _fetched(self, group_id: str, asked: Any) -> tuple[Code, dict[Where, Committed]]:
         """The committed offsets that were asked for; -1 where nothing is committed."""
         wheres = asked and [(each.name, part) for each in asked for part in each.partition_indexes]
-        found = await self._groups.committed(group_id, wheres)
-        if isinstance(found, Code):
-            return found, {}
+        offsets = await self._groups.committed(group_id, wheres)
+        if isinstance(offsets, Code):
+            return offsets, {}
         if wheres is None:
-            return Code.NONE, found
-        return Code.NONE, {where: found.get(where, _NOTHING) for where in wheres}
+            return Code.NONE, offsets
+        return Code.NONE, {where: offsets.get(where, _NOTHING) for where in wheres}
 
     async def forget(self, request: Any, connection: Connection) -> Any:
         """OffsetDelete."""
@@ -228,13 +228,13 @@ class GroupApis:
         states = {s.lower() for s in request.states_filter} if connection.version >= 4 else set()
         types = {t.lower() for t in request.types_filter} if connection.version >= 5 else set()
         one = admin.ListGroupsResponse.ListedGroup
-        found = [
+        groups = [
             one(group_id=each.group_id, protocol_type=each.protocol_type,
                 group_state=each.state, group_type="classic")
             async for each in in_turns(listed)
             if (not states or each.state.lower() in states) and (not types or "classic" in types)
         ]  # fmt: skip
-        return admin.ListGroupsResponse(error_code=Code.NONE, groups=found)
+        return admin.ListGroupsResponse(error_code=Code.NONE, groups=groups)
 
     async def describe(self, request: Any, connection: Connection) -> Any:
         """DescribeGroups: an unknown group is Dead."""
@@ -242,10 +242,10 @@ class GroupApis:
         if isinstance(listed, Code):
             groups = [_described(each, None, listed) async for each in in_turns(once)]
             return admin.DescribeGroupsResponse(groups=groups)
-        known = {each.group_id: each for each in listed}
+        listings = {each.group_id: each for each in listed}
         missing = Code.GROUP_ID_NOT_FOUND if connection.version >= 6 else Code.NONE
         groups = [
-            _described(each, known.get(each), Code.NONE if each in known else missing)
+            _described(each, listings.get(each), Code.NONE if each in listings else missing)
             async for each in in_turns(once)
         ]
         return admin.DescribeGroupsResponse(groups=groups)
@@ -273,11 +273,11 @@ def _by_topic(codes: Mapping[Where, Code]) -> list[tuple[str, list[tuple[int, Co
     return list(topics.items())
 
 
-async def _offsets(found: Mapping[Where, Committed], topic_class: Any) -> list[Any]:
+async def _offsets(offsets: Mapping[Where, Committed], topic_class: Any) -> list[Any]:
     """Committed offsets as topics of a response; two versions have two classes for that."""
     part = getattr(topic_class, topic_class.__name__.replace("Topic", "Partition"))
     topics = dict[str, list[Any]]()
-    async for (topic, partition), (offset, epoch, metadata) in in_turns(found.items()):
+    async for (topic, partition), (offset, epoch, metadata) in in_turns(offsets.items()):
         row = part(
             partition_index=partition, committed_offset=offset, committed_leader_epoch=epoch,
             metadata=metadata, error_code=Code.NONE,

@@ -27,10 +27,10 @@ class ArchivedGroups:
         No offset lies above the end that is served: the server may not know yet of records that
         came with it. Leader epochs are the broker's, and mean nothing in a lake.
         """
-        kept = await asyncio.to_thread(groups.of_group, self._store, self._lake, group_id)
+        positions = await asyncio.to_thread(groups.of_group, self._store, self._lake, group_id)
         return {
             (stood.topic, partition): Committed(min(each.offset, end), -1, each.metadata)
-            for stood in kept
+            for stood in positions
             for partition, each in stood.offsets.items()
             if (end := self._end_offset(stood.topic, partition)) is not None
         }

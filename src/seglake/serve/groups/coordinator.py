@@ -167,13 +167,13 @@ class Coordinator:
 
         The archive is looked at if a partition that is `asked` for, or any, has no commit here.
         """
-        found = await self._stored(lambda: self._store.of(group_id))
-        if isinstance(found, Code) or self._archived is None:
-            return found
-        if asked is not None and found.keys() >= set(asked):
-            return found
+        offsets = await self._stored(lambda: self._store.of(group_id))
+        if isinstance(offsets, Code) or self._archived is None:
+            return offsets
+        if asked is not None and offsets.keys() >= set(asked):
+            return offsets
         try:
-            return {**await self._archived.of(group_id), **found}
+            return {**await self._archived.of(group_id), **offsets}
         except SeglakeError as error:
             _log.error("archived offsets of group %.80r: %s", group_id, error)
             return Code.COORDINATOR_NOT_AVAILABLE
@@ -186,10 +186,10 @@ class Coordinator:
         group, chosen = self._groups.get(group_id), None if wheres is None else list(wheres)
         if group is not None and not group.idle:
             return Code.NON_EMPTY_GROUP
-        known = await self._stored(lambda: self._store.has(group_id))
-        if isinstance(known, Code):
-            return known
-        if not known:
+        has_offsets = await self._stored(lambda: self._store.has(group_id))
+        if isinstance(has_offsets, Code):
+            return has_offsets
+        if not has_offsets:
             return Code.GROUP_ID_NOT_FOUND
         done = await self._stored(lambda: self._store.delete(group_id, chosen))
         return done or Code.NONE

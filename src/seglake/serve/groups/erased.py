@@ -75,15 +75,15 @@ class ErasedKeys:
 
     def _by_topic(self, names: Iterable[str]) -> dict[str, dict[str, bytes]]:
         """The names with a key, by the topic of the lake that they are of."""
-        found, topics = dict[str, dict[str, bytes]](), self._topics.every_name()
+        keys, topics = dict[str, dict[str, bytes]](), self._topics.every_name()
         for name in {*names}.difference(topics):
             try:
                 asked = parse(name, topics, tags=None)  # also one that is deleted by now
             except UsageError:  # of a server with another grammar
                 continue
             if asked is not None and asked.key is not None and asked.topic in topics:
-                found.setdefault(asked.topic, {})[name] = asked.key
-        return found
+                keys.setdefault(asked.topic, {})[name] = asked.key
+        return keys
 
     async def _look(self, topic: str, keyed: Keyed) -> bool:
         last = await self._topics.last_erasure(topic)

@@ -157,9 +157,9 @@ class Group:
             return Code.INVALID_SESSION_TIMEOUT
         if not self._fits(ask):
             return Code.INCONSISTENT_GROUP_PROTOCOL
-        known = ask.member_id in self.members or ask.instance_id in self._static
+        is_member = ask.member_id in self.members or ask.instance_id in self._static
         taken = len(self.members) + len(self._pending) - (ask.member_id in self._pending)
-        if not known and taken >= self._limits.max_members:
+        if not is_member and taken >= self._limits.max_members:
             return Code.GROUP_MAX_SIZE_REACHED
         return Code.NONE
 

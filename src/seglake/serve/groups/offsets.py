@@ -140,11 +140,11 @@ class OffsetStore:
 
     def of(self, group_id: str) -> dict[Where, Committed]:
         """Every committed offset of a group. Raises StoreError."""
-        found = self._read(
+        rows = self._read(
             'select topic, partition, "offset", leader_epoch, metadata from committed'
             " where lake = ? and group_id = ? order by topic, partition", self._lake, group_id,
         )  # fmt: skip
-        return {(topic, partition): Committed(*rest) for topic, partition, *rest in found}
+        return {(topic, partition): Committed(*rest) for topic, partition, *rest in rows}
 
     def groups(self) -> list[str]:
         """The groups that have committed something. Raises StoreError."""
@@ -171,8 +171,8 @@ class OffsetStore:
     def replay_started(self, name: str) -> int | None:
         """When the replay of this name started; None if it did not. Raises StoreError."""
         what = "select started_at_ms from replays where lake = ? and name = ?"
-        found = self._read(what, self._lake, name)
-        return int(found[0][0]) if found else None
+        rows = self._read(what, self._lake, name)
+        return int(rows[0][0]) if rows else None
 
     def start_replay(self, name: str, now_ms: int) -> None:
         """Remember when a replay started, unless it did before. Raises StoreError."""
@@ -197,8 +197,8 @@ class OffsetStore:
     def erasure_seen(self, topic: str) -> str:
         """The last erasure in a topic that `erase` was told; "" if none. Raises StoreError."""
         what = "select seen from erasures where lake = ? and topic = ?"
-        found = self._read(what, self._lake, topic)
-        return str(found[0][0]) if found else ""
+        rows = self._read(what, self._lake, topic)
+        return str(rows[0][0]) if rows else ""
 
     def erase(self, topic: str, names: Iterable[str], seen: str) -> None:
         """Forget all of topics with these names, and remember the erasure in their `topic`.

@@ -48,10 +48,10 @@ class Configs:
             code, message = Code.INVALID_REQUEST, str(error)
         if code:
             connection.count_error("DescribeConfigs", code)
-        wanted = asked.configuration_keys
-        if wanted is not None:
-            named = set(wanted)
-            values = {name: value for name, value in values.items() if name in named}
+        names = asked.configuration_keys
+        if names is not None:
+            distinct = set(names)
+            values = {name: value for name, value in values.items() if name in distinct}
         kind = DescribeConfigsResponse.DescribeConfigsResult
         source = _DYNAMIC_TOPIC if asked.resource_type == _TOPIC else _STATIC_BROKER
         configs = [

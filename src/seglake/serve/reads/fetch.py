@@ -82,7 +82,7 @@ def _counts_records(connection: Connection, place: tuple[str, int], offset: int)
     return connection.version == _KAFKA_GO or connection.ends.get(place) == offset
 
 
-def _known(code: Code, version: int) -> Code:
+def _code_for(code: Code, version: int) -> Code:
     """The code, or one like it that clients of an old version know."""
     is_too_new = code == Code.KAFKA_STORAGE_ERROR and version < 6
     return Code.NOT_LEADER_OR_FOLLOWER if is_too_new else code
@@ -109,20 +109,20 @@ class Fetching:
             deadline += _ROUNDED_S
         while True:
             change = self._topics.change
-            found = await self._look(request, connection, deadline)
+            look = await self._look(request, connection, deadline)
             left = deadline - loop.time()
-            if found.failed or found.size >= request.min_bytes or left <= 0:
+            if look.failed or look.size >= request.min_bytes or left <= 0:
                 break
-            if not await self._wait(connection, change, left, found.grows_in):
+            if not await self._wait(connection, change, left, look.grows_in):
                 break
-        connection.ends = found.ends
-        await self._count(found, connection)
+        connection.ends = look.ends
+        await self._count(look, connection)
         committed = request.isolation_level == 1
         framing = partial(
-            frame_of, found.topics, connection.version, connection.correlation_id, committed
+            frame_of, look.topics, connection.version, connection.correlation_id, committed
         )
-        partitions = sum(len(topic.partitions) for topic in found.topics)
-        small = partitions + len(found.topics) <= _FRAMED_AT_ONCE
+        partitions = sum(len(topic.partitions) for topic in look.topics)
+        small = partitions + len(look.topics) <= _FRAMED_AT_ONCE
         return framing() if small else await self._topics.stretches.run(framing)
 
     async def _wait(
@@ -194,7 +194,7 @@ class Fetching:
         except VersionExpired:
             raise
         except SeglakeError as error:
-            code = _known(code_of(error), connection.version)
+            code = _code_for(code_of(error), connection.version)
         return Answer(number, code, -1, -1, _NOTHING), None
 
     async def _expired(
@@ -206,7 +206,7 @@ class Fetching:
         """
         if await self._topics.expired(topic.name, error):
             return _unknown(connection.version)
-        return _known(Code.KAFKA_STORAGE_ERROR, connection.version)
+        return _code_for(Code.KAFKA_STORAGE_ERROR, connection.version)
 
     async def _records(
         self, topic: ServedTopic, asked: Any, bounds: _Bounds, connection: Connection
@@ -246,8 +246,8 @@ class Fetching:
         connection.counts.fetched_bytes[topic.plain] += taken.size
         return Answer(asked.partition, Code.NONE, start, end, taken), wait
 
-    async def _count(self, found: _Round, connection: Connection) -> None:
-        async for topic in in_turns(found.topics):
+    async def _count(self, look: _Round, connection: Connection) -> None:
+        async for topic in in_turns(look.topics):
             for answer in topic.partitions:
                 if answer.code:
                     connection.count_error("Fetch", answer.code)

@@ -55,9 +55,9 @@ class Describing:
         asked = request.topics
         if asked is None or (not asked and connection.version == 0):
             names = self._topics.names()
-            found = [await self._named(name, connection) async for name in in_turns(names)]
+            lookups = [await self._named(name, connection) async for name in in_turns(names)]
         else:
-            found = [await self._asked(each, connection) async for each in in_turns(_once(asked))]
+            lookups = [await self._asked(each, connection) async for each in in_turns(_once(asked))]
         response = MetadataResponse
         host, port = self._address
         broker = response.MetadataResponseBroker(node_id=NODE, host=host, port=port, rack=None)
@@ -68,19 +68,19 @@ class Describing:
             controller_id=NODE,
             topics=[
                 self._described(response.MetadataResponseTopic, each)
-                async for each in in_turns(found)
+                async for each in in_turns(lookups)
             ],
             error_code=Code.NONE,
         )
 
     async def _asked(self, each: Any, connection: Connection) -> _NamedTopic:
         if each.name is not None:
-            found = await self._named(each.name, connection)
+            lookup = await self._named(each.name, connection)
         else:
-            found = await self._by_id(each.topic_id)
-        if found.code:
-            connection.count_error("Metadata", found.code)
-        return found
+            lookup = await self._by_id(each.topic_id)
+        if lookup.code:
+            connection.count_error("Metadata", lookup.code)
+        return lookup
 
     async def _by_id(self, topic_id: uuid.UUID) -> _NamedTopic:
         try:
@@ -100,10 +100,10 @@ class Describing:
             return _NamedTopic(name, NO_ID, code_of(error), None)
         return _NamedTopic(name, topic.id, Code.NONE, topic)
 
-    def _described(self, kind: Any, found: _NamedTopic) -> Any:
-        count = 0 if found.topic is None else len(found.topic.partitions)
+    def _described(self, kind: Any, lookup: _NamedTopic) -> Any:
+        count = 0 if lookup.topic is None else len(lookup.topic.partitions)
         return kind(
-            error_code=found.code, name=found.name, topic_id=found.id, is_internal=False,
+            error_code=lookup.code, name=lookup.name, topic_id=lookup.id, is_internal=False,
             partitions=_partitions(kind.MetadataResponsePartition, range(count)),
         )  # fmt: skip
 
@@ -116,8 +116,8 @@ class Describing:
         left = min(max(request.response_partition_limit, 1), _MOST_PARTITIONS)
         topics, following = [], None
         async for name in in_turns(names):
-            found = await self._named(name, connection)
-            count = 0 if found.topic is None else len(found.topic.partitions)
+            lookup = await self._named(name, connection)
+            count = 0 if lookup.topic is None else len(lookup.topic.partitions)
             at_cursor = cursor is not None and name == cursor.topic_name
             first = min(count, max(0, cursor.partition_index)) if at_cursor else 0
             if left <= 0:
@@ -125,7 +125,7 @@ class Describing:
                 break
             some = range(first, min(count, first + left))
             topics.append(_DescribedTopic(
-                error_code=found.code, name=name, topic_id=found.id, is_internal=False,
+                error_code=lookup.code, name=name, topic_id=lookup.id, is_internal=False,
                 partitions=_partitions(_DescribedPartition, some),
             ))  # fmt: skip
             left -= len(some)

@@ -35,7 +35,7 @@ _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PE
 
 class _OffsetsAnswer(NamedTuple):
     code: Code
-    found: OffsetAndTimestamp = _NONE
+    position: OffsetAndTimestamp = _NONE
 
 
 def epoch_error(epoch: int) -> Code:
@@ -77,12 +77,12 @@ class Lookups:
         return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
     async def _offset(self, topic: str, asked: Any, connection: Connection) -> Any:
-        code, found = await self._looked_up(topic, asked, connection)
+        code, position = await self._looked_up(topic, asked, connection)
         if code:
             connection.count_error("ListOffsets", code)
         return ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
-            partition_index=asked.partition_index, error_code=code, timestamp=found.timestamp,
-            offset=found.offset, leader_epoch=LEADER_EPOCH if found.offset >= 0 else -1,
+            partition_index=asked.partition_index, error_code=code, timestamp=position.timestamp,
+            offset=position.offset, leader_epoch=LEADER_EPOCH if position.offset >= 0 else -1,
         )  # fmt: skip
 
     async def _looked_up(self, topic: str, asked: Any, connection: Connection) -> _OffsetsAnswer:
@@ -114,8 +114,8 @@ class Lookups:
         lookup = partial(partition.at_time, time) if time >= 0 else partition.max_timestamp
         long = partition.remote or time < 0  # the largest timestamp of a window: many lookups
         run = partial(self._topics.stretches.run, waits=partition.remote)
-        found = await run(lookup) if long else lookup()
-        return _NONE if found is None or found.offset >= partition.end() else found
+        record = await run(lookup) if long else lookup()
+        return _NONE if record is None or record.offset >= partition.end() else record
 
     async def _searched(
         self, partition: ServedPartition, sought: SoughtRecords, time: int, connection: Connection

@@ -32,11 +32,11 @@ class Sizes:
         return [Api(DescribeLogDirsRequest, self._describe)]
 
     async def _describe(self, request: Any, _: Connection) -> Any:
-        found = list[Any]()
+        topics = list[Any]()
         async for name, numbers in in_turns(self._asked(request)):
-            found += await self._sizes(name, numbers)
+            topics += await self._sizes(name, numbers)
         result = _DIR(
-            error_code=Code.NONE, log_dir=self._topics.root, topics=found, total_bytes=_UNKNOWN,
+            error_code=Code.NONE, log_dir=self._topics.root, topics=topics, total_bytes=_UNKNOWN,
             usable_bytes=_UNKNOWN,
         )  # fmt: skip
         return DescribeLogDirsResponse(throttle_time_ms=0, error_code=Code.NONE, results=[result])

@@ -33,7 +33,7 @@ _Item = TypeVar("_Item")
 
 _THREADS = 2  # so that searches leave those of other fetches alone
 _REQUESTS = 8  # the same, and ahead of a search, where they wait for an object store
-_FOUND_BYTES = 32 * 2**20  # of batches that were encoded again, and of what was found to be empty
+_OUTCOMES_BYTES = 32 * 2**20  # of batches that were encoded again, and of empty answers
 _GROUPS_BYTES = 16 * 2**20  # of lists of groups
 _DAMAGE_BYTES = 1000
 _LINGER_S = 0.05  # of a search that has found something, for more
@@ -77,7 +77,7 @@ class Searcher:
 
     def __init__(self, *, is_far: bool, damaged: Callable[[], None] = lambda: None) -> None:
         self._damaged = damaged
-        self._found, self._groups = ByteCache(_FOUND_BYTES), ByteCache(_GROUPS_BYTES)
+        self._outcomes, self._groups = ByteCache(_OUTCOMES_BYTES), ByteCache(_GROUPS_BYTES)
         self._forgotten = 0  # how often
         self._loading = dict[Hashable, asyncio.Future[Any]]()
         self._ahead = _REQUESTS - 1 if is_far else 0
@@ -91,7 +91,7 @@ class Searcher:
     def forget(self) -> None:
         """Let go of all bytes: logs may be gone."""
         self._forgotten += 1
-        self._found.clear()
+        self._outcomes.clear()
         self._groups.clear()
 
     async def take(self, sought: SoughtRecords, offset: int, end: int, room: Room) -> Taken:
@@ -120,9 +120,9 @@ class Searcher:
         self, sought: SoughtRecords, start: int, end: int, is_gone: Callable[[], bool]
     ) -> OffsetAndTimestamp | None:
         """The first sought record at an offset of [start, end); raises as `take`."""
-        async for found in self._all(sought, start, end, is_gone):
-            if found.first is not None:
-                return found.first
+        async for matches in self._all(sought, start, end, is_gone):
+            if matches.first is not None:
+                return matches.first
         return None
 
     async def newest(
@@ -130,8 +130,8 @@ class Searcher:
     ) -> OffsetAndTimestamp | None:
         """The first of them with the largest timestamp; raises as `take`."""
         newest: OffsetAndTimestamp | None = None
-        async for found in self._all(sought, start, end, is_gone):
-            newest = newest_of([newest, found.newest])
+        async for matches in self._all(sought, start, end, is_gone):
+            newest = newest_of([newest, matches.newest])
         return newest
 
     async def _all(
@@ -185,17 +185,17 @@ class Searcher:
                 yield await self._step(sought, segment, block)
 
     async def _step(self, sought: SoughtRecords, segment: LogSegment, group: LogRanges) -> _Step:
-        found, fresh = await self._taken(self._search(sought, segment, group))
-        if isinstance(found, CorruptData):
-            self._tell(found)
-            raise found
-        return _Step(int(group.first_offsets[0]), int(group.end_offsets[-1]), found, fresh)
+        outcome, fresh = await self._taken(self._search(sought, segment, group))
+        if isinstance(outcome, CorruptData):
+            self._tell(outcome)
+            raise outcome
+        return _Step(int(group.first_offsets[0]), int(group.end_offsets[-1]), outcome, fresh)
 
     def _tell(self, damage: CorruptData) -> None:
         """Tell of damage, once by the block that has it."""
         place = (damage.file, damage.position)
-        if place not in self._found:
-            self._found.put(place, damage, _DAMAGE_BYTES)
+        if place not in self._outcomes:
+            self._outcomes.put(place, damage, _DAMAGE_BYTES)
             self._damaged()
             _log.error("damaged: %s", damage)
 
@@ -210,12 +210,16 @@ class Searcher:
         """Of a group: what it holds, or its damage."""
         place = int(group.first_offsets[0]), int(group.end_offsets[-1])
         name = (sought.name_of(segment), *place)
-        return _CachedCall(name, self._found, partial(_matches, sought, segment, group), _size_of)
+        return _CachedCall(
+            name, self._outcomes, partial(_outcome, sought, segment, group), _size_of
+        )
 
     async def _taken(self, work: _CachedCall) -> tuple[Any, bool]:
         """The result, and whether it was not remembered."""
-        known = work.cache.get(work.name)
-        return (await asyncio.shield(self._begun(work)), True) if known is None else (known, False)
+        result = work.cache.get(work.name)
+        if result is not None:
+            return result, False
+        return await asyncio.shield(self._begun(work)), True
 
     def _begin(self, work: _CachedCall) -> None:
         """Do work ahead. What it raises is met again by whoever needs it."""
@@ -245,7 +249,7 @@ class Searcher:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
-def _matches(sought: SoughtRecords, segment: LogSegment, group: LogRanges) -> Matches | CorruptData:
+def _outcome(sought: SoughtRecords, segment: LogSegment, group: LogRanges) -> Matches | CorruptData:
     """What a group holds, or its damage. On a thread."""
     try:
         return sought.matches(segment, group)
@@ -253,8 +257,8 @@ def _matches(sought: SoughtRecords, segment: LogSegment, group: LogRanges) -> Ma
         return damage
 
 
-def _size_of(found: Matches | CorruptData) -> int:
-    return _DAMAGE_BYTES if isinstance(found, CorruptData) else found.held_bytes
+def _size_of(outcome: Matches | CorruptData) -> int:
+    return _DAMAGE_BYTES if isinstance(outcome, CorruptData) else outcome.held_bytes
 
 
 async def _with_next(
@@ -291,23 +295,23 @@ class _SearchAnswer:
         self.is_unfinished = self._worked and has_come_on and self._is_late()
         return not self.is_unfinished
 
-    def _add(self, found: Matches) -> bool:
+    def _add(self, matches: Matches) -> bool:
         """Take batches; whether there was room for all."""
-        first = int(found.ends.searchsorted(self.offset))
-        last = min(len(found.ends), int(found.base_offsets.searchsorted(self._end)))
+        first = int(matches.ends.searchsorted(self.offset))
+        last = min(len(matches.ends), int(matches.base_offsets.searchsorted(self._end)))
         if first >= last:
             return True
-        room = int(found.positions[first]) + self._left
-        stop = min(last, int(found.positions.searchsorted(room, "right")) - 1)
+        room = int(matches.positions[first]) + self._left
+        stop = min(last, int(matches.positions.searchsorted(room, "right")) - 1)
         if stop <= first and not self.parts and self._room.whole_first:
             stop = first + 1
         if stop > first:
-            start, end = int(found.positions[first]), int(found.positions[stop])
-            self.parts.append(memoryview(found.data)[start:end])
+            start, end = int(matches.positions[first]), int(matches.positions[stop])
+            self.parts.append(memoryview(matches.data)[start:end])
             self._left -= end - start
-            self.offset = int(found.last_offsets[stop - 1]) + 1
+            self.offset = int(matches.last_offsets[stop - 1]) + 1
         else:
-            self.offset = max(self.offset, int(found.base_offsets[first]))
+            self.offset = max(self.offset, int(matches.base_offsets[first]))
         return stop >= last
 
     def _is_late(self) -> bool:

@@ -96,20 +96,20 @@ class SoughtRecords:
         """The sought records in a group. Raises CorruptData, StoreError and VersionExpired."""
         chunk = self.blocks.reader.fetch.chunk_of(segment, group)
         table = chunk.record_batches
-        found = [
-            _kept(chunk.data, part, decoded, stays)
+        matches = [
+            _matches_of(chunk.data, part, decoded, stays)
             for part, decoded in chunk.decode_in_parts(table[table["count"] > 0], _DECODED_BYTES)
-            if (stays := self._wanted(decoded)).any()
+            if (stays := self._flags(decoded)).any()
         ]
-        return found[0] if len(found) == 1 else _joined(found)
+        return matches[0] if len(matches) == 1 else _joined(matches)
 
-    def _wanted(self, decoded: Decoded) -> Flags:
+    def _flags(self, decoded: Decoded) -> Flags:
         window, offsets = self.blocks.bounds.window, decoded.offsets
-        wanted = has_key(decoded.records.keys, self.key)
+        flags = has_key(decoded.records.keys, self.key)
         times = decoded.records.timestamps
-        wanted &= (times >= window.start_ms) & (times < window.end_ms)
-        wanted &= (offsets >= window.start_offset) & (offsets < window.end_offset)
-        return wanted
+        flags &= (times >= window.start_ms) & (times < window.end_ms)
+        flags &= (offsets >= window.start_offset) & (offsets < window.end_offset)
+        return flags
 
 
 def has_key(keys: Spans, key: bytes) -> Flags:
@@ -131,18 +131,18 @@ def held_bytes(groups: Sequence[LogRanges]) -> int:
     return _OWN_BYTES + sum(_OWN_BYTES + 4 * group.starts.nbytes for group in groups)
 
 
-def _kept(data: Any, table: BatchTable, decoded: Decoded, stays: Flags) -> Matches:
+def _matches_of(data: Any, table: BatchTable, decoded: Decoded, stays: Flags) -> Matches:
     batches = filter_batches(data, table, decoded, stays)
-    kept = np.flatnonzero(stays)
-    owners = decoded.batch[kept]
+    rows = np.flatnonzero(stays)
+    owners = decoded.batch[rows]
     last = np.append(owners[1:] != owners[:-1], True)
-    left, offsets, times = batches.table, decoded.offsets[kept], decoded.records.timestamps[kept]
-    row = int(times.argmax())
+    left, offsets, times = batches.table, decoded.offsets[rows], decoded.records.timestamps[rows]
+    newest = int(times.argmax())
     return Matches(
         batches.data.tobytes(), np.append(left["position"].astype(np.int64), len(batches.data)),
         left["base_offset"].astype(np.int64), left["last_offset"].astype(np.int64),
         offsets[last], OffsetAndTimestamp(int(offsets[0]), int(times[0])),
-        OffsetAndTimestamp(int(offsets[row]), int(times[row])),
+        OffsetAndTimestamp(int(offsets[newest]), int(times[newest])),
     )  # fmt: skip
 
 

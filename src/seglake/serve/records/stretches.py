@@ -108,13 +108,13 @@ class _LogStretches:
         """Remember a stretch, unless a part of it is known already."""
         at = bisect_right(self.stretches, stretch.start, key=lambda each: each.start)
         after = self.stretches[at] if at < len(self.stretches) else None
-        known = (at and self.stretches[at - 1].end > stretch.start) or (
+        overlaps = (at and self.stretches[at - 1].end > stretch.start) or (
             after is not None and stretch.end > after.start
         )
-        if not known:
+        if not overlaps:
             self.stretches.insert(at, stretch)
             self.firsts.insert(at, int(stretch.base_offsets[0]))
-        return not known
+        return not overlaps
 
 
 class Stretches:
@@ -159,7 +159,7 @@ class Stretches:
         """
         log, start = self._log(segment), -1
         while True:
-            stretch = self._known(log, offset, start)
+            stretch = self._lookup(log, offset, start)
             if stretch is None:
                 if start < 0:
                     start, low = await self._beginning(log, segment, offset)
@@ -185,7 +185,7 @@ class Stretches:
             self._count -= len(oldest.stretches)
         return log
 
-    def _known(self, log: _LogStretches, offset: int, start: int) -> Stretch | None:
+    def _lookup(self, log: _LogStretches, offset: int, start: int) -> Stretch | None:
         """A known stretch that has the offset, or that begins at byte `start`."""
         stretch = log.before(offset)
         if stretch is not None and stretch.last_offset >= offset:
@@ -227,9 +227,9 @@ class Stretches:
 
     async def _loaded(self, segment: LogSegment, start: int, low: int) -> Stretch:
         log = self._log(segment)
-        next_known = log.behind(start + 1)
-        end = segment.log_bytes if next_known is None else next_known.start
-        high = segment.end_offset if next_known is None else int(next_known.base_offsets[0])
+        following = log.behind(start + 1)
+        end = segment.log_bytes if following is None else following.start
+        high = segment.end_offset if following is None else int(following.base_offsets[0])
         ranges = LogRanges.one(start, end, low, high)
         before = log.before(low)
         sequential = before is not None and before.end == start
@@ -303,8 +303,8 @@ class Stretches:
         before = log.before(int(stretch.base_offsets[0]) - 1)
         following = log.behind(stretch.end)
         sequential = stretch.start == 0 or (before is not None and before.end == stretch.start)
-        known = following is not None and following.start == stretch.end
-        if known or not sequential or stretch.end >= segment.log_bytes:
+        has_next = following is not None and following.start == stretch.end
+        if has_next or not sequential or stretch.end >= segment.log_bytes:
             return
         task = asyncio.ensure_future(self._load(segment, stretch.end, stretch.last_offset + 1))
         task.add_done_callback(_forget)

@@ -59,10 +59,10 @@ def apis(settings: Settings, counts: ServerCounts) -> list[Api]:
 
 
 def _has_tls(tls: Tls) -> bool:
-    given = [tls.certificate is not None, tls.key is not None]
-    if any(given) and not all(given):
+    has_certificate, has_key = tls.certificate is not None, tls.key is not None
+    if has_certificate != has_key:
         raise ConfigError("tls: certificate and key go together; set both, or none")
-    return all(given)
+    return has_certificate
 
 
 def _is_loopback(host: str) -> bool:

@@ -68,9 +68,9 @@ class Users:
         An unknown name has one, too, which looks like that of a user: the same whenever it is
         asked for, another for another mechanism.
         """
-        found = self._verifiers[mechanism].get(name)
-        if found is not None:
-            return found
+        verifier = self._verifiers[mechanism].get(name)
+        if verifier is not None:
+            return verifier
         salt = self._digest(f"{mechanism} {name}")[: len(self._unknown[mechanism].salt)]
         return self._unknown[mechanism]._replace(salt=salt)
 

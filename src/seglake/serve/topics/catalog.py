@@ -80,7 +80,7 @@ class ServedTopics:
         self.cluster_id = base64.urlsafe_b64encode(self._namespace.bytes).decode().rstrip("=")
         self.starts: Starts | None = None  # without it, replays begin anew with each server
         self._derived = OrderedDict[str, asyncio.Future[ServedTopic]]()
-        self._held = dict[str, int]()  # bytes of derived topics
+        self._sizes = dict[str, int]()  # bytes of derived topics
         self._keys = dict[str, KeyOfTopic]()  # of derived topics that follow the newest version
         self._bound = dict[str, _BoundTopic]()  # the other derived topics
         # threads of their own, so that slow plans of windows leave those of fetches alone
@@ -148,7 +148,7 @@ class ServedTopics:
         bound = self._bound.get(name)
         if name not in self._topics and bound and bound.asked.version is not None and not bound.tag:
             self._derived[name] = _failed(error)
-            self._held.pop(name, None)
+            self._sizes.pop(name, None)
             self._evict()
             return True
         self._drop(name)
@@ -296,7 +296,7 @@ class ServedTopics:
         while True:
             bound = self._bind(name, asked)
             try:
-                made, held = await self._planned(partial(self._windowed, name, bound, clock))
+                made, size = await self._planned(partial(self._windowed, name, bound, clock))
             except VersionExpired:  # of a tag that was deleted or changed since the last look
                 if bound.tag is None or not await self._is_outdated(bound):
                     raise
@@ -304,7 +304,7 @@ class ServedTopics:
             if not self._changed(bound):
                 break
         if name in self._derived:
-            self._ids[made.id], self._held[name] = name, held
+            self._ids[made.id], self._sizes[name] = name, size
             self._evict()
         _log.info("topic %s is of version %d", hidden(name), made.log.version)
         return made
@@ -357,7 +357,7 @@ class ServedTopics:
         made = self._of_key(name, whole, key)
         if name in self._derived:
             self._keys[name], self._ids[made.id] = key, name
-            self._held[name] = _KEY_BYTES * len(made.partitions)
+            self._sizes[name] = _KEY_BYTES * len(made.partitions)
             self._evict()
         _log.info("topic %s follows the newest version", hidden(name))
         return made
@@ -423,7 +423,7 @@ class ServedTopics:
     def _drop(self, name: str) -> None:
         """Forget a topic that a name made."""
         self._derived.pop(name, None)
-        self._held.pop(name, None)
+        self._sizes.pop(name, None)
         self._keys.pop(name, None)
         self._bound.pop(name, None)
 
@@ -431,7 +431,7 @@ class ServedTopics:
         """Forget those that were not asked for the longest; the last one stays however large."""
         most, most_bytes = self._settings.windows, self._settings.windows_bytes
         while len(self._derived) > 1 and (
-            len(self._derived) > most or sum(self._held.values()) > most_bytes
+            len(self._derived) > most or sum(self._sizes.values()) > most_bytes
         ):
             name, made = next(iter(self._derived.items()))
             bound = self._bound.get(name)

@@ -77,25 +77,25 @@ def _parsed(text: str, name: str, topics: Container[str]) -> Derived | None:
 
     A topic of the lake may have a name with `.key.` in it; what is made of that name wins.
     """
-    found, keyed, has_tag = _PLAIN.fullmatch(text), _KEYED.fullmatch(text), text != name
-    if keyed is not None and not (found and found["topic"] in topics):
+    plain, keyed, has_tag = _PLAIN.fullmatch(text), _KEYED.fullmatch(text), text != name
+    if keyed is not None and not (plain and plain["topic"] in topics):
         return _derived(name, keyed)._replace(key=_key_of(name, keyed))
-    if found is None or not (has_tag or found["start"] or found["version"]):
+    if plain is None or not (has_tag or plain["start"] or plain["version"]):
         return None
-    return _derived(name, found)
+    return _derived(name, plain)
 
 
 def _tagged(name: str, topics: Container[str], tags: Container[str] | None) -> Derived | None:
     """What a name with a tag asks for; None if it has none of the tags."""
-    for found in (_TAGGED.fullmatch(name), _REPLAYED.fullmatch(name)):
-        if found is None or not (tags is None or found["tag"] in tags):
+    for match in (_TAGGED.fullmatch(name), _REPLAYED.fullmatch(name)):
+        if match is None or not (tags is None or match["tag"] in tags):
             continue
-        before, replay = found["before"], found.groupdict().get("replay", "")
+        before, replay = match["before"], match.groupdict().get("replay", "")
         if before in topics and not replay:
-            return Derived(before, tag=found["tag"])
+            return Derived(before, tag=match["tag"])
         asked = _parsed(before + replay, name, topics)
         if asked is not None and asked.version is None:
-            return asked._replace(tag=found["tag"])
+            return asked._replace(tag=match["tag"])
     return None
 
 
@@ -130,30 +130,30 @@ def hidden_unknown(name: str, topics: Container[str]) -> str:
 
 def hidden(name: str) -> str:
     """The name as it may stand in a log: with a hash for all that may be a key."""
-    return _SECRET.sub(lambda found: f"{found[1]}#{_hash(found[2])}", name, count=1)
+    return _SECRET.sub(lambda match: f"{match[1]}#{_hash(match[2])}", name, count=1)
 
 
-def _derived(name: str, found: re.Match[str]) -> Derived:
-    version = None if found["version"] is None else int(found["version"])
-    speed = None if found["speed"] is None else int(found["speed"])
-    if found["start"] is None:
+def _derived(name: str, match: re.Match[str]) -> Derived:
+    version = None if match["version"] is None else int(match["version"])
+    speed = None if match["speed"] is None else int(match["speed"])
+    if match["start"] is None:
         if speed is not None:
             raise UsageError(f"{hidden(name)}: a replay needs a window: TOPIC.START.END.x{speed}")
-        return Derived(found["topic"], version=version)
-    start, end = _milliseconds(name, found["start"]), _milliseconds(name, found["end"])
+        return Derived(match["topic"], version=version)
+    start, end = _milliseconds(name, match["start"]), _milliseconds(name, match["end"])
     if end <= start:
         what = "the window would end at or before its start; swap the times"
         raise UsageError(f"{hidden(name)}: {what}")
     if speed == 0:
         raise UsageError(f"{hidden(name)}: a replay at speed 0 never begins; use x1 or more")
-    return Derived(found["topic"], start, end, version, speed)
+    return Derived(match["topic"], start, end, version, speed)
 
 
-def _key_of(name: str, found: re.Match[str]) -> bytes:
+def _key_of(name: str, match: re.Match[str]) -> bytes:
     """The key in a name. Base64url with stray bits is refused: a key has one name of each kind."""
-    text = found["base64"]
+    text = match["base64"]
     if text is None:
-        return found["text"].encode()
+        return match["text"].encode()
     try:
         key = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error:

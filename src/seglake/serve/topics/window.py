@@ -89,11 +89,11 @@ class WindowPartition:
         low, high, newest = self._window.start_ms - 1, self._window.end_ms - 1, None
         while low < high:
             middle = (low + high + 1) // 2
-            found = self.at_time(middle)
-            if found is None or found.offset >= end:
+            record = self.at_time(middle)
+            if record is None or record.offset >= end:
                 high = middle - 1
             else:
-                low, newest = found.timestamp, found
+                low, newest = record.timestamp, record
         return newest
 
     def blocks(self) -> tuple[Int64s, Int64s]:
@@ -148,16 +148,16 @@ def _edge_within(fetch: LogFetch, run: Run, row: int) -> tuple[int, int] | None:
 
     Only batches with a record in the window count.
     """
-    found = None
+    edge = None
     ranges = LogRanges.one(run.start, run.end, run.first_offset, run.end_offset)
     for chunk in fetch.chunks_of(run.segment, ranges):
         start = int(chunk.log_positions[0]) if len(chunk.log_positions) else run.start
         table = records_within(memoryview(chunk.data), run, start).table
         if len(table):
-            found = _offsets(table[row])
+            edge = _offsets(table[row])
             if row == 0:
                 break
-    return found
+    return edge
 
 
 def _planned(reader: PartitionReader, window: Window) -> Iterator[Run]:
@@ -167,11 +167,11 @@ def _planned(reader: PartitionReader, window: Window) -> Iterator[Run]:
     bases, ends, lows, highs = map(fixed, view.segments[:4])
     numbers, whole = bounds.meet(lows, highs, bases, ends)
     counts = view.segments.details["record_count"][numbers].tolist()
-    for number, all_wanted, records in zip(numbers.tolist(), whole.tolist(), counts, strict=True):
+    for number, is_whole, records in zip(numbers.tolist(), whole.tolist(), counts, strict=True):
         if not records:
             continue
         segment = reader.segment(number)
-        if all_wanted:
+        if is_whole:
             base, end = segment.base_offset, segment.end_offset
             yield Run(segment, 0, segment.log_bytes, base, end)
         else:
@@ -180,24 +180,24 @@ def _planned(reader: PartitionReader, window: Window) -> Iterator[Run]:
 
 def _of_segment(reader: PartitionReader, segment: LogSegment, bounds: Bounds) -> Iterator[Run]:
     window = bounds.window
-    wanted, _ = reader.ask(segment, ZoneSearch.within, bounds)
+    ranges, _ = reader.ask(segment, ZoneSearch.within, bounds)
     outside = np.array([[INT64_MIN, window.end_ms], [window.start_ms, INT64_MAX]], np.int64)
     strange, _ = reader.ask(segment, ZoneSearch.within, Bounds.of(Window(), outside))
     if window.start_offset > segment.base_offset:  # the log starts inside the segment: filter all
-        strange = wanted
-    for start, end, first, stop, has_strangers in _split(wanted, strange):
+        strange = ranges
+    for start, end, first, stop, has_strangers in _split(ranges, strange):
         yield Run(segment, start, end, first, stop, window if has_strangers else None)
 
 
-def _split(wanted: LogRanges, strange: LogRanges) -> Iterator[tuple[int, int, int, int, bool]]:
-    """The ranges of `wanted`, cut where `strange` ones begin and end; whether each has strangers.
+def _split(ranges: LogRanges, strange: LogRanges) -> Iterator[tuple[int, int, int, int, bool]]:
+    """The `ranges`, cut where `strange` ones begin and end; whether each has strangers.
 
     All bounds are those of index blocks.
     """
     cuts = dict(zip(strange.starts.tolist(), strange.first_offsets.tolist(), strict=True))
     cuts |= dict(zip(strange.ends.tolist(), strange.end_offsets.tolist(), strict=True))
     places = np.array(sorted(cuts), np.int64)
-    for start, end, first, stop in zip(*(column.tolist() for column in wanted), strict=True):
+    for start, end, first, stop in zip(*(column.tolist() for column in ranges), strict=True):
         inner = places[places.searchsorted(start, "right") : places.searchsorted(end)].tolist()
         bounds = [(start, first), *((place, cuts[place]) for place in inner), (end, stop)]
         for (low, low_offset), (high, high_offset) in pairwise(bounds):

@@ -65,11 +65,11 @@ def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[t
     return tasks_of(lake, pieces(lake, windows, options), options)
 
 
-def tasks_of(lake: Lake, found: Iterator[Piece], options: Options) -> list[tasks.ReadTask]:
+def tasks_of(lake: Lake, to_read: Iterator[Piece], options: Options) -> list[tasks.ReadTask]:
     """The tasks that read some pieces. What has no field to find has no value format either."""
     if options.fields is None and options.criteria is None:
-        return tasks.planned(found, options, lambda _topic: JSON)
-    return tasks.planned(found, options, cache(lambda topic: lake.topic(topic).value_format))
+        return tasks.planned(to_read, options, lambda _topic: JSON)
+    return tasks.planned(to_read, options, cache(lambda topic: lake.topic(topic).value_format))
 
 
 def pieces(

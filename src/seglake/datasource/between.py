@@ -51,7 +51,7 @@ def events_between(
     if plan.size_bytes <= driver_bytes:
         batches = in_spark(log.read_range(start, end, columns=plan.schema.names), names)
         table = pa.Table.from_batches(list(batches), spark_schema(names))
-        return _held(spark, table, names)
+        return _local_frame(spark, table, names)
     window = {"startTime": format_ms(to_epoch_ms(start)), "endTime": format_ms(to_epoch_ms(end))}
     return by_tasks(spark, log, names).options(**window).load(log.store.uri)
 
@@ -66,7 +66,7 @@ def by_tasks(spark: SparkSession, log: Log, names: Sequence[str]) -> DataFrameRe
     )
 
 
-def _held(spark: SparkSession, table: pa.Table, names: Sequence[str]) -> DataFrame:
+def _local_frame(spark: SparkSession, table: pa.Table, names: Sequence[str]) -> DataFrame:
     """A DataFrame of the rows of a table, which joins broadcast if it is small.
 
     Spark sends the rows of a local relation to its tasks one by one, as Java objects. Arrow batches

@@ -56,8 +56,8 @@ def events_with_keys(
     written = [f"base64:{base64.b64encode(key).decode()}" for key in asked]
     reader = by_tasks(spark, log, names).options(keys=json.dumps(written))
     times = {"startTime": start, "endTime": end}.items()
-    given = {name: format_ms(to_epoch_ms(time)) for name, time in times if time is not None}
-    return reader.options(**given).load(log.store.uri)
+    bounds = {name: format_ms(to_epoch_ms(time)) for name, time in times if time is not None}
+    return reader.options(**bounds).load(log.store.uri)
 
 
 def _listed(keys: Any) -> list[bytes]:
@@ -75,5 +75,5 @@ def _collected(frame: DataFrame) -> list[bytes]:
             " the column, and cast it"
         )
     rows = frame.distinct().limit(MOST_KEYS + 2).collect()  # one may be null
-    found = [row[0] for row in rows if row[0] is not None]
-    return keys_of(None, [key if isinstance(key, str) else bytes(key) for key in found])
+    keys = [row[0] for row in rows if row[0] is not None]
+    return keys_of(None, [key if isinstance(key, str) else bytes(key) for key in keys])

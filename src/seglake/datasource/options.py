@@ -178,13 +178,13 @@ class _Values:
     """The values by the name of their option; each method reads one kind of value."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        self._given = values
+        self._values = values
 
     def __contains__(self, name: str) -> bool:
-        return name.lower() in self._given
+        return name.lower() in self._values
 
     def text(self, name: str) -> str | None:
-        value = self._given.get(name.lower())
+        value = self._values.get(name.lower())
         return None if value is None else value.strip()
 
     def root(self) -> str:
@@ -266,12 +266,12 @@ class _Values:
         return fields
 
     def criteria(self) -> Criteria | None:
-        given = {name: self._given[name] for name in _SEARCH if name in self._given}
-        if not given:
+        texts = {name: self._values[name] for name in _SEARCH if name in self._values}
+        if not texts:
             return None
         from seglake.datasource.search import criteria_of  # noqa: PLC0415  # as above
 
-        return criteria_of(given)
+        return criteria_of(texts)
 
     def topics(self) -> TopicChoice:
         names = [name for name in ("assign", "subscribe", "subscribePattern") if name in self]

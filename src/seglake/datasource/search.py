@@ -20,22 +20,22 @@ _EXAMPLES = {"where": '{"status":[500,503],"user.plan":"free"}', "headers": '{"t
 _SHOWN = 80  # characters of a wrong value
 
 
-def criteria_of(given: Mapping[str, str]) -> Criteria:
+def criteria_of(options: Mapping[str, str]) -> Criteria:
     """What the values of some of these options ask for. UsageError names the wrong option."""
-    where, headers = (_conditions(name, given.get(name)) for name in _EXAMPLES)
-    return Criteria.of(None, _keys(given), where, headers)
+    where, headers = (_conditions(name, options.get(name)) for name in _EXAMPLES)
+    return Criteria.of(None, _keys(options), where, headers)
 
 
-def _keys(given: Mapping[str, str]) -> list[bytes] | None:
+def _keys(options: Mapping[str, str]) -> list[bytes] | None:
     """The keys, or None if they do not matter. `base64:` is for bytes, as in the command line."""
-    if "key" in given and "keys" in given:
+    if "key" in options and "keys" in options:
         raise UsageError("options key and keys were given: put all keys into keys")
-    if "keys" not in given and "key" not in given:
+    if "keys" not in options and "key" not in options:
         return None
-    name = "keys" if "keys" in given else "key"
-    texts = [given["key"]] if name == "key" else _read_json(name, given[name], list, _KEYS)
+    name = "keys" if "keys" in options else "key"
+    texts = [options["key"]] if name == "key" else _read_json(name, options[name], list, _KEYS)
     if not all(isinstance(text, str) for text in texts):
-        raise _no_json(name, given[name], _KEYS)
+        raise _no_json(name, options[name], _KEYS)
     try:
         return keys_given(texts)
     except UsageError as error:
@@ -45,30 +45,31 @@ def _keys(given: Mapping[str, str]) -> list[bytes] | None:
 def _conditions(name: str, text: str | None) -> Conditions | None:
     if text is None:
         return None
-    found: dict[str, Any] = _read_json(name, text, dict, _EXAMPLES[name])
-    if not found:
+    conditions: dict[str, Any] = _read_json(name, text, dict, _EXAMPLES[name])
+    if not conditions:
         raise UsageError(f"option {name} has no condition: name one, or leave the option out")
     try:
-        Where(found, None) if name == "where" else Where(None, found)
+        Where(conditions, None) if name == "where" else Where(None, conditions)
     except UsageError as error:
         raise UsageError(f"option {name}: {error}") from error
-    return found
+    return conditions
 
 
 def _read_json(name: str, text: str, kind: type, example: str) -> Any:
     """A list, or an object whose names are distinct; numbers keep all their digits."""
     try:
-        found = json.loads(
+        document = json.loads(
             text, parse_float=Decimal, parse_constant=_no_number, object_pairs_hook=_distinct
         )
-        json.dumps(found, ensure_ascii=False, default=str).encode()  # half a character has no bytes
+        # half a character has no bytes
+        json.dumps(document, ensure_ascii=False, default=str).encode()
     except (ValueError, ArithmeticError, RecursionError):
-        found = None
+        document = None
     except _Twice as twice:
         raise UsageError(f"option {name} has {twice} twice: give it a list of values") from None
-    if not isinstance(found, kind):
+    if not isinstance(document, kind):
         raise _no_json(name, text, example)
-    return found
+    return document
 
 
 def _no_json(name: str, text: str, example: str) -> UsageError:
@@ -81,11 +82,11 @@ class _Twice(Exception):
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
         raise _Twice(repr(next(name for name in names if names.count(name) > 1)))
-    return found
+    return members
 
 
 def _no_number(text: str) -> Any:

@@ -122,8 +122,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = available(starts, ends, readers, fail_on_data_loss=self._options.fail_on_data_loss)
         windows = [(readers[name], Window(start_offset=low, end_offset=high))
                   for name, (low, high) in ranges.items() if low < high]  # fmt: skip
-        found = pieces(lake, windows, self._options)
-        return [InputPartition(task) for task in tasks_of(lake, found, self._options)]
+        to_read = pieces(lake, windows, self._options)
+        return [InputPartition(task) for task in tasks_of(lake, to_read, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""

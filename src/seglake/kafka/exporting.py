@@ -126,15 +126,14 @@ def export_logs(
             report.partitions.append(_finish(target, view, own, topic_id, whole=window is None))
         starts = {(topic, part.partition): part.log_start_offset for part in report.partitions}
         target.put(checkpoint.LOG_STARTS, checkpoint.offsets_text(starts))
-    kept = of_topic(table.store, table.lake, topic)
-    report.groups = _within(report.partitions, kept)
+    report.groups = _within(report.partitions, of_topic(table.store, table.lake, topic))
     report.segments = sum(part.segments for part in report.partitions)
     report.log_bytes = sum(part.log_bytes for part in report.partitions)
     return report
 
 
 def _within(
-    partitions: Iterable[ExportedPartition], kept: Iterable[GroupInTopic]
+    partitions: Iterable[ExportedPartition], groups: Iterable[GroupInTopic]
 ) -> dict[str, dict[int, int]]:
     """Where the groups go on in exported partitions: within what is exported."""
     bounds = {part.partition: (part.log_start_offset, part.end_offset) for part in partitions}
@@ -144,7 +143,7 @@ def _within(
             for partition, each in stood.offsets.items()
             if partition in bounds
         }
-        for stood in kept
+        for stood in groups
     }
 
 

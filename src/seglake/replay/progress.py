@@ -69,44 +69,44 @@ class Progress:
         Raises StoreError if a transaction of another producer stays open: records behind its begin
         cannot be read yet, and the replay would send them again.
         """
-        found = dict[int, int]()
+        offsets = dict[int, int]()
 
         def look(searches: Mapping[int, OffsetSearch]) -> Collection[int]:
-            found.update((each.partition, each.lake_offset) for each in self._in(name, searches))
-            return found
+            offsets.update((each.partition, each.lake_offset) for each in self._in(name, searches))
+            return offsets
 
         self._backwards(partitions, look)
-        return found
+        return offsets
 
     def places(
-        self, name: str, wanted: Mapping[int, Collection[int]]
+        self, name: str, bounds: Mapping[int, Collection[int]]
     ) -> dict[tuple[int, int], int]:
         """Where the replay's first records at or above offsets of the lake stand in the topic.
 
-        `wanted` has the offsets in the lake, by partition; the answer has the offsets in the topic,
+        `bounds` has the offsets in the lake, by partition; the answer has the offsets in the topic,
         by partition and offset in the lake. If there is no such record, it is the offset behind the
         replay's last one; a partition without any is left out. Raises StoreError as `of` does.
         """
-        found = dict[tuple[int, int], int]()
+        places = dict[tuple[int, int], int]()
 
         def look(searches: Mapping[int, OffsetSearch]) -> Collection[int]:
             first, done = dict[tuple[int, int], int](), set[int]()
             last = dict[int, int]()
             for partition, place, lake_offset in self._in(name, searches):
                 last[partition] = place
-                for each in wanted[partition]:
-                    if lake_offset >= each:
-                        first.setdefault((partition, each), place)
-                if lake_offset <= min(wanted[partition]):
+                for bound in bounds[partition]:
+                    if lake_offset >= bound:
+                        first.setdefault((partition, bound), place)
+                if lake_offset <= min(bounds[partition]):
                     done.add(partition)  # all that comes before lies lower
-            found.update(first)
+            places.update(first)
             for partition, place in last.items():
-                for each in wanted[partition]:
-                    found.setdefault((partition, each), place + 1)
+                for bound in bounds[partition]:
+                    places.setdefault((partition, bound), place + 1)
             return done
 
-        self._backwards([partition for partition, offsets in wanted.items() if offsets], look)
-        return found
+        self._backwards([partition for partition, offsets in bounds.items() if offsets], look)
+        return places
 
     def _backwards(
         self,

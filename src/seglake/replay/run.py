@@ -59,7 +59,7 @@ def replay_window(
             "a replay begins after 1970 and ends where it begins or later: librdkafka takes the"
             " timestamp 0 for now"
         )
-    kept = _kept(log, groups)
+    group_offsets = _group_offsets(log, groups)
     name = name or f"{log.topic}/{format_ms(start_ms)}/{format_ms(end_ms)}"
     tempo, state = tempo or Tempo(), target.prepared(len(log.partitions()))
     sender = target.sender(name, state)
@@ -72,23 +72,23 @@ def replay_window(
         p: Window(start_ms, end_ms, start_offset=behind.get(p, -1) + 1) for p in log.partitions()
     }
     _send(log, windows, sender, tempo, report)
-    if kept:
-        report.groups = target.commit_groups(name, kept)
+    if group_offsets:
+        report.groups = target.commit_groups(name, group_offsets)
     report.seconds = time.monotonic() - began
     return report
 
 
-def _kept(log: Log, groups: Sequence[str]) -> dict[str, dict[int, GroupOffset]]:
+def _group_offsets(log: Log, groups: Sequence[str]) -> dict[str, dict[int, GroupOffset]]:
     """Where the asked groups stood in the topic."""
     if not groups:
         return {}
-    kept = {stood.group: stood.offsets for stood in log.kept_groups()}
-    if missing := sorted({*groups} - kept.keys()):
+    offsets = {stood.group: stood.offsets for stood in log.kept_groups()}
+    if missing := sorted({*groups} - offsets.keys()):
         raise UsageError(
             f"group {missing[0]!r} is not kept for topic {log.topic!r}, which has"
-            f" {', '.join(kept) or 'none'}: `seglake archive --group` keeps it"
+            f" {', '.join(offsets) or 'none'}: `seglake archive --group` keeps it"
         )
-    return {group: kept[group] for group in groups}
+    return {group: offsets[group] for group in groups}
 
 
 def _send(

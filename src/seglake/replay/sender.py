@@ -96,9 +96,9 @@ class Sender:
 
     def _cause(self, error: KafkaException) -> KafkaError:
         """The error behind librdkafka's "fatal error": `poll` raises it."""
-        found: KafkaError = error.args[0]
+        cause: KafkaError = error.args[0]
         try:
             self._producer.poll(0)
         except KafkaException as fatal:
-            found = fatal.args[0]
-        return found
+            cause = fatal.args[0]
+        return cause

@@ -71,13 +71,13 @@ class Target:
         """The topic, made if there is none, with at least so many partitions."""
         admin = self._client(AdminClient, {})
         try:
-            known = admin.list_topics(timeout=self._patience_s).topics
-            created = self.topic not in known
+            topics = admin.list_topics(timeout=self._patience_s).topics
+            created = self.topic not in topics
             if created:
                 self._create(admin, partitions)
-            elif len(known[self.topic].partitions) < partitions:
+            elif len(topics[self.topic].partitions) < partitions:
                 raise UsageError(
-                    f"topic {self.topic!r} has {len(known[self.topic].partitions)} partitions and"
+                    f"topic {self.topic!r} has {len(topics[self.topic].partitions)} partitions and"
                     f" {partitions} are replayed: add partitions to it, or name another --topic"
                 )
             return TopicState(self._checked(admin), created)
@@ -113,8 +113,8 @@ class Target:
         while True:
             (future,) = admin.describe_configs([asked]).values()
             try:
-                found = future.result(self._patience_s)
-                return {name: entry.value for name, entry in found.items()}
+                entries = future.result(self._patience_s)
+                return {name: entry.value for name, entry in entries.items()}
             except KafkaException as error:
                 unknown = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
                 if not unknown or time.monotonic() > deadline:
@@ -161,14 +161,14 @@ class Target:
         partition without a record of the replay. Returns the offsets that this call committed, by
         group and partition. Raises StoreError, also for a group that has members.
         """
-        wanted = dict[int, set[int]]()
+        bounds = dict[int, set[int]]()
         for offsets in groups.values():
             for partition, each in offsets.items():
-                wanted.setdefault(partition, set()).add(each.offset)
+                bounds.setdefault(partition, set()).add(each.offset)
         consumer = self._client(Consumer, CONSUMER)
         try:
             admin = self._client(AdminClient, {})
-            places = Progress(self.topic, admin, consumer, self._patience_s).places(name, wanted)
+            places = Progress(self.topic, admin, consumer, self._patience_s).places(name, bounds)
             return {
                 group: self._committed(admin, group, offsets, places)
                 for group, offsets in groups.items()
@@ -195,9 +195,9 @@ class Target:
             return {}
         asked = [TopicPartition(self.topic, partition) for partition in chosen]
         listing = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, asked)])
-        for known in listing[group].result(self._patience_s).topic_partitions:
-            if known.offset >= 0:
-                del chosen[known.partition]
+        for commit in listing[group].result(self._patience_s).topic_partitions:
+            if commit.offset >= 0:
+                del chosen[commit.partition]
         if chosen:
             self._alter(admin, ConsumerGroupTopicPartitions(group, [*chosen.values()]))
         return {partition: each.offset for partition, each in chosen.items()}

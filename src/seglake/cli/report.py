@@ -9,7 +9,7 @@ import typer
 
 from seglake.cli.arguments.options import Json, Root
 from seglake.cli.terminal.output import complete_file
-from seglake.cli.terminal.progress import told_steps
+from seglake.cli.terminal.progress import step_display
 from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import Column, prose
 
@@ -41,7 +41,7 @@ def report(
     from seglake.reporting.alerts import once
     from seglake.reporting.report import report as lake_report
 
-    with told_steps("reading the catalog") as progress:
+    with step_display("reading the catalog") as progress:
         made = lake_report(root, topic, list_objects=list_objects, progress=progress)
     if output is not None:
         text = made.as_json() if json else made.as_html()

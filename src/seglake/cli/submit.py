@@ -67,8 +67,8 @@ def job_of(command: Command, names: Collection[str]) -> Command:
     declared = inspect.signature(command, eval_str=True)
 
     @wraps(command)
-    def job(**given: Any) -> None:
-        command(**given | dict.fromkeys(given.keys() & {"json"}, True))
+    def job(**arguments: Any) -> None:
+        command(**arguments | dict.fromkeys(arguments.keys() & {"json"}, True))
 
     parameters = [_by_name(each, names) for each in declared.parameters.values()]
     job.__annotations__ = {each.name: each.annotation for each in parameters}

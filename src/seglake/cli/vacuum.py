@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from seglake.cli.arguments.options import DryRun, GraceHours, Json, Root
-from seglake.cli.terminal.progress import told_steps
+from seglake.cli.terminal.progress import step_display
 
 if TYPE_CHECKING:
     from seglake.maintain.vacuum import Vacuumed
@@ -19,7 +19,7 @@ def vacuum(
     """Remove objects that no retained version names: what dead attempts left."""
     from seglake.maintain.vacuum import vacuum as sweep
 
-    with told_steps("reading the catalog") as progress:
+    with step_display("reading the catalog") as progress:
         report = sweep(root, dry_run=dry_run, grace_hours=grace_hours, progress=progress)
     if json:
         print(report.as_json())
@@ -40,11 +40,11 @@ def _tell(report: Vacuumed, *, dry_run: bool) -> None:
     ends = "have come to their end" if dry_run else "came to their end and are deleted"
     if report.ended_tags:
         print(f"Tags that {ends}: {', '.join(report.ended_tags)}.")
-    for held in report.tags:
-        if held["held_bytes"]:
+    for hold in report.tags:
+        if hold["held_bytes"]:
             print(
-                f"Tag {held['name']} holds {held['held_bytes']:,} bytes of version "
-                f"{held['version']}."
+                f"Tag {hold['name']} holds {hold['held_bytes']:,} bytes of version "
+                f"{hold['version']}."
             )
     count = len(report.deleted) + len(report.catalog_files)
     done = "would be deleted; without --dry-run they are" if dry_run else "deleted"

@@ -43,10 +43,10 @@ def alerts(figures: TopicFigures) -> list[Alert]:
     return sorted(unsorted, key=severity_rank)
 
 
-def once(found: Iterable[Alert]) -> list[Alert]:
+def once(all_alerts: Iterable[Alert]) -> list[Alert]:
     """Alerts that differ only by their topic as one with the names of the topics, in the order."""
     topics: dict[Alert, list[str]] = {}
-    for alert in found:
+    for alert in all_alerts:
         topics.setdefault(alert._replace(topic=""), []).append(alert.topic)
     return [alert._replace(topic=_names(named)) for alert, named in topics.items()]
 

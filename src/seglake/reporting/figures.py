@@ -311,9 +311,9 @@ def _end_offsets(
     np.maximum.at(ends, (columns.spans.partitions, bins.of(columns.spans.highs)), columns.ends)
     running: Int64s = np.maximum.accumulate(ends, axis=1)
     counts = np.cumsum(records, axis=1)
-    for known, count, start in zip(running, counts, starts, strict=True):
-        at = np.flatnonzero(np.diff(known, prepend=start) > 0)  # where a segment ends
-        known[:] = np.interp(count, [0, *count[at]], [start, *known[at]])
+    for offsets, count, start in zip(running, counts, starts, strict=True):
+        at = np.flatnonzero(np.diff(offsets, prepend=start) > 0)  # where a segment ends
+        offsets[:] = np.interp(count, [0, *count[at]], [start, *offsets[at]])
     return running
 
 

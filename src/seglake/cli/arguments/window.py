@@ -48,8 +48,8 @@ def absolute(text: str | None, zone: str | None) -> str | None:
         return text
     first, second = (format_ms(to_epoch_ms(text, zone, which)) for which in ("earliest", "latest"))
     if first != second:
-        told = f"{text} is twice in {zone}: {first} is meant; write {second} for the later one"
-        print(told, file=sys.stderr)
+        line = f"{text} is twice in {zone}: {first} is meant; write {second} for the later one"
+        print(line, file=sys.stderr)
     return first
 
 

@@ -126,8 +126,10 @@ def _seek(log: Log) -> None:
 
 def _lookup(log: Log, time: int) -> None:
     _print(f"\n[bold]Where does each partition reach {format_ms(time)}?[/]")
-    for partition, found in log.offsets_for_times(dict.fromkeys(log.partitions(), time)).items():
-        place = f"offset {found.offset:,}, at {format_ms(found.timestamp)}" if found else "nowhere"
+    for partition, record in log.offsets_for_times(dict.fromkeys(log.partitions(), time)).items():
+        place = (
+            f"offset {record.offset:,}, at {format_ms(record.timestamp)}" if record else "nowhere"
+        )
         _print(f"  partition {partition}: {place}")
 
 

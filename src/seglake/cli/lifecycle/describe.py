@@ -30,8 +30,8 @@ def describe(root: Root, topic: Topic, json: Json = False) -> None:
     settings = [dataclasses.asdict(setting) for setting in settings_of(table, topic)]
     tags = holds(table, topic=topic)
     if json:
-        held = [hold.as_dict() for hold in tags]
-        print(dumps({"settings": settings, "tags": held}, ensure_ascii=False))
+        document = {"settings": settings, "tags": [hold.as_dict() for hold in tags]}
+        print(dumps(document, ensure_ascii=False))
         return
     show(f"settings of {topic}", Listing(_COLUMNS, settings))
     if tags:

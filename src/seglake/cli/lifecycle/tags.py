@@ -35,6 +35,6 @@ def tags(root: Root, json: Json = False) -> None:
     show("tags", tag_rows(holds(CatalogTable.open(open_store(root)))), as_json=json)
 
 
-def tag_rows(found: Iterable[Hold]) -> Listing:
+def tag_rows(holds: Iterable[Hold]) -> Listing:
     """A row for each tag: what it holds."""
-    return Listing(_COLUMNS, (hold.as_dict() for hold in found))
+    return Listing(_COLUMNS, (hold.as_dict() for hold in holds))

@@ -83,10 +83,10 @@ def find(
         return
     stats = seglake.ReadStats()
     chosen = None if fields is None else seglake.Fields.parse(fields)
-    found = log.find(
+    reader = log.find(
         **what, start=start, end=end, partitions=partitions, newest=newest,
         fields=chosen, stats=stats,
     )  # fmt: skip
     when = "" if start is None and end is None else "in the time that is asked for"
     sought = Sought(what["keys"] or [], what["where"], when)
-    records.write_found(found, log, sought, form, output, stats, chosen)
+    records.write_matches(reader, log, sought, form, output, stats, chosen)

@@ -73,7 +73,7 @@ def tell_nothing(log: Log, partitions: Iterable[int], asked: str) -> None:
     _tell(log, f"nothing {asked}; {there}" if asked else there)
 
 
-def with_fields_told(
+def with_field_hints(
     batches: Iterable[pa.RecordBatch], log: Log, names: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
     """The batches; if no record has a value in some columns `names`, see `tell_fields`."""
@@ -89,7 +89,7 @@ def with_fields_told(
 def tell_fields(log: Log, names: Iterable[str], option: str) -> None:
     """Say what fields the values of a sample have, if they lack some of these of an option."""
     sample = log.fields()
-    known = [field.name for field in sample.fields]
+    field_names = [field.name for field in sample.fields]
     if sample.sampled and not sample.objects:
         instead = "leave out --fields" if option == "--fields" else _other_ways(log)
         _tell(log, f"{_no_fields(log)}, so they have no fields: {instead}")
@@ -97,8 +97,8 @@ def tell_fields(log: Log, names: Iterable[str], option: str) -> None:
             _tell(log, f"if they are CSV or lines of text: {_SAYS_HOW}")
         return
     for name in names if sample.objects else ():
-        if name not in known:
-            _tell(log, _of_field(name, known))
+        if name not in field_names:
+            _tell(log, _of_field(name, field_names))
 
 
 def _no_fields(log: Log) -> str:
@@ -110,11 +110,11 @@ def _no_fields(log: Log) -> str:
     return f"the values are not as the topic says ({shown})"
 
 
-def _of_field(name: str, known: list[str]) -> str:
-    inside = next((each for each in known if each.startswith(f"{name}.")), None)
+def _of_field(name: str, field_names: list[str]) -> str:
+    inside = next((each for each in field_names if each.startswith(f"{name}.")), None)
     if inside is not None:
         return f"the field {name!r} is an object; name a field of it, such as {inside!r}"
-    return f"no value of a sample has the field {name!r}; {nearest(name, known, 'it')}"
+    return f"no value of a sample has the field {name!r}; {nearest(name, field_names, 'it')}"
 
 
 def _tell_keys(log: Log, asked: Collection[bytes]) -> None:

@@ -149,8 +149,8 @@ def form_of(form: OutputFormat | None, output: Path | None, as_json: bool) -> Ou
 
 def check_following(how: Mapping[str, object]) -> None:
     """Raise UsageError for an option that does not go with --follow."""
-    given = [name for name, value in how.items() if value not in {None, OutputFormat.JSONL}]
-    if given:
+    options = [name for name, value in how.items() if value not in {None, OutputFormat.JSONL}]
+    if options:
         raise UsageError(
-            f"--follow writes lines as commits come, without an end: leave out {', '.join(given)}"
+            f"--follow writes lines as commits come, without an end: leave out {', '.join(options)}"
         )

@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
-from seglake.cli.records.nothing import Sought, with_fields_told
+from seglake.cli.records.nothing import Sought, with_field_hints
 from seglake.cli.terminal.csv_rows import csv_rows, csv_schema
 from seglake.cli.terminal.json_lines import json_lines
 from seglake.cli.terminal.output import complete_file
@@ -53,13 +53,13 @@ class ReadRequest(NamedTuple):
 
 def conditions_of(pairs: list[str] | None, option: str) -> dict[str, list[str]]:
     """The conditions of an option: NAME=VALUE. A repeated name may have either of its values."""
-    found: dict[str, list[str]] = {}
+    conditions: dict[str, list[str]] = {}
     for pair in pairs or ():
         name, equal, value = pair.partition("=")
         if not name or not equal:
             raise UsageError(f"{option} {pair!r} is not NAME=VALUE")
-        found.setdefault(name, []).append(value)
-    return found
+        conditions.setdefault(name, []).append(value)
+    return conditions
 
 
 def plan(log: Log, request: ReadRequest) -> Plan:
@@ -135,7 +135,7 @@ def write(
     if request.fields is not None:
         beside = FieldReader(request.fields, None, log.value_format)
         schema, batches = beside.schema(schema), beside.batches(batches, stats.misfits)
-        batches = with_fields_told(batches, log, request.fields.kinds)
+        batches = with_field_hints(batches, log, request.fields.kinds)
     written = _Counted(batches)
     if form == "table":
         show(f"records of {log.topic}", _listing(schema, written), as_json=False)
@@ -188,8 +188,8 @@ def find_rows(planned: FindPlan) -> Listing:
 
 
 @told_elsewhere()  # by `sought`
-def write_found(
-    found: WindowReader,
+def write_matches(
+    reader: WindowReader,
     log: Log,
     sought: Sought,
     form: str,
@@ -201,19 +201,19 @@ def write_found(
 
     If there are none, lines on standard error say so, and what may be meant.
     """
-    first = _first(found, _TABLE_ROWS if form == "table" else None)
-    batches = with_fields_told(first, log, fields.kinds if fields is not None else ())
-    written = _Counted(_or_told(batches, partial(sought.tell_nothing, log)))
+    first = _first(reader, _TABLE_ROWS if form == "table" else None)
+    batches = with_field_hints(first, log, fields.kinds if fields is not None else ())
+    written = _Counted(_or_hint(batches, partial(sought.tell_nothing, log)))
     if form == "table":
-        show(f"records of {log.topic}", _listing(found.schema, written), as_json=False)
+        show(f"records of {log.topic}", _listing(reader.schema, written), as_json=False)
         return
     with _sink(output, binary=form in {"arrow", "parquet"}) as sink:
-        _WRITERS[form](written, found.schema, sink)
+        _WRITERS[form](written, reader.schema, sink)
     _tell_written(written.records, output)
     tell_misfits(log.topic, stats)
 
 
-def _or_told(
+def _or_hint(
     batches: Iterable[pa.RecordBatch], tell: Callable[[], None]
 ) -> Iterator[pa.RecordBatch]:
     """The batches; without any record, `tell` is called."""

@@ -34,7 +34,7 @@ class Runs:
         A run that is committed has 0, whatever failed before. Raises UsageError if pipelines share
         the run id and none is named.
         """
-        runs = self._known(run_id)
+        runs = self._runs_of(run_id)
         named = runs if pipeline is None else {pipeline: runs.get(pipeline)}
         if len(named) > 1:
             raise UsageError(f"pipelines {', '.join(named)} have a run {run_id!r}: give --pipeline")
@@ -46,7 +46,7 @@ class Runs:
         key = {"topic": self._topic, "pipeline": pipeline, "run_id": run_id}
         return {**key, "status": "not there", "exit_code": None}
 
-    def _known(self, run_id: str) -> dict[str, RunRow | FailedRun]:
+    def _runs_of(self, run_id: str) -> dict[str, RunRow | FailedRun]:
         """The run of each pipeline with this run id."""
         failed = failed_runs(self._table.store, self._topic, run_id)
         runs: dict[str, RunRow | FailedRun] = {run.pipeline: run for run in failed}
@@ -59,7 +59,7 @@ class Runs:
         UsageError if no run has the run id.
         """
         runs: dict[str, RunRow | FailedRun] = {}
-        for run in self._open() if run_id is None else self._known(run_id).values():
+        for run in self._open() if run_id is None else self._runs_of(run_id).values():
             last = chain_of(run, self._committed).last if isinstance(run, RunRow) else run
             runs[last.attempt_id] = last
         if run_id is not None and not runs:

@@ -58,8 +58,8 @@ class Rejects(NamedTuple):
     def show(self, limit: int | None, *, as_json: bool) -> None:
         """Print a sample, and say what it leaves out. As JSON all of them, unless limited."""
         if not self.runs:
-            told = "has no committed run with open rejects; give --run-id for those of a failed one"
-            print(f"{self.topic}: {told}", file=sys.stderr)
+            hint = "has no committed run with open rejects; give --run-id for those of a failed one"
+            print(f"{self.topic}: {hint}", file=sys.stderr)
         if as_json and limit is None:
             stream_json(self.table(None).rows)
             said = left_out({}, 0, self.unkept())

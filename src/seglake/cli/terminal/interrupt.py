@@ -16,14 +16,14 @@ from typing import Any
 EXIT_CODE = 130  # as shells have it: 128 + SIGINT
 _AGAIN_S = 0.05  # by then the finalizer is over
 
-_told = False
+_is_printed = False
 
 
 def tell_stopped(more: str = "") -> None:
     """Say on standard error that the command is stopped, and what that leaves; only once."""
-    global _told  # noqa: PLW0603  # one for the process, which ends
-    if not _told:
-        _told = True
+    global _is_printed  # noqa: PLW0603  # one for the process, which ends
+    if not _is_printed:
+        _is_printed = True
         print(f"seglake: stopped{more and f'; {more}'}", file=sys.stderr)
 
 

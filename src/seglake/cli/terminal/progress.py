@@ -161,7 +161,7 @@ def _steps() -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def told_steps(first: str) -> Iterator[Callable[[str], None]]:
+def step_display(first: str) -> Iterator[Callable[[str], None]]:
     """A function that shows a step of a look at a lake; `first` is shown until then.
 
     A step has a spinner; without a terminal, one that begins has a line if none came for a while.
@@ -178,12 +178,12 @@ def told_steps(first: str) -> Iterator[Callable[[str], None]]:
 
 def _now_and_then() -> Callable[[str], None]:
     """A function that prints a text, unless one came in the last `interval_s`."""
-    told = time.monotonic()
+    last_line_s = time.monotonic()
 
     def tell(text: str) -> None:
-        nonlocal told
-        if time.monotonic() >= told + interval_s():
-            told = time.monotonic()
+        nonlocal last_line_s
+        if time.monotonic() >= last_line_s + interval_s():
+            last_line_s = time.monotonic()
             print(text, file=sys.stderr)
 
     return tell

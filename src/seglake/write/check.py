@@ -254,10 +254,10 @@ def _objects_as_keys(rows: Rows, pipeline: Pipeline) -> Iterator[str]:
         at = next((at for at, text in enumerate(texts) if text and text[:1] == b"{"), None)
         inner = [] if at is None else _names_below(rows.take_raw(first[at : at + 1]), name)
         if inner:
-            told = next((each for each in inner if each.endswith("id")), inner[0])
+            example = next((each for each in inner if each.endswith("id")), inner[0])
             yield (
                 f"key.fields: {name!r} is an object, so that its JSON text is the key; a field of "
-                f"it, such as {told!r}, may be meant"
+                f"it, such as {example!r}, may be meant"
             )
 
 

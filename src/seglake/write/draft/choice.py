@@ -56,11 +56,11 @@ class KeyChoice(NamedTuple):
 
 def time_of(sample: Sample) -> TimeChoice | None:
     """The field whose values are times, the one with the most telling name first."""
-    found = [choice for name in sample.fields if (choice := _time_in(sample, name)) is not None]
-    if not found:
+    choices = [choice for name in sample.fields if (choice := _time_in(sample, name)) is not None]
+    if not choices:
         return None
-    found.sort(key=lambda choice: _rank(choice.field, _OF_A_TIME))  # stable: then as they stand
-    first, *others = found
+    choices.sort(key=lambda choice: _rank(choice.field, _OF_A_TIME))  # stable: then as they stand
+    first, *others = choices
     names = [choice.field for choice in others if _is_named(choice.field, _OF_A_TIME)]
     if names:
         first.doubts.append(f"these fields are times, too: {', '.join(names[:10])}")
@@ -171,14 +171,14 @@ def key_of(sample: Sample, time: str | None) -> KeyChoice | None:
 
     One that is called `key` is the key, though its values may not repeat.
     """
-    found = [
+    names = [
         name
         for name, column in sample.fields.items()
         if name != time and _is_named(name, _OF_A_KEY) and _may_be_keys(column, name == "key")
     ]
-    if not found:
+    if not names:
         return None
-    field = min(found, key=lambda name: (name != "key", _rank(name, _OF_A_KEY)))
+    field = min(names, key=lambda name: (name != "key", _rank(name, _OF_A_KEY)))
     column = sample.fields[field]
     values = [value for value in column if value is not None]
     absent, nobody = sample.rows - len(values), column.count(_NOBODY)

@@ -120,8 +120,8 @@ def _doubts(sample: Sample, time: TimeChoice | None, key: KeyChoice | None) -> I
 
 def _partitions(size_bytes: int) -> int:
     """A power of two: one log partition for each GiB."""
-    wanted = -(-size_bytes // _BYTES_OF_A_PARTITION)
-    return min(1 << max(wanted - 1, 0).bit_length(), _MOST_PARTITIONS)
+    count = -(-size_bytes // _BYTES_OF_A_PARTITION)
+    return min(1 << max(count - 1, 0).bit_length(), _MOST_PARTITIONS)
 
 
 def _topic_name(path: str) -> str:

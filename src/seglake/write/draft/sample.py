@@ -242,8 +242,8 @@ def _head(beginning: Beginning, encoding: str) -> _Head:
     lines = re.split(r"\r\n|\r|\n", text)
     if not beginning.whole and len(lines) > 1:
         lines.pop()  # it may be cut
-    kept = list(islice(((n, line) for n, line in enumerate(lines, 1) if line.strip()), _ROWS))
-    return _Head(beginning.path, [line for _, line in kept], [number for number, _ in kept])
+    rows = list(islice(((n, line) for n, line in enumerate(lines, 1) if line.strip()), _ROWS))
+    return _Head(beginning.path, [line for _, line in rows], [number for number, _ in rows])
 
 
 def _of_another_format(

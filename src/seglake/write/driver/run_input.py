@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 _CACHED_BYTES = 4 * 2**30  # of a run's blobs, which a system's cache holds for some seconds
 
 SplitCounts = Mapping[int, SplitCount]  # by the number of the split
-Known = Callable[[Collection[str]], pa.Table]  # the source rows of some paths
+SourceRows = Callable[[Collection[str]], pa.Table]  # the source rows of some paths
 Sources = Callable[[Snapshot, Collection[str]], pa.Table]  # those in a version
 
 
@@ -89,7 +89,7 @@ class RunInput(ABC):
         return False
 
 
-InputOf = Callable[[Known], RunInput]  # what an attempt reads, given what the topic has
+InputOf = Callable[[SourceRows], RunInput]  # what an attempt reads, given what the topic has
 
 
 def files_of(engine: Engine, pipeline: Pipeline) -> InputOf:
@@ -100,7 +100,7 @@ def files_of(engine: Engine, pipeline: Pipeline) -> InputOf:
     listed = cache(
         partial(find_inputs, pipeline.input, InputStore(pipeline.storage), pipeline.root)
     )
-    return lambda known: InputFiles(engine, pipeline, listed(), known)
+    return lambda source_rows: InputFiles(engine, pipeline, listed(), source_rows)
 
 
 def value_settings_of(
@@ -118,14 +118,14 @@ def value_settings_of(
 class InputFiles(RunInput):
     """The files of an input list that the topic does not have yet.
 
-    `known` gives the source rows of paths. Raises InputError as `select` and `plan_splits` do.
+    `source_rows` gives those of paths. Raises InputError as `select` and `plan_splits` do.
     """
 
     def __init__(
-        self, engine: Engine, pipeline: Pipeline, listed: ListedInputs, known: Known
+        self, engine: Engine, pipeline: Pipeline, listed: ListedInputs, source_rows: SourceRows
     ) -> None:
         self._engine, self._pipeline, self._listed = engine, pipeline, listed.files
-        sources = known(self._paths())
+        sources = source_rows(self._paths())
         self._versions = known_versions(sources, self._listed)
         self.owners = {str(each) for each in pc.unique(sources["attempt_id"]).to_pylist()}
         selection = select(self._listed, self._versions, pipeline.on_changed_source)
@@ -202,13 +202,13 @@ class InputFrame(RunInput):
 
 
 def changes_since(
-    pipeline: Pipeline, known: Known, ingested: Callable[[], set[str]]
+    pipeline: Pipeline, source_rows: SourceRows, ingested: Callable[[], set[str]]
 ) -> Differences:
     """The files of a pipeline that are new, changed or gone since an attempt was committed.
 
-    `known` gives the source rows of paths, and `ingested` the paths of the attempt's files. If a
-    path cannot be listed, a file is gone only if storage says so when asked for it. A DataFrame has
-    no files.
+    `source_rows` gives those of paths, and `ingested` the paths of the attempt's files. If a path
+    cannot be listed, a file is gone only if storage says so when asked for it. A DataFrame has no
+    files.
     """
     if not pipeline.input.kind.in_files:
         return Differences([], [], [])
@@ -221,7 +221,7 @@ def changes_since(
         except InputError as problem:
             logger.info("changes since the run was committed: %s", problem)
             is_gone = partial(_is_gone, store)
-    sources = known([file.path for file in files])
+    sources = source_rows([file.path for file in files])
     return compare(sorted(files), sources, ingested(), is_gone)
 
 

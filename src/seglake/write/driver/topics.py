@@ -70,14 +70,14 @@ def topic_rows(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = no_seed) -> 
     return [new]
 
 
-def other_values(topic: Topic, found: Mapping[str, Any]) -> list[str]:
+def other_values(topic: Topic, value_settings: Mapping[str, Any]) -> list[str]:
     """What to say if a topic finds fields in another way than values of an input have them.
 
-    `found` are the settings `value.…` that the input would give a new topic.
+    `value_settings` are the settings `value.…` that the input would give a new topic.
     """
-    if not found or topic.value_format == "json":
+    if not value_settings or topic.value_format == "json":
         return []
-    has, own = {**DEFAULTS, **topic.settings}, {**DEFAULTS, **found}
+    has, own = {**DEFAULTS, **topic.settings}, {**DEFAULTS, **value_settings}
     differs = [key for key in VALUE_SETTINGS if has[key] != own[key]]
     return [
         f"the topic has {key} = {has[key]!r}, this input has {own[key]!r}: fields of its values "
@@ -127,11 +127,11 @@ def _require_same_source(
     row: TopicRow, stored: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> None:
     """Raise ConfigError for another Kafka topic than the one whose offsets the records keep."""
-    stored_id, given_id = stored.get("kafka.topic.id"), settings.get("kafka.topic.id")
-    if None not in (stored_id, given_id) and stored_id != given_id:
+    stored_id, new_id = stored.get("kafka.topic.id"), settings.get("kafka.topic.id")
+    if None not in (stored_id, new_id) and stored_id != new_id:
         raise ConfigError(
             f"topic {row.topic!r} has the offsets of the Kafka topic with id {stored_id}, and "
-            f"that topic has id {given_id} now: it was deleted and made again, so its offsets are "
+            f"that topic has id {new_id} now: it was deleted and made again, so its offsets are "
             "those of other records; archive it as another topic"
         )
 

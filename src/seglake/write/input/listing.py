@@ -68,7 +68,7 @@ def _choosing(glob: str, key: str) -> tuple[bool, re.Pattern[str]]:
 
 def _matches(globs: Iterable[tuple[bool, re.Pattern[str]]], key: str) -> bool:
     name = key.rpartition("/")[2]
-    return any(wanted.fullmatch(key if deep else name) for deep, wanted in globs)
+    return any(pattern.fullmatch(key if deep else name) for deep, pattern in globs)
 
 
 def list_inputs(settings: Input, store: InputStore, lake: str = "") -> list[SourceFile]:
@@ -225,13 +225,13 @@ def _glob(pattern: str, store: InputStore, versions: Versions) -> Iterator[tuple
     rest = pattern if fixed == "." else pattern[len(fixed.rstrip("/")) + 1 :]
     folder = _join(*locate(fixed))
     try:
-        wanted = re.compile(_expression(rest))
+        expression = re.compile(_expression(rest))
     except re.error as problem:
         raise InputError(
             f"{pattern}: [...] has a range that ends before it begins ({problem}); "
             "correct input.paths, or write [[] for a bracket in a name"
         ) from None
-    return (each for each in _below(folder, store, versions) if wanted.fullmatch(each[1]))
+    return (each for each in _below(folder, store, versions) if expression.fullmatch(each[1]))
 
 
 def _fixed(glob: str) -> str:

@@ -220,7 +220,7 @@ def _archive_topic(
     live = broker.topic(report.kafka_topic)
     report.topic_id = live.topic_id
     base = table.snapshot()
-    is_known = any(row.topic == report.topic for row in base.topics())
+    has_topic = any(row.topic == report.topic for row in base.topics())
     pipeline = _pipeline(setup, report, live, _timestamp_type(base, broker, report))
     topic_in_force(base, pipeline)  # refuses the wrong topic before anything is read
     for partition, (_, end) in live.offsets.items():
@@ -229,11 +229,11 @@ def _archive_topic(
     report.gaps = {
         partition: (ends.get(partition, 0), start)
         for partition, (start, _) in live.offsets.items()
-        if is_known and start > ends.get(partition, 0)
+        if has_topic and start > ends.get(partition, 0)
     }
     covered = {p: (max(start, ends.get(p, 0)), end) for p, (start, end) in live.offsets.items()}
     report.offsets = {p: (start, end) for p, (start, end) in covered.items() if start < end}
-    if is_known and not report.offsets and not report.gaps:
+    if has_topic and not report.offsets and not report.gaps:
         mark_recent(table, base, report.topic, "run")
         return None
 
@@ -272,10 +272,10 @@ def _keep_groups(setup: _Setup, broker: Broker, report: TopicArchive) -> None:
     ends = end_offsets(table.snapshot(), report.topic)
     stood = {group: broker.committed(group, report.kafka_topic) for group in setup.groups}
     _require_id(broker, report.kafka_topic, report.topic_id)
-    for group, found in stood.items():
+    for group, commits in stood.items():
         offsets = {
             partition: each._replace(offset=min(each.offset, ends[partition]))
-            for partition, each in sorted(found.items())
+            for partition, each in sorted(commits.items())
             if partition in ends
         }
         report.groups[group] = {partition: each.offset for partition, each in offsets.items()}
@@ -358,14 +358,18 @@ def _without_far_times(setup: _Setup, broker: Broker, topic: str, offsets: Range
     setup.progress("look for timestamps that Spark cannot hold")
     gone = dict[int, list[int]]()
     for partition, ends in offsets.items():
-        found = unreadable(partial(_reads, setup, topic, partition), *ends)
-        gone[partition] = list(islice(found, MOST + 1 if setup.quarantine else 1))
+        bad_offsets = unreadable(partial(_reads, setup, topic, partition), *ends)
+        gone[partition] = list(islice(bad_offsets, MOST + 1 if setup.quarantine else 1))
         if gone[partition] and (not setup.quarantine or len(gone[partition]) > MOST):
             raise InputError(_far_time(topic, partition, gone[partition]))
     parts = {p: list(around(*ends, gone[p])) for p, ends in offsets.items()}
-    rounds = zip_longest(*([(p, each) for each in found] for p, found in parts.items()))
+    rounds = zip_longest(*([(p, each) for each in ranges] for p, ranges in parts.items()))
     frames = [_frame(setup, topic, dict(filter(None, each))) for each in rounds]
-    rows = [_timeless(broker, topic, p, offset) for p, found in gone.items() for offset in found]
+    rows = [
+        _timeless(broker, topic, p, offset)
+        for p, bad_offsets in gone.items()
+        for offset in bad_offsets
+    ]
     return reduce(
         lambda one, other: one.union(other), frames, setup.spark.createDataFrame(rows, _SCHEMA)
     )
@@ -396,6 +400,6 @@ def _far_time(topic: str, partition: int, offsets: Sequence[int]) -> str:
 
 def _timeless(broker: Broker, topic: str, partition: int, offset: int) -> tuple[Any, ...]:
     """A row without a time, which the run rejects; a header has the timestamp."""
-    found = broker.record(topic, partition, offset)
-    headers = [*found.headers, (TIME_HEADER, b"%d" % found.timestamp)]
-    return found.key, found.value, partition, offset, None, found.timestamp_type, headers
+    record = broker.record(topic, partition, offset)
+    headers = [*record.headers, (TIME_HEADER, b"%d" % record.timestamp)]
+    return record.key, record.value, partition, offset, None, record.timestamp_type, headers

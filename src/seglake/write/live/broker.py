@@ -87,19 +87,19 @@ class Broker:
         resource = config(config.Type.TOPIC, name)
         try:
             with self._errors():
-                found = self._admin.describeConfigs([resource]).all().get().get(resource)
+                settings = self._admin.describeConfigs([resource]).all().get().get(resource)
         except StoreError:
             return "CreateTime"
-        return str(found.get("message.timestamp.type").value())
+        return str(settings.get("message.timestamp.type").value())
 
     def committed(self, group: str, name: str) -> dict[int, GroupOffset]:
         """What a group has committed for a topic, by partition. Raises StoreError."""
         with self._errors(name):
             listed = self._admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata()
-            found = listed.get()
+            offsets = listed.get()
         return {
             int(place.partition()): GroupOffset(int(each.offset()), str(each.metadata()))
-            for place, each in ((entry.getKey(), entry.getValue()) for entry in found.entrySet())
+            for place, each in ((entry.getKey(), entry.getValue()) for entry in offsets.entrySet())
             if each is not None and place.topic() == name
         }
 
@@ -128,21 +128,21 @@ class Broker:
 
     def _description(self, name: str) -> tuple[str, int]:
         with self._errors(name):
-            found = self._admin.describeTopics([name]).allTopicNames().get().get(name)
-        return str(found.topicId().toString()), int(found.partitions().size())
+            description = self._admin.describeTopics([name]).allTopicNames().get().get(name)
+        return str(description.topicId().toString()), int(description.partitions().size())
 
     def _offsets(self, name: str, partitions: int, spec: Any) -> dict[int, int]:
         common = self._jvm.org.apache.kafka.common
         places = [common.TopicPartition(name, number) for number in range(partitions)]
-        wanted = self._jvm.java.util.HashMap()
+        specs = self._jvm.java.util.HashMap()
         for place in places:
-            wanted.put(place, spec)
+            specs.put(place, spec)
         committed = self._jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(
             common.IsolationLevel.READ_COMMITTED
         )
         with self._errors(name):
-            found = self._admin.listOffsets(wanted, committed).all().get()
-        return {place.partition(): int(found.get(place).offset()) for place in places}
+            offsets = self._admin.listOffsets(specs, committed).all().get()
+        return {place.partition(): int(offsets.get(place).offset()) for place in places}
 
     @contextmanager
     def _errors(self, topic: str = "") -> Iterator[None]:
@@ -165,13 +165,13 @@ class Broker:
 
 
 def _first(records: Iterator[Any], what: str) -> LiveRecord:
-    found = next(records, None)
-    if found is None:
+    record = next(records, None)
+    if record is None:
         raise StoreError(f"the broker does not send the record at {what}: run again")
-    headers = [(str(each.key()), _bytes(each.value())) for each in found.headers().toArray()]
-    kind = int(found.timestampType().ordinal()) - 1  # its id, a field, which py4j does not get
+    headers = [(str(each.key()), _bytes(each.value())) for each in record.headers().toArray()]
+    kind = int(record.timestampType().ordinal()) - 1  # its id, a field, which py4j does not get
     return LiveRecord(
-        int(found.timestamp()), kind, _bytes(found.key()), _bytes(found.value()), headers
+        int(record.timestamp()), kind, _bytes(record.key()), _bytes(record.value()), headers
     )
 
 

@@ -116,9 +116,11 @@ class MapFrame(NamedTuple):
     def _blobs_of(
         self, chunk: Extracted, orders: Int64s, maker: BlobMaker, unit: int
     ) -> Iterator[Blob]:
-        if chunk.kept is not None and len(chunk.records):
-            yield from maker.blobs(chunk.records, chunk.partitions, kept=chunk.kept)
-        elif chunk.kept is None and len(chunk.records):
+        if chunk.broker_fields is not None and len(chunk.records):
+            yield from maker.blobs(
+                chunk.records, chunk.partitions, broker_fields=chunk.broker_fields
+            )
+        elif chunk.broker_fields is None and len(chunk.records):
             ties = np.delete(orders, chunk.rejects.lines)
             yield from maker.blobs(chunk.records, self._partitions(chunk, ties), ties)
         if len(chunk.rejects):

@@ -65,8 +65,8 @@ def january_notes(pipeline: Pipeline, parts: Iterable[FileTimes]) -> list[str]:
     path, _, early, records = some[0]
     lie = "lies" if early == 1 else "lie"
     more = f" (and such of {counted(len(some) - 1, 'file')} more)" if len(some) > 1 else ""
-    told = f"{early:,} of {records:,} times of {path}{more} {lie} in January 1970"
-    return [f"{told}: seconds read as milliseconds?"]
+    finding = f"{early:,} of {records:,} times of {path}{more} {lie} in January 1970"
+    return [f"{finding}: seconds read as milliseconds?"]
 
 
 def _may_be_early(pipeline: Pipeline) -> bool:

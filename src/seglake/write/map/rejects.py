@@ -71,7 +71,7 @@ class _RejectReader:
 
     def __init__(self, chosen: Mapping[int, Chosen], raw_rows: RawRows) -> None:
         self._chosen, self._raw_rows = chosen, raw_rows
-        self._found: dict[int, RejectFlags] = {
+        self._hits: dict[int, RejectFlags] = {
             split: np.zeros(len(rows.rejects), np.bool_) for split, rows in chosen.items()
         }
 
@@ -81,25 +81,25 @@ class _RejectReader:
         """The chunks of a split."""
         if split.number not in self._chosen:
             return read_every_row(split, files, settings)
-        chosen, found = self._chosen[split.number], self._found[split.number]
+        chosen, hits = self._chosen[split.number], self._hits[split.number]
         if not chosen.keys:
             pipeline, limits = settings.pipeline, settings.limits
-            chunks = read_chosen(split, files, pipeline, limits, chosen.rejects, found)
+            chunks = read_chosen(split, files, pipeline, limits, chosen.rejects, hits)
             return unchanged(split, files, chunks)
-        return self._from_raw(split.file.path, settings, chosen, found)
+        return self._from_raw(split.file.path, settings, chosen, hits)
 
     def _from_raw(
-        self, path: str, settings: MapSettings, chosen: Chosen, found: RejectFlags
+        self, path: str, settings: MapSettings, chosen: Chosen, hits: RejectFlags
     ) -> Iterator[Extracted]:
         pipeline, rejects = settings.pipeline, chosen.rejects
         for key in chosen.keys:
             size = pipeline.task.chunk_bytes
             for lines, raw in self._raw_rows.of(key, path, rejects["line"], size):
-                yield read_raw(path, lines, raw, pipeline, settings.limits, rejects, found)
+                yield read_raw(path, lines, raw, pipeline, settings.limits, rejects, hits)
 
     def refused(self) -> dict[int, Int64s]:
         """The lines of the rejects that were not found, by the number of the split."""
-        lines = {s: self._chosen[s].rejects["line"][~found] for s, found in self._found.items()}
+        lines = {s: self._chosen[s].rejects["line"][~hits] for s, hits in self._hits.items()}
         return {split: missing for split, missing in lines.items() if len(missing)}
 
 

@@ -41,13 +41,13 @@ class BlobMaker:
         records: Records,
         partitions: Int32s | None,
         tie_breakers: Int64s | None = None,
-        kept: BrokerFields | None = None,
+        broker_fields: BrokerFields | None = None,
     ) -> Iterator[Blob]:
         """The blobs of the next chunk.
 
         Without `partitions` the record keys choose the log partitions. Without `tie_breakers`
-        records with equal sort keys stay in the order of the chunk. `kept` are the offsets that
-        the records keep, which then are the sort keys.
+        records with equal sort keys stay in the order of the chunk. `broker_fields` have the
+        offsets that the records keep, which then are the sort keys.
         """
         if partitions is None:
             partitions = partition_of(records.keys, self._partitions, first_null=self._first_null)
@@ -55,8 +55,8 @@ class BlobMaker:
         self.arrivals.add(records.timestamps, partitions)
         order, ends = _grouped(partitions, self._partitions)
         sort_keys = records.timestamps
-        if kept is not None:
-            sort_keys, tie_breakers = kept.offsets, kept.stamped.astype(np.int64)
+        if broker_fields is not None:
+            sort_keys, tie_breakers = broker_fields.offsets, broker_fields.stamped.astype(np.int64)
         elif tie_breakers is not None and not self._by_time:
             sort_keys = np.zeros_like(tie_breakers)
         if self._encoding is None:

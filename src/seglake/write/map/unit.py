@@ -21,7 +21,7 @@ from seglake.write.input.files import Split
 from seglake.write.map.sort import BlobMaker, reject_blob
 from seglake.write.map.summary import UnitSummary
 from seglake.write.map.years import lacks_years
-from seglake.write.rows.records import Extracted, RowLimits, join_kept, read_split
+from seglake.write.rows.records import Extracted, RowLimits, join_broker_fields, read_split
 from seglake.write.rows.rows import MOST_ROWS
 from seglake.write.spool.spool import Blob, SpoolWriter
 
@@ -136,8 +136,10 @@ def blobs_of_unit(
             parts = [chunk.records for chunk in full]
             records = parts[0] if len(parts) == 1 else concatenate(parts)
             chosen = [chunk.partitions for chunk in full if chunk.partitions is not None]
-            kept = join_kept([chunk.kept for chunk in full if chunk.kept is not None])
-            yield from maker.blobs(records, np.concatenate(chosen) if chosen else None, kept=kept)
+            fields = [chunk.broker_fields for chunk in full if chunk.broker_fields is not None]
+            partitions = np.concatenate(chosen) if chosen else None
+            broker_fields = join_broker_fields(fields)
+            yield from maker.blobs(records, partitions, broker_fields=broker_fields)
         for split, chunk in chunks:
             if len(chunk.rejects):
                 yield reject_blob(unit.number, split, chunk.rejects, paths[split])

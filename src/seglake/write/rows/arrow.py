@@ -150,8 +150,8 @@ class ArrowRows:
         column: Any = self._batch.column(first) if first in names else None
         for part in rest:
             struct = column is not None and pa.types.is_struct(column.type)
-            known = struct and column.type.get_field_index(part) >= 0
-            column = pc.struct_field(column, part) if known else None
+            has_part = struct and column.type.get_field_index(part) >= 0
+            column = pc.struct_field(column, part) if has_part else None
         if column is None:
             raise InputError(
                 f"{self._path}: no column {name!r}; {nearest(name, names, 'it')}; correct the "

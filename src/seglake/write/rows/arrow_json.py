@@ -123,9 +123,9 @@ def _iso(column: Any) -> Any:
     near = _is_near(numbers, column.type.unit)
     if pc.all(near, skip_nulls=True, min_count=0).as_py():
         return pc.strftime(column, form)
-    told = pc.binary_join_element_wise("<value out of range: ", numbers.cast(pa.string()), ">", "")
+    texts = pc.binary_join_element_wise("<value out of range: ", numbers.cast(pa.string()), ">", "")
     nearest = pc.if_else(near, column, pa.scalar(0, column.type))
-    return pc.if_else(near, pc.strftime(nearest, form), told)
+    return pc.if_else(near, pc.strftime(nearest, form), texts)
 
 
 def _is_near(numbers: Any, unit: str) -> Any:

@@ -56,15 +56,15 @@ def read_chosen(
     pipeline: Pipeline,
     limits: RowLimits,
     rejects: Rejected,
-    found: RejectFlags,
+    hits: RejectFlags,
 ) -> Iterator[Extracted]:
-    """The records and rejects of the chosen rows of a file, read once; sets `found`.
+    """The records and rejects of the chosen rows of a file, read once; sets `hits`.
 
     Lines of the rejects count from 0 in the file. Raises InputError as `read_split` does.
     """
     for path, rows, first_line, path_line in rows_of_split(split, store, pipeline):
         numbers = rows.numbers + first_line
-        chosen = _choose(rows, numbers, rejects, found, pipeline.input.encoding)
+        chosen = _choose(rows, numbers, rejects, hits, pipeline.input.encoding)
         if len(chosen.numbers):
             yield extract(chosen, pipeline, limits, path, 0, path_line)
 
@@ -76,7 +76,7 @@ def read_raw(
     pipeline: Pipeline,
     limits: RowLimits,
     rejects: Rejected,
-    found: RejectFlags,
+    hits: RejectFlags,
 ) -> Extracted:
     """The records and rejects of rows made of their raw bytes, which begin at `lines` (from 1)."""
     form = FORMATS[pipeline.input.format]
@@ -86,14 +86,14 @@ def read_raw(
     text = join_rows([raw, constant(b"\n", len(raw))])
     end = int(np.sum(text.lengths, dtype=np.int64))
     rows = form.row_maker(pipeline)(LineChunk(text.data, 0, end, False))
-    chosen = _choose(rows, lines[rows.numbers] - 1, rejects, found, encoding)
+    chosen = _choose(rows, lines[rows.numbers] - 1, rejects, hits, encoding)
     return extract(chosen, pipeline, limits, path, 0)
 
 
 def _choose(
-    rows: Rows, lines: Int64s, rejects: Rejected, found: RejectFlags, encoding: str
+    rows: Rows, lines: Int64s, rejects: Rejected, hits: RejectFlags, encoding: str
 ) -> "ChosenRows":
-    """The rejects among rows that begin at `lines` (from 0); marks them in `found`."""
+    """The rejects among rows that begin at `lines` (from 0); marks them in `hits`."""
     at = np.searchsorted(rejects["line"], lines + 1)
     at[at == len(rejects)] = 0
     begun = np.flatnonzero(rejects["line"][at] == lines + 1)
@@ -103,7 +103,7 @@ def _choose(
         if encoding != UTF_8:  # bytes that an earlier encoding did not have stand as they are
             same |= _same(in_encoding(raw, encoding), ours)
         begun = begun[same]
-    found[at[begun]] = True
+    hits[at[begun]] = True
     return ChosenRows(rows, begun, lines[begun])
 
 

@@ -95,15 +95,15 @@ def times_meant(rows: Rows, pipeline: Pipeline, reasons: Codes) -> dict[str, int
     if not len(wrong) or field is None:
         return {}
     left, form = rows.field(field).take(wrong), pipeline.timestamp.time_format
-    found = dict[str, int]()
-    while len(left) and len(found) < _FORMATS:
+    counts = dict[str, int]()
+    while len(left) and len(counts) < _FORMATS:
         meant = _format_of(left.take(np.zeros(1, np.int64)), form)
         if meant is None:
             break
         read = _reads(left, form._replace(text=meant))
-        found[meant] = int(read.sum())
+        counts[meant] = int(read.sum())
         left = left.take(np.flatnonzero(~read))
-    return found
+    return counts
 
 
 def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list[str]:

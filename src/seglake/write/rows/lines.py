@@ -190,7 +190,7 @@ class LineBuffer:
             return self.begin < self.filled
         unread = self.data[self.begin : self.filled]
         self.position += self.begin
-        fresh = padded(self._wanted(len(unread)) + len(unread))
+        fresh = padded(self._read_size(len(unread)) + len(unread))
         fresh[: len(unread)] = unread
         self.begin, self.filled, target = 0, len(unread), len(fresh) - PADDING
         while self.filled < target and not self.final:
@@ -201,7 +201,7 @@ class LineBuffer:
         self.data[self.filled :] = 0
         return self.filled > 0
 
-    def _wanted(self, unread: int) -> int:
+    def _read_size(self, unread: int) -> int:
         """The count of bytes to read: up to the limit at once, then in steps that grow."""
         ahead = self._limit - self.position - unread
         return min(self._size - unread, max(ahead, unread, _TAIL_BYTES))

@@ -77,7 +77,7 @@ class BrokerFields(NamedTuple):
         return BrokerFields(self.offsets[rows], self.stamped[rows])
 
 
-def join_kept(parts: Sequence[BrokerFields]) -> BrokerFields | None:
+def join_broker_fields(parts: Sequence[BrokerFields]) -> BrokerFields | None:
     """The items of all parts; None without a part."""
     if not parts:
         return None
@@ -91,10 +91,10 @@ class Extracted:
     `partitions` is the log partition of each record if `topic.partition_field` is set, else None.
     `line_count` includes empty lines and headers: its sum over all earlier chunks of the split is
     the number of the chunk's first line. `absent` are the fields that no row has; None if
-    the rows tell nothing about it. `kept` are the offsets if `topic.offset_field` is set, else
-    None; `skipped` counts the rows below the end of their log partition, which are neither records
-    nor rejects. `hints` say what is meant by rows that cannot be read. `times_meant` counts the
-    times that cannot be read, by the format that reads them.
+    the rows tell nothing about it. `broker_fields` have the offsets if `topic.offset_field` is set,
+    else None; `skipped` counts the rows below the end of their log partition, which are neither
+    records nor rejects. `hints` say what is meant by rows that cannot be read. `times_meant` counts
+    the times that cannot be read, by the format that reads them.
     """
 
     records: Records
@@ -102,7 +102,7 @@ class Extracted:
     line_count: int
     rejects: RejectedRows
     absent: LackedFields | None = None
-    kept: BrokerFields | None = None
+    broker_fields: BrokerFields | None = None
     skipped: int = 0
     hints: list[str] = field(default_factory=list)
     times_meant: dict[str, int] = field(default_factory=dict)
@@ -178,7 +178,7 @@ def extract(
     timestamps = _timestamps(rows, pipeline, limits.event_times, reasons)
     keys = _keys(rows, pipeline, reasons)
     partitions = _partitions(rows, pipeline, reasons)
-    kept = _kept(rows, pipeline, reasons)
+    broker_fields = _broker_fields(rows, pipeline, reasons)
     values = _values(rows, pipeline)
     if pipeline.value_source == "columns":
         _reject(reasons, invalid_utf8(*values), Reason.INVALID_UTF8)
@@ -190,7 +190,7 @@ def extract(
     reasons[unread] = rows.reasons[unread]
     if pipeline.input.recoded:
         reasons[_undecoded(rows)] = Reason.NOT_IN_ENCODING
-    skipped = _known(kept, partitions, limits.first_offsets)
+    skipped = _rows_in_log(broker_fields, partitions, limits.first_offsets)
     reasons[skipped] = Reason.NONE
     good = reasons == Reason.NONE
     good[skipped] = False
@@ -200,7 +200,7 @@ def extract(
         records = Records(timestamps[chosen], keys.take(chosen), values.take(chosen), arrays)
         columns = [column.take(chosen) for column in columns]
         partitions = None if partitions is None else partitions[chosen]
-        kept = None if kept is None else kept.take(chosen)
+        broker_fields = None if broker_fields is None else broker_fields.take(chosen)
     if names:
         headers = _interleaved(names, columns, len(records))
         records = Records(records.timestamps, records.keys, records.values, headers)
@@ -210,7 +210,15 @@ def extract(
     hints = hints_of(rows, pipeline, reasons, path, first_line)
     meant = times_meant(rows, pipeline, reasons)
     return Extracted(
-        records, partitions, rows.line_count, rejects, absent, kept, len(skipped), hints, meant
+        records,
+        partitions,
+        rows.line_count,
+        rejects,
+        absent,
+        broker_fields,
+        len(skipped),
+        hints,
+        meant,
     )
 
 
@@ -267,7 +275,7 @@ def _partitions(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Int32s | None
     return partitions
 
 
-def _kept(rows: Rows, pipeline: Pipeline, reasons: Codes) -> BrokerFields | None:
+def _broker_fields(rows: Rows, pipeline: Pipeline, reasons: Codes) -> BrokerFields | None:
     """The offsets that the records keep, -1 for one that cannot be read."""
     name, kind = pipeline.topic.offset_field, pipeline.timestamp.type_field
     if name is None:
@@ -292,14 +300,14 @@ def _is_one_of(values: Spans, texts: Sequence[bytes]) -> Flags:
     return chosen
 
 
-def _known(
-    kept: BrokerFields | None, partitions: Int32s | None, first_offsets: tuple[int, ...] | None
+def _rows_in_log(
+    fields: BrokerFields | None, partitions: Int32s | None, first_offsets: tuple[int, ...] | None
 ) -> Int64s:
     """The rows whose offset the log has already."""
-    if kept is None or partitions is None or first_offsets is None:
+    if fields is None or partitions is None or first_offsets is None:
         return np.empty(0, np.int64)
     ends = np.array(first_offsets, np.int64)[partitions]
-    return np.flatnonzero((kept.offsets >= 0) & (partitions >= 0) & (kept.offsets < ends))
+    return np.flatnonzero((fields.offsets >= 0) & (partitions >= 0) & (fields.offsets < ends))
 
 
 def _values(rows: Rows, pipeline: Pipeline) -> Spans:

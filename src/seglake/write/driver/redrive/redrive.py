@@ -160,8 +160,8 @@ class _RedriveCall:
         topic = self._pipeline.topic.name
         history = self._table.run_history(version, topic)
         failed = partial(failed_runs, self._store, topic, self._run_id)
-        wanted = _wanted(history, self._pipeline, self._run_id, failed)
-        chain = chain_of(wanted, committed_runs(history))
+        run = _committed_run(history, self._pipeline, self._run_id, failed)
+        chain = chain_of(run, committed_runs(history))
         upkeep, attempt_id = self._table.maintenance(version, topic), chain.last.attempt_id
         expired = attempt_id in expired_attempts(upkeep)
         erasures = sorted(erasures_of(attempt_id, upkeep))
@@ -265,7 +265,7 @@ def _require_usable(rejects: _Open) -> None:
         )
 
 
-def _wanted(
+def _committed_run(
     history: Sequence[RunRow], pipeline: Pipeline, run_id: str, failed: Callable[[], Sized]
 ) -> RunRow:
     """The committed run with this id, of the same pipeline if several have one.
@@ -274,10 +274,10 @@ def _wanted(
     UsageError.
     """
     rows = [run for run in history if run.run_id == run_id]
-    found = committed_runs(rows)
-    found = [run for run in found if run.pipeline == pipeline.name] or found
+    runs = committed_runs(rows)
+    runs = [run for run in runs if run.pipeline == pipeline.name] or runs
     topic = pipeline.topic.name
-    if not found:
+    if not runs:
         last = max(rows, key=lambda run: run.sequence, default=None)
         if last is None and failed():
             raise UsageError(
@@ -290,13 +290,13 @@ def _wanted(
             else f"run {run_id!r} of topic {topic!r} is {last.state}, and its rejects with it: "
             "ingest its files again"
         )
-    if len(found) > 1:
-        names = ", ".join(sorted(repr(run.pipeline) for run in found))
+    if len(runs) > 1:
+        names = ", ".join(sorted(repr(run.pipeline) for run in runs))
         raise UsageError(
             f"topic {topic!r} has a run {run_id!r} of each of the pipelines {names}: set "
             "pipeline.name to the one that is meant"
         )
-    (run,) = found
+    (run,) = runs
     if run.quarantined and not run.input_files and not redrive_of(run):
         raise UsageError(
             f"run {run_id!r} ingested a DataFrame, whose rows cannot be read again: ingest those "

@@ -23,18 +23,18 @@ class Jsonl(LineFormat):
 
     def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
         """Rows with the fields that the pipeline names."""
-        wanted = FieldNames(pipeline.fields())
-        return lambda chunk: JsonRows(chunk, wanted)
+        names = FieldNames(pipeline.fields())
+        return lambda chunk: JsonRows(chunk, names)
 
 
 class JsonRows(LineRows):
     """The rows of a chunk of JSON lines."""
 
-    def __init__(self, chunk: LineChunk, wanted: FieldNames) -> None:
+    def __init__(self, chunk: LineChunk, names: FieldNames) -> None:
         lines = split_lines(chunk.data, chunk.start, chunk.end)
         starts, lengths, self.numbers, self.line_count = lines
         self.raw = Spans(chunk.data, starts, lengths)
-        self._fields = JsonFields(self.raw, wanted)
+        self._fields = JsonFields(self.raw, names)
         self.reasons = _REASONS[-self._fields.verdicts]
 
     def field(self, name: str) -> Spans:

@@ -73,8 +73,7 @@ PROGRAMS = [
         fails=frozenset({"key"}),
         remarks=(
             "has no read_committed",
-            "a fetch of nothing but batches without records ends poll() with IndexError, with a "
-            "broker, too",
+            "of nothing but batches without records, poll() is an IndexError, with a broker, too",
         ),
     ),
 ]

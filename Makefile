@@ -4,6 +4,10 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+FRESH := $(VENV)/.fresh
+PACKAGES := $(VENV)/.packages
+SPARK := $(VENV)/.spark
+SPARKS := ^(pyspark|py4j)==
 INSTALLED := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 BYTECODE := $(VENV)/.bytecode
@@ -19,7 +23,8 @@ NO_JAVA := not clients and not spark and not kafka and not s3 and not browser an
 DURATIONS := --durations-file=build/durations
 # Bytecode is stored, whatever the environment says: the tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
-# Kernels take one core; bytecode and what Go builds take the other, jars wait for the network.
+# One core installs packages and compiles kernels; the other one installs Spark, compiles bytecode
+# and builds what Go has. Jars wait for the network.
 TOGETHER = $(MAKE) --no-print-directory --silent -j5 $(COMPILED) $(BYTECODE) $(JARS)
 CHAOS := --kills 1000 --upkeep 300 --s3 100 --s3-upkeep 300 --spark 20 --races 20 --s3-races 10 \
   --document docs/reliability.md
@@ -37,13 +42,13 @@ BENCH := --document docs/benchmarks.md --tables build/benchmarks.md --json build
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: check-java $(INSTALLED) ## Install everything that is needed into .venv; fetch Delta's jars
+setup: check-java ## Install everything that is needed into .venv; fetch Delta's jars
 	@$(TOGETHER)
 
 demo: setup ## Make a million events, ingest them with Spark, look some up
 	$(BIN)/seglake demo
 
-tools: check-java $(INSTALLED) ## Run make setup, and get what tests need beside it: an S3 server, Kafka's jars, Chromium, kcat
+tools: check-java ## Run make setup, and get what tests need beside it: an S3 server, Kafka's jars, Chromium, kcat
 	@$(TOGETHER) $(TOOLS) $(REWRITTEN)
 
 # Types are checked beside the tests, and shown after them.
@@ -223,18 +228,31 @@ $(REWRITTEN): $(INSTALLED)
 	@$(PYTEST) --collect-only -q >/dev/null 2>&1 || true
 	@touch $@
 
-$(COMPILED): $(INSTALLED) $(shell grep -rlw njit src --include=*.py)
+$(COMPILED): $(PACKAGES) $(shell grep -rlw njit src --include=*.py)
 	$(BIN)/python -m seglake.warm
 	@touch $@
 
-$(INSTALLED): requirements.lock pyproject.toml
+$(INSTALLED): $(PACKAGES) $(SPARK)
+	@touch $@
+
+# Spark is half of all bytes, and pip builds its wheel on one core: two installations at once.
+$(PACKAGES): $(FRESH) requirements.lock pyproject.toml
+	@awk '/^[^ #]/ { spark = /$(SPARKS)/ } !spark' requirements.lock >$@.lock
+	$(PIP) --no-compile --no-deps --require-hashes -r $@.lock
+	$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(SPARK): $(FRESH) requirements.lock
+	@awk '/^[^ #]/ { spark = /$(SPARKS)/ } spark' requirements.lock >$@.lock
+	$(PIP) --no-compile --no-deps --require-hashes -r $@.lock
+	@touch $@
+
+$(FRESH):
 	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
 	  "$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	    && { test -x $(BIN)/python || "$$python" -m venv $(VENV); } && exit; \
 	done; \
 	echo "Python 3.11, 3.12 or 3.13 is needed, and there is none:" \
 	  "install one and name it, as in make PYTHON=python3.12" >&2; exit 1
-	@echo "installing what requirements.lock names into $(VENV): a minute or two, without a line"
-	$(PIP) --no-compile --require-hashes -r requirements.lock
-	$(PIP) --no-deps --no-build-isolation -e .
+	@echo "installing what requirements.lock names into $(VENV): a minute or so, without a line"
 	@touch $@

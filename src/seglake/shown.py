@@ -181,8 +181,9 @@ def draw(
     cells = [list(map(Column.text, columns, row)) for row in rows]
     widths = _fit(columns, cells, width)
     total = max(1, sum(widths.values()) + _GAP * (len(widths) - 1))
+    page = StringIO()  # of a table of any width
     console = Console(  # a notebook says that it takes colours, and shows what rich prints itself
-        file=file,
+        file=page if width is None else file,
         width=total,
         highlight=False,
         soft_wrap=True,
@@ -195,6 +196,13 @@ def draw(
     remark = _remark(columns, cells, widths, rest)
     if remark:
         console.print(Text(fill(remark, width or len(remark), break_on_hyphens=False)))
+    file.writelines(map(_unpadded, page.getvalue().splitlines()))
+
+
+def _unpadded(line: str) -> str:
+    """A line of a table of any width without the spaces at its end; a rule has an end, too."""
+    bare = line.rstrip()
+    return (bare[:_WIDTH] if bare.strip("─ ") == "" else bare) + "\n"
 
 
 def _rich(

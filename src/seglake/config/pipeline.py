@@ -30,7 +30,9 @@ class Pipeline(Section):
         "reject is allowed unless the ratio is 0",
     )
     on_changed_source: Literal["fail", "skip", "ingest-as-new"] = Field(
-        default="fail", description="for a file that changed since it was ingested into the topic"
+        default="fail",
+        description="for a file that changed since it was ingested into the topic; as new, all of "
+        "its lines are ingested, also those that the topic has",
     )
     input: Input
     timestamp: Timestamp = Field(default_factory=Timestamp)

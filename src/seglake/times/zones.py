@@ -64,6 +64,17 @@ def read_local(ms: Int64s, codes: Codes, local: npt.NDArray[np.bool_], form: Tim
     return to_utc(ms, local, form.zone, form.ambiguous, form.nonexistent)
 
 
+def is_near_a_change(ms: Int64s, zone: str) -> bool:
+    """Whether one of some times in UTC is within a day of a change of the zone's offset."""
+    if zone in _UTC or not len(ms):
+        return False
+    times = np.clip(ms, 0, MAX_MS)
+    instants, before, after = _changes_near(times, zone)
+    changes = instants[before != after]
+    first = np.searchsorted(changes, times - _DAY_MS)
+    return bool((np.searchsorted(changes, times + _DAY_MS) > first).any())
+
+
 def _changes_near(clock: Int64s, zone: str) -> Int64s:
     """The columns of `_changes` for the years of some times, and those beside them.
 

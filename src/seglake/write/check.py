@@ -31,6 +31,7 @@ from seglake.write.input.listing import find_inputs
 from seglake.write.map.absent import NO_ROWS, absent_in
 from seglake.write.map.january import FileTimes, count_early, january_notes, january_problem
 from seglake.write.map.years import Course, course_of, year_notes
+from seglake.write.rows.clocks import clock_notes
 from seglake.write.rows.hints import NOT_UTF_8, agreed, of_times
 from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
 from seglake.write.rows.rows import REASON_TEXTS, Reason, Rows
@@ -201,6 +202,7 @@ def _sample(
     rows: list[SampledRow] = []
     absent, newest, hints = NO_ROWS, list[FileTimes](), list[str]()
     meant, records, courses = Counter[str](), 0, list[tuple[str, Course]]()
+    changes = Counter[str]()
     for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
         enough = len(rows) + -(-(sample - len(rows)) // left)
         for path, chunk, numbers, times, said in _chunks(full[number], store, pipeline, limits):
@@ -209,13 +211,14 @@ def _sample(
             courses.append((full[number].file.path, course_of(chunk.records.timestamps)))
             hints += said
             meant.update(chunk.times_meant)
+            changes.update(chunk.clock_changes)
             records += len(chunk.records)
             sampled = _rows(chunk, (numbers, times), path, full[number].start, pipeline, text_bytes)
             rows += islice(sampled, enough - len(rows))
             if len(rows) >= enough:
                 break
     hints += of_times(pipeline, meant, records) + january_notes(pipeline, newest)
-    hints += year_notes(pipeline, courses)
+    hints += [*year_notes(pipeline, courses), *clock_notes(pipeline, changes)]
     problems = dict.fromkeys([*absent.sentences(pipeline), *agreed(hints)])
     return rows, list(problems), january_problem(pipeline, newest)
 

@@ -22,6 +22,7 @@ import seglake
 from seglake.cli.app import app
 from seglake.cli.history import history_rows
 from seglake.cli.terminal.tables import show
+from seglake.errors import UnknownTopic
 from seglake.shown import (
     Column,
     draw,
@@ -210,3 +211,30 @@ VALUES = st.fixed_dictionaries({
 def test_any_table_fits(kinds: Sequence[str], rows: Sequence[dict[str, object]]) -> None:
     columns = [KINDS[kind](kind, f"{kind} {at}", rank=at % 3) for at, kind in enumerate(kinds)]
     assert_whole(columns, [[row[kind] for kind in kinds] for row in rows], 80)
+
+
+def test_a_record_in_a_narrow_terminal_has_its_value(root: Path) -> None:
+    with narrow_terminal(60, shown=60):
+        heads = printed("read", root, NAME, "--tail", 2, "--format", "table").splitlines()[1]
+    assert heads.split() == ["offset", "timestamp", "key", "value"]  # no record has headers
+
+
+def test_what_is_piped_ends_where_its_texts_end() -> None:
+    page = StringIO()
+    draw([Column("a", "a"), Column("b", "b")], [("x", "y" * 900), ("z", "w")], page, None)
+    _, rule, long, short = page.getvalue().splitlines()
+    assert (len(rule), long.split(), short.split()) == (160, ["x", "y" * 900], ["z", "w"])
+    assert len(short) < 10
+
+
+def test_a_mistyped_topic_has_no_rejects_and_is_told(root: Path) -> None:
+    done = CliRunner().invoke(app, ["quarantine", str(root), f"{NAME}s"])
+    assert isinstance(done.exception, UnknownTopic)
+    assert f"did you mean {NAME!r}?" in str(done.exception)
+
+
+def test_a_table_tells_of_misfits_too(root: Path) -> None:
+    read = ["read", str(root), NAME, "--partition", "1", "--fields", "text:int8"]
+    for form in ("table", "jsonl"):
+        told = CliRunner().invoke(app, [*read, "--format", form]).stderr
+        assert f"{NAME}: 'text' is null in 27 records that do not fit" in told

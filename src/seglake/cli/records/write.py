@@ -139,6 +139,7 @@ def write(
     written = _Counted(batches)
     if form == "table":
         show(f"records of {log.topic}", _listing(schema, written), as_json=False)
+        tell_misfits(log.topic, stats)
         return written.records
     with (
         _sink(output, binary=form in {"arrow", "parquet"}) as sink,
@@ -206,6 +207,7 @@ def write_matches(
     written = _Counted(_or_hint(batches, partial(sought.tell_nothing, log)))
     if form == "table":
         show(f"records of {log.topic}", _listing(reader.schema, written), as_json=False)
+        tell_misfits(log.topic, stats)
         return
     with _sink(output, binary=form in {"arrow", "parquet"}) as sink:
         _WRITERS[form](written, reader.schema, sink)
@@ -302,12 +304,12 @@ _WRITERS = {
 }
 
 _COLUMNS = {
-    "partition": number("partition", "partition"),
+    "partition": number("partition", "partition", rank=1),
     "offset": number("offset", "offset"),
     "timestamp": moment("timestamp", "timestamp"),
     "key": Column("key", "key"),
-    "value": Column("value", "value"),
-    "headers": Column("headers", "headers", rank=1),
+    "value": Column("value", "value", least=12),
+    "headers": Column("headers", "headers", lambda text: "-" if text == "[]" else text, rank=2),
 }
 _NOT_SHOWN = ("topic", "timestamp_type")
 

@@ -62,9 +62,16 @@ class Runs:
         for run in self._open() if run_id is None else self._runs_of(run_id).values():
             last = chain_of(run, self._committed).last if isinstance(run, RunRow) else run
             runs[last.attempt_id] = last
+        if not self._committed and not runs:
+            self._require_topic()
         if run_id is not None and not runs:
             raise UsageError(f"topic {self._topic!r} has no run {run_id!r}, committed or failed")
         return Rejects(self._table.store, self._topic, runs, self._expired)
+
+    def _require_topic(self) -> None:
+        """Raise UnknownTopic unless the topic exists, or runs of it have failed."""
+        if not any(all_failed_runs(self._table.store, self._topic)):
+            self._table.snapshot().topic(self._topic)
 
     def _open(self) -> list[RunRow]:
         """The committed runs that no redrive has taken over."""

@@ -63,6 +63,7 @@ from seglake.write.map.years import year_notes
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
+from seglake.write.rows.clocks import clock_notes
 from seglake.write.rows.hints import agreed, of_times
 from seglake.write.spool.merge_order import FIRST, LAST
 from seglake.write.spool.spool import (
@@ -331,6 +332,7 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     report.hints = [
         *agreed(totals.hints),
         *of_times(attempt.settings, totals.times_meant, fitting),
+        *clock_notes(attempt.settings, totals.clock_changes),
         *other_values(attempt.settings.topic, attempt.seed()),
     ]
     report.quarantined = _records(spooled, REJECTS)

@@ -75,7 +75,9 @@ def select(
     if selected.changed and on_changed == "fail":
         raise InputError(
             f"{selected.changed[0].path} changed after it was ingested ({len(selected.changed)} "
-            "such files): set on_changed_source = 'skip' or 'ingest-as-new', or give it a new name"
+            "such files): `--replace` with the run that has it ingests what it is now in place of "
+            "that; or set on_changed_source = 'skip', or 'ingest-as-new', by which lines that both "
+            "versions have come twice"
         )
     if on_changed == "ingest-as-new":
         return selected._replace(files=sorted([*selected.files, *selected.changed]))

@@ -124,20 +124,20 @@ def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str 
     """
     folder = _join(*locate(_fixed(path) if glob else path))
     if "://" not in folder and Path(folder).is_symlink() and not Path(folder).exists():
-        raise InputError(f"{path}: leads to nothing; correct the link or input.paths")
+        raise InputError(f"{path}: leads to nothing; correct the link, input.paths or --source")
     above = folder.rpartition("/")[0] or "/"
     if _is_folder(folder, store):
         return None
     if not _is_folder(above, store):
         raise InputError(
-            f"{path}: does not exist, and neither does {above}; correct input.paths"
+            f"{path}: does not exist, and neither does {above}; correct input.paths or --source"
             + _where(path)
             + (", or make that folder if it is meant" if on_empty == "ok" else "")
         )
     if on_empty == "error" and not glob:
         raise InputError(
-            f"{path}: does not exist; correct input.paths{_where(path)}, or set on_empty = 'ok' "
-            "if it may be missing"
+            f"{path}: does not exist; correct input.paths or --source{_where(path)}, "
+            "or set on_empty = 'ok' if it may be missing"
         )
     return folder
 
@@ -161,7 +161,7 @@ def _nothing(path: str, left_out: int, *, glob: bool) -> str:
             "correct them or set on_empty = 'ok'"
         )
     hint = " (a folder that a glob matches is not entered: add /**)" if glob else ""
-    return f"{path}: no file found; correct input.paths or set on_empty = 'ok'{hint}"
+    return f"{path}: no file found; correct input.paths or --source, or set on_empty = 'ok'{hint}"
 
 
 def _file(path: str, store: InputStore, versions: Mapping[str, FileVersion]) -> SourceFile:

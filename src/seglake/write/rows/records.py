@@ -29,6 +29,7 @@ from seglake.times.time_kernels import AMBIGUOUS, NONEXISTENT, OUT_OF_RANGE, REA
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import with_bytes
 from seglake.write.input.files import Split
+from seglake.write.rows.clocks import clock_changes
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.hints import hints_of, times_meant
 from seglake.write.rows.lines import REJECTED_BYTES
@@ -94,7 +95,8 @@ class Extracted:
     the rows tell nothing about it. `broker_fields` have the offsets if `topic.offset_field` is set,
     else None; `skipped` counts the rows below the end of their log partition, which are neither
     records nor rejects. `hints` say what is meant by rows that cannot be read. `times_meant` counts
-    the times that cannot be read, by the format that reads them.
+    the times that cannot be read, by the format that reads them. `clock_changes` counts local times
+    that clocks show twice or skip.
     """
 
     records: Records
@@ -106,6 +108,7 @@ class Extracted:
     skipped: int = 0
     hints: list[str] = field(default_factory=list)
     times_meant: dict[str, int] = field(default_factory=dict)
+    clock_changes: dict[str, int] = field(default_factory=dict)
 
     @property
     def row_count(self) -> int:
@@ -209,6 +212,7 @@ def extract(
     absent = rows.absent(pipeline.fields())
     hints = hints_of(rows, pipeline, reasons, path, first_line)
     meant = times_meant(rows, pipeline, reasons)
+    changes = clock_changes(rows, pipeline, timestamps)
     return Extracted(
         records,
         partitions,
@@ -219,6 +223,7 @@ def extract(
         len(skipped),
         hints,
         meant,
+        changes,
     )
 
 

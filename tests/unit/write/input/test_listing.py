@@ -153,13 +153,16 @@ def test_a_misspelt_path_is_not_an_empty_one(folder: Path, path: str) -> None:
         names(folder, path, on_empty="ok")
 
 
+WHERE = "(relative paths begin at the working folder)"
+
+
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("nope/x", "; correct input.paths (relative paths begin at the working folder)"),
-        ("nope", "; correct input.paths (relative paths begin at the working folder), or set"),
-        ("{}/nope/x", "; correct input.paths"),
-        ("{}/nope", "; correct input.paths, or set"),
+        ("nope/x", f"; correct input.paths or --source {WHERE}"),
+        ("nope", f"; correct input.paths or --source {WHERE}, or set"),
+        ("{}/nope/x", "; correct input.paths or --source"),
+        ("{}/nope", "; correct input.paths or --source, or set"),
     ],
 )
 def test_where_a_relative_path_begins_is_told(
@@ -193,7 +196,9 @@ def test_in_a_bucket_a_folder_with_an_object_is_there() -> None:
 @pytest.mark.parametrize("path", ["*.csv", "empty", "nope/*.jsonl"])
 def test_nothing_found(folder: Path, path: str) -> None:
     assert names(folder, path, on_empty="ok") == []
-    with pytest.raises(InputError, match=r"no file found; correct input\.paths or set on_empty"):
+    with pytest.raises(
+        InputError, match=r"no file found; correct input\.paths or --source, or set on_empty"
+    ):
         names(folder, path)
 
 

@@ -6,10 +6,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from seglake.engine import LocalEngine
+from seglake.times.instants import to_epoch_ms
+from seglake.times.zones import is_near_a_change
+from seglake.write.check import check
+from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.rows.rows import Reason
 from tests.makers.files import pipeline, read
 
@@ -46,3 +52,32 @@ def test_both_settings_hold_in_every_format(
     assert [row.timestamp for row in found.rows] == wanted
     reasons = [Reason.TIMESTAMP_AMBIGUOUS.text, Reason.TIMESTAMP_NONEXISTENT.text]
     assert [reject.reason for reject in found.rejects] == ([] if wanted else reasons)
+
+
+def test_a_run_and_its_check_count_both(tmp_path: Path) -> None:
+    times = [TWICE, TWICE, "2026-10-25T03:30:00", SKIPPED, "2026-06-01T02:30:00", TWICE + "Z"]
+    (tmp_path / "file").write_text("".join(f'{{"t": "{time}"}}\n' for time in times))
+    zone = {"field": "t", "format": "iso8601", "zone": "Europe/Berlin"}
+    settings = pipeline(tmp_path / "file", "jsonl", timestamp=zone)
+    settings = settings.model_copy(update={"root": str(tmp_path / "lake")})
+    meant = "of [timestamp] says which instant is meant"
+    told = [
+        f"2 local times occur twice in Europe/Berlin: ambiguous = 'earliest' {meant}",
+        f"1 local time does not exist in Europe/Berlin: nonexistent = 'latest' {meant}",
+    ]
+    assert check(settings, 20).problems == told
+    assert ingest_files(LocalEngine(), settings, DeclaredRun("1")).hints == told
+    strict = settings.timestamp.model_copy(update={"ambiguous": "reject"})
+    assert check(settings.model_copy(update={"timestamp": strict}), 20).problems == told[1:]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Australia/Lord_Howe"])
+def test_a_change_of_clocks_is_near_or_not(zone: str) -> None:
+    def is_near(*times: str) -> bool:
+        return is_near_a_change(np.array([to_epoch_ms(time) for time in times], np.int64), zone)
+
+    assert not is_near()
+    assert not is_near("2026-06-01T00:00Z", "2026-12-24T00:00Z")
+    there = {"Europe/Berlin": "2026-10-25T01:00Z", "Australia/Lord_Howe": "2026-10-03T15:30Z"}
+    if zone in there:
+        assert is_near("2026-06-01T00:00Z", there[zone])

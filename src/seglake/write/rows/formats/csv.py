@@ -230,6 +230,11 @@ def _take_header(buffer: LineBuffer, path: str, settings: Input) -> Header:
             f"{path}: the header is not in {settings.encoding}: set input.encoding to what the "
             "file is in"
         ) from None
+    if "\r" in line.rstrip("\r\n"):
+        raise InputError(
+            f"{path}: lines end with CR alone, which no line of CSV does here: end them with LF, "
+            "as `tr '\\r' '\\n' < FILE` does"
+        )
     text = csv.reader([line], delimiter=settings.delimiter, quotechar=settings.quote)
     try:
         return tuple(next(text, []))

@@ -163,3 +163,9 @@ def test_files_must_have_the_same_header(tmp_path: Path) -> None:
         splits_of(settings)
     (tmp_path / "3.csv").write_bytes(b"x,y\n3,4\n")
     assert [row.value for row in read(settings).rows] == [b"1,2", b"3,4"]
+
+
+def test_lines_that_end_with_cr_alone_are_an_error_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"ts,user\r1,a\r2,b\r\n3,c\n")
+    with pytest.raises(InputError, match=r"a.csv: lines end with CR alone.*`tr '.r' '.n' < FILE"):
+        read(pipeline(tmp_path / "a.csv", "csv"))

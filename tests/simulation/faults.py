@@ -130,7 +130,7 @@ FAULTS: dict[str, Put] = {
     ],
     "an archive takes another one for a loss of the broker's": lambda: [_archive()],
     "a refresh takes moved rows twice": lambda: [
-        edited(snapshot_files, "advance", ("known.files | data_files(came)", "known.files | added"))
+        edited(snapshot_files, "advance", ("base.files | data_files(came)", "base.files | added"))
     ],
     "a refresh takes a rebuilt catalog for the old one": lambda: [
         patch.object(DeltaLog, "is_same_table", lambda _log: True),
@@ -146,7 +146,7 @@ FAULTS: dict[str, Put] = {
     "a vacuum takes rejects that come meanwhile for lost ones": lambda: [_lost_files()],
     "a vacuum makes no fence": lambda: [patch.object(CatalogTable, "fence", lambda *_: None)],
     "a claim that a dead vacuum overruled is not fenced": lambda: [
-        edited(fate, "give_up", ("found.topic\n", "None if found.given_up else found.topic\n")),
+        edited(fate, "give_up", ("fate.topic\n", "None if fate.given_up else fate.topic\n")),
         patch.object(fate, "settle", lambda *_: None),
     ],
     "a late manifest of a try that lost counts": lambda: [

@@ -50,10 +50,10 @@ def give_up(store: Store, attempt_id: str) -> str | None:
     """
     if store.put_if_absent(fate_key(attempt_id), _ABANDONED):
         return None
-    found = _fate(store, attempt_id)
-    if not found.given_up:
-        store.put(fate_key(attempt_id), _written("abandoned", found.topic))
-    return found.topic
+    fate = _fate(store, attempt_id)
+    if not fate.given_up:
+        store.put(fate_key(attempt_id), _written("abandoned", fate.topic))
+    return fate.topic
 
 
 def settle(store: Store, attempt_id: str) -> None:

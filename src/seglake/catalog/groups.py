@@ -61,8 +61,8 @@ def of_lake(store: Store, lake: str) -> list[GroupInTopic]:
 
 def _below(store: Store, folder: str, lake: str) -> list[GroupInTopic]:
     keys = [item.key for item in store.list(folder) if layout.is_group_key(item.key)]
-    found = (_read(store, key, lake) for key in keys)
-    return sorted((stood for stood in found if stood), key=lambda each: (each.group, each.topic))
+    groups = (_read(store, key, lake) for key in keys)
+    return sorted((group for group in groups if group), key=lambda each: (each.group, each.topic))
 
 
 def _read(store: Reader, key: str, lake: str) -> GroupInTopic | None:

@@ -64,10 +64,12 @@ class NeverNamed(Container[str]):
         and StoreError.
         """
         own_ms = table.handle.retention_ms()
-        kept_ms = own_ms if retention_hours is None else retention_hours * _HOUR_MS
+        retention_ms = own_ms if retention_hours is None else retention_hours * _HOUR_MS
         live = {file.path for file in table.newest_files()}
         commits = DeltaLog(table.store, LOG_TABLE, CONTRACT).retained()
-        return NeverNamed(live.union(*(c.removed for ms, c in commits if ms > now_ms - kept_ms)))
+        return NeverNamed(
+            live.union(*(c.removed for ms, c in commits if ms > now_ms - retention_ms))
+        )
 
     def __contains__(self, key: object) -> bool:
         path = str(key).removeprefix(f"{LOG_TABLE}/")

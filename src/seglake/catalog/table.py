@@ -71,7 +71,7 @@ _REMEDY = "`seglake repair ROOT --catalog` rebuilds it from the manifests of the
 CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY, LATER_COLUMNS)
 COMMITS: tuple[Kind, ...] = ("run", "maintenance")  # each commit adds a row of one of these
 _A_DAY_MS = 86_400_000
-_FOUND = 4  # runs whose rows are kept
+_RECENT_RUNS = 4  # runs whose rows are kept
 _LISTED_ROWS = 10_000  # segment rows, as Python objects, in one list of `segment_lists`
 _REFRESH_COMMITS = 1000  # a refresh reads fewer commits than this, or else the whole version
 
@@ -90,7 +90,7 @@ class CatalogTable:
         self.store = store
         self._delta_log = DeltaLog(store, layout.LOG_TABLE, CONTRACT)
         self.handle = delta_rs.TableHandle(self._delta_log)
-        self._found: dict[tuple[int, str, str, str], list[RunRow]] = {}
+        self._recent_runs: dict[tuple[int, str, str, str], list[RunRow]] = {}
         self._tags: tuple[frozenset[DataFile], list[TagRow]] = (frozenset(), [])
 
     @staticmethod
@@ -373,12 +373,12 @@ class CatalogTable:
         The rows that were found last are kept: a commit asks again for those of its base.
         """
         key = snapshot.version, topic, pipeline, run_id
-        if key not in self._found:
+        if key not in self._recent_runs:
             runs = self._named(snapshot, "run", topic, "run_id", [run_id])
             same = pc.equal(runs["pipeline"], pa.scalar(pipeline))
-            kept = list(self._found.items())[1 - _FOUND :]
-            self._found = dict([*kept, (key, rows_of(RunRow, topic, runs.filter(same)))])
-        return self._found[key]
+            others = list(self._recent_runs.items())[1 - _RECENT_RUNS :]
+            self._recent_runs = dict([*others, (key, rows_of(RunRow, topic, runs.filter(same)))])
+        return self._recent_runs[key]
 
     def _named(
         self, snapshot: Snapshot, kind: Kind, topic: str, column: str, values: Collection[str]

@@ -85,8 +85,8 @@ class TableHandle:
         self._log, self._uri = log, log.table_uri
         self._newest, self._is_own = open_table(log), True
         metadata = self._newest.metadata()
-        self.id, given = str(metadata.id), metadata.configuration.get(LAKE)
-        self.lake = str(given or uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.id}"))
+        self.id, lake = str(metadata.id), metadata.configuration.get(LAKE)
+        self.lake = str(lake or uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.id}"))
 
     def newest(self) -> DeltaTable:
         """The newest version; VersionExpired if the table was created anew since it was opened.

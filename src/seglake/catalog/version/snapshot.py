@@ -284,12 +284,12 @@ class Snapshot:
     def _take(self, topics: list[str]) -> None:
         if not topics:
             return
-        found, partitions = self._unread.read(topics).contents()
+        rows, partitions = self._unread.read(topics).contents()
         self._partitions |= partitions
-        self._topics |= found
+        self._topics |= rows
         self._unread.forget(topics)  # last: whoever sees that finds the topics
 
-    def _known(self, topic: str) -> Mapping[str, TopicRow]:
+    def _topic_rows(self, topic: str) -> Mapping[str, TopicRow]:
         """The settings of topics, that of `topic` among them if this version has it."""
         if topic not in self._unread:
             return self._topics
@@ -313,13 +313,13 @@ class Snapshot:
 
     def topic(self, topic: str) -> TopicRow:
         """The settings that hold for a topic; UnknownTopic if this version lacks it."""
-        known = self._known(topic)
-        if topic not in known:
+        rows = self._topic_rows(topic)
+        if topic not in rows:
             near = difflib.get_close_matches(topic, self.names(), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             what = f"topic {topic!r} is not in version {self.version} of the lake{hint}"
             raise UnknownTopic(what)
-        return known[topic]
+        return rows[topic]
 
     def partition(self, topic: str, partition: int) -> PartitionView:
         """A log partition, which may have no segment yet; UnknownTopic if the topic lacks it."""
@@ -331,7 +331,7 @@ class Snapshot:
 
     def find_topic(self, topic: str) -> TopicRow | None:
         """The settings that hold for a topic; None if this version lacks it."""
-        return self._known(topic).get(topic)
+        return self._topic_rows(topic).get(topic)
 
     def find_partition(self, topic: str, partition: int) -> PartitionView | None:
         """A log partition; None if this version lacks it."""

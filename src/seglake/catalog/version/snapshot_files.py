@@ -89,30 +89,30 @@ def _unread(store: Store, version: int, files: Iterable[DataFile]) -> Unread:
     return Unread(files, read)
 
 
-def advance(store: Store, known: Snapshot, commits: Sequence[DeltaCommit]) -> Snapshot:
-    """The version after the commits that follow `known`, made by reading the files they added.
+def advance(store: Store, base: Snapshot, commits: Sequence[DeltaCommit]) -> Snapshot:
+    """The version after the commits that follow `base`, made by reading the files they added.
 
     Files with rows that were only moved are not read, unless the topic also lost segments: then its
-    segments are those of `known` without the rows of files that went, and with the rows of files
+    segments are those of `base` without the rows of files that went, and with the rows of files
     that came. A topic that is unread stays unread. Raises CorruptData, StoreError and
     MissingObject.
     """
-    version, files = commits[-1].version, files_after(known.files, commits)
+    version, files = commits[-1].version, files_after(base.files, commits)
     came = [file for commit in commits for file in commit.added]
     added = data_files(file for file in came if file.changes)
     removed = {path for commit in commits for path, changes in commit.removed.items() if changes}
-    seen = known.files | data_files(came)  # a file that only moved rows may lose some of them next
+    seen = base.files | data_files(came)  # a file that only moved rows may lose some of them next
     rewritten = {file.topic for file in seen if file.kind == "segment" and file.path in removed}
-    later = known.unread()
+    later = base.unread()
 
     def moved(some: frozenset[DataFile]) -> set[DataFile]:
         return {file for file in some if file.kind == "segment" and file.topic in rewritten}
 
     new = {file for file in added if file.kind != "segment" or file.topic not in rewritten}
-    new = _now(new | moved(files - known.files), later)
-    gone = _now(moved(known.files - files), later)
+    new = _now(new | moved(files - base.files), later)
+    gone = _now(moved(base.files - files), later)
     unread = _unread(store, version, (file for file in files if file.topic in later))
-    return _with(store, known, version, files, new, gone, unread)
+    return _with(store, base, version, files, new, gone, unread)
 
 
 def _now(files: Iterable[DataFile], later: Collection[str]) -> set[DataFile]:

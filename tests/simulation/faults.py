@@ -137,11 +137,11 @@ FAULTS: dict[str, Put] = {
         edited(DeltaLog, "since", ("any(commit.begins for commit in commits)", "False")),
     ],
     "an undo that was done is an error": lambda: [
-        edited(undo, "wanted_run", ('last.state == "replaced"', 'last.state != "committed"'))
+        edited(undo, "run_with_id", ('last.state == "replaced"', 'last.state != "committed"'))
     ],
     "an erasure takes rejects that came after its commit": lambda: [
-        edited(RejectErasure, "files", ("not self._told.isdisjoint(found.go)", "found.go")),
-        edited(rejects, "_kept", ("pc.and_(known, goes(key, rows))", "goes(key, rows)")),
+        edited(RejectErasure, "files", ("not self._counted.isdisjoint(file.go)", "file.go")),
+        edited(rejects, "_write_rest", ("pc.and_(is_counted, goes(key, rows))", "goes(key, rows)")),
     ],
     "a vacuum takes rejects that come meanwhile for lost ones": lambda: [_lost_files()],
     "a vacuum makes no fence": lambda: [patch.object(CatalogTable, "fence", lambda *_: None)],

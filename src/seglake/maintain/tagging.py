@@ -134,7 +134,7 @@ class _Tagging:
         """The tag; nothing if it is there. Raises as `tag`."""
         before = _last(self._table, base, self._report.name)
         if before and before.state == "tagged":
-            return self._kept(before)
+            return self._another_end(before)
         version = self._version = base.version if self._version is None else self._version
         snapshot = base if version == base.version else self._table.logged(version)
         self._check(snapshot, base)
@@ -146,7 +146,7 @@ class _Tagging:
         )  # fmt: skip
         return self._change(TAG, row)
 
-    def _kept(self, before: TagRow) -> Change | None:
+    def _another_end(self, before: TagRow) -> Change | None:
         """Another end of a tag that is there. Raises UsageError if it names another version."""
         if self._version not in (None, before.version):
             raise UsageError(
@@ -251,10 +251,10 @@ def holds(
     newest = table.snapshot()
     topics = _topics(newest) if topic is None else [topic]
     named = {hash(key) for key in _files(table, newest, topics)}
-    found = ((tag, table.tagged(tag)) for tag in tags)
+    snapshots = ((tag, table.tagged(tag)) for tag in tags)
     return [
         _hold(table, tag, snapshot, named, topic)
-        for tag, snapshot in found
+        for tag, snapshot in snapshots
         if topic is None or topic in _topics(snapshot)
     ]
 

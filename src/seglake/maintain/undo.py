@@ -98,7 +98,7 @@ def _undo(
     topic, run_id = report.topic, report.run_id
 
     def choose(base: Snapshot) -> list[RunRow]:
-        run = wanted_run(table, base, topic, run_id, pipeline)
+        run = run_with_id(table, base, topic, run_id, pipeline)
         report.pipeline = run.pipeline
         return [run] if run.state == "committed" else []
 
@@ -154,7 +154,7 @@ def _describe(report: Undone, place: RunPlace, table: CatalogTable, base: Snapsh
     report.files = sum(attempt_id in attempts for attempt_id in sources)
 
 
-def wanted_run(
+def run_with_id(
     table: CatalogTable, base: Snapshot, topic: str, run_id: str, pipeline: str | None
 ) -> RunRow:
     """The run with this id, committed or undone. Raises UnknownTopic and UsageError."""

@@ -258,10 +258,10 @@ class _Sweep:
         table.fence()
         if table.tags() == self._tags:
             return garbage
-        files, found = report.catalog_files, {*report.deleted}
+        files, keys = report.catalog_files, {*report.deleted}
         again = settled(table, partial(self.find, ()))
         report.catalog_files = files
-        report.deleted = [key for key in report.deleted if key in found]
+        report.deleted = [key for key in report.deleted if key in keys]
         goes = {*files, *report.deleted}
         return again._replace(objects=[item for item in garbage.objects if item.key in goes])
 

@@ -23,7 +23,7 @@ from seglake.limits import INT32_MAX
 from seglake.log.rewrite.keep import GOES, STAYS, UNDECIDED, Fates, Flags, Keep, OnlyOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.compaction.policy import Policy
-from seglake.maintain.compaction.survivors import KEPT, TOMBSTONES, bitmap
+from seglake.maintain.compaction.survivors import SURVIVORS, TOMBSTONES, bitmap
 from seglake.store import Store
 from seglake.write.spool.spool import of_kinds
 
@@ -77,7 +77,7 @@ class CleanGroups(NamedTuple):
         return [self._cleaned(group) for group in groups]
 
     def _cleaned(self, group: CleanGroup) -> SegmentRow:
-        newest, fresh = (self._offsets(group, kind) for kind in (KEPT, TOMBSTONES))
+        newest, fresh = (self._offsets(group, kind) for kind in (SURVIVORS, TOMBSTONES))
         keep = Latest(newest, fresh, self.horizon_ms)
         target = RewriteTarget(self.attempt_id, subjects=self.subjects)
         return rewrite(self.store, group.rows, keep, target)

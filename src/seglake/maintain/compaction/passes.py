@@ -24,7 +24,7 @@ from seglake.maintain.compaction.cleaning import CleanGroup, CleanGroups, edges_
 from seglake.maintain.compaction.keys import FindKeys, Keys, LogPart
 from seglake.maintain.compaction.policy import LogToClean, Policy
 from seglake.maintain.compaction.survivors import (
-    KEPT,
+    SURVIVORS,
     TOMBSTONES,
     BlobBucket,
     FindSurvivors,
@@ -190,7 +190,7 @@ class Passes:
         newest, fresh = np.zeros((2, len(log.rows)), np.int64)
         kinds, units = spooled["kind"].to_numpy(), spooled["unit"].to_numpy()
         counts = spooled["records"].to_numpy()
-        for kind, column in ((KEPT, newest), (TOMBSTONES, fresh)):
+        for kind, column in ((SURVIVORS, newest), (TOMBSTONES, fresh)):
             np.add.at(column, units[kinds == kind], counts[kinds == kind])
         stored = np.array([row.record_count for row in log.rows])
         changes = (newest < stored) | (fresh > 0)

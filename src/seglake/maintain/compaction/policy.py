@@ -103,7 +103,7 @@ def log_to_clean(
     """
     first_dirty = max(bounds.cleaned_end, bounds.log_start_offset)
     dirty = [row for row in rows if row.end_offset > first_dirty]
-    waiting = [row.base_offset for row in dirty if _is_held(row, policy, now_ms)]
+    waiting = [row.base_offset for row in dirty if _is_too_young(row, policy, now_ms)]
     end = min(waiting, default=bounds.end_offset)
     cleanable = tuple(row for row in rows if row.end_offset <= end)
     dirty_bytes = sum(row.log_bytes for row in cleanable if row.end_offset > first_dirty)
@@ -120,7 +120,7 @@ def log_to_clean(
     )
 
 
-def _is_held(row: SegmentRow, policy: Policy, now_ms: int) -> bool:
+def _is_too_young(row: SegmentRow, policy: Policy, now_ms: int) -> bool:
     """Whether a segment is too young; without timestamps its age is that of its file."""
     newest = row.max_timestamp if row.max_timestamp >= 0 else row.created_at_ms
     return policy.min_lag_ms > 0 and newest > now_ms - policy.min_lag_ms

@@ -21,7 +21,8 @@ from seglake.maintain.compaction.latest_kernels import EXPIRED, FLAG_BITS, FRESH
 from seglake.store import Store
 from seglake.write.spool.spool import Blob, SpoolWriter, read_blobs
 
-KEPT, TOMBSTONES = 0, 1  # kinds of blobs: all offsets that stay; the fresh tombstones among them
+# Kinds of blobs: all offsets that stay; the fresh tombstones among them.
+SURVIVORS, TOMBSTONES = 0, 1
 
 
 class BlobBucket(NamedTuple):
@@ -66,7 +67,7 @@ class FindSurvivors(NamedTuple):
                 gone = (entries & np.uint64(EXPIRED)) != 0
                 keys[bucket.partition] += len(entries)
                 expired[bucket.partition] += int(gone.sum())
-                _spread(bucket, KEPT, entries[~gone], spool)
+                _spread(bucket, SURVIVORS, entries[~gone], spool)
                 fresh = (entries & np.uint64(FRESH)) != 0
                 _spread(bucket, TOMBSTONES, entries[fresh], spool)
         return Survivors(spool.rows(), keys, expired)

@@ -163,14 +163,14 @@ class _Erasure:
         engine: Engine,
         grace: Grace,
     ) -> None:
-        self._table, self.report, self._wanted = table, report, criteria
+        self._table, self.report, self._criteria = table, report, criteria
         self._tasks, self._engine, self._grace = tasks, engine, grace
         topic, store = report.topic, table.store
         self._logs = LogErasure(table, topic, criteria.keys, report.attempt_id, tasks)
         self._tags = TagErasure(table, topic, self._logs)
         self._rejects = RejectErasure(store, topic, criteria, engine)
         self._samples = SampleErasure(store, topic, criteria)
-        self._known: set[str] = set()  # attempts whose runs the commit has seen
+        self._base_runs: set[str] = set()  # attempts whose runs the commit has seen
         self._lists: set[str] = set()  # of rejects, by their keys: its own, and others that it ends
         self._tries = 0
         self._says_so = False  # in a commit, even if nothing is to be erased
@@ -221,14 +221,14 @@ class _Erasure:
         An attempt that was given up may be alive, and write while this goes on. So it is looked
         again, until such attempts have left nothing more. Others, however many, are no reason.
         """
-        attempts, known = self._look(), set[str]()
+        attempts, remains = self._look(), set[str]()
         if attempts.dying:  # they were given up after they were looked at, and may have written
             attempts = self._look()
         while True:
             self._delete_old(attempts)
-            known |= attempts.remains
+            remains |= attempts.remains
             attempts = self._look()
-            if known >= attempts.remains:
+            if remains >= attempts.remains:
                 return
 
     def _delete_old(self, attempts: Attempts) -> None:
@@ -274,7 +274,7 @@ class _Erasure:
         return joined(lists.values())
 
     def _plan(self, base: Snapshot) -> Change | None:
-        self._known, rows, report = self._runs(base), self._find(base), self.report
+        self._base_runs, rows, report = self._runs(base), self._find(base), self.report
         if not (rows or report.rejects or report.samples or report.tags or self._says_so):
             return None
         subjects = base.topic(report.topic).index_subjects
@@ -301,11 +301,11 @@ class _Erasure:
 
     def _arrived(self) -> set[str]:
         """The attempts that committed a run after the erasure."""
-        return self._runs(self._table.snapshot()) - self._known
+        return self._runs(self._table.snapshot()) - self._base_runs
 
     def _find_old(self, attempts: Attempts, gone: Collection[str] = ()) -> None:
         """Fill in the old objects; `gone` are files that are about to be replaced."""
-        objects = OldObjects(self._table, self.report.topic, self._wanted, attempts)
+        objects = OldObjects(self._table, self.report.topic, self._criteria, attempts)
         old = objects.find(self._tasks, self._engine, gone)
         self.report.deleted = [item.key for item in old]
         self.report.deleted_bytes = sum(item.size for item in old)

@@ -33,40 +33,40 @@ class StoredLog(NamedTuple):
     log_bytes: int
 
 
-class Held(NamedTuple):
+class Hits(NamedTuple):
     """How many records of a log have one of the keys; the first and the last of their offsets."""
 
     records: int = 0
     first_offset: int = -1
     last_offset: int = -1
 
-    def then(self, offsets: Int64s) -> Held:
+    def then(self, offsets: Int64s) -> Hits:
         """With the records at these offsets, which ascend and come later."""
         if not len(offsets):
             return self
         first = self.first_offset if self.records else int(offsets[0])
-        return Held(self.records + len(offsets), first, int(offsets[-1]))
+        return Hits(self.records + len(offsets), first, int(offsets[-1]))
 
 
-def held_records(keys: Keys, store: Store, log: StoredLog) -> Held:
+def hits_in(keys: Keys, store: Store, log: StoredLog) -> Hits:
     """The records of a log with one of the keys. Raises CorruptData and StoreError."""
     name = parse_segment_key(log.log_key)
     segment = LogSegment(
         name.topic, name.partition, log.log_key, "", name.base_offset, INT64_MAX, log.log_bytes, 0
     )
-    held = Held()
+    hits = Hits()
     for chunk in LogFetch(store).chunks([Piece.of(segment, segment.log)], ahead_bytes=AHEAD_BYTES):
         table = chunk.table
         plain = table[(table["count"] > 0) & (table["attributes"] & CONTROL == 0)]
         for _, decoded in chunk.decode_in_parts(plain, DECODE_BYTES):
-            held = held.then(decoded.offsets[among(decoded.records.keys, keys)])
-    return held
+            hits = hits.then(decoded.offsets[among(decoded.records.keys, keys)])
+    return hits
 
 
 def may_hold(keys: Keys, store: Store, log: StoredLog) -> bool:
     """Whether a log that no version needs has one of the keys, or is too damaged to tell."""
     try:
-        return held_records(keys, store, log).records > 0
+        return hits_in(keys, store, log).records > 0
     except MissingObject:
         return False
     except CorruptData:
@@ -85,7 +85,7 @@ class LogErasure:
         self, table: CatalogTable, topic: str, keys: Keys, attempt_id: str, tasks: SegmentTasks
     ) -> None:
         self._table, self._topic, self._keys, self._tasks = table, topic, keys, tasks
-        self._held: dict[str, Held] = {}
+        self._hits: dict[str, Hits] = {}
         self._written: dict[str, SegmentRow] = {}  # by the key of the old log
         self._next_attempt = attempt_id
         self.attempts: set[str] = set()
@@ -96,11 +96,11 @@ class LogErasure:
             return []
         segments, done, total = list[SegmentRow](), 0, self._total_bytes(base)
         for rows in self._table.segment_lists(base, [self._topic]):
-            left = [row for row in rows if row.key("log") not in self._held]
+            left = [row for row in rows if row.key("log") not in self._hits]
             logs = [StoredLog(row.key("log"), row.log_bytes) for row in left]
-            held = self._tasks.within(done, total).map(partial(held_records, self._keys), logs)
-            self._held |= {log.log_key: each for log, each in zip(logs, held, strict=True)}
-            segments += [row for row in rows if self.held(row).records]
+            hits = self._tasks.within(done, total).map(partial(hits_in, self._keys), logs)
+            self._hits |= {log.log_key: each for log, each in zip(logs, hits, strict=True)}
+            segments += [row for row in rows if self.hits(row).records]
             done += sum(row.log_bytes for row in rows)
         return sorted(segments, key=lambda row: (row.partition, row.base_offset))
 
@@ -108,13 +108,13 @@ class LogErasure:
         logs = (view.segments.details["sizes"][:, 0] for view in base.partitions(self._topic))
         return sum(int(sizes.sum()) for sizes in logs)
 
-    def held(self, row: SegmentRow) -> Held:
+    def hits(self, row: SegmentRow) -> Hits:
         """The records that go of a segment that `find` has read."""
-        return self._held[row.key("log")]
+        return self._hits[row.key("log")]
 
     def count(self, rows: Collection[SegmentRow]) -> int:
         """How many records of segments that were found go."""
-        return sum(self.held(row).records for row in rows)
+        return sum(self.hits(row).records for row in rows)
 
     def written(self, rows: Sequence[SegmentRow], subjects: Subjects) -> list[SegmentRow]:
         """Each segment without these records, under the same offsets.

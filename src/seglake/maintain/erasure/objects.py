@@ -39,7 +39,7 @@ class OldObjects:
     def __init__(
         self, table: CatalogTable, topic: str, criteria: ErasureCriteria, attempts: Attempts
     ) -> None:
-        self._table, self._topic, self._wanted = table, topic, criteria
+        self._table, self._topic, self._criteria = table, topic, criteria
         self._attempts = attempts
 
     def find(self, tasks: SegmentTasks, engine: Engine, gone: Collection[str] = ()) -> list[Listed]:
@@ -50,7 +50,7 @@ class OldObjects:
         return [*self._logs(tasks, gone), *self._rejects(engine, gone), *self._left()]
 
     def _logs(self, tasks: SegmentTasks, gone: Collection[str]) -> Iterator[Listed]:
-        if not self._wanted.keys:
+        if not self._criteria.keys:
             return
         listed = self._of_topic()
         live = self._live() - {*gone}
@@ -62,7 +62,7 @@ class OldObjects:
             item for key, item in listed.items()
             if key.endswith(f".{layout.KEY_INDEX}") and key not in live and self._has_ended(key)
         )  # fmt: skip
-        work = partial(may_hold, self._wanted.keys)
+        work = partial(may_hold, self._criteria.keys)
         holds = tasks.map(work, [StoredLog(item.key, item.size) for item in logs])
         for log, goes in zip(logs, holds, strict=True):
             if goes:
@@ -99,7 +99,7 @@ class OldObjects:
             if item.key not in live and self._attempts.has_ended(attempt_of(item.key) or "")
             and not TEMPORARY.fullmatch(item.key)
         ]  # fmt: skip
-        goes = engine.map(partial(_has_rejects, store, self._wanted), [item.key for item in old])
+        goes = engine.map(partial(_has_rejects, store, self._criteria), [item.key for item in old])
         yield from (item for item, had in zip(old, goes, strict=True) if had)
 
     def _left(self) -> Iterable[Listed]:

@@ -32,14 +32,14 @@ class _FileRejects(NamedTuple):
 
 
 class _Goes(NamedTuple):
-    """Which rejects go: those with what is wanted, and those that unfinished erasures listed."""
+    """Which rejects go: those that meet the criteria, and those that unfinished erasures listed."""
 
-    wanted: ErasureCriteria
+    criteria: ErasureCriteria
     earlier: Leaving
 
     def __call__(self, key: str, rows: pa.Table) -> pa.BooleanArray:
         """Of all rows in the file of the quarantine with this key."""
-        return pc.or_(self.wanted.rejects(rows["raw"]), are_listed(key, rows, self.earlier))
+        return pc.or_(self.criteria.rejects(rows["raw"]), are_listed(key, rows, self.earlier))
 
 
 class RejectErasure:
@@ -51,8 +51,8 @@ class RejectErasure:
     def __init__(self, store: Store, topic: str, criteria: ErasureCriteria, engine: Engine) -> None:
         self._store, self._topic, self._engine = store, topic, engine
         self._table, self._goes = QuarantineTable(store), _Goes(criteria, {})
-        self._found: dict[str, _FileRejects] = {}
-        self._told = set[str]()  # the attempts that had rejects when `find` was called last
+        self._by_file: dict[str, _FileRejects] = {}
+        self._counted = set[str]()  # the attempts that had rejects when `find` was called last
         self.leaving: Leaving = {}
 
     def find(self, earlier: Leaving) -> tuple[int, dict[str, int]]:
@@ -61,11 +61,11 @@ class RejectErasure:
         The rows that `earlier` erasures were to take, and did not, go too.
         """
         if earlier != self._goes.earlier:
-            self._goes, self._found = self._goes._replace(earlier=earlier), {}
+            self._goes, self._by_file = self._goes._replace(earlier=earlier), {}
         live, all_of = self._live().values(), Counter[str]()
         for file in live:
             all_of.update(file.all)
-        self._told, self.leaving = {*all_of}, joined(file.go for file in live)
+        self._counted, self.leaving = {*all_of}, joined(file.go for file in live)
         go = {attempt_id: count(files) for attempt_id, files in sorted(self.leaving.items())}
         return sum(go.values()), {
             attempt: all_of[attempt] - number for attempt, number in go.items()
@@ -76,7 +76,7 @@ class RejectErasure:
 
         Rejects of an attempt that came after `find` are left alone: no count tells of them.
         """
-        return [key for key, found in self._live().items() if not self._told.isdisjoint(found.go)]
+        return [key for key, file in self._live().items() if not self._counted.isdisjoint(file.go)]
 
     def erase(self, attempt_id: str, dead: Collection[str] = ()) -> None:
         """Take these rejects out of the quarantine. Raises StoreError and CommitConflict.
@@ -89,7 +89,12 @@ class RejectErasure:
             if not keys:
                 return
             keep = partial(
-                _kept, self._store, self._topic, self._goes, frozenset(self._told), frozenset(dead)
+                _write_rest,
+                self._store,
+                self._topic,
+                self._goes,
+                frozenset(self._counted),
+                frozenset(dead),
             )
             parts = self._engine.map(keep, keys)
             try:
@@ -103,10 +108,10 @@ class RejectErasure:
     def _live(self) -> dict[str, _FileRejects]:
         """What is found in every file that the quarantine names now."""
         keys = self._table.all_keys(self._topic)
-        left = [key for key in keys if key not in self._found]
+        left = [key for key in keys if key not in self._by_file]
         results = self._engine.map(partial(_find, self._store, self._goes), left)
-        self._found |= zip(left, results, strict=True)
-        return {key: self._found[key] for key in keys}
+        self._by_file |= zip(left, results, strict=True)
+        return {key: self._by_file[key] for key in keys}
 
 
 def _find(store: Store, goes: _Goes, key: str) -> _FileRejects:
@@ -120,13 +125,13 @@ def _by_attempt(rows: pa.Table) -> dict[str, int]:
     return {item["values"]: item["counts"] for item in counts.to_pylist()}
 
 
-def _kept(
-    store: Store, topic: str, goes: _Goes, told: Collection[str], dead: Collection[str], key: str
+def _write_rest(
+    store: Store, topic: str, goes: _Goes, counted: Collection[str], dead: Collection[str], key: str
 ) -> list[RejectsFile]:
     """The task: a file of the quarantine → a file of each attempt with the rejects that stay."""
     rows = read_all_rejects(store, key)
-    known = pc.is_in(rows["attempt_id"], pa.array(sorted(told), pa.string()))
-    stay = rows.filter(pc.invert(pc.and_(known, goes(key, rows))))
+    is_counted = pc.is_in(rows["attempt_id"], pa.array(sorted(counted), pa.string()))
+    stay = rows.filter(pc.invert(pc.and_(is_counted, goes(key, rows))))
     attempts: list[Any] = pc.unique(stay["attempt_id"]).to_pylist()
     return [
         write_rejects(
@@ -141,7 +146,7 @@ class SampleErasure:
     """The samples of rejects that failed attempts at a topic left."""
 
     def __init__(self, store: Store, topic: str, criteria: ErasureCriteria) -> None:
-        self._store, self._topic, self._wanted = store, topic, criteria
+        self._store, self._topic, self._criteria = store, topic, criteria
 
     def find(self) -> int:
         """How many rows go now. Raises CorruptData and StoreError."""
@@ -155,7 +160,7 @@ class SampleErasure:
     def _changed(self) -> Iterator[tuple[FailedRun, FailedRun]]:
         for failed in all_failed_runs(self._store, self._topic):
             raw = pa.array([_raw(row) for row in failed.rejects], pa.binary())
-            go: list[Any] = self._wanted.rejects(raw).to_pylist()
+            go: list[Any] = self._criteria.rejects(raw).to_pylist()
             if any(go):
                 stay = [row for row, goes in zip(failed.rejects, go, strict=True) if not goes]
                 yield failed, failed.model_copy(update={"rejects": stay})

@@ -102,9 +102,9 @@ class TagErasure:
     def _erased(self, segments: list[SegmentRow]) -> Iterator[ErasedRecords]:
         at_ms = now_ms()
         for row in segments:
-            held = self._logs.held(row)
+            hits = self._logs.hits(row)
             yield ErasedRecords(
-                at_ms, row.topic, row.partition, held.first_offset, held.last_offset, held.records
+                at_ms, row.topic, row.partition, hits.first_offset, hits.last_offset, hits.records
             )
 
     def _rows(self, holder: _Holder, new: list[SegmentRow]) -> Iterator[Rows]:

@@ -48,19 +48,19 @@ def expire_rejects(
     report = ExpiredRejects(topic, dry_run=dry_run, now_ms=now_ms)
 
     def plan(base: Snapshot) -> Change | None:
-        kept_ms = topic_of(base.topic(topic)).quarantine_retention_ms
-        if kept_ms < 0:
+        retention_ms = topic_of(base.topic(topic)).quarantine_retention_ms
+        if retention_ms < 0:
             return None
         before = expired_attempts(table.maintenance(base, topic))
         old = [
             run
             for run in table.runs(base, topic)
-            if run.quarantined and now_ms - run.finished_at_ms > kept_ms
+            if run.quarantined and now_ms - run.finished_at_ms > retention_ms
             and run.attempt_id not in before
         ]  # fmt: skip
         if old and careful_ms is not None:
             report.now_ms = careful_ms()
-            old = [run for run in old if report.now_ms - run.finished_at_ms > kept_ms]
+            old = [run for run in old if report.now_ms - run.finished_at_ms > retention_ms]
         report.runs, report.rejects = len(old), sum(run.quarantined for run in old)
         report.attempts = sorted(run.attempt_id for run in old)
         return Change([report.row(EXPIRE)]) if old else None

@@ -148,13 +148,13 @@ def _only_tagged(
     """For each tag the segments that neither this version nor a tag before it names, in lists."""
     tags = table.seen_tags()
     lists = table.segment_lists(snapshot, topics) if tags else ()
-    known = {hash(row.id) for rows in lists for row in rows}
+    hashes = {hash(row.id) for rows in lists for row in rows}
     for tag in tags:
         others = [
-            [row for row in rows if hash(row.id) not in known]
+            [row for row in rows if hash(row.id) not in hashes]
             for rows in table.segment_lists(table.tagged(tag), topics)
         ]
-        known |= {hash(row.id) for rows in others for row in rows}
+        hashes |= {hash(row.id) for rows in others for row in rows}
         yield others
 
 

@@ -547,13 +547,13 @@ def test_an_ingest_that_commits_meanwhile__is_covered(
     lake = Lake(tmp_path)
     lake.ingest([*lines(3, SECRET), *lines(3)])
     scanned = list[str]()
-    real = logs.held_records
+    real = logs.hits_in
 
-    def held(keys: frozenset[bytes], store: Store, log: logs.StoredLog) -> logs.Held:
+    def hits_in(keys: frozenset[bytes], store: Store, log: logs.StoredLog) -> logs.Hits:
         scanned.append(log.log_key)
         return real(keys, store, log)
 
-    monkeypatch.setattr(logs, "held_records", held)
+    monkeypatch.setattr(logs, "hits_in", hits_in)
     more = [*lines(2, OTHER_SECRET), *bad(SECRET_REJECT)]
 
     def ingest_and_merge() -> None:

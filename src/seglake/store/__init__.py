@@ -48,8 +48,8 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
         return local_store(uri, options)
     scheme = "s3" if scheme == "s3a" else scheme
     if scheme not in _SCHEMES:
-        known = ", ".join(("a local path", "file", "s3a", *_SCHEMES))
-        raise ConfigError(f"{scheme}: is not a storage that Seglake knows; known are {known}")
+        schemes = ", ".join(("a local path", "file", "s3a", *_SCHEMES))
+        raise ConfigError(f"{scheme}: is not a storage that Seglake knows; known are {schemes}")
     user, at, _ = urlsplit(uri).netloc.rpartition("@")
     if at and (":" in user or not scheme.startswith("abfs")):
         raise ConfigError(f"a {scheme}: URI must not hold credentials; use the environment")

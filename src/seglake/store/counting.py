@@ -61,9 +61,9 @@ class CountingStore:
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
         """One request per range."""
-        found = self._store.read_ranges(key, starts, ends)
-        self._count(*found, requests=len(found))
-        return found
+        buffers = self._store.read_ranges(key, starts, ends)
+        self._count(*buffers, requests=len(buffers))
+        return buffers
 
     def read_all(self, key: str) -> Buffer:
         """One request."""

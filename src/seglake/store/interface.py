@@ -156,8 +156,8 @@ def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iter
 
 def _remedy(error: Exception) -> str:
     """What helps against an error of the system, to stand behind its message; may be empty."""
-    known = _REMEDIES.get(getattr(error, "errno", None) or 0)
-    return f"; {known}" if known else ""
+    remedy = _REMEDIES.get(getattr(error, "errno", None) or 0)
+    return f"; {remedy}" if remedy else ""
 
 
 def reason(error: Exception) -> str:
@@ -205,6 +205,6 @@ def view(data: Data) -> memoryview:
 
 def check_length(uri: str, key: str, data: Buffer, start: int, end: int) -> None:
     """Raise StoreError unless `data` is as long as the range [start, end) it was read from."""
-    found = view(data).nbytes
-    if found != end - start:
-        raise StoreError(f"{uri}/{key}: short read of [{start}, {end}): {found} bytes came back")
+    size = view(data).nbytes
+    if size != end - start:
+        raise StoreError(f"{uri}/{key}: short read of [{start}, {end}): {size} bytes came back")

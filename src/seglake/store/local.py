@@ -120,9 +120,9 @@ class _LocalStore:
 
     def stat(self, key: str) -> Stat:
         with store_errors(self.uri, key):
-            found = _of_file(_path(self.uri, key).stat())
-        etag = f"{found.st_mtime_ns:x}-{found.st_size:x}"
-        return Stat(found.st_size, found.st_mtime_ns // 1_000_000, etag)
+            status = _of_file(_path(self.uri, key).stat())
+        etag = f"{status.st_mtime_ns:x}-{status.st_size:x}"
+        return Stat(status.st_size, status.st_mtime_ns // 1_000_000, etag)
 
     def read(self, key: str, start: int, end: int) -> Buffer:
         return self._read(self._open, key, start, end)
@@ -200,9 +200,9 @@ class _LocalStore:
     def list(self, prefix: str = "") -> Iterator[Listed]:
         folder = _path(self.uri, prefix.rstrip("/")) if prefix else Path(self.uri)
         with store_errors(self.uri, prefix):
-            for path, found in _walk(folder):
+            for path, status in _walk(folder):
                 key = Path(path).relative_to(self.uri).as_posix()
-                yield Listed(key, found.st_size, found.st_mtime_ns // 1_000_000)
+                yield Listed(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove the files, and each folder that becomes empty; a loss of power brings none back.
@@ -251,11 +251,11 @@ def _removed_if_empty(folder: Path) -> Path:
     return folder.parent
 
 
-def _of_file(found: os.stat_result) -> os.stat_result:
+def _of_file(status: os.stat_result) -> os.stat_result:
     """What is known of a file; FileNotFoundError for a folder."""
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise FileNotFoundError
-    return found
+    return status
 
 
 def _open_below(root: str, key: str) -> OpenFile:
@@ -268,8 +268,8 @@ def _walk(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
 
     A link to a missing file is listed itself, so that a read of it is an error.
     """
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as found:
-        for entry in sorted(found, key=lambda entry: entry.name):
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_dir():
                 yield from _walk(entry.path)
                 continue
@@ -349,10 +349,10 @@ class _LocalWriter:
 @cache
 def _sync_file_range() -> Any:
     """The function of Linux, or None; Python's `os` has no name for it."""
-    found = getattr(ctypes.CDLL(None), "sync_file_range", None) if os.name == "posix" else None
-    if found is not None:
-        found.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-    return found
+    function = getattr(ctypes.CDLL(None), "sync_file_range", None) if os.name == "posix" else None
+    if function is not None:
+        function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    return function
 
 
 def _begin_to_sync(fd: int, start: int, end: int) -> None:

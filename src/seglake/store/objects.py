@@ -107,8 +107,8 @@ class _ObjectStore:
         client: Any = dict(_CLIENT)
         # obstore reads the environment itself, but only if it is given no client option
         for name, value in (from_environment() | self.storage_options).items():
-            if known := _CLIENT_OPTIONS.fullmatch(name.lower()):
-                client[known[1]] = value
+            if option := _CLIENT_OPTIONS.fullmatch(name.lower()):
+                client[option[1]] = value
                 config.pop(name, None)
         try:
             return from_url(self.uri, config=config, client_options=client, retry_config=_RETRIES)
@@ -120,8 +120,8 @@ class _ObjectStore:
 
     def stat(self, key: str) -> Stat:
         with _object_errors(self.uri, key):
-            found = _asked(lambda: obstore.head(self.client, key))
-        return Stat(found["size"], _milliseconds(found), found["e_tag"])
+            meta = _asked(lambda: obstore.head(self.client, key))
+        return Stat(meta["size"], _milliseconds(meta), meta["e_tag"])
 
     def read(self, key: str, start: int, end: int) -> Buffer:
         if start == end:
@@ -136,12 +136,12 @@ class _ObjectStore:
         filled = [pair for pair in pairs if pair[0] < pair[1]]
         first, last = [start for start, _ in filled], [end for _, end in filled]
         with _object_errors(self.uri, key):
-            found = _asked(
+            buffers = _asked(
                 lambda: obstore.get_ranges(
                     self.client, key, starts=first, ends=last, coalesce=GAP_BYTES
                 )
             )
-        data_of: dict[tuple[int, int], Buffer] = dict(zip(filled, found, strict=True))
+        data_of: dict[tuple[int, int], Buffer] = dict(zip(filled, buffers, strict=True))
         for pair in pairs:
             check_length(self.uri, key, data_of.setdefault(pair, b""), *pair)
         return [data_of[pair] for pair in pairs]
@@ -179,9 +179,9 @@ class _ObjectStore:
         """The objects behind `last`, after so many replies that ended early and brought nothing."""
         pages = obstore.list(self.client, prefix or None, offset=last)
         try:
-            for found in chain.from_iterable(pages):
-                last, failures = found["path"], 0
-                yield Listed(last, found["size"], _milliseconds(found), found["e_tag"])
+            for meta in chain.from_iterable(pages):
+                last, failures = meta["path"], 0
+                yield Listed(last, meta["size"], _milliseconds(meta), meta["e_tag"])
         except BaseError as error:
             if not may_ask_again(error, failures + 1):
                 raise
@@ -207,8 +207,8 @@ def _object_errors(uri: str, key: str) -> AbstractContextManager[None]:
     return store_errors(uri, key, BaseError)
 
 
-def _milliseconds(found: ObjectMeta) -> int:
-    return int(found["last_modified"].timestamp() * 1000)
+def _milliseconds(meta: ObjectMeta) -> int:
+    return int(meta["last_modified"].timestamp() * 1000)
 
 
 class _ObjectWriter:
@@ -221,7 +221,7 @@ class _ObjectWriter:
 
     def __init__(self, store: _ObjectStore, key: str) -> None:
         self._store, self._key, self._failed = store, key, False
-        self._held, self._bytes = bytearray(), 0
+        self._buffer, self._bytes = bytearray(), 0
         self._stream: Any = None
         self._before: Stat | None = None  # what the upload replaces
 
@@ -243,17 +243,17 @@ class _ObjectWriter:
         if self._stream is not None:
             self._stream.write(data)
             return
-        self._held += data
-        if len(self._held) > _PART_BYTES:
-            self._before = self._found()
-            self._stream, self._held = _asked(self._begun), bytearray()
+        self._buffer += data
+        if len(self._buffer) > _PART_BYTES:
+            self._before = self._stat()
+            self._stream, self._buffer = _asked(self._begun), bytearray()
 
     def _begun(self) -> Any:
-        """An upload with what is held."""
+        """An upload that begins with the buffer."""
         stream = obstore.open_writer(
             self._store.client, self._key, buffer_size=_PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT
         )
-        stream.write(self._held)
+        stream.write(self._buffer)
         return stream
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -268,16 +268,16 @@ class _ObjectWriter:
 
     def _publish(self) -> None:
         if self._stream is None:
-            self._store.put(self._key, self._held)
+            self._store.put(self._key, self._buffer)
             return
         try:
             self._stream.close()
         except (OSError, BaseError):
-            found = self._found()
-            if found is None or found == self._before or found.size != self._bytes:
+            stat = self._stat()
+            if stat is None or stat == self._before or stat.size != self._bytes:
                 raise
 
-    def _found(self) -> Stat | None:
+    def _stat(self) -> Stat | None:
         try:
             return self._store.stat(self._key)
         except MissingObject:

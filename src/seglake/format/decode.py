@@ -116,9 +116,9 @@ def check_crcs(data: Any, table: BatchTable, *, base_position: int = 0) -> None:
     row = _wrong_checksum(log, starts + CRC_START, starts + table["size"], stored)
     if row < 0:
         return
-    found = crc32c.crc32c(log[starts[row] + CRC_START : starts[row] + table["size"][row]].data)
+    checksum = crc32c.crc32c(log[starts[row] + CRC_START : starts[row] + table["size"][row]].data)
     raise CorruptData(
-        f"CRC-32C of the record batch is {found:08x}, its header says {stored[row]:08x}",
+        f"CRC-32C of the record batch is {checksum:08x}, its header says {stored[row]:08x}",
         position=int(table["position"][row]),
     )
 
@@ -131,8 +131,8 @@ def _wrong_checksum(log: Bytes, starts: Int64s, ends: Int64s, stored: Any) -> in
     if row != codec_kernels.NOT_COMPUTED:
         return row
     extents = zip(starts.tolist(), ends.tolist(), strict=True)
-    found = np.array([crc32c.crc32c(log[start:end].data) for start, end in extents], np.uint32)
-    return int(np.append(np.flatnonzero(found != stored), -1)[0])
+    checksums = np.array([crc32c.crc32c(log[start:end].data) for start, end in extents], np.uint32)
+    return int(np.append(np.flatnonzero(checksums != stored), -1)[0])
 
 
 def decode_batches(

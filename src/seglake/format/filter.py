@@ -62,8 +62,8 @@ def filter_batches(
     each batch the delete horizon in ms that it is to get, or `NO_HORIZON`; a batch that has one
     keeps its own. The result's table is complete.
     """
-    kept = np.flatnonzero(stays)
-    counts = np.bincount(decoded.batch[kept], minlength=len(table))
+    survivors = np.flatnonzero(stays)
+    counts = np.bincount(decoded.batch[survivors], minlength=len(table))
     rows = np.flatnonzero(counts)
     result, due = table[rows], np.zeros(len(rows), bool)
     if horizons is not None:
@@ -72,19 +72,19 @@ def filter_batches(
         result["attributes"][due] |= DELETE_HORIZON
     changed = due | (counts[rows] < result["count"])
     result["count"] = counts[rows]
-    parts = reencoded(data, table[rows], result, changed, decoded, kept)
+    parts = reencoded(data, table[rows], result, changed, decoded, survivors)
     whole = joined(data, table[rows], changed, parts)
     result["position"] = np.cumsum(result["size"], dtype=np.int64) - result["size"]
     numbers = np.cumsum(counts > 0) - 1
-    return EncodedBatches(whole, with_extremes(result, renumbered(decoded, kept, numbers)))
+    return EncodedBatches(whole, with_extremes(result, renumbered(decoded, survivors, numbers)))
 
 
 def emptied(header: Any) -> EncodedBatches:
     """The batch of which `header` is the first 61 bytes, without records."""
-    found = np.frombuffer(header, HEADER, 1).copy()
-    found["attributes"] &= ~(CODEC_MASK | DELETE_HORIZON)
-    found["base_timestamp"] = found["max_timestamp"] = -1
-    return _bare(found)
+    batch = np.frombuffer(header, HEADER, 1).copy()
+    batch["attributes"] &= ~(CODEC_MASK | DELETE_HORIZON)
+    batch["base_timestamp"] = batch["max_timestamp"] = -1
+    return _bare(batch)
 
 
 def blank(base_offset: int, last_offset: int, *, max_timestamp: int = -1) -> EncodedBatches:
@@ -113,14 +113,20 @@ def _bare(header: npt.NDArray[np.void]) -> EncodedBatches:
 
 
 def reencoded(
-    data: Any, before: BatchTable, after: BatchTable, changed: Flags, decoded: Decoded, kept: Int64s
+    data: Any,
+    before: BatchTable,
+    after: BatchTable,
+    changed: Flags,
+    decoded: Decoded,
+    survivors: Int64s,
 ) -> list[Any]:
     """The bytes of each changed batch; completes the changed rows of `after`."""
     if not changed.any():
         return []
     counts = after["count"].astype(np.int64)
     some = _Changed(
-        kept[np.repeat(changed, counts)], np.append(0, np.cumsum(counts[changed])).astype(np.int64)
+        survivors[np.repeat(changed, counts)],
+        np.append(0, np.cumsum(counts[changed])).astype(np.int64),
     )
     table = after[changed]
     _set_times(table, decoded.records.timestamps[some.order], some.firsts)
@@ -184,10 +190,10 @@ def joined(data: Any, table: BatchTable, changed: Flags, parts: list[Any]) -> An
     return np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), np.uint8)
 
 
-def renumbered(decoded: Decoded, kept: Int64s, numbers: Int64s) -> Decoded:
+def renumbered(decoded: Decoded, survivors: Int64s, numbers: Int64s) -> Decoded:
     """Offsets and times of the records that stay; `numbers` has the new row of each batch."""
     records = Records(
-        decoded.records.timestamps[kept], decoded.records.keys, decoded.records.values
+        decoded.records.timestamps[survivors], decoded.records.keys, decoded.records.values
     )
-    batches = numbers[decoded.batch[kept]].astype(np.int32)
-    return Decoded(records, decoded.offsets[kept], decoded.timestamp_types[:0], batches)
+    batches = numbers[decoded.batch[survivors]].astype(np.int32)
+    return Decoded(records, decoded.offsets[survivors], decoded.timestamp_types[:0], batches)

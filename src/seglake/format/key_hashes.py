@@ -46,10 +46,12 @@ def hashes_of(table: BatchTable, payload: Payload) -> tuple[Hashes, Int64s]:
     data, starts, ends = payload
     count = int(table["count"].sum(dtype=np.int64))
     hashes, batches = np.empty(count, np.uint64), np.empty(count, np.int64)
-    found, row, problem = key_kernels.hash_keys(fixed(table), data, starts, ends, hashes, batches)
+    key_count, row, problem = key_kernels.hash_keys(
+        fixed(table), data, starts, ends, hashes, batches
+    )
     if problem:
         raise CorruptData(PROBLEMS[problem], position=int(table["position"][row]))
-    return hashes[:found], batches[:found]
+    return hashes[:key_count], batches[:key_count]
 
 
 def hashes_of_keys(keys: Iterable[bytes]) -> Hashes:

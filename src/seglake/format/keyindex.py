@@ -149,14 +149,14 @@ def encode(pages: Mapping[Subject, Pages], blocks: int, log_bytes: int) -> bytes
 
 def _things(subjects: Iterable[Subject]) -> list[tuple[int, bytes, Subject | None]]:
     """Kind, name and subject of each thing of a file, in order; a value format has no subject."""
-    found: list[tuple[int, bytes, Subject | None]] = [
+    things: list[tuple[int, bytes, Subject | None]] = [
         (OTHER_FIELDS if each.value_format else each.kind, each.name.encode(), each)
         for each in subjects
     ]
     value_format = format_of_fields(subjects)
     if value_format:
-        found.append((VALUE_FORMAT, value_format.encode(), None))
-    return sorted(found, key=lambda thing: thing[:2])
+        things.append((VALUE_FORMAT, value_format.encode(), None))
+    return sorted(things, key=lambda thing: thing[:2])
 
 
 def _padded(data: bytes) -> bytes:

@@ -163,12 +163,12 @@ def decompress(
     """
     at = out_ends[row - 1] if row else np.int64(0)
     while row < len(starts) and bounds[row] >= 0 and at + bounds[row] <= len(out):
-        found = put_payload(
+        size = put_payload(
             out, at, bounds[row], log, starts[row], ends[row], attributes[row], addresses, sizes
         )
-        if found < 0:
+        if size < 0:
             break
-        at += found
+        at += size
         out_ends[row] = at
         row += 1
         if at >= enough_bytes:
@@ -189,10 +189,10 @@ def put_payload(out, at, bound, log, start, end, attributes, addresses, sizes):
         return size
     source, target = log.ctypes.data + start, out.ctypes.data + at
     if codec == _ZSTD:
-        found = _call5(
+        length = _call5(
             addresses[ZSTD_DECOMPRESS], (addresses[ZSTD_CONTEXT], target, bound, source, size)
         )
-        return found if 0 <= found <= bound else np.int64(-1)
+        return length if 0 <= length <= bound else np.int64(-1)
     sizes[0], sizes[1] = bound, size
     place = sizes.ctypes.data
     left = _call6(

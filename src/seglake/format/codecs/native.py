@@ -69,10 +69,10 @@ def new_addresses() -> Int64s:
 def addresses() -> Int64s:
     """The libraries' functions and this thread's contexts, by the kernels' numbers; 0: not here."""
     try:
-        known: Int64s = _THREAD.addresses
+        own: Int64s = _THREAD.addresses
     except AttributeError:  # the first call of this thread
         return renew()
-    return known
+    return own
 
 
 def renew() -> Int64s:
@@ -163,11 +163,11 @@ def _crc32c() -> _Library | None:
 
 def _load(module: str, *names: str) -> ctypes.CDLL | None:
     """The shared library of an extension module, if it exports these names."""
-    found = importlib.util.find_spec(module)
-    if found is None or found.origin is None or ctypes.sizeof(ctypes.c_void_p) != 8:
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     try:
-        library = ctypes.CDLL(found.origin)
+        library = ctypes.CDLL(spec.origin)
     except OSError:
         return None
     return library if all(hasattr(library, name) for name in names) else None

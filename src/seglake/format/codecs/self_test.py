@@ -33,8 +33,8 @@ def checksum_is_right(addresses: Int64s) -> bool:
     """Whether the function for checksums finds those that the package `crc32c` finds."""
     checksum, data = _as_python()["checksum"], fixed(np.frombuffer(_LONG_TEXT, np.uint8))
     spans = [(0, len(data)), (3, 900), (5, 9), (5, 5)]
-    found = [checksum(data, start, end, addresses) for start, end in spans]
-    return found == [crc32c.crc32c(_LONG_TEXT[start:end]) for start, end in spans]
+    checksums = [checksum(data, start, end, addresses) for start, end in spans]
+    return checksums == [crc32c.crc32c(_LONG_TEXT[start:end]) for start, end in spans]
 
 
 def zstd_is_right(addresses: Int64s) -> bool:
@@ -42,8 +42,8 @@ def zstd_is_right(addresses: Int64s) -> bool:
     frame = zstandard.ZstdCompressor(_LEVEL).compress(_TEXT)
     bound = _as_python()["payload_bound"]
     data = fixed(np.frombuffer(frame, np.uint8))
-    found = bound(data, 0, len(data), _ZSTD, addresses, MAX_BATCH_BYTES)
-    return bool(found == len(_TEXT)) and _decompresses(_ZSTD, data, addresses)
+    size = bound(data, 0, len(data), _ZSTD, addresses, MAX_BATCH_BYTES)
+    return bool(size == len(_TEXT)) and _decompresses(_ZSTD, data, addresses)
 
 
 def lz4_is_right(addresses: Int64s) -> bool:
@@ -56,9 +56,9 @@ def zstd_writer_is_right(addresses: Int64s) -> bool:
     """Whether the package `zstandard` decompresses what the function compressed."""
     records, size = fixed(np.frombuffer(_TEXT, np.uint8)), len(_TEXT)
     out = np.empty(codec_kernels.ZSTD_MORE_BYTES + size + (size >> 8), np.uint8)
-    found = _as_python()["put_compressed"](out, 0, len(out), records, size, _LEVEL, addresses)
+    frame_size = _as_python()["put_compressed"](out, 0, len(out), records, size, _LEVEL, addresses)
     try:
-        frame = out[: max(found, 0)].tobytes()
+        frame = out[: max(frame_size, 0)].tobytes()
         return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False) == _TEXT
     except zstandard.ZstdError:
         return False

@@ -128,7 +128,7 @@ class Input(Section):
     def _contradictions(self) -> Iterator[str]:
         for kind in INPUT_FORMATS.values():
             for key in kind.own_keys if kind != self.kind else ():
-                if self._given(key) and getattr(self, key) is not None:
+                if self._is_set(key) and getattr(self, key) is not None:
                     yield f"input.{key} contradicts input.format = {self.format!r}; remove one"
         for key in ("paths", "include", "exclude") if not self.kind.in_files else ():
             if getattr(self, key):
@@ -137,7 +137,7 @@ class Input(Section):
             yield "input.paths is missing; name the files to read"
         if self.columnar and self.compression not in {"auto", "none"}:
             yield f"input.compression contradicts input.format = {self.format!r}; remove it"
-        if self.columnar and self._given("encoding"):
+        if self.columnar and self._is_set("encoding"):
             yield f"input.encoding contradicts input.format = {self.format!r}; remove it"
         if self.delimiter == self.quote:
             yield "input.delimiter and input.quote are the same character; change one"
@@ -154,5 +154,5 @@ class Input(Section):
         except pa.ArrowInvalid as problem:
             yield f"input.multiline_start_pattern: {problem}; use RE2 syntax"
         for key in MULTILINE_BOUNDS if start is None else ():
-            if self._given(key):
+            if self._is_set(key):
                 yield f"input.{key} needs input.multiline_start_pattern; add it or remove {key}"

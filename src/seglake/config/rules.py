@@ -95,9 +95,9 @@ def _encoding(name: str) -> str:
 
 def _other_encodings(name: str) -> str:
     """What to do about a wrong name: the nearest ones, of equally near ones the usual first."""
-    known = sorted({*aliases, *aliases.values()} - _NO_ENCODINGS)
+    encodings = sorted({*aliases, *aliases.values()} - _NO_ENCODINGS)
     spelled = re.sub(r"[^a-z0-9]+", "_", name.lower())
-    near = get_close_matches(spelled, known, len(known))
+    near = get_close_matches(spelled, encodings, len(encodings))
     if not near:
         return "use a name that Python knows, such as utf-8, latin-1, cp1252 or utf-16"
     likeness = {each: SequenceMatcher(None, each, spelled).ratio() for each in near}
@@ -122,8 +122,8 @@ def _time_format(text: str) -> str:
         )
     unknown = unsupported(text)
     if unknown:
-        known = " ".join(f"%{d}" for d in SUPPORTED)
-        raise ValueError(f"%{unknown[0]} is not supported; use {known}")
+        directives = " ".join(f"%{d}" for d in SUPPORTED)
+        raise ValueError(f"%{unknown[0]} is not supported; use {directives}")
     return text
 
 

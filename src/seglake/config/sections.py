@@ -44,7 +44,7 @@ class Section(BaseModel):
         """What is wrong with the values together, each as problem and remedy."""
         yield from ()
 
-    def _given(self, key: str) -> bool:
+    def _is_set(self, key: str) -> bool:
         return key in self.model_fields_set
 
 
@@ -106,17 +106,17 @@ class Timestamp(Section):
             yield "timestamp.year needs a strptime pattern in timestamp.format; remove year"
         if pattern is None:
             return
-        given = parts_of(pattern)
-        has_year = not given.isdisjoint({YEAR, SHORT_YEAR})
+        parts = parts_of(pattern)
+        has_year = not parts.isdisjoint({YEAR, SHORT_YEAR})
         if self.year is not None and has_year:
             yield "timestamp.year contradicts the year in timestamp.format; remove one"
         if self.year is None and not has_year:
             yield "timestamp.format has no year; add timestamp.year"
-        if given.isdisjoint({DAY, YEAR_DAY}):
+        if parts.isdisjoint({DAY, YEAR_DAY}):
             yield "timestamp.format has no day; add %d or %j"
-        if given.isdisjoint({MONTH, YEAR_DAY}):
+        if parts.isdisjoint({MONTH, YEAR_DAY}):
             yield "timestamp.format has no month; add %m or %b"
-        if HALF_HOUR in given and HALF not in given:
+        if HALF_HOUR in parts and HALF not in parts:
             yield "timestamp.format has %I without %p; add %p or use %H"
 
 
@@ -135,7 +135,7 @@ class Key(Section):
     def _contradictions(self) -> Iterator[str]:
         if self.required and not self.fields:
             yield "key.required needs key.fields; add the fields or remove required"
-        if self._given("separator") and len(self.fields) < 2:
+        if self._is_set("separator") and len(self.fields) < 2:
             yield "key.separator needs two or more key.fields; remove one"
 
 

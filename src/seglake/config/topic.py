@@ -289,8 +289,8 @@ class Topic(Section):
 
         Lifecycle settings are left out at their defaults, as before there were any.
         """
-        found = self.model_dump(mode="json", by_alias=True, exclude=IDENTITY)
-        return {k: v for k, v in found.items() if k not in LIFECYCLE or v != DEFAULTS[k]}
+        settings = self.model_dump(mode="json", by_alias=True, exclude=IDENTITY)
+        return {k: v for k, v in settings.items() if k not in LIFECYCLE or v != DEFAULTS[k]}
 
     def said(self) -> dict[str, Any]:
         """The settings that were given, by their keys."""
@@ -299,14 +299,14 @@ class Topic(Section):
     def _contradictions(self) -> Iterator[str]:
         if self.offset_field is not None and self.partition_field is None:
             yield "topic.offset_field needs topic.partition_field; add it"
-        if self.partition_field is not None and self._given("partitioner"):
+        if self.partition_field is not None and self._is_set("partitioner"):
             yield "topic.partitioner contradicts topic.partition_field; remove one"
-        intervals = [u for u in ("bytes", "records", "ms") if self._given(f"index_interval_{u}")]
+        intervals = [u for u in ("bytes", "records", "ms") if self._is_set(f"index_interval_{u}")]
         if len(intervals) > 1:
             names = " and ".join(f"topic.index.interval.{unit}" for unit in intervals)
             yield f"{names} contradict each other; keep one"
         for codec in ("zstd", "gzip"):
-            if self._given(f"compression_{codec}_level") and self.compression_type != codec:
+            if self._is_set(f"compression_{codec}_level") and self.compression_type != codec:
                 yield (
                     f"topic.compression.{codec}.level contradicts topic.compression.type = "
                     f"{self.compression_type!r}; remove one"
@@ -379,19 +379,19 @@ def combined(stored: Mapping[str, Any], said: Mapping[str, Any]) -> Topic:
     left out, and so are those that a said one replaces: another index interval, the level of
     another codec, what another value format needs. Raises ValidationError.
     """
-    kept = {k: v for k, v in stored.items() if k not in said and v != DEFAULTS.get(k, v)}
+    rest = {k: v for k, v in stored.items() if k not in said and v != DEFAULTS.get(k, v)}
     if any(key.startswith(_INTERVAL) for key in said):
-        kept = {key: value for key, value in kept.items() if not key.startswith(_INTERVAL)}
-    default = kept.get("compression.type", DEFAULTS["compression.type"])
+        rest = {key: value for key, value in rest.items() if not key.startswith(_INTERVAL)}
+    default = rest.get("compression.type", DEFAULTS["compression.type"])
     codec = said.get("compression.type", default)
     for other in {"zstd", "gzip"} - {codec}:
-        kept.pop(f"compression.{other}.level", None)
-    values = said.get("value.format", kept.get("value.format", "json"))
+        rest.pop(f"compression.{other}.level", None)
+    values = said.get("value.format", rest.get("value.format", "json"))
     for key in (key for name, keys in OWN_SETTINGS.items() for key in keys if name != values):
-        kept.pop(key, None)
-    stale = _refused(kept)
-    found = Topic.model_validate({k: v for k, v in kept.items() if k not in stale} | {**said})
-    return found.model_copy(update={key.replace(".", "_"): kept[key] for key in stale})
+        rest.pop(key, None)
+    stale = _refused(rest)
+    topic = Topic.model_validate({k: v for k, v in rest.items() if k not in stale} | {**said})
+    return topic.model_copy(update={key.replace(".", "_"): rest[key] for key in stale})
 
 
 def _refused(stored: Mapping[str, Any]) -> set[str]:

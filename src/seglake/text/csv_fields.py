@@ -31,8 +31,8 @@ class CsvColumns:
     def __init__(
         self, columns: Sequence[str], delimiter: str, quote: str, names: Iterable[str]
     ) -> None:
-        wanted = [name for name in dict.fromkeys(names) if name and name in columns]
-        self.slots = {name: slot for slot, name in enumerate(wanted)}
+        fields = [name for name in dict.fromkeys(names) if name and name in columns]
+        self.slots = {name: slot for slot, name in enumerate(fields)}
         self.by_column = np.array([self.slots.get(name, -1) for name in columns], np.int64)
         self.marks = np.array([ord(delimiter), ord(quote), True], np.int64)
 

@@ -103,7 +103,7 @@ def scan_records(
     final: bool,
     marks: Int64s,
     slots: Int64s,
-    wanted: int,
+    slot_count: int,
     most: int,
     stop_at: int,
 ) -> tuple[Int64s, Int64s, Int64s, Codes, Int64s, int, int, bool]:
@@ -117,7 +117,7 @@ def scan_records(
     most = min(count_newlines(data, position, min(stop_at, end)) + 1, most)
     starts, lengths = np.empty(most, np.int64), np.empty(most, np.int64)
     numbers, reasons = np.empty(most, np.int64), np.zeros(most, np.int8)
-    spans = np.zeros((most, wanted, 3), np.int64)
+    spans = np.zeros((most, slot_count, 3), np.int64)
     row = number = 0
     while position < min(stop_at, end) and row < most:
         stop, columns, feeds = _record(base, position, end, marks, slots, spans[row])
@@ -149,12 +149,12 @@ def scan_records(
 
 @njit(cache=True, nogil=True)
 def scan_values(
-    data: Bytes, starts: Int64s, lengths: Int32s, marks: Int64s, slots: Int64s, wanted: int
+    data: Bytes, starts: Int64s, lengths: Int32s, marks: Int64s, slots: Int64s, slot_count: int
 ) -> tuple[Flags, Int64s]:
     """Which items of a padded buffer are one record with a field for each slot, and its spans."""
     base = data.ctypes.data
     fine = np.zeros(len(starts), np.bool_)
-    spans = np.zeros((len(starts), wanted, 3), np.int64)
+    spans = np.zeros((len(starts), slot_count, 3), np.int64)
     for row in range(len(starts)):
         position, end = starts[row], starts[row] + lengths[row]
         if position < end and byte_at(base, end - 1) == 0x0A:

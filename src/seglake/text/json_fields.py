@@ -93,10 +93,10 @@ class Scalars(NamedTuple):
 class JsonFields:
     """The fields of texts, in a padded buffer. `verdicts` are those of `scan_texts`."""
 
-    def __init__(self, texts: Spans, wanted: FieldNames) -> None:
-        self._data, self._slots = texts.data, wanted.slots
+    def __init__(self, texts: Spans, fields: FieldNames) -> None:
+        self._data, self._slots = texts.data, fields.slots
         self._begins, self._sizes, self.verdicts = scan_texts(
-            texts.data, texts.starts, texts.lengths, wanted.names, wanted.tree, len(wanted.slots)
+            texts.data, texts.starts, texts.lengths, fields.names, fields.tree, len(fields.slots)
         )
 
     @property

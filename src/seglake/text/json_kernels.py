@@ -44,8 +44,8 @@ def _skip_escape(base: int, position: int) -> int:
     """The position after the escape whose backslash is at `position`, or NOT_JSON."""
     kind = byte_at(base, position + 1)
     if kind != 0x75:
-        known = kind in (0x22, 0x5C, 0x2F, 0x62, 0x66, 0x6E, 0x72, 0x74)
-        return position + 2 if known else NOT_JSON
+        is_escape = kind in (0x22, 0x5C, 0x2F, 0x62, 0x66, 0x6E, 0x72, 0x74)
+        return position + 2 if is_escape else NOT_JSON
     for k in range(position + 2, position + 6):
         byte = byte_at(base, k)
         if not (0x30 <= byte <= 0x39 or 0x41 <= byte <= 0x46 or 0x61 <= byte <= 0x66):

@@ -12,8 +12,8 @@ pc: Any = pyarrow.compute  # its stubs ask for the type of each item
 
 def groups_of(pattern: str) -> tuple[str, ...]:
     """The named groups of a pattern. Raises `pa.ArrowInvalid` if it is no RE2 expression."""
-    found = pc.extract_regex(pa.array([], pa.string()), pattern)
-    return tuple(field.name for field in found.type)
+    groups = pc.extract_regex(pa.array([], pa.string()), pattern)
+    return tuple(field.name for field in groups.type)
 
 
 def matches_of(texts: Any, pattern: str) -> Any:

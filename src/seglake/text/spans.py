@@ -212,10 +212,10 @@ def fnv_hashes(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
 @njit(cache=True, nogil=True)
 def with_line_feed(data: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np.bool_]:
     """Whether each item has a line feed in it."""
-    found = np.zeros(len(starts), np.bool_)
+    mask = np.zeros(len(starts), np.bool_)
     for row in range(len(starts)):
         for k in range(starts[row], starts[row] + lengths[row]):
             if data[k] == 0x0A:
-                found[row] = True
+                mask[row] = True
                 break
-    return found
+    return mask

@@ -45,7 +45,7 @@ def finder(value_format: ValueFormat, names: Iterable[str]) -> Finder:
     Raises ConfigError for a format of a later version of Seglake.
     """
     if not value_format:
-        return partial(JsonFields, wanted=FieldNames(names))
+        return partial(JsonFields, fields=FieldNames(names))
     match json.loads(value_format):
         case {"format": "csv", "columns": columns, "delimiter": delimiter, "quote": quote}:
             return partial(CsvFields, columns=CsvColumns(columns, delimiter, quote, names))

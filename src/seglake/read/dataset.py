@@ -214,9 +214,9 @@ class LogScanner:
         """The records as batches, none of them empty."""
         schema = self._read_schema()
         for batch in self._batches(schema, self._where):
-            for kept in self._of(schema, [batch]).to_batches():
-                for first in range(0, len(kept), self._batch_size):
-                    yield kept.slice(first, self._batch_size)
+            for part in self._of(schema, [batch]).to_batches():
+                for first in range(0, len(part), self._batch_size):
+                    yield part.slice(first, self._batch_size)
 
     def _read_schema(self) -> pa.Schema:
         """The columns that are read: those of the result and those of the filter."""

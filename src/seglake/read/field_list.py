@@ -61,17 +61,17 @@ def listed(values: Sequence[bytes | None], value_format: ValueFormat) -> FieldLi
 def _declared(values: Sequence[bytes | None], value_format: ValueFormat) -> FieldList:
     """The fields that a format declares. A text that reads as a number, true or false is one."""
     names = names_in(value_format)
-    found = finder(value_format, names)(from_arrow(pa.array(values, pa.binary())))
+    value_fields = finder(value_format, names)(from_arrow(pa.array(values, pa.binary())))
     fields = []
     for name in names:
-        scalars = found.scalars(name)
+        scalars = value_fields.scalars(name)
         texts = to_arrow(scalars.texts).to_pylist()
         items = [
             _number(text) if raw else text
             for text, raw in zip(texts, scalars.raw.tolist(), strict=True)
         ]
         fields.append(ListedField(name, _type_of(items), len(items)))
-    return FieldList(len(values), int(found.fine.sum()), fields)
+    return FieldList(len(values), int(value_fields.fine.sum()), fields)
 
 
 def _number(text: str) -> Any:
@@ -86,9 +86,9 @@ def _members_of(values: Sequence[bytes | None]) -> FieldList:
     met: dict[str, list[Any]] = {}
     objects = 0
     for value in values:
-        found = _object(value)
-        objects += found is not None
-        for name, item in dict(_members(found or {})).items():
+        members = _object(value)
+        objects += members is not None
+        for name, item in dict(_members(members or {})).items():
             met.setdefault(name, []).append(item)
     lists = {name: items for name, items in met.items() if not all(map(_is_whole, items))}
     fields = [ListedField(name, _type_of(items), len(items)) for name, items in lists.items()]
@@ -102,21 +102,21 @@ def _is_whole(item: Any) -> bool:
 
 def _object(value: bytes | None) -> dict[str, Any] | None:
     try:
-        found = json.loads(value or b"")
+        document = json.loads(value or b"")
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
-def _members(found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _members(members: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """The members at each depth, by the way to them; a name that has dots itself comes last."""
-    yield from _below(found, "")
-    yield from ((name, item) for name, item in found.items() if "." in name)
+    yield from _below(members, "")
+    yield from ((name, item) for name, item in members.items() if "." in name)
 
 
-def _below(found: dict[str, Any], way: str) -> Iterator[tuple[str, Any]]:
+def _below(members: dict[str, Any], way: str) -> Iterator[tuple[str, Any]]:
     """Those that a way without dots in its names leads to."""
-    for name, item in found.items():
+    for name, item in members.items():
         if "." not in name:
             yield way + name, item
             if isinstance(item, dict):

@@ -120,9 +120,9 @@ def _steps(expression: pc.Expression) -> tuple[list[tuple[str, str]], Sequence[A
     with pa.ipc.open_file(data) as file:
         batch = file.get_batch(0)
     text = batch.schema.to_string(truncate_metadata=False, show_field_metadata=False)
-    found = [_LINE.fullmatch(line) for line in text.partition(_METADATA)[2].splitlines()]
-    steps = [(match[1], match[2]) for match in found if match]
-    if len(steps) < len(found) or any(kind not in _Reading.KINDS for kind, _ in steps):
+    matches = [_LINE.fullmatch(line) for line in text.partition(_METADATA)[2].splitlines()]
+    steps = [(match[1], match[2]) for match in matches if match]
+    if len(steps) < len(matches) or any(kind not in _Reading.KINDS for kind, _ in steps):
         raise ValueError("an expression has a step of an unknown form")
     return steps, [column[0] for column in batch.columns]
 
@@ -200,14 +200,16 @@ class _Reading:
 
     def _among(self, field: Any, options: Any) -> Selection:
         values, nulls = options["value_set"].values, options["null_matching_behavior"].as_py()
-        kept = values.drop_null()
+        non_null = values.drop_null()
         if not isinstance(field, _Field):
             return self._everything
         if field == "key" or field in self._strings:
             maybe_null = values.null_count and nulls == _NULL_MATCHES_NULL
-            some = self._with_keys(kept) if field == "key" else self._with_texts(field, kept)
+            some = (
+                self._with_keys(non_null) if field == "key" else self._with_texts(field, non_null)
+            )
             return self._everything if maybe_null else some
-        ends = _ends(field, kept)
+        ends = _ends(field, non_null)
         if ends is None:
             return self._everything
         ranges = [_range("equal", low, high) for low, high in ends]
@@ -247,10 +249,10 @@ class _Reading:
     def _each(self, part: Part) -> Selection:
         return Selection(dict.fromkeys(self._everything.parts, part))
 
-    def _chosen(self, wanted: Callable[[int], bool]) -> Selection:
+    def _chosen(self, is_chosen: Callable[[int], bool]) -> Selection:
         parts = self._everything.parts
         return Selection(
-            {partition: part for partition, part in parts.items() if wanted(partition)}
+            {partition: part for partition, part in parts.items() if is_chosen(partition)}
         )
 
 

@@ -14,7 +14,7 @@ from seglake.read.field_list import FieldList
 _MOST = 1000  # fields that are looked for in one process: the look reads a sample
 
 _log = logging.getLogger(__name__)
-_looked, _told_elsewhere = set[tuple[str, str]](), list[bool]()
+_looked, _silencers = set[tuple[str, str]](), list[bool]()
 
 
 def with_hints(
@@ -27,27 +27,27 @@ def with_hints(
 
     A sample is looked at once for each topic and field.
     """
-    found = False
+    any_batch = False
     for batch in batches():
-        found = True
+        any_batch = True
         yield batch
     new = [name for name in names if (topic, name) not in _looked]
-    if found or not new or _told_elsewhere or len(_looked) >= _MOST:
+    if any_batch or not new or _silencers or len(_looked) >= _MOST:
         return
     _looked.update((topic, name) for name in new)
     fields = sample()
-    known = list(fields.types)
+    present = list(fields.types)
     for name in new if fields.objects else ():
-        if not any(each == name or each.startswith(f"{name}.") for each in known):
+        if not any(each == name or each.startswith(f"{name}.") for each in present):
             _log.warning("%s: no value of a sample has the field %r; %s", topic, name,
-                         nearest(name, known))  # fmt: skip
+                         nearest(name, present))  # fmt: skip
 
 
 @contextmanager
-def told_elsewhere() -> Iterator[None]:
-    """In the block there is no hint: the caller tells it."""
-    _told_elsewhere.append(True)
+def without_hints() -> Iterator[None]:
+    """In the block there is no hint: the caller gives it."""
+    _silencers.append(True)
     try:
         yield
     finally:
-        _told_elsewhere.pop()
+        _silencers.pop()

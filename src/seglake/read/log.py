@@ -448,9 +448,9 @@ class Log(ShowsTable):
 
         log: Log = self.at(version)
         chosen = [log.reader(p).view.partition for p in _chosen(log, partitions)]
-        wanted = None if fields is None else Fields.of(fields)
-        schema = FieldReader.of(wanted, columns, log.value_format).schema(SCHEMA)
-        return LogDataset(log, open_window(start, end), chosen, schema, wanted, stats)
+        read_fields = None if fields is None else Fields.of(fields)
+        schema = FieldReader.of(read_fields, columns, log.value_format).schema(SCHEMA)
+        return LogDataset(log, open_window(start, end), chosen, schema, read_fields, stats)
 
     def _searches(
         self, criteria: Criteria, window: Window, partitions: Iterable[int] | None

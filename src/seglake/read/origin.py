@@ -155,7 +155,7 @@ class MissingLogs:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = Lock()
-        self._known: tuple[CatalogTable, Snapshot] | None = None
+        self._last: tuple[CatalogTable, Snapshot] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MissingLogs, (self._store,)
@@ -179,11 +179,11 @@ class MissingLogs:
     def _newest(self) -> Snapshot:
         with self._lock:
             try:
-                table, newest = self._known or self._opened()
+                table, newest = self._last or self._opened()
                 newest = table.refresh(newest)
             except VersionExpired:  # of a catalog that was rebuilt
                 table, newest = self._opened()
-            self._known = table, newest
+            self._last = table, newest
             return newest
 
     def _opened(self) -> tuple[CatalogTable, Snapshot]:

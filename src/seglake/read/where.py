@@ -92,9 +92,9 @@ class Where:
         for name, values in self._headers.items():
             mask &= _with_header(batch["headers"], name, values)
         if self._fields and mask.any():
-            found = self._find(from_arrow(batch["value"]))
+            fields = self._find(from_arrow(batch["value"]))
             for name, values in self._fields.items():
-                mask &= _with_field(found, name, values)
+                mask &= _with_field(fields, name, values)
         return mask
 
 
@@ -173,16 +173,16 @@ def _with_header(headers: Any, name: str, values: Sequence[bytes | None]) -> Fla
     """Which records have the header with one of the values."""
     items, rows = headers.flatten(), pc.list_parent_indices(headers)
     named, texts = pc.equal(items.field("key"), name), items.field("value")
-    wanted = pa.array([each for each in values if each is not None], texts.type)
-    same = pc.is_in(texts, value_set=wanted, skip_nulls=True)
+    value_set = pa.array([each for each in values if each is not None], texts.type)
+    same = pc.is_in(texts, value_set=value_set, skip_nulls=True)
     if None in values:
         same = pc.or_(same, pc.is_null(texts))
     return _marked(len(headers), rows.filter(pc.and_(named, same)).to_numpy())
 
 
-def _with_field(found: ValueFields, name: str, values: Sequence[Any]) -> Flags:
+def _with_field(fields: ValueFields, name: str, values: Sequence[Any]) -> Flags:
     """Which records have the field with one of the values."""
-    scalars = found.scalars(name)
+    scalars = fields.scalars(name)
     same = np.zeros(len(scalars.rows), np.bool_)
     texts = to_arrow(scalars.texts)
     plain = [each for each in values if isinstance(each, str)]
@@ -194,8 +194,8 @@ def _with_field(found: ValueFields, name: str, values: Sequence[Any]) -> Flags:
         same |= scalars.raw & _is_in(texts, [*raw, *(str(each) for each in numbers)])
     for number in numbers:
         same |= _equal(scalars, texts, number)
-    mask = _marked(len(found.fine), scalars.rows[same])
-    return mask | found.is_null(name) if None in values else mask
+    mask = _marked(len(fields.fine), scalars.rows[same])
+    return mask | fields.is_null(name) if None in values else mask
 
 
 def _is_number(value: Any) -> bool:
@@ -203,10 +203,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_in(texts: Any, values: Sequence[str]) -> Flags:
-    found: Flags = pc.is_in(texts, value_set=pa.array(values, texts.type)).to_numpy(
+    mask: Flags = pc.is_in(texts, value_set=pa.array(values, texts.type)).to_numpy(
         zero_copy_only=False
     )
-    return found
+    return mask
 
 
 def _equal(scalars: Scalars, texts: Any, number: Any) -> Flags:

@@ -26,7 +26,7 @@ from seglake.log.execute import ReadStats, execute
 from seglake.log.piece import Piece, Window
 from seglake.read.consumers import offset_of_last
 from seglake.read.fields import FieldReader, Fields
-from seglake.read.lacking import told_elsewhere
+from seglake.read.lacking import without_hints
 from seglake.read.log import Log
 from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan
 from seglake.read.window.plan import Plan, pieces_of
@@ -188,7 +188,7 @@ def find_rows(planned: FindPlan) -> Listing:
     return Listing(columns, [*map(dict, planned.rows), total])
 
 
-@told_elsewhere()  # by `sought`
+@without_hints()  # `sought` gives them
 def write_matches(
     reader: WindowReader,
     log: Log,

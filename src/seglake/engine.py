@@ -103,20 +103,20 @@ class SparkEngine:
     def __init__(self, spark: SparkSession | None = None, master: str | None = None) -> None:
         if spark is not None:
             _require_classic(spark)
-        self._given, self._master = spark, master
+        self._session, self._master = spark, master
 
     @cached_property
     def _spark(self) -> SparkSession:
         # LocalEngine needs no Spark
         from seglake.session import require_version, spark_session  # noqa: PLC0415
 
-        if self._given is None:
+        if self._session is None:
             _log.info("Spark starts")  # for some seconds
             session = spark_session("seglake ingest", master=self._master, delta=False)
             _log.info("Spark runs")
             return session
-        require_version(self._given.version)
-        return self._given
+        require_version(self._session.version)
+        return self._session
 
     @cached_property
     def cores(self) -> int:
@@ -309,9 +309,9 @@ def original_errors() -> Iterator[None]:
     except (Py4JJavaError, PySparkException) as error:
         if token := _TOKEN.search(str(error)):
             raise _from_token(token[1]) from error
-        if found := _OTHER_PYTHON.search(str(error)):
+        if match := _OTHER_PYTHON.search(str(error)):
             raise ConfigError(
-                f"Spark's workers have another Python, or one without Seglake ({found[0]}): set"
+                f"Spark's workers have another Python, or one without Seglake ({match[0]}): set"
                 f" PYSPARK_PYTHON, here to {sys.executable}, before the session starts; workers on"
                 " other machines need an image or a packed environment (docs/deployment.md)"
             ) from None

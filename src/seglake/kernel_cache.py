@@ -55,31 +55,31 @@ class KernelCache(caching.NullCache):
     """The cache of one kernel: first what came with the package, then what this user has."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._kept = _located(_Kept, function)
+        self._writable = _located(_Writable, function)
         self._shipped: Any = caching.NullCache()
-        if not isinstance(self._kept, _Kept) or self._kept.within(_OfUser, _Temporary):
+        if not isinstance(self._writable, _Writable) or self._writable.within(_OfUser, _Temporary):
             self._shipped = _located(_Shipped, function)
 
     @property
     def cache_path(self) -> Any:
         """The folder for kernels that are compiled now. None if they are not kept."""
-        return self._kept.cache_path
+        return self._writable.cache_path
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The kernel for these types of arguments. None if it has to be compiled."""
-        found = self._shipped.load_overload(sig, target_context)
-        found = found or self._kept.load_overload(sig, target_context)
-        if found is None and getattr(_THREAD, "never_compiling", False):
+        kernel = self._shipped.load_overload(sig, target_context)
+        kernel = kernel or self._writable.load_overload(sig, target_context)
+        if kernel is None and getattr(_THREAD, "never_compiling", False):
             raise NotCompiled
-        return found
+        return kernel
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a kernel that was compiled."""
-        if not isinstance(self._kept, _Kept):
+        if not isinstance(self._writable, _Writable):
             _warn("every process compiles them again")
-        elif self._kept.within(_Temporary):
+        elif self._writable.within(_Temporary):
             _warn(f"they are kept in {own_folder()}; NUMBA_CACHE_DIR names another folder")
-        self._kept.save_overload(sig, data)
+        self._writable.save_overload(sig, data)
         for watcher in WATCHERS:
             watcher()
 
@@ -103,7 +103,7 @@ class _Stamped:
         return _stamp(Path(self._py_file))
 
 
-class _Given(_Stamped, caching.UserProvidedCacheLocator):
+class _OfVariable(_Stamped, caching.UserProvidedCacheLocator):
     """`NUMBA_CACHE_DIR`."""
 
 
@@ -139,8 +139,8 @@ class _Temporary(_Stamped, caching.InTreeCacheLocator):
         return str(Path(own_folder() or "/dev/null", folder))
 
 
-class _KeptPlaces(caching.CompileResultCacheImpl):
-    _locator_classes = [_Given, _BesideSource, _OfUser, _Temporary]  # noqa: RUF012  # as in numba
+class _WritablePlaces(caching.CompileResultCacheImpl):
+    _locator_classes = [_OfVariable, _BesideSource, _OfUser, _Temporary]  # noqa: RUF012  # as in numba
 
 
 class _ShippedPlace(caching.CompileResultCacheImpl):
@@ -162,10 +162,10 @@ class _KernelFiles(caching.FunctionCache):
         return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
 
 
-class _Kept(_KernelFiles):
+class _Writable(_KernelFiles):
     """The kernels of a function, in the first place that this user can write to."""
 
-    _impl_class = _KeptPlaces
+    _impl_class = _WritablePlaces
 
     def within(self, *places: type) -> bool:
         """Whether it is one of these places."""
@@ -191,12 +191,12 @@ def _located(kind: Any, function: Callable[..., Any]) -> Any:
 @cache
 def _stamp(module: Path) -> bytes:
     """A hash of a module's source, and of the modules of Seglake that it imports."""
-    sources, found = {module: module.read_bytes()}, [module]
-    while found:
-        for path in _imported(sources[found.pop()].decode()):
+    sources, queue = {module: module.read_bytes()}, [module]
+    while queue:
+        for path in _imported(sources[queue.pop()].decode()):
             if path not in sources:
                 sources[path] = path.read_bytes()
-                found.append(path)
+                queue.append(path)
     del sources[module]  # it comes first, whatever its folder is named
     parts = [module.read_bytes(), *(sources[path] for path in sorted(sources))]
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
@@ -216,8 +216,8 @@ def own_folder() -> Path | None:
     try:
         folder = Path(tempfile.gettempdir(), f"seglake-kernels-{user}")
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o022:
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != user or status.st_mode & 0o022:
             raise PermissionError(f"{folder} is not a folder that only this user can write to")
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:

@@ -1,6 +1,6 @@
 """The progress of work as a log line now and then: how much is done, how fast, and the time left.
 
-A line is due 30 s after the work began, and every 30 s from then on. `told_every` changes the
+A line is due 30 s after the work began, and every 30 s from then on. `line_every` changes the
 interval, for a terminal that shows the lines as they come.
 """
 
@@ -19,7 +19,7 @@ _every_s = EVERY_S
 
 
 @contextmanager
-def told_every(seconds: float) -> Iterator[None]:
+def line_every(seconds: float) -> Iterator[None]:
     """In the block, a line is due every so many seconds."""
     global _every_s  # noqa: PLW0603  # one for the process, like its log
     before, _every_s = _every_s, seconds
@@ -45,14 +45,14 @@ class Pace:
         self._look = short_bytes if of_bytes else _number
         self._unit = unit.removeprefix("bytes") if of_bytes else f" {unit}"
         self._clock = clock
-        self._begun = self._told = clock()
+        self._begun = self._last_line = clock()
 
     def line(self, done: int, total: int) -> str | None:
         """A line about the work, if one is due: "3 of 12 MiB done, 0.1 MiB a second, 90 s left"."""
         now = self._clock()
-        if now - self._told < interval_s():
+        if now - self._last_line < interval_s():
             return None
-        self._told = now
+        self._last_line = now
         rate = done / (now - self._begun)
         left = f", {_span((total - done) / rate)} left" if rate and done < total else ""
         amount = f"{self._look(done)} of {self._look(total)}{self._unit}"

@@ -122,8 +122,7 @@ def spark_session(
     running = SparkSession.getActiveSession()
     if running is None:
         settings = _settings(master, conf or {}, delta=delta, kafka=kafka)
-        wanted = {"spark.app.name": app_name, **settings}
-        running = _started(wanted)
+        running = _started({"spark.app.name": app_name, **settings})
     require_version(running.version)  # its JVM may be of another Spark, which SPARK_HOME names
     if delta:
         _require_delta(running)
@@ -201,15 +200,15 @@ def find_java() -> Path:
             module jdk.incubator.vector, which some reduced runtimes lack.
     """
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home, "bin")) if home else None)
+    java = shutil.which("java", path=str(Path(home, "bin")) if home else None)
     where = f"JAVA_HOME={home}" if home else "PATH"
-    problem = f"there is no java in {where}" if found is None else _unusable(found)
-    if found is None or problem:
+    problem = f"there is no java in {where}" if java is None else _unusable(java)
+    if java is None or problem:
         raise ConfigError(
             f"Spark {_SPARK} needs Java 17 or 21, but {problem}:"
             " install OpenJDK 17 or 21 and set JAVA_HOME to it"
         )
-    return Path(found)
+    return Path(java)
 
 
 def _unusable(java: str) -> str:
@@ -274,13 +273,13 @@ def _submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _started(wanted: dict[str, str]) -> SparkSession:
+def _started(settings: dict[str, str]) -> SparkSession:
     """A new session. Raises SeglakeError with what Spark says if it does not start."""
-    master = wanted["spark.master"]
+    master = settings["spark.master"]
     try:
-        conf = _launch(wanted)
+        conf = _launch(settings)
         master = conf.get("spark.master", master)
-        with _told_if_slow(master):
+        with _warning_if_slow(master):
             return SparkSession.builder.config(conf=conf).getOrCreate()
     except (Py4JError, PySparkException) as error:
         left = SparkContext._active_spark_context  # noqa: SLF001  # getOrCreate would make one
@@ -303,7 +302,7 @@ def _said(error: Exception) -> str:
 
 
 @contextmanager
-def _told_if_slow(master: str) -> Iterator[None]:
+def _warning_if_slow(master: str) -> Iterator[None]:
     """Log that a master is waited for, if the block takes long; Spark says nothing for a minute."""
     said = "waiting until Spark's master %s takes the application; Spark gives up after a minute"
     timer = threading.Timer(_REGISTERS_S, _log.warning, (said, master))
@@ -321,18 +320,18 @@ def require_master(master: str) -> None:
 
     Spark would be silent for a minute. Raises SeglakeError after `MASTER_WAIT_S` seconds.
     """
-    until, told = time.monotonic() + MASTER_WAIT_S, False
+    until, warned = time.monotonic() + MASTER_WAIT_S, False
     while problem := _unreachable(master):
         if time.monotonic() >= until:
             raise SeglakeError(
                 f"Spark's master {master} cannot be reached ({problem}): start it, or give another"
                 " --master; --local needs no Spark"
             )
-        if not told:
+        if not warned:
             _log.warning(
                 "waiting up to %.0f s for Spark's master %s (%s)", MASTER_WAIT_S, master, problem
             )
-            told = True
+            warned = True
         time.sleep(min(1.0, MASTER_WAIT_S))
 
 
@@ -354,25 +353,25 @@ def _unreachable(master: str) -> str:
     return ", ".join(dict.fromkeys(problems))
 
 
-def _launch(wanted: dict[str, str]) -> SparkConf:
-    """Start the JVM, or join that of spark-submit. Returns its settings, completed by `wanted`."""
+def _launch(settings: dict[str, str]) -> SparkConf:
+    """Start the JVM, or join that of spark-submit. Returns its settings; `settings` fill gaps."""
     if not _submitted():
         find_java()
-        require_master(wanted["spark.master"])  # before a JVM starts in vain
-        _choose_python(wanted["spark.master"])  # before the JVM, which starts Python workers
-    launch = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
+        require_master(settings["spark.master"])  # before a JVM starts in vain
+        _choose_python(settings["spark.master"])  # before the JVM, which starts Python workers
+    launch = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     # SparkConf knows the settings of the user only once the JVM runs, and no public call starts
     # the JVM without a context.
     with _no_interrupt():
         SparkContext._ensure_initialized(conf=launch)  # noqa: SLF001
-    given = SparkConf()
-    master = given.get("spark.master") or wanted["spark.master"]  # spark-submit may give another
+    conf = SparkConf()
+    master = conf.get("spark.master") or settings["spark.master"]  # spark-submit may give another
     require_master(master)
     _choose_python(master)
-    for key, value in wanted.items():
+    for key, value in settings.items():
         if master.startswith("local") or key not in _OF_ONE_MACHINE:
-            given.setIfMissing(key, value)
-    return given
+            conf.setIfMissing(key, value)
+    return conf
 
 
 @contextmanager

@@ -234,45 +234,45 @@ def _fit(
     from rich.cells import cell_len
 
     heads = [cell_len(column.heading) for column in columns]
-    wanted = [
+    full = [
         max(head, *(cell_len(line) for row in cells for line in row[at].split("\n")), 0)
         for at, head in enumerate(heads)
     ]
     if width is None:
-        return dict(enumerate(wanted))
+        return dict(enumerate(full))
     least = [
         max(head, min(want, column.least or _LEAST.get(column.fit, want)))
-        for column, head, want in zip(columns, heads, wanted, strict=True)
+        for column, head, want in zip(columns, heads, full, strict=True)
     ]
-    kept = _kept(columns, _needed(cells, wanted, width), least, width)
-    spare = width - sum(least[at] for at in kept) - _GAP * (len(kept) - 1)
-    widths = {at: least[at] for at in kept}
-    for number, at in enumerate(sorted(kept, key=lambda at: wanted[at] - least[at])):
-        more = max(0, min(wanted[at] - least[at], spare // (len(kept) - number)))
+    fitting = _fitting(columns, _needed(cells, full, width), least, width)
+    spare = width - sum(least[at] for at in fitting) - _GAP * (len(fitting) - 1)
+    widths = {at: least[at] for at in fitting}
+    for done, at in enumerate(sorted(fitting, key=lambda at: full[at] - least[at])):
+        more = max(0, min(full[at] - least[at], spare // (len(fitting) - done)))
         widths[at] += more
         spare -= more
-    return widths if len(kept) > 1 else {at: min(width, widths[at]) for at in kept}
+    return widths if len(fitting) > 1 else {at: min(width, widths[at]) for at in fitting}
 
 
-def _needed(cells: Sequence[Sequence[str]], wanted: Sequence[int], width: int) -> list[int]:
+def _needed(cells: Sequence[Sequence[str]], full: Sequence[int], width: int) -> list[int]:
     """The numbers of all columns, or of those with a value if there is no room for all."""
-    every = list(range(len(wanted)))
-    if sum(wanted) + _GAP * (len(wanted) - 1) <= width:
+    every = list(range(len(full)))
+    if sum(full) + _GAP * (len(full) - 1) <= width:
         return every
     return [at for at in every if not _has_no_value(cells, at)] or every[:1]
 
 
-def _kept(
+def _fitting(
     columns: Sequence[Column], needed: Sequence[int], least: Sequence[int], width: int
 ) -> list[int]:
-    kept, left = [*needed], list[int]()
-    while len(kept) > 1 and sum(least[at] + _GAP for at in kept) - _GAP > width:
-        left.append(max(kept, key=lambda at: (columns[at].rank, at)))
-        kept.remove(left[-1])
+    fitting, left = [*needed], list[int]()
+    while len(fitting) > 1 and sum(least[at] + _GAP for at in fitting) - _GAP > width:
+        left.append(max(fitting, key=lambda at: (columns[at].rank, at)))
+        fitting.remove(left[-1])
     for at in reversed(left):  # a narrow one may have room where a wide one had none
-        if sum(least[each] + _GAP for each in (*kept, at)) - _GAP <= width:
-            kept.append(at)
-    return sorted(kept)
+        if sum(least[each] + _GAP for each in (*fitting, at)) - _GAP <= width:
+            fitting.append(at)
+    return sorted(fitting)
 
 
 def _has_no_value(cells: Sequence[Sequence[str]], at: int) -> bool:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from seglake.engine import SparkEngine
 from seglake.maintain.health.verify import verify
-from seglake.pace import told_every
+from seglake.pace import line_every
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.spark.jobs import run_job
 
@@ -24,7 +24,7 @@ def test_findings_are_those_of_threads(
     maker = LakeMaker(tmp_path, partitions=2)
     rows = [Event(i * 7 % 50, b"k", b"v" * 30) for i in range(60)]
     maker.run({0: rows, 1: rows[:20]}, Shape(codec="zstd", segment_bytes=500))
-    with caplog.at_level(logging.INFO, "seglake"), told_every(0):
+    with caplog.at_level(logging.INFO, "seglake"), line_every(0):
         assert run_job("verify", "--root", str(tmp_path), "--deep") == 0
     assert [message for message in caplog.messages if "B of log done" in message][1:]
     report = json.loads(capsys.readouterr().out)

@@ -14,7 +14,7 @@ import pytest
 from seglake.engine import Amounts, LocalEngine, ThreadEngine
 from seglake.log.tasks import logged
 from seglake.maintain.health.verify import verify
-from seglake.pace import EVERY_S, Pace, interval_s, told_every, watched
+from seglake.pace import EVERY_S, Pace, interval_s, line_every, watched
 from tests.makers.lakes import Event, LakeMaker
 
 
@@ -55,7 +55,7 @@ def test_lines_without_a_rate_and_at_the_end() -> None:
 
 def test_watched_work_tells_until_it_ends() -> None:
     said: list[str] = []
-    with told_every(0.01), watched("tasks", 5, lambda: 3, said.append):
+    with line_every(0.01), watched("tasks", 5, lambda: 3, said.append):
         deadline = time.monotonic() + 60
         while len(said) < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -71,7 +71,7 @@ def test_a_failing_question_ends_the_lines_and_nothing_else() -> None:
     def fails() -> int:
         raise RuntimeError("the JVM is gone")
 
-    with told_every(0.01), watched("tasks", 5, fails, said.append):
+    with line_every(0.01), watched("tasks", 5, fails, said.append):
         time.sleep(0.05)
     assert said == []
 
@@ -93,18 +93,18 @@ def test_engine_and_maintenance_log_their_progress(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="seglake")
-    with told_every(0.0):
+    with line_every(0.0):
         LocalEngine().map(lambda item: item, [1, 2])
         LocalEngine().map(_Halves(), [5, 7])
     assert "1 of 2 tasks done" in caplog.text
     assert "5 of 12 records done" in caplog.text
-    with told_every(0.01):
+    with line_every(0.01):
         ThreadEngine().map(_Halves(0.1), [5, 7])
     assert caplog.text.count(" of 12 records done") > 2
     maker = LakeMaker(tmp_path)
     for _ in range(3):
         maker.run({0: [Event(5)]})
-    with told_every(0.0):
+    with line_every(0.0):
         verify(str(tmp_path), deep=False)
     assert " B of log done" in caplog.text
     caplog.clear()

@@ -17,7 +17,7 @@ from seglake.cli.app import COMMANDS
 from seglake.cli.submit import submit
 from seglake.cli.terminal.progress import bar
 from seglake.jobs import verify
-from seglake.pace import told_every
+from seglake.pace import line_every
 from tests.harness.flags import JOBS, load_job
 from tests.makers.lakes import Event, LakeMaker
 
@@ -89,7 +89,7 @@ def test_progress_is_in_the_log_and_once(
     """No bar, and no log lines of a command beside those of the job."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     whole_log = logging.StreamHandler()  # as spark-submit's job has it
-    with told_every(0), logged_by(whole_log):
+    with line_every(0), logged_by(whole_log):
         assert verify.main([root]) == 0
     errors = capsys.readouterr().err
     steps = re.findall(r"\S+ \S+ of \S+ \S+ of log done", errors)

@@ -22,7 +22,7 @@ from seglake.maintain.erasure.erase import erase
 from seglake.maintain.merge import merge
 from seglake.maintain.tagging import holds, tag
 from seglake.maintain.undo import undo
-from seglake.pace import told_every
+from seglake.pace import line_every
 from seglake.reporting.alerts import alerts, once
 from seglake.reporting.page import document
 from seglake.reporting.report import LakeReport, report
@@ -289,7 +289,7 @@ def test_the_command_shows_how_far_it_is(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     if terminal:
         monkeypatch.setenv("TERM", "xterm")
-    with told_every(0):
+    with line_every(0):
         lake_report(root, json=True)
     output, errors = capsys.readouterr()
     json.loads(output)

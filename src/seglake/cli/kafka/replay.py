@@ -18,7 +18,7 @@ from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import UsageError
 from seglake.extras import extra
-from seglake.pace import told_every
+from seglake.pace import line_every
 from seglake.shown import number
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def replay(
         raise UsageError(f"--speed {speed} is no speed: write 1 for as fast as it was, 10, 0.5 …")
     target = Target(to, new_topic or topic, client_settings(kafka or [], kafka_file))
     log = seglake.open(root, version).topic(topic)
-    with log_lines(), told_every(_LINE_S):
+    with log_lines(), line_every(_LINE_S):
         report = replay_window(
             log, start, end, target, name=name, tempo=Tempo(speed, max_rate), groups=group or []
         )

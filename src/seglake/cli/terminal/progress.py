@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from seglake.cli.terminal.interrupt import tell_stopped
 from seglake.cli.terminal.output import handled, log_lines
 from seglake.extras import extra
-from seglake.pace import interval_s, told_every
+from seglake.pace import interval_s, line_every
 from seglake.shown import short_bytes
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _steps() -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status("reading the settings") as status:
         spinner = _Spinner(status.update)
-        with handled(spinner), told_every(1.0):
+        with handled(spinner), line_every(1.0):
             yield spinner.step
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from seglake.catalog.delta.file_merges import FAN_IN
 from tests.scale.catalog_reads import History, Reads, build, ingested, opened
 
 Measured = Callable[[str, int], tuple[Reads, Reads]]  # of an open, and of an ingest
 
 RUNS, FILES = 1200, 20
-SIZES = 3  # of files: up to 15 of each wait to be merged
-WAITING, WAITING_BYTES = 15 * SIZES, 150_000
+WAITING, WAITING_BYTES = FAN_IN - 1, 150_000  # files of a kind that are not merged yet
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,7 @@ def test_one_topic_is_opened_by_reading_its_files(reads: Measured, times: int) -
 def test_an_ingest_reads_no_rows_of_names_that_ascend(reads: Measured, times: int) -> None:
     found = reads("dated", times)[1]
     assert found.requests.keys() == {"topic", "segment"}
+    assert found.requests["segment"] <= WAITING
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -55,3 +56,11 @@ def test_files_with_random_names_are_sought_in_filters(reads: Measured, times: i
     assert found.requests["source"] <= WAITING
     assert found.bytes["run"] <= 4 * RUNS * times + WAITING_BYTES
     assert found.bytes["source"] <= 4 * 5 * RUNS * times + WAITING_BYTES
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_random_names_in_folders_that_ascend_are_few_requests(reads: Measured, times: int) -> None:
+    """No file of runs is asked, and of input files those that have names of the folder."""
+    found = reads("folders", times)[1]
+    assert found.requests.keys() <= {"topic", "segment", "source"}
+    assert found.requests.total() <= 20

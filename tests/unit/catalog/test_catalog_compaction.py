@@ -3,12 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.catalog.delta.data_files import DataFile
-from seglake.catalog.delta.file_merges import ENOUGH_ROWS, due
+from seglake.catalog.delta.file_merges import ENOUGH_ROWS, FAN_IN, STEP, due
+from seglake.catalog.schema import Kind
 from tests.makers.strategies import examples
 
 SIZES = st.lists(
@@ -16,25 +19,36 @@ SIZES = st.lists(
     min_size=1,
     max_size=40,
 )
+MINUTES = 1440  # of a day
+STEPS = math.floor(math.log(ENOUGH_ROWS - 1, STEP)) + 1  # sizes that a small file may have
+
+
+class Grown(NamedTuple):
+    """What some commits leave: files, rows written again, merges, and the most small files."""
+
+    files: set[DataFile]
+    written: int
+    merges: int
+    most: int
 
 
 def _file(number: int, rows: int, topic: str = "t") -> DataFile:
     return DataFile(f"{number:06}", "segment", topic, 10 * rows, rows)
 
 
-def _grown(sizes: Sequence[int], fan_in: int) -> tuple[set[DataFile], int, int]:
-    """Files after a commit of each size; rows written again in all; the most small files."""
+def _grown(sizes: Sequence[int], fan_in: int) -> Grown:
+    """Files after a commit of each size."""
     files: set[DataFile] = set()
-    written = most = 0
+    written = merges = most = 0
     for number, rows in enumerate(sizes):
         files.add(_file(2 * number, rows))
         for group in due(files, fan_in):
             files -= set(group)
             total = sum(file.rows for file in group)
-            written += total
+            written, merges = written + total, merges + 1
             files.add(_file(2 * number + 1, total))
         most = max(most, sum(file.rows < ENOUGH_ROWS for file in files))
-    return files, written, most
+    return Grown(files, written, merges, most)
 
 
 @given(SIZES, st.integers(2, 16), st.integers(1, 40))
@@ -43,32 +57,70 @@ def test_files_stay_few__and_rows_are_rarely_written_again(
     sizes: list[int], fan_in: int, repeated: int
 ) -> None:
     sizes = sizes * repeated
-    files, written, most = _grown(sizes, fan_in)
-    assert sum(file.rows for file in files) == sum(sizes)
-    levels = math.floor(math.log(ENOUGH_ROWS, fan_in) + 1e-9) + 1
-    assert most <= levels * (fan_in - 1) + 1
+    grown = _grown(sizes, fan_in)
+    assert sum(file.rows for file in grown.files) == sum(sizes)
+    assert grown.most <= max(fan_in - 1, STEPS)
     small = sum(rows for rows in sizes if rows < ENOUGH_ROWS)
-    assert written <= levels * small
+    assert grown.written <= (STEP - 1) * STEPS * small
 
 
-def test_ten_thousand_commits__leave_some_dozen_files() -> None:
-    files, written, most = _grown([100] * 10_000, 16)
-    assert len(files) <= 70
-    assert most <= 60
-    assert written <= 3 * 1_000_000
+@pytest.mark.parametrize(("rows", "again"), [(1, 20), (70, 7), (100, 6)])
+def test_ten_thousand_commits__leave_some_files_and_a_few_merges(rows: int, again: int) -> None:
+    """`again`: how often a row is written again in all, at most on average."""
+    grown = _grown([rows] * 10_000, FAN_IN)
+    assert grown.most < FAN_IN
+    final = sum(file.rows >= ENOUGH_ROWS for file in grown.files)
+    assert final <= 10_000 * rows / ENOUGH_ROWS
+    assert grown.written <= again * 10_000 * rows
+    assert grown.merges <= 10_000 / 4
 
 
 def test_kinds_and_topics__are_merged_each_by_itself() -> None:
+    """All kinds of a topic at the same time."""
     files = [_file(number, 5, "ab"[number % 2]) for number in range(7)]
     files += [replace(file, kind="run") for file in files[:4]]
     assert due(files, 5) == []
-    (group,) = due(files, 4)
-    assert [(file.topic, file.kind) for file in group] == [("a", "segment")] * 4
-    assert len(due(files, 3)) == 2
+    found = [(group[0].topic, group[0].kind, len(group)) for group in due(files, 4)]
+    assert sorted(found) == [("a", "run", 2), ("a", "segment", 4)]
+    assert all(len({(file.topic, file.kind) for file in group}) == 1 for group in due(files, 3))
+    assert len(due(files, 3)) == 4
+
+
+def test_files_of_other_sizes__are_left_alone() -> None:
+    """Of those that are as large as another one, the largest are merged, and what is smaller."""
+    rows = [1, 3, 20, 300, 300, 5000]
+    files = [_file(number, each) for number, each in enumerate(rows)]
+    assert due(files, 7) == []
+    assert due(files, 6) == [files[:5]]
+    assert due([*files[1:4], files[5]], 4) == []
 
 
 def test_large_files__are_left_alone() -> None:
     large = [_file(number, ENOUGH_ROWS) for number in range(40)]
-    assert due(large, 16) == []
-    small = [_file(100 + number, ENOUGH_ROWS - 1) for number in range(16)]
-    assert due([*large, *small], 16) == [small]
+    assert due(large, FAN_IN) == []
+    small = [_file(100 + number, ENOUGH_ROWS - 1) for number in range(FAN_IN)]
+    assert due([*large, *small], FAN_IN) == [small]
+
+
+@pytest.mark.rest
+def test_a_run_a_minute_and_a_folder_a_day__ask_twenty_files() -> None:
+    """With 100,000 files of random names a day, all of which lie in the folder of the day."""
+    files: dict[DataFile, set[int]] = {}  # the days of its rows
+    asked = []
+    for minute in range(4 * MINUTES):
+        day = minute // MINUTES
+        sources = [file for file, days in files.items() if file.kind == "source" and day in days]
+        segments = [file for file in files if file.kind == "segment"]
+        asked.append(1 + len(sources) + len(segments))
+        come = (minute + 1) * 100_000 // MINUTES - minute * 100_000 // MINUTES
+        rows: dict[Kind, int] = {"source": come, "segment": 100, "run": 1}
+        for kind, count in rows.items():
+            files[replace(_file(2 * minute, count), kind=kind)] = {day}
+        for group in due(files, FAN_IN):
+            days = set[int]().union(*map(files.pop, group))
+            total = replace(_file(2 * minute + 1, sum(f.rows for f in group)), kind=group[0].kind)
+            if total.kind == "segment" and total.rows >= ENOUGH_ROWS:  # the others are past
+                total = replace(total, rows=100)
+            files[total] = days
+    assert max(asked) <= 20
+    assert sum(asked) <= 12 * len(asked)

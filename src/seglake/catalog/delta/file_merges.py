@@ -1,16 +1,16 @@
 """Merges of the catalog's small data files: which files become one, and how.
 
-Every commit leaves a small file for each kind of row. As in a log-structured merge tree, files of
-about one size wait until there are enough of them, and then become one file of the next size. So
-each row is rewritten once for each size, and n commits leave some log n files. A file with
-ENOUGH_ROWS is final, and none has twice as many, so a commit that removes rows rewrites few others.
-Rows of segments are sorted by the time at which the segments were made, so that statistics tell old
-ones from new ones; rows of runs and of input files by name, so that few files can have a name.
+Every commit leaves a small file for each kind of row, and whoever looks for a row may have to ask
+all of them. So few may wait: of FAN_IN files, those of about one size become one. A row is written
+again less than STEP times in each size, and mostly a few times in all. A file with ENOUGH_ROWS is
+final, and none has twice as many, so a commit that removes rows rewrites few others. Rows of
+segments are sorted by the time at which the segments were made, so that statistics tell old ones
+from new ones; rows of runs and of input files by name, so that few files can have a name.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import pyarrow as pa
 
@@ -18,35 +18,39 @@ from seglake.catalog.delta.actions import Action, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 
-FAN_IN = 16  # so many files of one size become one
+FAN_IN = 8  # so many small files of a kind and topic are too many; more than there are sizes
+STEP = 16  # from one size to the next
 ENOUGH_ROWS = 16_384
 
 _ORDERS = (("created_at_ms", "partition", "base_offset"), ("path",), ("run_id",))
-_Sizes = dict[int, list[DataFile]]
 
 
 def due(files: Iterable[DataFile], fan_in: int) -> list[list[DataFile]]:
     """The groups of files to merge now, each of one kind and topic.
 
-    Files of size s have fan_in**s to fan_in**(s + 1) rows (exclusive). The largest size with at
-    least `fan_in` files is due, together with all smaller files.
+    Files of size s have STEP**s to STEP**(s + 1) rows (exclusive). When a kind of a topic has
+    `fan_in` small files, it is the turn of all kinds of the topic, so that few commits merge. Of
+    each the files of the largest size that two have are due, together with all smaller ones.
     """
-    groups: dict[tuple[str, str], _Sizes] = defaultdict(lambda: defaultdict(list))
+    topics: dict[str, dict[str, list[DataFile]]] = defaultdict(lambda: defaultdict(list))
     for file in sorted(files):
         if file.rows < ENOUGH_ROWS:
-            groups[file.kind, file.topic][_size(file.rows, fan_in)].append(file)
-    return [merge for sizes in groups.values() if (merge := _due(sizes, fan_in))]
+            topics[file.topic][file.kind].append(file)
+    turns = [kinds.values() for kinds in topics.values() if max(map(len, kinds.values())) >= fan_in]
+    return [group for small in chain.from_iterable(turns) if (group := _largest_pair(small))]
 
 
-def _due(sizes: _Sizes, fan_in: int) -> list[DataFile]:
-    largest = max((size for size, files in sizes.items() if len(files) >= fan_in), default=-1)
-    return [file for size, files in sizes.items() if size <= largest for file in files]
+def _largest_pair(files: Sequence[DataFile]) -> list[DataFile]:
+    """The files of the largest size that two have, and all smaller ones."""
+    counts = Counter(_size(file.rows) for file in files)
+    largest = max((size for size, count in counts.items() if count > 1), default=-1)
+    return [file for file in files if _size(file.rows) <= largest]
 
 
-def _size(rows: int, fan_in: int) -> int:
+def _size(rows: int) -> int:
     size = 0
-    while rows >= fan_in:
-        rows, size = rows // fan_in, size + 1
+    while rows >= STEP:
+        rows, size = rows // STEP, size + 1
     return size
 
 

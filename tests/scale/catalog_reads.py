@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from seglake.catalog.schema import Row, RunRow, SourceRow
+from seglake.catalog.schema import Row, RunRow, SegmentRow, SourceRow
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
@@ -39,14 +39,16 @@ from tests.makers.lakes import create_catalog, open_catalog
 from tests.makers.raw_events import Line, T, pipeline_of, write_file
 
 TOPIC, NAMES = "events", ("dated", "folders", "random")
+_FACTORS = (2_654_435_761, 2_246_822_519, 3_266_489_917, 668_265_263)  # odd: they mix numbers
 _AT_ONCE, _SINGLE = 256, 30  # runs of a commit; commits of one run each, at the end
 
 
 class History(NamedTuple):
     """What the catalog has; `names` says what the names of files and runs are like.
 
-    `dated` ones ascend. In `folders` the names of runs and folders ascend, and those of files are
-    random. `random` ones do neither, and all files lie in one folder.
+    Each run of the one large topic appends a segment to each log partition. `dated` names ascend.
+    In `folders` the names of runs and folders ascend, and those of files are random. `random` ones
+    do neither, and all files lie in one folder.
     """
 
     runs: int
@@ -143,13 +145,26 @@ def _commit(table: CatalogTable, base: Any, rows: Sequence[Row]) -> None:
 
 def _history_rows(root: Path, history: History, start: int, end: int) -> list[Row]:
     rows: list[Row] = [] if start else [topic(TOPIC, history.partitions)]
-    rows.append(segment(start, end, topic=TOPIC, attempt_id=new_attempt()))
     for number in range(start, end):
         attempt_id = new_attempt()
         rows.append(_run(history, number, attempt_id))
+        rows += [_segment(number, each, attempt_id) for each in range(history.partitions)]
         first, last = (at * history.sources // history.runs for at in (number, number + 1))
         rows += [_source(history.path(root, file), attempt_id, file) for file in range(first, last)]
     return rows
+
+
+def _segment(number: int, partition: int, attempt_id: str) -> SegmentRow:
+    """A segment of a run; sizes and checksums compress as little as real ones."""
+    low = T + number * 60_000
+    mixed = [(number * 1000 + partition) * factor % 2**32 for factor in _FACTORS]
+    names = ("log_crc32c", "index_crc32c", "timeindex_crc32c", "zonemap_crc32c")
+    more: dict[str, int] = {**dict(zip(names, mixed, strict=True)), "log_bytes": mixed[0] % 2**20}
+    return segment(
+        number * 1000, number * 1000 + 1000, topic=TOPIC, partition=partition,
+        attempt_id=attempt_id, min_timestamp=low + mixed[1] % 1000,
+        max_timestamp=low + 59_000 + mixed[2] % 1000, created_at_ms=low, **more,
+    )  # fmt: skip
 
 
 def _run(history: History, number: int, attempt_id: str) -> RunRow:

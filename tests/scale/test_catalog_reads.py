@@ -18,6 +18,7 @@ Measured = Callable[[str, int], tuple[Reads, Reads]]  # of an open, and of an in
 
 RUNS, FILES = 1200, 20
 WAITING, WAITING_BYTES = FAN_IN - 1, 150_000  # files of a kind that are not merged yet
+SEGMENT_BYTES = 800_000  # the longer history has 1.3 MB
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,7 @@ def test_an_ingest_reads_no_rows_of_names_that_ascend(reads: Measured, times: in
     found = reads("dated", times)[1]
     assert found.requests.keys() == {"topic", "segment"}
     assert found.requests["segment"] <= WAITING
+    assert found.bytes["segment"] <= SEGMENT_BYTES
 
 
 @pytest.mark.parametrize("times", [1, 2])

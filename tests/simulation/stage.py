@@ -238,6 +238,7 @@ def _edges() -> Iterator[tuple[Any, str, Any]]:
     yield archives, "_frame", lambda setup, _, offsets: setup.spark.frame(offsets)
     yield commit_log, "CHECKPOINT_INTERVAL", 5
     yield file_merges, "FAN_IN", 4
+    yield file_merges, "ENOUGH_ROWS", 6
 
 
 def _modules() -> list[ModuleType]:

@@ -15,7 +15,8 @@ import contextlib
 import difflib
 import itertools
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +75,7 @@ _A_DAY_MS = 86_400_000
 _RECENT_RUNS = 4  # runs whose rows are kept
 _LISTED_ROWS = 10_000  # segment rows, as Python objects, in one list of `segment_lists`
 _REFRESH_COMMITS = 1000  # a refresh reads fewer commits than this, or else the whole version
-
+_Load = Callable[[Store, int, frozenset[DataFile]], Snapshot]
 _log = logging.getLogger(__name__)
 
 
@@ -178,19 +179,26 @@ class CatalogTable:
         if version is not None:
             tag = next((tag for tag in self.seen_tags() if tag.version == version), None)
             return self.logged(version, topics) if tag is None else self.tagged(tag, topics)
+        return self._at_newest(partial(snapshot_files.load, topics=topics))
+
+    def ends(self, topic: str) -> Snapshot:
+        """The newest version with the ends of a topic's logs: enough to append. As `snapshot`."""
+        return self._at_newest(partial(snapshot_files.load_ends, topic=topic))
+
+    def _at_newest(self, load: _Load) -> Snapshot:
         while True:
             table = self.handle.newest()
             newest = table.version()
             try:
-                return self._load(newest, delta_rs.live_files(table, PARTITION_COLUMNS), topics)
+                return self._load(newest, delta_rs.live_files(table, PARTITION_COLUMNS), load)
             except VersionExpired:  # a merge of its files and a vacuum may have come between
                 if self.handle.newest().version() == newest:
                     raise
 
     def logged(self, version: int, topics: Collection[str] | None = None) -> Snapshot:
         """A version as the Delta log has it. Raises as `snapshot`."""
-        table = self.handle.at(version)
-        return self._load(version, delta_rs.live_files(table, PARTITION_COLUMNS), topics)
+        files = delta_rs.live_files(self.handle.at(version), PARTITION_COLUMNS)
+        return self._load(version, files, partial(snapshot_files.load, topics=topics))
 
     def tags(self) -> list[TagRow]:
         """The tags that there are now, by name."""
@@ -258,26 +266,22 @@ class CatalogTable:
         self.handle.newest()
         return self.may_have_tags
 
-    def _load(
-        self, version: int, files: Iterable[AddedFile], topics: Collection[str] | None
-    ) -> Snapshot:
-        try:
-            return snapshot_files.load(
-                self.store, version, snapshot_files.data_files(files), topics
-            )
-        except MissingObject as error:
-            raise VersionExpired(f"version {version} was vacuumed: {error}") from error
+    def _load(self, version: int, files: Iterable[AddedFile], load: _Load) -> Snapshot:
+        with snapshot_files.retained(version):
+            return load(self.store, version, snapshot_files.data_files(files))
 
     def refresh(self, snapshot: Snapshot) -> Snapshot:
         """The newest version, made from an older snapshot by reading only later commits.
 
-        Topics that the older one has read are read, and new ones.
+        Topics that the older one has read are read, and new ones. Of `ends` come newer ends.
         """
         if is_of_a_tag(snapshot.files):
             return self.snapshot(topics=())
         commits = self._delta_log.since(snapshot.version, _REFRESH_COMMITS)
         if not commits and self._delta_log.has(snapshot.version):
             return snapshot
+        if snapshot.ends_of is not None:
+            return self.ends(snapshot.ends_of)
         if not 0 < len(commits) < _REFRESH_COMMITS or any(commit.redefines for commit in commits):
             return self._anew(snapshot)
         try:
@@ -524,7 +528,7 @@ class CatalogTable:
                 removed.append(file)
                 tables.append(((removal.kind, change.topic), rows))
         written = [
-            write_file(self.store, layout.LOG_TABLE, kind, topic, part)
+            write_file(self.store, layout.LOG_TABLE, kind, topic, *part)
             for (kind, topic), rows in tables
             if len(rows)
             for part in file_merges.parts(rows)

@@ -94,8 +94,8 @@ def write_object(
     folder, files = tag_folder(attempt_id), list[dict[str, Any]]()
     for kind, topic, table in rows:
         for part in file_merges.parts(table):
-            written = write_file(store, folder, kind, topic, part)
-            file = DataFile(written.path, kind, topic, written.size_bytes, len(part))
+            written = write_file(store, folder, kind, topic, *part)
+            file = DataFile(written.path, kind, topic, written.size_bytes, len(part.rows))
             files.append({k: v for k, v in asdict(file).items() if k not in _NOT_STORED})
     content = {"format": _FORMAT, "version": version, "lake": lake, "files": files}
     if erased:

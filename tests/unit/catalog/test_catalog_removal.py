@@ -83,6 +83,14 @@ class Grown:
         )
         mine[first : first + count] = [new]
 
+    def assert_ends(self) -> None:
+        """What an append reads has the last segment of each log partition."""
+        for name in NAMES:
+            ends = self.catalog.ends(name)
+            found = [view.segment(0).id for view in ends.partitions(name) if len(view)]
+            mine = (rows for (topic, _), rows in sorted(self.live.items()) if topic == name)
+            assert found == [rows[-1].id for rows in mine]
+
     def assert_holds(self, snapshot: Snapshot) -> None:
         for (name, partition), rows in self.live.items():
             view = snapshot.partition(name, partition)
@@ -126,6 +134,7 @@ def test_any_replacements__leave_what_a_list_says(
             grown.join(name, step[0], first, min(step[2], len(mine) - first))
         known = grown.catalog.refresh(known)
         grown.assert_holds(known)
+        grown.assert_ends()
         old = known if number == pause else old
     grown.assert_holds(grown.catalog.refresh(old))
     grown.assert_holds(grown.catalog.snapshot())

@@ -430,11 +430,11 @@ def test_newest_version__that_is_vacuumed_while_it_is_read(
         _append(catalog, catalog.snapshot(), 5)
     wanted, load = _listed(catalog.snapshot()), snapshot_files.load
 
-    def late(*asked: Any) -> Snapshot:
+    def late(*asked: Any, **how: Any) -> Snapshot:
         monkeypatch.undo()
         _merge(catalog)
         _vacuum(catalog)
-        return load(*asked)
+        return load(*asked, **how)
 
     monkeypatch.setattr(snapshot_files, "load", late)
     assert _listed(CatalogTable.open(catalog.store).snapshot()) == wanted

@@ -29,6 +29,7 @@ from seglake.limits import REQUESTS
 from seglake.store import Store
 
 _CHECKSUM = re.compile(r".*-([0-9a-f]{8})\.parquet")
+_PAST = "past-"  # so begins the name of a file of past segments
 _NAMES: Mapping[Kind, str] = {"source": "path", "run": "run_id"}  # rows are found by these columns
 _LONG = 1024  # characters of a name that no statistics have
 _FEW = 256  # rows of a file that has no filter of names
@@ -74,17 +75,29 @@ class DataFile:
         return at < len(values) and values[at] <= last
 
     @property
+    def is_past(self) -> bool:
+        """Whether no segment in the file is the last of its log partition."""
+        name = self.path.rpartition("/")[2]
+        return self.kind == "segment" and name.startswith(_PAST) and bool(_CHECKSUM.fullmatch(name))
+
+    @property
     def partition(self) -> dict[str, str]:
         """The values of the partition columns."""
         return {"kind": self.kind, "topic": self.topic}
 
 
-def write_file(store: Store, folder: str, kind: Kind, topic: str, table: pa.Table) -> WrittenFile:
-    """Write rows of one kind and topic as a data file below `folder`."""
+def write_file(
+    store: Store, folder: str, kind: Kind, topic: str, table: pa.Table, past: bool = False
+) -> WrittenFile:
+    """Write rows of one kind and topic as a data file below `folder`.
+
+    `past` is true of segments of which none is the last of its log partition.
+    """
     null = [n for n in LEFT_OUT.intersection(table.column_names) if not _has_value(table[n])]
     table = table.drop_columns(null)
     partition = {"kind": kind, "topic": topic}
-    return write_parquet(store, folder, str(uuid.uuid4()), partition, table, _names(kind, table))
+    name = f"{_PAST if past else ''}{uuid.uuid4()}"
+    return write_parquet(store, folder, name, partition, table, _names(kind, table))
 
 
 def _names(kind: Kind, table: pa.Table) -> NameFilter | None:

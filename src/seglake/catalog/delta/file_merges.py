@@ -11,7 +11,10 @@ from new ones; rows of runs and of input files by name, so that few files can ha
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.catalog.delta.actions import Action, add, remove
@@ -22,7 +25,15 @@ FAN_IN = 8  # so many small files of a kind and topic are too many; more than th
 STEP = 16  # from one size to the next
 ENOUGH_ROWS = 16_384
 
-_ORDERS = (("created_at_ms", "partition", "base_offset"), ("path",), ("run_id",))
+_PLACE = ("partition", "base_offset")
+_ORDERS = (("created_at_ms", *_PLACE), ("path",), ("run_id",))
+
+
+class Part(NamedTuple):
+    """Rows for one file; `past`: of segments, none of which is the last of its log partition."""
+
+    rows: pa.Table
+    past: bool = False
 
 
 def due(files: Iterable[DataFile], fan_in: int) -> list[list[DataFile]]:
@@ -64,7 +75,7 @@ def merge(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile]]) -> 
     for files in groups:
         rows = pa.concat_tables(read_files(log.store, log.folder, files))
         for part in parts(rows):
-            merged = write_file(log.store, log.folder, files[0].kind, files[0].topic, part)
+            merged = write_file(log.store, log.folder, files[0].kind, files[0].topic, *part)
             actions += [add(merged, changes=False)]
         actions += [remove(f.path, f.size_bytes, f.partition, changes=False) for f in files]
     if not actions:
@@ -72,11 +83,33 @@ def merge(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile]]) -> 
     return [log.commit(version, actions, operation="OPTIMIZE")[-1].version]
 
 
-def parts(rows: pa.Table) -> list[pa.Table]:
-    """The rows of a kind for files of at most 2 * ENOUGH_ROWS (exclusive) rows each."""
+def parts(rows: pa.Table) -> list[Part]:
+    """The rows of a kind for files of at most 2 * ENOUGH_ROWS (exclusive) rows each.
+
+    Where that makes a final file, the last segment of each log partition gets into another one.
+    """
     for order in _ORDERS:
         if set(order) <= set(rows.column_names):
             rows = rows.sort_by([(name, "ascending") for name in order])
+    if len(rows) < ENOUGH_ROWS or "base_offset" not in rows.column_names:
+        return _cut(rows)
+    last = _last_segments(rows)
+    return _cut(rows.filter(pa.array(last))) + _cut(rows.filter(pa.array(~last)), past=True)
+
+
+def _cut(rows: pa.Table, *, past: bool = False) -> list[Part]:
     count = max(1, len(rows) // ENOUGH_ROWS)
     cuts = [len(rows) * number // count for number in range(count + 1)]
-    return [rows.slice(start, end - start) for start, end in pairwise(cuts)]
+    return [
+        Part(rows.slice(start, end - start), past) for start, end in pairwise(cuts) if end > start
+    ]
+
+
+def _last_segments(rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """For each row of a segment whether its log partition has no later one among these."""
+    partitions, bases = (np.from_dlpack(rows[name].combine_chunks()) for name in _PLACE)
+    order = np.lexsort((bases, partitions))
+    ends = np.append(np.diff(partitions[order]) != 0, True)
+    last = np.zeros(len(rows), bool)
+    last[order[ends]] = True
+    return last

@@ -169,6 +169,12 @@ class PartitionView:
         start = max(self.log_start_offset, *last.base_offsets.tolist(), 0)
         return replace(self, segments=last, log_start_offset=start)
 
+    def ending(self, row: PartitionRow | None, segments: Segments | None) -> PartitionView:
+        """The end of this log partition, given the row that holds and some segments at the end."""
+        bounds = {} if row is None else {name: getattr(row, name) for name in _BOUNDS}
+        view = replace(self, segments=self.segments if segments is None else segments, **bounds)
+        return view.end().check()
+
     def check(self, checked: int = 0) -> PartitionView:
         """This view, if its segments cover the log without hole or overlap; else CorruptData.
 
@@ -252,6 +258,8 @@ class Snapshot:
     later ones together with others that follow, so that their number doubles. So a reader of one
     topic reads that topic only, and one of all topics waits for storage a few times only. Such a
     method also raises VersionExpired, CorruptData and StoreError.
+
+    Of the topic `ends_of`, unless it is None, log partitions have their last segment alone.
     """
 
     def __init__(
@@ -261,8 +269,9 @@ class Snapshot:
         topics: Mapping[str, TopicRow],
         partitions: Mapping[tuple[str, int], PartitionView],
         unread: Unread | None = None,
+        ends_of: str | None = None,
     ) -> None:
-        self.version, self.files = version, files
+        self.version, self.files, self.ends_of = version, files, ends_of
         self._topics, self._partitions = dict(topics), dict(partitions)
         self._unread, self._lock = unread or Unread((), _cannot_read), Lock()
 
@@ -401,6 +410,29 @@ class Snapshot:
         if partitions is not None:
             views = {name: view.end() for name, view in views.items()}
         return Snapshot(self.version, self.files, {topic: settings}, views)
+
+    def with_ends(
+        self,
+        topic: str,
+        partitions: Iterable[PartitionRow],
+        segments: Mapping[int, Segments],
+        largest_ms: int,
+    ) -> Snapshot:
+        """This version, of which no log partition is known, with the ends of those of one topic.
+
+        `segments` have the last one of each log partition. `largest_ms` is the largest timestamp
+        of all segments, or -1. Raises CorruptData if a log partition has no topic, or no segment
+        at its end.
+        """
+        rows = {row.partition: row for row in sorted(partitions, key=lambda row: row.sequence)}
+        result = Snapshot(self.version, self.files, self._topics, {}, self._unread, topic)
+        for number in {*rows, *segments}:
+            view = result._existing(topic, number)
+            view = view.ending(rows.get(number), segments.get(number))
+            if len(view) and self.topic(topic).timestamp_type == "LogAppendTime":
+                view = replace(view, last_append_time_ms=max(largest_ms, view.largest_timestamp))
+            result._partitions[topic, number] = view
+        return result
 
     def _existing(self, topic: str, partition: int) -> PartitionView:
         try:

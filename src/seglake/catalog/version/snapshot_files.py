@@ -3,6 +3,7 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,8 @@ from seglake.catalog.version.snapshot import EMPTY, Snapshot, Unread
 from seglake.errors import CorruptData, MissingObject, StoreError, VersionExpired
 from seglake.limits import ALL_TIMES, INT64_MIN
 from seglake.store import Store
+
+_LARGEST = "max_timestamp"
 
 
 def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
@@ -79,12 +82,35 @@ def load(
     return _with(store, EMPTY, version, files, now, (), unread)
 
 
+def load_ends(store: Store, version: int, files: frozenset[DataFile], topic: str) -> Snapshot:
+    """A version with the ends of a topic's log partitions alone, which is enough to append.
+
+    So files of past segments are not read. Raises as `load`.
+    """
+    mine = {file for file in files if file.topic == topic}
+    past = {file for file in mine if file.is_past and _LARGEST in file.bounds}
+    unread = _unread(store, version, files - mine)
+    known = EMPTY.with_rows(version, files, topics=rows_in(store, TopicRow, mine), unread=unread)
+    segments = {number: some for (_, number), some in _segments(store, mine - past).items()}
+    times = [file.bounds[_LARGEST][1] for file in past]
+    times += [int(some.max_timestamps.max()) for some in segments.values()]
+    rows = rows_in(store, PartitionRow, mine)
+    return known.with_ends(topic, rows, segments, max(times, default=-1))
+
+
+@contextmanager
+def retained(version: int) -> Iterator[None]:
+    """A block that reads files of a version; VersionExpired if one is missing."""
+    try:
+        yield
+    except MissingObject as error:
+        raise VersionExpired(f"version {version} was vacuumed: {error}") from error
+
+
 def _unread(store: Store, version: int, files: Iterable[DataFile]) -> Unread:
     def read(some: frozenset[DataFile]) -> Snapshot:
-        try:
+        with retained(version):
             return load(store, version, some)
-        except MissingObject as error:
-            raise VersionExpired(f"version {version} was vacuumed: {error}") from error
 
     return Unread(files, read)
 

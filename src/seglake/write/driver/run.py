@@ -147,7 +147,7 @@ def _ingest(
     table = CatalogTable.create(store)
     begun = Report(pipeline.topic.name, pipeline.name, run.run_id)
     while True:
-        base = table.snapshot(topics=[begun.topic])
+        base = table.snapshot(topics=[begun.topic]) if replacing else table.ends(begun.topic)
         report, attempt_id = begun.copy(), new_attempt()
         replacement = replacing(table, attempt_id) if replacing else None
         if _is_done(table, base, pipeline, run, replacement, report):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from operator import attrgetter
 from types import NoneType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_type_hints
@@ -220,6 +221,11 @@ class SourceRow:
     attempt_id: str
 
 
+@lru_cache(256)  # each search asks
+def _value_format_of(settings: str) -> ValueFormat:
+    return value_format_of(json.loads(settings))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicRow:
     """Settings of a topic; of several rows the one with the highest `sequence` holds.
@@ -244,7 +250,7 @@ class TopicRow:
     @property
     def value_format(self) -> ValueFormat:
         """How fields are found in the topic's values, by the settings `value.…`."""
-        return value_format_of(json.loads(self.settings))
+        return _value_format_of(self.settings)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

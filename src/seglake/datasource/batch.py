@@ -15,6 +15,7 @@ from seglake.datasource.plain_errors import plain, plain_errors
 from seglake.datasource.spark_columns import in_spark, read_schema
 from seglake.engine import spare_the_collector
 from seglake.errors import SeglakeError, UsageError
+from seglake.format.sought_kernels import EVERY_KEY
 from seglake.format.value_format import JSON
 from seglake.limits import ALL_TIMES
 from seglake.log.decode.columns import schema_of
@@ -111,7 +112,11 @@ def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa
     read = schema if criteria is None else criteria.compared(schema)
     try:
         batches = tasks.records(
-            partition.value, store, read, fail_on_data_loss=options.fail_on_data_loss
+            partition.value,
+            store,
+            read,
+            fail_on_data_loss=options.fail_on_data_loss,
+            keys=EVERY_KEY if criteria is None else criteria.compared_keys,
         )
         if criteria is not None:
             batches = criteria.among(batches, schema)

@@ -18,6 +18,7 @@ from seglake.datasource.newer import Newer, with_offsets
 from seglake.datasource.options import Options
 from seglake.errors import MissingObject, VersionExpired
 from seglake.format.records import Int64s
+from seglake.format.sought_kernels import EVERY_KEY, SoughtKeys
 from seglake.format.value_format import ValueFormat
 from seglake.limits import INT64_MAX
 from seglake.log.execute import execute
@@ -121,15 +122,22 @@ def _offsets_near(piece: Piece, count: int) -> Int64s:
 
 
 def records(
-    task: ReadTask, store: Store, schema: pa.Schema, *, fail_on_data_loss: bool
+    task: ReadTask,
+    store: Store,
+    schema: pa.Schema,
+    *,
+    fail_on_data_loss: bool,
+    keys: SoughtKeys = EVERY_KEY,
 ) -> Iterator[pa.RecordBatch]:
     """The records of a task with the columns of `schema`, a few MiB at a time.
+
+    If there are `keys`, only the records with one of them.
 
     Records whose log a vacuum removed are read from a newer version. Raises CorruptData and
     StoreError, VersionExpired if no version has all of such records, and MissingObject for a log
     that is lost; without `fail_on_data_loss` what is lost is skipped with a warning.
     """
-    reader = _TaskReader(store, with_offsets(schema), fail_on_data_loss)
+    reader = _TaskReader(store, with_offsets(schema), fail_on_data_loss, keys)
     columns = list(range(len(schema)))
     try:
         for part in task.parts:
@@ -142,8 +150,10 @@ def records(
 class _TaskReader:
     """Reads the parts of a task, in newer versions too."""
 
-    def __init__(self, store: Store, schema: pa.Schema, fail_on_data_loss: bool) -> None:
-        self._schema, self._fail = schema, fail_on_data_loss
+    def __init__(
+        self, store: Store, schema: pa.Schema, fail_on_data_loss: bool, keys: SoughtKeys = EVERY_KEY
+    ) -> None:
+        self._schema, self._fail, self._keys = schema, fail_on_data_loss, keys
         self._reads = SharedReads(store, _CACHE_BYTES, MissingLogs(store))
         self._newer = Newer(store, fail_on_data_loss=fail_on_data_loss)
 
@@ -156,7 +166,9 @@ class _TaskReader:
         next_offset = 0
         try:
             piece = _narrowed(part.piece, self._reads.zone_maps) if part.cut else part.piece
-            for batch in execute(self._reads.fetch, [piece], self._schema, threads=1):
+            for batch in execute(
+                self._reads.fetch, [piece], self._schema, threads=1, keys=self._keys
+            ):
                 next_offset = batch["offset"][-1].as_py() + 1
                 yield batch
                 self._reads.deletions.look_if_due()

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.errors import CorruptData
-from seglake.format import decode_kernels, encode_kernels
+from seglake.format import decode_kernels, encode_kernels, sought_kernels
 from seglake.format.batch import (
     CONTROL,
     CRC_START,
@@ -39,6 +39,7 @@ from seglake.format.records import (
     read_only,
     take_rows,
 )  # fmt: skip
+from seglake.format.sought_kernels import EVERY_KEY, SoughtKeys
 from seglake.limits import ALL_TIMES, INT64_MAX
 
 _ALL_RECORDS = fixed(np.array([[*ALL_TIMES, 0, INT64_MAX]], np.int64))
@@ -62,13 +63,15 @@ class Decoded(NamedTuple):
 
 
 class Within(NamedTuple):
-    """The window of records that a caller wants from each batch: windows[window_of[b]] for batch b.
+    """The records that a caller wants from each batch: windows[window_of[b]] for batch b.
 
-    A window is smallest and largest timestamp, smallest and largest offset, all inclusive.
+    A window is smallest and largest timestamp, smallest and largest offset, all inclusive. If there
+    are `keys`, only records with one of them are wanted.
     """
 
     windows: npt.NDArray[np.int64]  # of shape (m, 4)
     window_of: Int32s
+    keys: SoughtKeys = EVERY_KEY
 
 
 def scan_batches(data: Any) -> BatchTable:
@@ -167,7 +170,7 @@ def decode_batches(
 
 
 def decode(table: BatchTable, payload: Payload, within: Within | None = None) -> Decoded:
-    """The records of the payload that lie `within` their windows, or all records.
+    """The records of the payload that are wanted, or all records.
 
     The batches of the payload are the first rows of `table`. Raises CorruptData with the position
     of the batch.
@@ -185,9 +188,23 @@ def decode(table: BatchTable, payload: Payload, within: Within | None = None) ->
     if problem:
         raise CorruptData(decode_kernels.PROBLEMS[problem], position=int(table["position"][row]))
     if found < n:
-        found_columns: list[Any] = [column[:found] for column in columns]
-        columns = RecordColumns(*found_columns)
+        columns = _taken(columns, slice(found))
+    if len(within.keys.starts):
+        columns = _taken(columns, _rows_with(within.keys, data, columns))
     return _decoded(table, data, columns)
+
+
+def _taken(columns: RecordColumns, rows: Any) -> RecordColumns:
+    """The records at `rows`."""
+    some: list[Any] = [column[rows] for column in columns]
+    return RecordColumns(*some)
+
+
+def _rows_with(keys: SoughtKeys, data: Bytes, columns: RecordColumns) -> Int64s:
+    """The rows of the records with one of the keys."""
+    rows = np.empty(len(columns.offsets), np.int64)
+    starts, lengths = fixed(columns.key_starts), fixed(columns.key_lengths)
+    return rows[: sought_kernels.find_sought(keys, data, starts, lengths, rows)]
 
 
 def with_record_times(table: BatchTable, payload: Payload) -> BatchTable:

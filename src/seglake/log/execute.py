@@ -4,11 +4,13 @@ Records come as Arrow batches in offset order, a few MiB at a time.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
+from seglake.format.sought_kernels import EVERY_KEY, SoughtKeys
 from seglake.log.chunk import Chunk, Fetch
 from seglake.log.decode.shares import COLUMN_BYTES, Share, shares_of
 from seglake.log.piece import Piece
@@ -22,7 +24,8 @@ class ReadStats:
     """What a read requested of the logs. Index data does not count, because it is cached.
 
     `requests` and `bytes_fetched` count what storage was asked for. The bytes between joined ranges
-    count too. `bytes_matching` counts the bytes of the batches with a record for the caller.
+    count too. `bytes_matching` counts the bytes of the batches with a record for the caller, and
+    `records` these records. A search for keys counts the records with one of the keys.
     `misfits` counts by field the values that a column's type cannot hold, if fields are read.
     """
 
@@ -46,8 +49,11 @@ def execute(
     memory_bytes: int = MEMORY_BYTES,
     stats: ReadStats | None = None,
     threads: int = DECODERS,
+    keys: SoughtKeys = EVERY_KEY,
 ) -> Iterator[pa.RecordBatch]:
     """The records of the pieces as Arrow batches, none of them empty.
+
+    If there are `keys`, only the records with one of them; the others are compared, and not copied.
 
     About `memory_bytes` are in use at any time, however much is read. A quarter of them is for
     bytes that are fetched ahead. An eighth is for the columns of each of `threads` threads, and
@@ -57,7 +63,14 @@ def execute(
     stats = stats or ReadStats()
     fetched = bytes_fetched(memory_bytes)
     chunks = fetch.chunks(pieces, fetch_bytes=fetched, ahead_bytes=memory_bytes // 4)
-    shares = _shares(chunks, schema, bytes_of_columns(memory_bytes), threads, stats)
+    cut = partial(
+        shares_of,
+        schema=schema,
+        limit_bytes=bytes_of_columns(memory_bytes),
+        count=threads,
+        keys=keys,
+    )
+    shares = _shares(chunks, cut, stats)
     for batch, matching in side_by_side(shares, threads):
         stats.bytes_matching += matching
         stats.records += len(batch)
@@ -75,9 +88,9 @@ def bytes_of_columns(memory_bytes: int) -> int:
 
 
 def _shares(
-    chunks: Iterable[Chunk], schema: pa.Schema, limit_bytes: int, count: int, stats: ReadStats
+    chunks: Iterable[Chunk], cut: Callable[[Chunk], Iterable[Share]], stats: ReadStats
 ) -> Iterator[Share]:
     for chunk in chunks:
         stats.requests += chunk.cost.requests
         stats.bytes_fetched += chunk.cost.size_bytes
-        yield from shares_of(chunk, schema, limit_bytes, count)
+        yield from cut(chunk)

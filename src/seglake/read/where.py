@@ -57,7 +57,7 @@ class Where:
             for name, value in (headers or {}).items()
         }
         self._format = value_format
-        self._find = finder(value_format if self._fields else JSON, self._fields)
+        self._find = finder(value_format, self._fields) if self._fields else None
 
     def over(self, value_format: ValueFormat) -> Where:
         """The same equalities, of fields of values of another format."""
@@ -91,7 +91,7 @@ class Where:
         mask = np.ones(len(batch), np.bool_)
         for name, values in self._headers.items():
             mask &= _with_header(batch["headers"], name, values)
-        if self._fields and mask.any():
+        if self._find is not None and mask.any():
             fields = self._find(from_arrow(batch["value"]))
             for name, values in self._fields.items():
                 mask &= _with_field(fields, name, values)

@@ -435,7 +435,7 @@ def test_a_filter_of_pyarrow_comes_before_that_of_polars(asked: Asked, full: pa.
     frame = pl.scan_pyarrow_dataset(web).filter(pl.col("offset") < 100).collect()
     expected = full.filter(same & (field("offset") < 100))
     assert frame["offset"].to_list() == expected["offset"].to_pylist() != []
-    assert asked.stats.records == 100  # of the one partition that can hold the key
+    assert asked.stats.records == len(expected)  # both conditions choose the records
 
 
 def test_duckdb_reads_local_times_in_its_own_zone(asked: Asked) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +28,7 @@ from seglake.maintain.merge import merge
 from seglake.maintain.topic_settings import alter, describe
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
+from seglake.meanwhile import long_way
 from seglake.read.log import Log
 from tests.makers.lakes import Event, LakeMaker, Shape, Written, open_catalog
 from tests.makers.strategies import examples
@@ -231,6 +234,29 @@ def test_a_field_is_found_in_old_and_new_segments(tmp_path: Path) -> None:
     assert len(log.find(where={"n": 7}).read_all()) == 12
     assert log.plan_find(where={"n": 7}).scanned == 0
     assert log.plan_find(b"k7").scanned == 4
+
+
+@pytest.mark.parametrize("columns", [["offset"], ["offset", "headers"], None])
+@pytest.mark.parametrize("keys", [[b"k7"], [b"k7", b"k11", ABSENT]], ids=["one", "some"])
+def test_every_way_of_decoding_finds_the_same(
+    maker: LakeMaker, keys: list[bytes], columns: list[str] | None
+) -> None:
+    """Headers are not for the kernel, and without it batches go the long way."""
+
+    def read(chosen: list[str] | None) -> Any:
+        log = seglake.open(str(maker.root)).topic("events")
+        return log.find(keys=keys, columns=chosen, stats=stats).read_all()
+
+    expected = [r[:2] for r in maker.records() if r.key in keys]
+    stats = seglake.ReadStats()
+    found = read(columns)
+    assert found["offset"].to_pylist() == [offset for _, offset in expected] != []
+    assert stats.records == len(expected)
+    with long_way():
+        assert read(columns).equals(found)
+    everything = seglake.open(str(maker.root)).topic("events").read_range(0, 2**62).read_all()
+    same = pc.is_in(everything["key"], pa.array(keys, pa.binary()))
+    assert everything.filter(same).select(found.column_names).equals(found)
 
 
 def test_only_blocks_of_the_key_are_read(maker: LakeMaker) -> None:

@@ -24,6 +24,7 @@ from seglake.format.decode_kernels import (
 )
 from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.format.sought_kernels import is_sought
 from seglake.interpreted import INTERPRETED, meanwhile
 from seglake.jit import njit
 
@@ -130,12 +131,13 @@ class Buffers(NamedTuple):
 
 @njit(cache=True, nogil=True)
 @meanwhile(lambda *_: UNKNOWN)
-def fill(batches, arena, place, columns):
+def fill(batches, arena, place, columns, keys):
     """Append the wanted records of batches to columns, from batch place[ROW] on.
 
-    A record is wanted if it lies in the window of its batch. The arguments are `FetchedBatches`, an
-    `Arena` and `Buffers`. `place` goes from call to call: the next batch, the used bytes of the
-    arena, and the bytes of the batches with a wanted record.
+    A record is wanted if it lies in the window of its batch, and has one of the keys if there are
+    any. The arguments are `FetchedBatches`, an `Arena`, `Buffers` and `SoughtKeys`. `place` goes
+    from call to call: the next batch, the used bytes of the arena, and the bytes of the batches
+    with a wanted record.
 
     Returns `DONE` after the last batch. Returns `FULL` if the columns lack room for the next batch,
     or would hold more than `limit_bytes`. Returns `UNKNOWN` if the next batch is damaged, has a
@@ -169,7 +171,7 @@ def fill(batches, arena, place, columns):
         # `state` counts any record of the batch.
         records = carray(pointer(address), (size,), np.uint8)
         limits = limits_of(batches.windows[batches.window_of[row]])
-        count, null_keys, null_values = _append(records, batch, row, limits, columns)
+        count, null_keys, null_values = _append(records, batch, row, limits, columns, keys)
         if count < 0:
             return UNKNOWN
         # 4. Count the batch: its arena bytes are kept, its records are in the columns.
@@ -208,13 +210,13 @@ def _used(columns):
 
 
 @njit(cache=True, nogil=True)
-def _append(data, batch, row, limits, columns):
+def _append(data, batch, row, limits, columns, keys):
     """Append the wanted records of one batch. Returns how many records, null keys, null values.
 
     `data` is the decompressed records of the batch, `batch` its header, `row` its number. Returns
     (`BAD`, 0, 0) if a record is malformed, or has headers that are wanted.
     """
-    columns = uncounted(columns)
+    columns, keys = uncounted(columns), uncounted(keys)
     head, fields, first = batch_head(batch), columns.fields, columns.state[COUNT]
     at, previous = np.int64(0), np.int64(-1)
     n, null_keys, null_values = first, 0, 0
@@ -227,9 +229,13 @@ def _append(data, batch, row, limits, columns):
         at, previous = record.end, record.offset_delta
         if not lies_in(limits, record):
             continue
-        if fields:
+        if fields or len(keys.starts):
             body = record_body(data, record.body, record.end)
-            if body.problem or (body.header_count and fields & HEADERS):
+            if body.problem:
+                return np.int64(BAD), 0, 0
+            if len(keys.starts) and not is_sought(keys, data, body.key_start, body.key_length):
+                continue
+            if body.header_count and fields & HEADERS:
                 return np.int64(BAD), 0, 0
             if fields & KEYS:
                 key_at = put_bytes(columns.keys, key_at, data, body.key_start, body.key_length)

@@ -30,10 +30,10 @@ _THREAD = threading.local()
 
 
 class Direct:
-    """Some batches of a chunk. Only the records `within` the window of their batch are wanted."""
+    """Some batches of a chunk, of which only some records are wanted."""
 
     def __init__(self, chunk: Chunk, rows: BatchTable, within: Within) -> None:
-        self._chunk, self._rows = chunk, fixed(rows)
+        self._chunk, self._rows, self._keys = chunk, fixed(rows), within.keys
         self._batches = FetchedBatches(
             read_only(chunk.data), self._rows, fixed(within.window_of), fixed(within.windows),
             *chunk.cached_places(rows),
@@ -57,7 +57,7 @@ class Direct:
         keeps = self._arena is not None
         data = arena_of_thread() if self._arena is None else self._arena
         arena = Arena(addresses, MAX_BATCH_BYTES, data, keeps, self._ends, self._sizes)
-        return int(fill(self._batches, arena, self._place, columns))
+        return int(fill(self._batches, arena, self._place, columns, self._keys))
 
     def matching_bytes(self) -> int:
         """The bytes of the batches with a wanted record, counted since the last call."""

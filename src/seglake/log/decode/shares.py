@@ -18,6 +18,7 @@ import pyarrow as pa
 from seglake.format.batch import LEAST_RECORD_BYTES, BatchTable
 from seglake.format.decode import Decoded, Within
 from seglake.format.records import Int32s, take_rows
+from seglake.format.sought_kernels import SoughtKeys
 from seglake.log.chunk import Chunk
 from seglake.log.decode.column_kernels import bytes_of_batches, wanted_batches
 from seglake.log.decode.columns import Columns
@@ -36,8 +37,12 @@ COLUMN_BYTES = 2 * 2**20  # of keys or values in an Arrow batch, unless one reco
 _THREAD = threading.local()
 
 
-def shares_of(chunk: Chunk, schema: pa.Schema, limit_bytes: int, count: int) -> Iterator[Share]:
+def shares_of(
+    chunk: Chunk, schema: pa.Schema, limit_bytes: int, count: int, keys: SoughtKeys
+) -> Iterator[Share]:
     """At most `count` shares, in order, which together have the wanted records of a chunk.
+
+    If there are `keys`, only records with one of them are wanted.
 
     The columns of an Arrow batch take about `limit_bytes`, or the bytes of one record batch.
     """
@@ -46,7 +51,7 @@ def shares_of(chunk: Chunk, schema: pa.Schema, limit_bytes: int, count: int) -> 
     rows = rows[: wanted_batches(chunk.table, chunk.owner_of, limits, rows)]
     table, owner_of = take_rows(chunk.table, rows), chunk.owner_of[rows]
     for first, last in pairwise(_cuts(table["size"], count, chunk.cached is not None)):
-        within = Within(limits, owner_of[first:last])
+        within = Within(limits, owner_of[first:last], keys)
         yield _share(chunk, table[first:last], within, schema, limit_bytes)
 
 
@@ -63,7 +68,7 @@ def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:
 def _share(
     chunk: Chunk, rows: BatchTable, within: Within, schema: pa.Schema, limit_bytes: int
 ) -> Share:
-    """The records of the batches `rows` that are `within`."""
+    """The wanted records of the batches `rows`."""
     segments = [piece.segment for piece in chunk.pieces]
     borrow = partial(borrowed, schema, segments, within.window_of)
     columns, direct = borrow(limit_bytes), Direct(chunk, rows, within)

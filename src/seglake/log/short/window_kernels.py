@@ -15,6 +15,7 @@ from seglake.format.batch import CRC_AT, CRC_START, TABLE, UNKNOWN, BatchTable
 from seglake.format.codecs.codec_kernels import call_of, checksum, pointer
 from seglake.format.decode_kernels import find_batches, get_big_endian, read_headers
 from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.format.sought_kernels import EVERY_KEY
 from seglake.format.zonemap import ENTRY
 from seglake.interpreted import meanwhile
 from seglake.jit import njit
@@ -189,6 +190,7 @@ def read_stretches(stretches, room, arena, place, costs, columns):
         Arena(arena.addresses, arena.max_bytes, arena.data, keeps, arena.ends, arena.sizes),
         place,
         columns,
+        EVERY_KEY,
     )
     # 5. Mark the batches, so that the third read of them caches them. Only a read that succeeded
     # counts: another one is repeated in the usual way, which marks the batches.

@@ -25,6 +25,7 @@ from seglake.log.zones.zone_kernels import (
     PAGE_END,
     block_before,
     first_at_least,
+    join_marked,
     join_meeting,
     next_block,
 )
@@ -183,20 +184,21 @@ class ZoneSearch:
 
         Neighbouring blocks become one range. The number counts the offsets within the bounds.
         """
+        return self._within(bounds, INT64_MAX)
+
+    def each(self, bounds: Bounds) -> LogRanges:
+        """The blocks that can hold a wanted record, each a range of its own."""
+        return self._within(bounds, 0)[0]
+
+    def _within(self, bounds: Bounds, most_bytes: int) -> tuple[LogRanges, int]:
+        """As `within`; neighbours of more than `most_bytes` together are ranges of their own."""
         numbers, _ = bounds.meet(self._lows, self._highs, self._firsts, self._ends, self._base)
         ranges = np.empty((4, len(numbers) * self._fences.fence_span), np.int64)
         count = records = 0
         for page in self._load(numbers):
-            count, more = join_meeting(*page, self._base, *bounds[1:], INT64_MAX, ranges, count)
+            count, more = join_meeting(*page, self._base, *bounds[1:], most_bytes, ranges, count)
             records += more
         return LogRanges(*ranges[:, :count].copy()), records
-
-    def each(self, bounds: Bounds) -> LogRanges:
-        """The blocks that can hold a wanted record, each a range of its own."""
-        numbers, _ = bounds.meet(self._lows, self._highs, self._firsts, self._ends, self._base)
-        pages = self._load(numbers) or [_NO_PAGE]
-        lows = np.concatenate([page.blocks["min_timestamp"] for page in pages])
-        return _within(self._blocks(numbers), lows, bounds, joined=False)[0]
 
     def among(
         self, marked: Marked, bounds: Bounds, *, joined: bool
@@ -209,24 +211,22 @@ class ZoneSearch:
         """
         numbers, _ = bounds.meet(self._lows, self._highs, self._firsts, self._ends, self._base)
         if not len(numbers):
-            return Blocks(*_joined([_NO_PAGE])).ranges(), 0
-        span = self._fences.fence_span
-        first, stop = int(numbers[0]) * span, (int(numbers[-1]) + 1) * span
-        count = self._fences.block_count
-        marks = marked(count, first, min(stop, count)) if self.as_written else None
+            return _NO_RANGES, 0
+        span, blocks = self._fences.fence_span, self._fences.block_count
+        first, stop = int(numbers[0]) * span, min((int(numbers[-1]) + 1) * span, blocks)
+        marks = marked(blocks, first, stop) if self.as_written else None
         if marks is None:
             return None
         rows = np.flatnonzero(marks[first:stop]) + first
-        meets = np.zeros(len(self._lows), np.bool_)
-        meets[numbers] = True
-        rows = rows[meets[rows // span]]
-        pages = distinct(rows // span)
-        blocks = self._blocks(pages)
-        lows = np.concatenate(
-            [page.blocks["min_timestamp"] for page in self._load(pages) or [_NO_PAGE]]
-        )
-        places = pages.searchsorted(rows // span) * span + rows % span
-        return _within(blocks.take(places), lows[places], bounds, joined=joined)
+        some = np.intersect1d(numbers, distinct(rows // span), assume_unique=True)
+        ranges, count, records = np.empty((4, len(rows)), np.int64), 0, 0
+        for number, page in zip(some.tolist(), self._load(some), strict=True):
+            own = marks[number * span : (number + 1) * span]
+            count, more = join_marked(
+                *page, own, self._base, *bounds[1:], INT64_MAX if joined else 0, ranges, count
+            )
+            records += more
+        return LogRanges(*ranges[:, :count].copy()), records
 
     def _page(self, number: int) -> _BlockPage:
         page = self._loaded.get(number)
@@ -276,14 +276,6 @@ class ZoneSearch:
         return Blocks(positions, ends, firsts + self._base, stops + self._base, highs)
 
 
-def _within(blocks: Blocks, lows: Int64s, bounds: Bounds, *, joined: bool) -> tuple[LogRanges, int]:
-    """The blocks that can hold a wanted record, and at most how many wanted records they have."""
-    meets, _ = bounds.meet(lows, blocks.max_timestamps, blocks.first_offsets, blocks.end_offsets)
-    some = blocks.take(meets)
-    records = int((some.end_offsets - some.first_offsets).sum())
-    return some.ranges() if joined else LogRanges(*some[:4]), records
-
-
 def _pages_of(fences: zonemap.Fences, end_offset: int) -> Int64s:
     """The pages in the form that kernels take, with no blocks in memory.
 
@@ -308,4 +300,5 @@ def distinct(ascending: Int64s) -> Int64s:
     return values
 
 
+_NO_RANGES = LogRanges(*np.empty((4, 0), np.int64))
 _NO_PAGE = _BlockPage(np.empty(0, zonemap.ENTRY), 0, 0)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from seglake.format.records import Int64s
+from seglake.format.records import Flags, Int64s
 from seglake.interpreted import INTERPRETED, meanwhile
 from seglake.jit import njit
 
@@ -125,22 +125,54 @@ def join_meeting(
     start, end (both bytes), first offset and end offset. Returns how many ranges there are now, and
     how many offsets within the limits these blocks have.
     """
-    low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
     offsets = 0
     for i in range(len(blocks)):
-        low, high = blocks[i].min_timestamp, blocks[i].max_timestamp
-        _, position, stop, first, end = _block(blocks, i, end_offset, end_position)
-        first, end = base + first, base + end
-        if high < low_time or low > high_time or end <= low_offset or first > high_offset:
-            continue
-        if windows.shape[1] and _window_at(windows, low, high) < 0:
-            continue
-        follows = count and ranges[1, count - 1] == position
-        if follows and stop - ranges[0, count - 1] <= most_bytes:
-            ranges[1, count - 1], ranges[3, count - 1] = stop, end
-        else:
-            ranges[0, count], ranges[1, count] = position, stop
-            ranges[2, count], ranges[3, count] = first, end
-            count += 1
-        offsets += min(end - 1, high_offset) - max(first, low_offset) + 1
+        count, more = _join(
+            blocks, i, end_offset, end_position, base, limits, windows, most_bytes, ranges, count
+        )
+        offsets += more
     return count, offsets
+
+
+@njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
+def join_marked(
+    blocks: npt.NDArray[Any], end_offset: int, end_position: int, marks: Flags,
+    base: int, limits: Int64s, windows: npt.NDArray[Any], most_bytes: int,
+    ranges: npt.NDArray[Any], count: int,
+) -> tuple[int, int]:  # fmt: skip
+    """As `join_meeting`, of the blocks i with marks[i] only."""
+    offsets = 0
+    for i in range(len(marks)):
+        if marks[i]:
+            count, more = _join(
+                blocks, i, end_offset, end_position, base, limits, windows, most_bytes, ranges,
+                count,
+            )  # fmt: skip
+            offsets += more
+    return count, offsets
+
+
+@njit(cache=True, nogil=True)
+def _join(
+    blocks: npt.NDArray[Any], i: int, end_offset: int, end_position: int,
+    base: int, limits: Int64s, windows: npt.NDArray[Any], most_bytes: int,
+    ranges: npt.NDArray[Any], count: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Append block i if it can hold a wanted record. Returns as `join_meeting`."""
+    low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
+    low, high = blocks[i].min_timestamp, blocks[i].max_timestamp
+    _, position, stop, first, end = _block(blocks, i, end_offset, end_position)
+    first, end = base + first, base + end
+    if high < low_time or low > high_time or end <= low_offset or first > high_offset:
+        return count, 0
+    if windows.shape[1] and _window_at(windows, low, high) < 0:
+        return count, 0
+    follows = count and ranges[1, count - 1] == position
+    if follows and stop - ranges[0, count - 1] <= most_bytes:
+        ranges[1, count - 1], ranges[3, count - 1] = stop, end
+    else:
+        ranges[0, count], ranges[1, count] = position, stop
+        ranges[2, count], ranges[3, count] = first, end
+        count += 1
+    return count, min(end - 1, high_offset) - max(first, low_offset) + 1

@@ -13,15 +13,15 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seglake.errors import UsageError
 from seglake.format.index import RECORD_KEYS
 from seglake.format.key_hashes import hashes_of_keys
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
+from seglake.format.sought_kernels import EVERY_KEY, SoughtKeys
 from seglake.format.value_format import ValueFormat
-from seglake.log.decode.columns import SCHEMA
+from seglake.log.decode.columns import schema_of
 from seglake.log.execute import ReadStats, execute
 from seglake.log.key_indexes import SubjectHashes
 from seglake.log.piece import Piece, Window
@@ -80,35 +80,31 @@ class Criteria:
         return {**self.hints, **keys, **self.where.sought}
 
     def compared(self, schema: pa.Schema) -> pa.Schema:
-        """`schema`, and after it the columns that are compared and that it lacks."""
-        columns = ["key"] * (self.keys is not None) + self.where.columns
-        more = [SCHEMA.field(name) for name in columns if name not in schema.names]
-        return pa.schema([*schema, *more])
+        """`schema`, and after it the columns that `among` compares and that it lacks."""
+        more = [name for name in self.where.columns if name not in schema.names]
+        return schema_of([*schema.names, *more])
+
+    @cached_property
+    def compared_keys(self) -> SoughtKeys:
+        """The keys that a read compares (`execute`); none, if there may be any key."""
+        return EVERY_KEY if self.keys is None else SoughtKeys.of(self.keys)
 
     def __str__(self) -> str:
         keys = [] if self.keys is None else [counted(len(self.keys), "key")]
         return " with ".join([*keys, *([str(self.where)] if self.where else [])])
 
     def among(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[Any]:
-        """The records that meet all of it, with the columns of `schema`, as batches; none is empty.
+        """The records that meet `where`, with the columns of `schema`, as batches; none is empty.
 
-        `batches` have the columns of `compared(schema)`.
+        `batches` have the columns of `compared(schema)`, and records with one of the keys only.
         """
+        if not self.where:
+            yield from batches
+            return
         for batch in batches:
-            matches = self._met(batch)
+            matches = batch.filter(pa.array(self.where.mask(batch)))
             if len(matches):
                 yield matches.select(schema.names)
-
-    def _met(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self.keys is not None:
-            batch = batch.filter(pc.is_in(batch["key"], value_set=self._key_set))
-        if self.where and len(batch):
-            batch = batch.filter(pa.array(self.where.mask(batch)))
-        return batch
-
-    @cached_property
-    def _key_set(self) -> Any:
-        return pa.array(self.keys or [], pa.binary())
 
 
 def keys_of(key: str | bytes | None, keys: Sequence[str | bytes] | None) -> list[bytes]:
@@ -202,8 +198,10 @@ class _Matching:
     def of(self, pieces: Iterator[Piece]) -> Iterator[pa.RecordBatch]:
         """The records in some pieces that meet the criteria."""
         fetch = self._search.reader.cached_fetch
-        batches = execute(fetch, pieces, self._read, stats=self._stats)
-        return self._search.criteria.among(batches, self._schema)
+        criteria = self._search.criteria
+        keys = criteria.compared_keys
+        batches = execute(fetch, pieces, self._read, stats=self._stats, keys=keys)
+        return criteria.among(batches, self._schema)
 
     def last(self, count: int) -> Iterator[pa.RecordBatch]:
         """The last records that meet the criteria, at most `count`."""

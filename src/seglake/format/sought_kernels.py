@@ -1,0 +1,79 @@
+"""Keys that records are searched for, and the compiled comparison with them.
+
+Keys are compared byte by byte, so that no record is found or left out because of a hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from seglake.format.records import Bytes, Int32s, Int64s, Spans, fixed
+from seglake.interpreted import INTERPRETED, meanwhile
+from seglake.jit import njit
+
+
+class SoughtKeys(NamedTuple):
+    """Distinct keys: key i is data[starts[i] : starts[i] + lengths[i]].
+
+    They ascend by length, then by their bytes. If there are none, every record is wanted.
+    """
+
+    data: Bytes
+    starts: Int64s
+    lengths: Int64s
+
+    @staticmethod
+    def of(keys: Iterable[bytes]) -> SoughtKeys:
+        """These keys."""
+        data, starts, lengths = Spans.of([*sorted({*keys}, key=lambda key: (len(key), key))])
+        return SoughtKeys(fixed(data), fixed(starts), fixed(lengths.astype(np.int64)))
+
+
+EVERY_KEY = SoughtKeys.of(())
+
+
+@njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
+def find_sought(
+    keys: SoughtKeys, data: Bytes, starts: Int64s, lengths: Int32s, rows: Int64s
+) -> int:
+    """Fill in the numbers of the items that are among the keys, and return how many."""
+    count = 0
+    for i in range(len(starts)):
+        if is_sought(keys, data, starts[i], lengths[i]):
+            rows[count] = i
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+@meanwhile(INTERPRETED)
+def is_sought(keys: SoughtKeys, data: Bytes, start: int, length: int) -> bool:
+    """Whether data[start : start + length] is one of the keys. A `length` of -1 is null."""
+    low, high = 0, len(keys.starts)
+    while low < high:
+        middle = (low + high) // 2
+        order = _order(keys, middle, data, start, length)
+        if order == 0:
+            return True
+        if order < 0:
+            low = middle + 1
+        else:
+            high = middle
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _order(keys: SoughtKeys, number: int, data: Bytes, start: int, length: int) -> int:
+    """Below 0 if the key of this number comes before the item, above 0 if it comes after it."""
+    if keys.lengths[number] != length:
+        return int(keys.lengths[number] - length)
+    at = keys.starts[number]
+    for i in range(length):
+        difference = np.int64(keys.data[at + i]) - np.int64(data[start + i])
+        if difference:
+            return int(difference)
+    return 0

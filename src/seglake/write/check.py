@@ -216,11 +216,20 @@ def _sample(
             sampled = _rows(chunk, (numbers, times), path, full[number].start, pipeline, text_bytes)
             rows += islice(sampled, enough - len(rows))
             if len(rows) >= enough:
+                hints += _of_one_member(full[number].file, path, store, pipeline)
                 break
     hints += of_times(pipeline, meant, records) + january_notes(pipeline, newest)
     hints += [*year_notes(pipeline, courses), *clock_notes(pipeline, changes)]
     problems = dict.fromkeys([*absent.sentences(pipeline), *agreed(hints)])
     return rows, list(problems), january_problem(pipeline, newest)
+
+
+def _of_one_member(
+    file: SourceFile, member: str, store: InputStore, pipeline: Pipeline
+) -> Iterator[str]:
+    """A sentence if the sample of an archive ends in one of its members."""
+    if not pipeline.input.columnar and "tar" in store.packing(file):
+        yield f"{file.path}: the sample ends in {member}; the members behind it are not looked at"
 
 
 def _times(path: str, chunk: Extracted) -> FileTimes:

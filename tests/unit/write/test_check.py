@@ -447,3 +447,18 @@ def test_a_narrow_terminal_shows_the_partition(tmp_path: Path) -> None:
 def test_plain_values_have_no_path_of_each_file(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"ts": T, "user": "u"}))
     assert "paths" not in json.loads(shell(tmp_path, "--json").stdout)
+
+
+def test_the_sample_of_an_archive_says_where_it_ends(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tgz", "w:gz") as archive:
+        for name in ("x/e.jsonl", "y/e.jsonl"):
+            content = events(30)
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    told = json.loads(shell(tmp_path, "--json", "--sample", "20").stdout)["problems"]
+    assert any(
+        "sample ends in" in each and "x/e.jsonl; the members behind" in each for each in told
+    )
+    told = json.loads(shell(tmp_path, "--json", "--sample", "99").stdout)["problems"]
+    assert not any("sample ends in" in each for each in told)

@@ -203,6 +203,32 @@ def doubts_of(folder: Path, name: str, content: bytes) -> str:
     return "; ".join(draft([str(folder / name)]).doubts)
 
 
+def test_broken_lines_of_json_stay_rejects(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(EPOCHS + b"{bad\n" * (ROWS - 1))
+    made = draft([str(tmp_path)])
+    assert made.choices["input.format"].value == "jsonl"
+    assert f"{ROWS - 1} of {2 * ROWS - 1} sampled lines are no JSON objects" in made.doubts
+
+
+def test_a_long_first_line_is_read_whole(tmp_path: Path) -> None:
+    long = b'{"ts": %d, "user": "a", "text": "%s"}\n' % (ms(BEGIN), b"x" * 1_500_000)
+    (tmp_path / "a").write_bytes(long + EPOCHS)
+    assert draft([str(tmp_path / "a")]).choices["input.format"].value == "jsonl"
+
+
+def test_a_header_of_csv_alone_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("ts,id\n")
+    with pytest.raises(InputError, match="one line alone, as a header of CSV without rows"):
+        draft([str(tmp_path / "a.csv")])
+
+
+def test_only_packed_files_have_a_guessed_size(tmp_path: Path) -> None:
+    for name, content in (("a.jsonl", EPOCHS), ("b.jsonl.gz", gzip.compress(EPOCHS))):
+        (tmp_path / name).write_bytes(content)
+        reason = draft([str(tmp_path / name)]).choices["input.format"].reason
+        assert ("if unpacked files are 5 times as large" in reason) == name.endswith("gz")
+
+
 def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
     assert doubts_of(tmp_path, "a.jsonl", EPOCHS) == ""
     assert "zone = 'UTC' is a guess" in doubts_of(tmp_path, "b.tsv", TABS)

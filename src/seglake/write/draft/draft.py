@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from seglake.errors import InputError
 from seglake.shown import counted, short_bytes
 from seglake.write.draft.choice import KeyChoice, TimeChoice, key_of, time_of
-from seglake.write.draft.sample import Sample, sample_of
+from seglake.write.draft.sample import PACKED, Sample, sample_of
 
 _BYTES_OF_A_PARTITION = 2**30
 _MOST_PARTITIONS = 64
@@ -85,7 +85,8 @@ def _choices(
     if time is None:
         yield "pipeline.order", Choice("arrival", "no time is known")
     size = short_bytes(sample.size_bytes)
-    reason = f"{counted(sample.files, 'file')}; about {size} when unpacked"
+    guess = f", if unpacked files are {PACKED} times as large" if sample.packed else ""
+    reason = f"{counted(sample.files, 'file')}; {size}{guess}"
     yield "input.format", Choice(sample.settings["format"], reason)
     if time is not None:
         yield "timestamp.field", Choice(time.field, time.reason)

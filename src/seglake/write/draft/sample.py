@@ -33,7 +33,9 @@ _FILES, _LARGEST = 5, 3  # that rows are taken from
 _HEAD_BYTES = 1 << 18  # read of each
 _ROWS = 1000  # taken of each
 _MOST = 0.9  # of the lines must agree with a format
-_PACKED = 5  # times as large are files when they are unpacked
+_HALF = 0.5  # of them are enough for JSON: nothing else is taken for an object
+_LONG_BYTES = 1 << 24  # read for the sake of a first line
+PACKED = 5  # times as large may files be when they are unpacked
 _DELIMITERS = (",", ";", "\t", "|")
 _SUFFIX = re.compile(r"\.([A-Za-z]\w*?)(?:\.(?:gz|bz2|zst|zstd|[\d_T:-]+))*$")
 _COMMA_IN_A_TIME = re.compile(r":\d{2},\d{3}[\s\])]")  # Java's milliseconds
@@ -47,7 +49,8 @@ class Sample(NamedTuple):
 
     `settings` are the keys of `[input]` that read them, without `paths`. `fields` has the value of
     each field in each sampled row, as text; those of `times` have a time type, and need no format.
-    `size_bytes` is about what all the files have when they are unpacked. `doubts` are sentences.
+    `size_bytes` is what all the files have, about that if they are `packed`. `doubts` are
+    sentences.
     """
 
     settings: dict[str, Any]
@@ -57,6 +60,7 @@ class Sample(NamedTuple):
     size_bytes: int
     doubts: list[str]
     times: frozenset[str] = frozenset()
+    packed: bool = False
 
 
 def sample_of(
@@ -87,7 +91,8 @@ def sample_of(
     return head._replace(
         settings=settings | head.settings,
         files=len(chosen),
-        size_bytes=size * (_PACKED if packed else 1),
+        size_bytes=size * (PACKED if packed else 1),
+        packed=packed,
         doubts=doubts + head.doubts,
     )
 
@@ -211,7 +216,7 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     raise InputError(
         f"{files[0].path}: its lines are neither JSON nor CSV, and no time is found in them: write "
         "the pipeline by hand (docs/settings.md), with input.format = 'text' and input.pattern"
-        + "".join(f"; {each}" for each in _no_csv(heads))
+        + "".join(f"; {each}" for each in (*_no_csv(heads), *_header_alone(lines)))
     )
 
 
@@ -219,9 +224,14 @@ def _beginning(file: SourceFile, store: InputStore) -> Beginning:
     """The first bytes of a file, or of the first member of an archive."""
     path, content = next(store.contents(file))
     data = bytearray()
-    while len(data) < _HEAD_BYTES and (more := content.read(_HEAD_BYTES - len(data))):
+    most, whole = _HEAD_BYTES, False
+    while len(data) < most and not whole:
+        more = content.read(most - len(data))
         data += more
-    return Beginning(path, bytes(data), whole=len(data) < _HEAD_BYTES)
+        whole = not more
+        if len(data) == most and not (b"\n" in data or b"\r" in data):
+            most = min(2 * most, _LONG_BYTES)  # the first line is longer
+    return Beginning(path, bytes(data), whole=whole)
 
 
 class _Head(NamedTuple):
@@ -278,7 +288,7 @@ def _json(lines: Sequence[str], path: str) -> Sample | None:
             f"{path}: is a JSON array; one JSON object a line is wanted: {LINES_OF_AN_ARRAY}"
         )
     rows = [row for line in lines if isinstance(row := _parsed(line), dict)]
-    if len(rows) < _MOST * len(lines):
+    if len(rows) < _HALF * len(lines):
         return None
     items = [dict(flat(row)) for row in rows]
     names = dict.fromkeys(name for item in items for name in item)
@@ -347,6 +357,12 @@ def _no_csv(heads: Sequence[_Head]) -> Iterator[str]:
             f"not taken as CSV: line {line:,} of {head.path} has {fields:,} fields, and the first "
             f"one {width:,}; {len(uneven):,} of {len(rows):,} sampled rows have another number"
         )
+
+
+def _header_alone(lines: Sequence[str]) -> Iterator[str]:
+    """A sentence if the only line of the files could be the header of CSV."""
+    if len(lines) == 1 and any(each in lines[0] for each in _DELIMITERS):
+        yield "there is one line alone, as a header of CSV without rows: add rows, or other files"
 
 
 def _table(tables: list[list[list[str]]], delimiter: str) -> Sample:

@@ -101,12 +101,19 @@ def places_of(checked: Checked) -> Callable[[SampledRow], str]:
     """A function that names the file and line of one of the sampled rows, as "a.jsonl:31".
 
     Where files of the input have one name, the folders stand before it that tell them apart.
+    A member of an archive has its whole name behind that of the archive: "a.tar!x/a.jsonl:31".
     """
+    files = {*checked.paths}
     end = path_ends([*checked.paths, *(row.path for row in checked.rows)])
+
+    def name(path: str) -> str:
+        marks = (at for at, letter in enumerate(path) if letter == "!" and path not in files)
+        archive = next((path[:at] for at in marks if path[:at] in files), "")
+        return f"{end(archive)}{path[len(archive) :]}" if archive else end(path)
 
     def place(row: SampledRow) -> str:
         after = f" after byte {row.start}" if row.start else ""
-        return f"{end(row.path)}{after}:{row.line}"
+        return f"{name(row.path)}{after}:{row.line}"
 
     return place
 

@@ -462,3 +462,12 @@ def test_the_sample_of_an_archive_says_where_it_ends(tmp_path: Path) -> None:
     )
     told = json.loads(shell(tmp_path, "--json", "--sample", "99").stdout)["problems"]
     assert not any("sample ends in" in each for each in told)
+
+
+def test_a_member_is_named_with_its_archive(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tgz", "w:gz") as archive:
+        content = events(2)
+        member = tarfile.TarInfo("x/e.jsonl")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    assert "a.tgz!x/e.jsonl:1" in shell(tmp_path).stdout

@@ -229,7 +229,7 @@ def _of_one_member(
 ) -> Iterator[str]:
     """A sentence if the sample of an archive ends in one of its members."""
     if not pipeline.input.columnar and "tar" in store.packing(file):
-        yield f"{file.path}: the sample ends in {member}; the members behind it are not looked at"
+        yield f"{file.path}: the sample ends in {member}; anything behind that is not looked at"
 
 
 def _times(path: str, chunk: Extracted) -> FileTimes:

@@ -5,9 +5,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 FRESH := $(VENV)/.fresh
-PACKAGES := $(VENV)/.packages
-SPARK := $(VENV)/.spark
-SPARKS := ^(pyspark|py4j)==
+RUNTIME := $(VENV)/.runtime
 INSTALLED := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 BYTECODE := $(VENV)/.bytecode
@@ -23,8 +21,8 @@ NO_JAVA := not clients and not spark and not kafka and not s3 and not browser an
 DURATIONS := --durations-file=build/durations
 # Bytecode is stored, whatever the environment says: the tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
-# One core installs packages and compiles kernels; the other one installs Spark, compiles bytecode
-# and builds what Go has. Jars wait for the network.
+# Kernels take one core; the other one installs packages, compiles bytecode and builds what Go has;
+# jars wait for the network.
 TOGETHER = $(MAKE) --no-print-directory --silent -j5 $(COMPILED) $(BYTECODE) $(JARS)
 CHAOS := --kills 1000 --upkeep 300 --s3 100 --s3-upkeep 300 --spark 20 --races 20 --s3-races 10 \
   --document docs/reliability.md
@@ -185,13 +183,16 @@ archive: wheel ## Pack Python, the wheel and what it needs for executors: spark.
 bench-report: $(COMPILED) ## Measure the report of a million segments: it must take 10 s and 2 MB at most
 	$(BIN)/python -m tests.bench.page
 
-lock: ## Resolve pyproject.toml again into the two locks (needs pip-compile of pip-tools, and uv)
+lock: ## Resolve pyproject.toml again into the three locks (needs pip-compile of pip-tools, and uv)
 	@command -v pip-compile >/dev/null || { echo "pip-compile is missing: pip install pip-tools"; exit 1; }
 	@command -v uv >/dev/null || { echo "uv is missing: pip install uv"; exit 1; }
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --extra dev --extra spark \
 	  --generate-hashes --allow-unsafe --no-strip-extras --no-emit-index-url --no-emit-find-links \
 	  --output-file requirements.lock pyproject.toml
 	sed -nE 's/^([a-zA-Z0-9._-]+)(\[[^]]*\])?(==[^ ]+).*/\1\3/p' requirements.lock > .constraints
+	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet \
+	  --generate-hashes --allow-unsafe --no-strip-extras --no-emit-index-url --no-emit-find-links \
+	  --constraint .constraints --output-file conf/runtime.lock pyproject.toml
 	env -u UV_FIND_LINKS uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --custom-compile-command "make lock" --constraint .constraints \
 	  --output-file tests/scheduled/requirements.lock pyproject.toml tests/scheduled/requirements.in
@@ -228,23 +229,18 @@ $(REWRITTEN): $(INSTALLED)
 	@$(PYTEST) --collect-only -q >/dev/null 2>&1 || true
 	@touch $@
 
-$(COMPILED): $(PACKAGES) $(shell grep -rlw njit src --include=*.py)
-	$(BIN)/python -m seglake.warm
+$(COMPILED): $(RUNTIME) $(shell grep -rlw njit src --include=*.py)
+	PYTHONPATH=src $(BIN)/python -m seglake.warm
 	@touch $@
 
-$(INSTALLED): $(PACKAGES) $(SPARK)
-	@touch $@
-
-# Spark is half of all bytes, and pip builds its wheel on one core: two installations at once.
-$(PACKAGES): $(FRESH) requirements.lock pyproject.toml
-	@awk '/^[^ #]/ { spark = /$(SPARKS)/ } !spark' requirements.lock >$@.lock
-	$(PIP) --no-compile --no-deps --require-hashes -r $@.lock
+# Kernels need only what Seglake itself needs: they compile while pip installs the rest.
+$(INSTALLED): $(RUNTIME) requirements.lock
+	$(PIP) --no-compile --require-hashes -r requirements.lock
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(SPARK): $(FRESH) requirements.lock
-	@awk '/^[^ #]/ { spark = /$(SPARKS)/ } spark' requirements.lock >$@.lock
-	$(PIP) --no-compile --no-deps --require-hashes -r $@.lock
+$(RUNTIME): $(FRESH) conf/runtime.lock pyproject.toml
+	$(PIP) --no-compile --require-hashes -r conf/runtime.lock
 	@touch $@
 
 $(FRESH):

@@ -24,6 +24,16 @@ def test_the_lock_names_the_extras_that_its_packages_ask_for() -> None:
     ] == []
 
 
+def test_what_is_installed_first_is_in_the_lock_of_all() -> None:
+    def entries(lock: Path) -> set[str]:
+        lines = (line.strip(" \\") for line in lock.read_text().splitlines())
+        return {line for line in lines if "==" in line or line.startswith("--hash")}
+
+    first = entries(LOCK.with_name("conf") / "runtime.lock")
+    assert len(first) > 50
+    assert first <= entries(LOCK)
+
+
 @pytest.mark.parametrize("name", ["crc32c", "lz4", "numba", "zstandard"])
 def test_packages_whose_inside_is_used_have_upper_bounds(name: str) -> None:
     """The newest minor release that they allow is that of the lock (decision 22)."""

@@ -32,6 +32,9 @@ class _NoCatalog:
     def snapshot(self, **_: Any) -> Any:
         return EMPTY
 
+    def ends(self, _topic: str) -> Any:
+        return EMPTY
+
     def run(self, *_: Any) -> None:
         return None
 

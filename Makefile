@@ -60,7 +60,7 @@ test-all: test ## Run make test, then make test-rest: everything (half an hour)
 	@$(MAKE) --no-print-directory test-rest
 
 test-rest: tools ## Run what make test leaves out: long tests, and all examples of each property
-	$(PYTEST) $(PARALLEL) -m "rest or hypothesis" $(DURATIONS)/rest.tsv
+	$(PYTEST) $(PARALLEL) -m "(rest or hypothesis) and not another_day" $(DURATIONS)/rest.tsv
 
 test-unit: $(COMPILED) ## Run the tests that need no Java (three minutes)
 	$(PYTEST) $(PARALLEL) $(QUICK) -m "$(NO_JAVA)" $(DURATIONS)/unit.tsv

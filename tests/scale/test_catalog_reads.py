@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from seglake.catalog.delta.file_merges import FAN_IN
+from tests.harness.tiers import rest_but
 from tests.scale.catalog_reads import History, Reads, build, ingested, opened
 
 Measured = Callable[[str, int], tuple[Reads, Reads]]  # of an open, and of an ingest
@@ -35,14 +36,14 @@ def reads(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     return measured
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", rest_but([1, 2], 1))
 def test_one_topic_is_opened_by_reading_its_files(reads: Measured, times: int) -> None:
     found = reads("dated", times)[0]
     assert found.requests == {"topic": 1, "segment": 1}
     assert found.bytes.total() < 20_000
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", rest_but([1, 2], 1))
 def test_an_ingest_reads_no_rows_of_names_that_ascend(reads: Measured, times: int) -> None:
     found = reads("dated", times)[1]
     assert found.requests.keys() == {"topic", "segment"}
@@ -50,7 +51,7 @@ def test_an_ingest_reads_no_rows_of_names_that_ascend(reads: Measured, times: in
     assert found.bytes["segment"] <= SEGMENT_BYTES
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", rest_but([1, 2], 1))
 def test_files_with_random_names_are_sought_in_filters(reads: Measured, times: int) -> None:
     """Files that wait are read, and four bytes for each row of those that are merged."""
     found = reads("random", times)[1]
@@ -60,7 +61,7 @@ def test_files_with_random_names_are_sought_in_filters(reads: Measured, times: i
     assert found.bytes["source"] <= 4 * 5 * RUNS * times + WAITING_BYTES
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", rest_but([1, 2], 1))
 def test_random_names_in_folders_that_ascend_are_few_requests(reads: Measured, times: int) -> None:
     """No file of runs is asked, and of input files those that have names of the folder."""
     found = reads("folders", times)[1]

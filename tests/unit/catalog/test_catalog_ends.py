@@ -22,6 +22,7 @@ from seglake.layout import LOG_TABLE
 from seglake.store import open_store
 from seglake.store.counting import CountingStore
 from seglake.write.driver.topics import append_time
+from tests.harness.tiers import rest_but
 from tests.makers.catalog_rows import new_attempt, run, segment, topic
 from tests.makers.lakes import create_catalog, open_catalog
 
@@ -79,6 +80,7 @@ def test_files_of_past_segments_are_not_read(tmp_path: Path) -> None:
         assert (len(end), end.end_offset) == (1, view.end_offset)
 
 
+@pytest.mark.rest
 def test_every_segment_stays_in_the_table(tmp_path: Path) -> None:
     _grown(tmp_path)
     expected = {(p, 5 * n) for p in range(3) for n in range(COMMITS if p < 2 else 6)}
@@ -127,6 +129,7 @@ def test_a_commit_that_leaves_a_hole_is_refused(tmp_path: Path) -> None:
             catalog.commit([row], topic="orders", base=base, attempt_id=attempt)
 
 
+@pytest.mark.rest
 def test_a_log_whose_records_are_all_gone_goes_on_at_its_end(tmp_path: Path) -> None:
     catalog, attempt = _grown(tmp_path), new_attempt()
     base = catalog.snapshot()
@@ -145,7 +148,7 @@ def test_a_log_whose_records_are_all_gone_goes_on_at_its_end(tmp_path: Path) -> 
     assert (after.log_start_offset, after.end_offset) == (view.end_offset, view.end_offset + 5)
 
 
-@pytest.mark.parametrize("kind", ["LogAppendTime", "CreateTime"])
+@pytest.mark.parametrize("kind", rest_but(["LogAppendTime", "CreateTime"], "LogAppendTime"))
 def test_append_time_follows_all_segments(tmp_path: Path, kind: str) -> None:
     """Also those that are not read, or are not the last of their log partition."""
     catalog = create_catalog(str(tmp_path))
@@ -162,6 +165,7 @@ def test_append_time_follows_all_segments(tmp_path: Path, kind: str) -> None:
     assert _past(catalog)
 
 
+@pytest.mark.rest
 def test_rows_of_another_writer_are_read(tmp_path: Path) -> None:
     """An engine that merges the files gives them names of its own."""
     catalog = _grown(tmp_path)
@@ -174,6 +178,7 @@ def test_rows_of_another_writer_are_read(tmp_path: Path) -> None:
         assert after.partition("orders", view.partition).end_offset == view.end_offset
 
 
+@pytest.mark.rest
 def test_segments_without_a_topic_are_damage(tmp_path: Path) -> None:
     catalog = _grown(tmp_path)
     version, files = catalog.snapshot().version, catalog.snapshot().files

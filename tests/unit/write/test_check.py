@@ -457,9 +457,7 @@ def test_the_sample_of_an_archive_says_where_it_ends(tmp_path: Path) -> None:
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     told = json.loads(shell(tmp_path, "--json", "--sample", "20").stdout)["problems"]
-    assert any(
-        "sample ends in" in each and "x/e.jsonl; anything behind" in each for each in told
-    )
+    assert any("sample ends in" in each and "x/e.jsonl; anything behind" in each for each in told)
     told = json.loads(shell(tmp_path, "--json", "--sample", "99").stdout)["problems"]
     assert not any("sample ends in" in each for each in told)
 

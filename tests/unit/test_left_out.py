@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.seed_of_the_day import VARIABLE
+from tests.harness.tiers import every_other_day
+
 pytestmark = pytest.mark.slow  # processes of their own
 
 PROJECT = Path(__file__).parents[2]
@@ -85,11 +88,27 @@ def test_continuous_integration_requires_all() -> None:
 def test_each_test_is_in_one_part_of_test_all() -> None:
     """The second part has what the first leaves out, and all examples of what has some.
 
-    Of the clients' matrix it has two checks for each client; the others are in test-clients.
+    Of the clients' matrix it has two checks for each client; the others are in test-clients. Some
+    long tests wait for the next day.
     """
     targets = (PROJECT / "Makefile").read_text()
     assert targets.count('$(QUICK) -m "not rest and not clients" ') == 1
     assert targets.count("$(PYTEST) tests/clients/test_matrix.py\n") == 1
-    assert targets.count('-m "rest or hypothesis" ') == 1
+    assert targets.count('-m "(rest or hypothesis) and not another_day" ') == 1
     assert "\ntest-all: test ##" in targets
     assert "\n\t@$(MAKE) --no-print-directory test-rest\n" in targets
+
+
+def test_what_waits_for_another_day_runs_on_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    def waits(day: int, turn: int) -> bool:
+        monkeypatch.setenv(VARIABLE, str(day))
+
+        @every_other_day(turn)
+        def test() -> None: ...
+
+        names = {mark.name for mark in getattr(test, "pytestmark", ())}
+        assert "rest" in names
+        return "another_day" in names
+
+    days = [[waits(day, turn) for turn in (0, 1)] for day in (20261127, 20261128)]
+    assert days == [[True, False], [False, True]]

@@ -140,7 +140,7 @@ class _Temporary(_Stamped, caching.InTreeCacheLocator):
 
 
 class _WritablePlaces(caching.CompileResultCacheImpl):
-    _locator_classes = [_OfVariable, _BesideSource, _OfUser, _Temporary]  # noqa: RUF012
+    _locator_classes = [_OfVariable, _BesideSource, _OfUser, _Temporary]  # noqa: RUF012  # numba's
 
 
 class _ShippedPlace(caching.CompileResultCacheImpl):

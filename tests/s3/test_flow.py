@@ -17,7 +17,7 @@ from seglake.errors import ConfigError, UsageError
 from seglake.maintain.health.verify import verify
 from seglake.read.lake import Lake
 from seglake.store import CountingStore, open_store
-from seglake.write.check import require_topic
+from seglake.write.check import topic_remark
 from tests.harness.s3_server import Server, main
 from tests.harness.tiers import rest_but
 from tests.makers.raw_events import (
@@ -123,12 +123,10 @@ def test_input_and_lake_stand_where_the_options_say(
     assert ingest(settings).records == 28
     log = seglake.open("s3://seglake/options", storage_options=storage).topic("events")
     assert sum(log.end_offsets().values()) == 28
-    assert require_topic(settings) == ""
+    assert topic_remark(settings) == ""
     fewer = {"name": "events", "partitions": 2}
     with pytest.raises(ConfigError, match="has 3 partitions and cannot shrink to 2"):
-        require_topic(
-            settings.model_copy(update={"topic": settings.topic.model_copy(update=fewer)})
-        )
+        topic_remark(settings.model_copy(update={"topic": settings.topic.model_copy(update=fewer)}))
 
 
 # ------------------------------------------------------------------ races

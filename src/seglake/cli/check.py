@@ -46,12 +46,12 @@ def check(
     Exit code 3 if a row is rejected, or if times of January 1970 would stop a run.
     """
     from seglake.config import load
-    from seglake.write.check import TEXT_BYTES, require_topic
+    from seglake.write.check import TEXT_BYTES, topic_remark
     from seglake.write.check import check as checked_input
 
     whole = json or not sys.stdout.isatty()
     pipeline = load(conf_file, {"input.paths": source} if source else {})
-    remark = require_topic(pipeline)
+    remark = topic_remark(pipeline)
     checked = checked_input(pipeline, sample, None if whole else TEXT_BYTES)
     checked.problems.extend([remark] if remark else [])
     if json:

@@ -149,7 +149,7 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
     )
 
 
-def require_topic(pipeline: Pipeline) -> str:
+def topic_remark(pipeline: Pipeline) -> str:
     """Raise ConfigError, as an ingest would, for settings that the topic of the lake refuses.
 
     Returns "", or a sentence if the lake cannot be asked. No lake need be there.
@@ -158,13 +158,13 @@ def require_topic(pipeline: Pipeline) -> str:
     try:
         store = open_store(pipeline.root, pipeline.storage)
         if next(iter(store.list(LOG_TABLE)), None) is not None:  # else an ingest makes the lake
-            _require_topic(store, pipeline)
+            _ask_topic(store, pipeline)
     except StoreError as error:
         return f"whether the lake takes these settings was not asked: {error}"
     return ""
 
 
-def _require_topic(store: Store, pipeline: Pipeline) -> None:
+def _ask_topic(store: Store, pipeline: Pipeline) -> None:
     # a check without a lake needs no Delta
     from seglake.catalog.table import CatalogTable  # noqa: PLC0415
     from seglake.write.driver.topics import topic_in_force  # noqa: PLC0415

@@ -41,7 +41,7 @@ def archive(
     json: Json = False,
 ) -> None:
     """Archive what is new in topics of a broker, with Spark; offsets stay."""
-    from seglake.config.properties import client_settings
+    from seglake.config.client_settings import client_settings
     from seglake.write.live import archive as work
 
     options = {**client_settings(kafka or [], kafka_file), "bootstrap.servers": bootstrap}

@@ -68,7 +68,7 @@ def replay(
 ) -> None:
     """Write a window into a real Kafka: every record once, also after a kill, at any speed."""
     import seglake
-    from seglake.config.properties import client_settings
+    from seglake.config.client_settings import client_settings
 
     with extra("replay", "`seglake replay`"):
         from seglake.replay.run import replay_window

@@ -25,6 +25,7 @@ from tests.bench import (
     growth,
     hot,
     ingest,
+    large,
     lookup,
     merge,
     planning,
@@ -42,7 +43,7 @@ PARTS = {
     "scan": scan.run, "remote": remote.run, "density": density.run, "growth": growth.run,
     "catalog": catalog.run, "hot": hot.run, "compaction": compaction.run, "merge": merge.run,
     "cold": cold.run, "archive": archive.run, "kafka": exchange.run, "serve": serve.run,
-    "planning": planning.run, "find": find.run,
+    "planning": planning.run, "find": find.run, "large": large.run,
 }  # fmt: skip
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -24,21 +19,32 @@ from seglake.format.index import RECORD_KEYS
 from seglake.format.key_hashes import hashes_of_keys
 from seglake.log.zones.search import ZoneSearch
 from seglake.read.log import Log
-from tests.bench.events import Int64s, numbers_in
-from tests.bench.measure import Contender, Goal, Samples, Section, Table, in_turns, race, say, timed
-from tests.bench.page_cache import hold
+from tests.bench.events import numbers_in
+from tests.bench.measure import Contender, Goal, Samples, Section, in_turns, race, timed
 from tests.bench.peers import with_zone_maps
+from tests.bench.searchers import (
+    FEW,
+    FIELD,
+    KEYS,
+    OFTEN,
+    Asked,
+    by_clickhouse,
+    by_key,
+    by_sample,
+    goals_of,
+    of_field,
+    of_lake,
+    of_lance,
+    of_parquet,
+    table_of,
+)
 from tests.bench.workbench import TOPIC, Workbench, require
-from tests.bench.writers import has_clickhouse
 
-KEYS = 20  # of a round; each round has others
-OFTEN = (60, 80)  # events of such a key
 WINDOW_MS = 60_000
 MANY = 10_000  # keys that are looked for in the key indexes at once
 OURS, WITHOUT = "Seglake, key index", "Seglake, no key index"
 OF_FIELD = "Seglake, index of a field"
-FIELD = "user"  # of the value, which has the key, too
-LANCE, CLICKHOUSE = "Lance, BTREE on the key", "ClickHouse, Bloom filters"
+KEY_MS, FIELD_MS = 3, 12  # for 4 million events
 FIELDS = {"ts": "int64", "user": "string"}
 
 _TEXT = """\
@@ -55,38 +61,6 @@ twice.
 are two members of the JSON value of each event, an integer and a string, as Arrow columns.
 """
 
-_CLICKHOUSE = """
-import json, sys, time
-from chdb import session
-folder, parquet, asked = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-engine = session.Session(folder)
-engine.query("CREATE DATABASE bench")
-engine.query("CREATE TABLE bench.events (key String, value String CODEC(ZSTD), time Int64,"
-             " INDEX keys key TYPE bloom_filter GRANULARITY 1) ENGINE = MergeTree ORDER BY time")
-engine.query(f"INSERT INTO bench.events SELECT key, value, time FROM file('{parquet}', Parquet)")
-engine.query("OPTIMIZE TABLE bench.events FINAL")
-query = "SELECT key, value, time FROM bench.events WHERE key = '%s'"
-for key in asked[0][:3]:
-    engine.query(query % key, "ArrowStream")
-answers = []
-for keys in asked:
-    begun = time.perf_counter()
-    found = [engine.query(query % key, "ArrowStream").bytes() for key in keys]
-    answers.append(time.perf_counter() - begun)
-import pyarrow as pa
-counts = [len(pa.ipc.open_stream(each).read_all()) for each in found]
-print(json.dumps([answers, counts]), flush=True)
-"""
-
-Search = Callable[[str], Any]  # from a key to its events
-
-
-class _Asked(NamedTuple):
-    """The keys of each round, and the numbers of the events of each key."""
-
-    rounds: list[list[str]]
-    numbers: dict[str, Int64s]
-
 
 def run(bench: Workbench) -> Section:
     """Measure."""
@@ -95,7 +69,7 @@ def run(bench: Workbench) -> Section:
     section = Section("find", "Searches", text)
     root = bench.lake("arrival", index_keys=True)
     asked = _asked(bench)
-    by_key = _by_key(bench, root, asked)
+    by_keys = _by_key(bench, root, asked)
     inside = _in_window(bench, asked)
     ingests = race([_ingest(bench, name, topic) for name, topic in _INDEXED.items()],
                    bench.sizes.runs)  # fmt: skip
@@ -104,16 +78,16 @@ def run(bench: Workbench) -> Section:
     of_field = _share(bench.lake("arrival", index_fields=[FIELD]))
     events = len(bench.events.times)
     section.tables = [
-        _table("Every event of a key", by_key, 1e3 / KEYS, "ms a key"),
-        _table("In a window", inside, 1e3, "ms"),
-        _table("Ingest", ingests, 1, "s"),
-        _table(f"Two fields of {events:,} events", columns, 1, "s"),
+        table_of(by_keys, "Every event of a key"),
+        by_sample(inside, "In a window", 1e3, "ms"),
+        by_sample(ingests, "Ingest", 1, "s"),
+        by_sample(columns, f"Two fields of {events:,} events", 1, "s"),
     ]
     section.tables[2].notes.append(
         f"Of the log's bytes, key indexes take {share:.2f} %, those of a field {of_field:.2f} %."
     )
     section.goals = [
-        *_goals_by_key(by_key),
+        *_goals(by_keys),
         Goal("A key in a window of 60 s: times the time of the window",
              inside[1].times_as_fast_as(inside[0])[1], 1.0, at_least=False),
         Goal("Key indexes, % of the log", share, 5.0, at_least=False),
@@ -129,7 +103,7 @@ def run(bench: Workbench) -> Section:
     return section
 
 
-def _asked(bench: Workbench) -> _Asked:
+def _asked(bench: Workbench) -> Asked:
     """Keys that so many events have, and which events these are."""
     table = pq.read_table(bench.parquet, columns=["key", "value"])
     groups = table.group_by("key").aggregate([("key", "count")])
@@ -141,118 +115,34 @@ def _asked(bench: Workbench) -> _Asked:
     chosen = [str(key) for key in np.resize(some, wanted)]
     mine = table.filter(pc.is_in(table["key"], pa.array(sorted(set(chosen)), table["key"].type)))
     numbers = {key: numbers_in(mine.filter(pc.field("key") == key)["value"]) for key in set(chosen)}
-    return _Asked([chosen[at : at + KEYS] for at in range(0, wanted, KEYS)], numbers)
+    return Asked([chosen[at : at + KEYS] for at in range(0, wanted, KEYS)], numbers)
 
 
 # every event of a key
 
 
-def _by_key(bench: Workbench, root: str, asked: _Asked) -> list[Samples]:
+def _goals(samples: Sequence[Samples]) -> list[Goal]:
+    own = {each.name: each for each in samples if each.name in (OURS, OF_FIELD, WITHOUT)}
+    others = [each for each in samples if each.name not in own]
+    return goals_of(own[OURS], own[OF_FIELD], others, KEY_MS, FIELD_MS)
+
+
+def _by_key(bench: Workbench, root: str, asked: Asked) -> list[Samples]:
     """Seconds of the keys of a round, by searcher."""
-    fielded = bench.lake("arrival", index_fields=[FIELD])
-    searchers = {OURS: _seglake(root), WITHOUT: _seglake(bench.lake("arrival")),
-                 OF_FIELD: _seglake_field(fielded), "DuckDB on Parquet": _duckdb(bench.parquet),
-                 "Polars on Parquet": _polars(bench.parquet)}  # fmt: skip
-    if find_spec("lance"):
-        searchers[LANCE] = _lance(bench.parquet, bench.scratch("keyed.lance"))
-    else:
-        bench.skipped.append("Lance: `make bench` installs pylance.")
-    samples = {name: Samples(name, []) for name in searchers}
-    for search in searchers.values():
-        search(asked.rounds[0][0])
-    names = [*searchers]
-    for keys in asked.rounds:
-        for name in (names[at] for at in in_turns(len(names))):
-            hold([root, fielded, bench.parquet])
-            spent = _search_all(name, searchers[name], keys, asked.numbers)
-            samples[name].seconds.append(spent)
-            say(f"  {name}: {1000 * spent / KEYS:.2f} ms a key")
-    return [*samples.values(), *_clickhouse(bench, asked)]
-
-
-def _search_all(
-    name: str, search: Search, keys: Sequence[str], numbers: dict[str, Int64s]
-) -> float:
-    """Seconds for all keys; those without an index ask for two, and are taken times the rest."""
-    some = keys if name != WITHOUT else keys[:2]
-    spent, found = 0.0, list[Any]()
-    for key in some:
-        timing = timed(partial(search, key))
-        spent += timing.seconds
-        found.append(timing.result)
-    for key, table in zip(some, found, strict=True):
-        right = np.array_equal(numbers_in(table["value"]), numbers[key])
-        require(right, f"{name} found {len(table)} events of {key}, not {len(numbers[key])}")
-    return spent * len(keys) / len(some)
-
-
-def _seglake(root: str) -> Search:
-    log, columns = with_zone_maps(seglake.open(root).topic(TOPIC)), ["key", "value", "timestamp"]
-    return lambda key: log.find(key, columns=columns).read_all()
-
-
-def _seglake_field(root: str) -> Search:
-    log, columns = with_zone_maps(seglake.open(root).topic(TOPIC)), ["key", "value", "timestamp"]
-    return lambda key: log.find(where={FIELD: key}, columns=columns).read_all()
-
-
-def _duckdb(parquet: Path) -> Search:
-    connection = duckdb.connect()
-    connection.execute("SET parquet_metadata_cache = true")
-    query = f"SELECT * FROM read_parquet('{parquet}') WHERE key = ?"
-    return lambda key: connection.sql(query, params=[key]).to_arrow_table()
-
-
-def _polars(parquet: Path) -> Search:
-    frame = pl.scan_parquet(parquet)
-    return lambda key: frame.filter(pl.col("key") == key).collect().to_arrow()
-
-
-def _lance(parquet: Path, path: Path) -> Search:
-    lance: Any = import_module("lance")
-    dataset = lance.write_dataset(pq.read_table(parquet), str(path))
-    dataset.create_scalar_index("key", "BTREE")
-    return lambda key: dataset.to_table(filter=f"key = '{key}'")
-
-
-def _clickhouse(bench: Workbench, asked: _Asked) -> list[Samples]:
-    if not has_clickhouse():
-        bench.skipped.append("ClickHouse: `make bench` installs chdb.")
-        return []
-    command = [sys.executable, "-c", _CLICKHOUSE, str(bench.scratch("keyed.clickhouse")),
-               str(bench.parquet), json.dumps(asked.rounds)]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise AssertionError(f"ClickHouse: {done.stderr[-2000:]}")
-    seconds, counts = json.loads(done.stdout.splitlines()[-1])
-    right = [len(asked.numbers[key]) for key in asked.rounds[-1]]
-    require(counts == right, f"ClickHouse found {counts} events, not {right}")
-    return [Samples(CLICKHOUSE, seconds)]
-
-
-def _goals_by_key(samples: Sequence[Samples]) -> list[Goal]:
-    ours, by_field = (next(s for s in samples if s.name == name) for name in (OURS, OF_FIELD))
-    others = [each for each in samples if each.name not in (OURS, OF_FIELD, WITHOUT)]
-    slow = [ours.times_as_fast_as(each)[1] for each in others if each.name != LANCE]
-    goals = [
-        Goal("Every event of a key, ms", ours.spread(1e3 / KEYS)[1], 3.0, at_least=False),
-        Goal("Every event of a key: times as fast as the best but Lance", min(slow), 1.0),
-        Goal(
-            "Every event with a value of a field, ms",
-            by_field.spread(1e3 / KEYS)[1],
-            12.0,
-            at_least=False,
-        ),
+    searchers = [
+        of_lake(OURS, root),
+        of_lake(WITHOUT, bench.lake("arrival"), FEW),
+        of_field(OF_FIELD, bench.lake("arrival", index_fields=[FIELD])),
+        *of_parquet(bench.parquet),
+        *of_lance(bench, bench.parquet),
     ]
-    text = f"Every event of a key: times the time of {LANCE}"
-    return goals + [Goal(text, each.times_as_fast_as(ours)[1], 2.0, at_least=False)
-                    for each in others if each.name == LANCE]  # fmt: skip
+    return [*by_key(searchers, asked), *by_clickhouse(bench, bench.parquet, asked)]
 
 
 # in a window
 
 
-def _in_window(bench: Workbench, asked: _Asked) -> list[Samples]:
+def _in_window(bench: Workbench, asked: Asked) -> list[Samples]:
     """Seconds of a key in a window, and of the window."""
     root, columns = bench.lake("time", index_keys=True), ["key", "value", "timestamp"]
     by_key, whole = (with_zone_maps(seglake.open(root).topic(TOPIC)) for _ in range(2))
@@ -358,11 +248,3 @@ def _polars_fields(parquet: Path) -> Any:
     kind = pl.Struct({"ts": pl.Int64, "user": pl.String})
     value = pl.col("value").str.json_decode(kind)
     return pl.scan_parquet(parquet).select(value.alias("f")).unnest("f").collect().to_arrow()
-
-
-def _table(title: str, samples: Sequence[Samples], factor: float, unit: str) -> Table:
-    first = samples[0]
-    rows = [[each.name, *each.spread(factor), *each.times_as_fast_as(first)] for each in samples]
-    columns = ["", f"{unit}, min", "median", "max", "times as fast as the first: min", "median",
-               "max"]  # fmt: skip
-    return Table(title, columns, rows)

@@ -15,17 +15,18 @@ import polars as pl
 import seglake
 from seglake.log.execute import ReadStats
 from seglake.read.log import Log
-from tests.bench.events import numbers_in
+from tests.bench.events import numbers_in, users_in
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, race, say
 from tests.bench.page_cache import hold
 from tests.bench.peers import COLUMNS
+from tests.bench.searchers import OFTEN
 from tests.bench.wire import Request, Wire, depth
 from tests.bench.workbench import TOPIC, Remote, Workbench, require
 
 WINDOW_MS = 10_000
 COLD = 10
 ORDERS = ("time", "arrival")
-DEEP, WIRE_SHARE, INGEST_SHARE = 3, 1.3, 1.5
+DEEP, FIND_DEEP, WIRE_SHARE, INGEST_SHARE = 3, 4, 1.3, 1.5
 
 _TEXT = """\
 versitygw, an S3 server on this machine, behind a wire that holds every request back for
@@ -67,6 +68,8 @@ class _Cold(NamedTuple):
     name: str
     ask: Callable[[Any], ReadStats | None]
     open: Callable[[Wire], Any]
+    deep: int = DEEP  # requests, at the most
+    share: float | None = WIRE_SHARE  # bytes on the wire by the bytes needed, at the most
 
 
 def _cold(bench: Workbench, remote: Remote, goals: list[Goal]) -> Table:
@@ -90,11 +93,10 @@ def _cold(bench: Workbench, remote: Remote, goals: list[Goal]) -> Table:
             statistics.median(received) / 1000, *([share, of_logs] if needed else ["-", "-"]),
         ])  # fmt: skip
         if needed:
-            goals += [
-                Goal(f"{read.name}: requests deep", deep, DEEP, at_least=False),
-                Goal(f"{read.name}: bytes on the wire by the bytes needed", share, WIRE_SHARE,
-                     at_least=False),
-            ]  # fmt: skip
+            goals.append(Goal(f"{read.name}: requests deep", deep, read.deep, at_least=False))
+        if needed and read.share is not None:
+            goals.append(Goal(f"{read.name}: bytes on the wire by the bytes needed", share,
+                              read.share, at_least=False))  # fmt: skip
     columns = ["", "ms: median", "p99", "requests: median", "deep", "KB: median", "by needed",
                "of logs alone"]  # fmt: skip
     return Table("Cold reads", columns, rows)
@@ -122,6 +124,12 @@ def _reads(bench: Workbench, remote: Remote) -> list[_Cold]:
         _check(bench, table, first)
         return stats
 
+    def find(log: Log) -> ReadStats:
+        key, stats = users[int(random.integers(len(users)))], ReadStats()
+        found = log.find(key, columns=COLUMNS, stats=stats).read_all()
+        require(len(found) == counts[key], f"a search found {len(found)} events of {key!r}")
+        return stats
+
     def lookup(log: Log) -> None:
         require(log.offsets_for_times({0: start()})[0] is not None, "a lookup found nothing")
 
@@ -130,7 +138,9 @@ def _reads(bench: Workbench, remote: Remote) -> list[_Cold]:
         within = (when >= first) & (when < first + WINDOW_MS)
         _check(bench, frame.filter(within).collect().to_arrow(), first)
 
-    roots = {order: _lake(bench, remote, order) for order in ORDERS}
+    roots = {order: _lake(bench, remote, order, index_keys=True) for order in ORDERS}
+    counts = _counts(bench)
+    users = sorted(counts)
     parquet = remote.put(bench.parquet)
     windows = [
         _Cold(f"A window of {WINDOW_MS // 1000} s, {order}", window, partial(_log, root))
@@ -140,6 +150,8 @@ def _reads(bench: Workbench, remote: Remote) -> list[_Cold]:
         _Cold("Opening a lake", lambda wire: _opened(roots["time"], wire), lambda wire: wire),
         *windows,
         _Cold("A lookup by time", lookup, partial(_log, roots["arrival"])),
+        _Cold("Every event of a key", find, partial(_log, roots["arrival"]), FIND_DEEP,
+              None),
         _Cold(f"Polars, a window of {WINDOW_MS // 1000} s", of_parquet,
               lambda wire: pl.scan_parquet(parquet, storage_options=_for_polars(wire))),
     ]  # fmt: skip
@@ -162,9 +174,17 @@ def _check(bench: Workbench, table: Any, start: int) -> None:
     require(np.array_equal(numbers_in(table["value"]), wanted), "a cold window is wrong")
 
 
-def _lake(bench: Workbench, remote: Remote, order: str) -> str:
+def _counts(bench: Workbench) -> dict[bytes, int]:
+    """The number of events of each user who has so many as those of the part *Searches*."""
+    users = np.concatenate([users_in(path) for path in bench.events.files])
+    counts = dict(zip(*np.unique(users, return_counts=True), strict=True))
+    often = {bytes(user): int(n) for user, n in counts.items() if OFTEN[0] <= n <= OFTEN[1]}
+    return often or {bytes(user): int(n) for user, n in counts.items()}
+
+
+def _lake(bench: Workbench, remote: Remote, order: str, **topic: object) -> str:
     root = remote.uri(f"read-{order}")
-    bench.ingest(bench.pipeline(root, order, bench.events.files))
+    bench.ingest(bench.pipeline(root, order, bench.events.files, **topic))
     return root
 
 

@@ -28,12 +28,13 @@ from tests.bench import (
     formats,
     growth,
     hot,
+    large,
     merge,
     planning,
     remote,
     report,
 )
-from tests.bench.events import Events, generate, numbers_in
+from tests.bench.events import Events, generate, numbers_in, users_in
 from tests.bench.measure import (
     Chart,
     Contender,
@@ -62,6 +63,21 @@ def test_lines_are_json_and_say_what_the_list_of_times_says(events: Events) -> N
     assert [line["ts"] for line in lines] == events.times.tolist()
     assert [int(line["id"]) for line in lines] == list(range(5003))
     assert (np.diff(events.times) < 0).any()
+
+
+def test_copies_have_numbers_times_and_users_of_their_own(tmp_path: Path) -> None:
+    def lines(copy: int) -> list[dict[str, str]]:
+        made = generate(tmp_path, events=2000, files=2, lateness_ms=0, copy=copy)
+        users = [user.decode() for path in made.files for user in users_in(path)]
+        rows = [json.loads(line) for path in made.files for line in path.read_text().splitlines()]
+        assert [row["user"] for row in rows] == users
+        assert [row["ts"] for row in rows] == made.times.tolist()
+        return rows
+
+    one, two = lines(1), lines(2)
+    assert int(one[-1]["id"]) + 1 == int(two[0]["id"]) == 4000
+    assert one[-1]["ts"] <= two[0]["ts"]
+    assert not {row["user"] for row in one} & {row["user"] for row in two}
 
 
 def test_numbers_are_found_in_lines(events: Events) -> None:
@@ -319,6 +335,16 @@ def test_searches_find_what_a_pass_over_all_events_finds(tmp_path: Path) -> None
     assert {goal.text.partition(":")[0].partition(",")[0] for goal in section.goals} >= {
         "Every event of a key", "Key indexes", "Two fields",
     }  # fmt: skip
+
+
+@pytest.mark.rest
+def test_searches_in_copies_find_what_was_generated(tmp_path: Path) -> None:
+    sizes = Sizes(events=6000, files=2, partitions=2, runs=1, large_copies=3)
+    with Workbench(sizes, tmp_path, LocalEngine()) as bench:
+        section = large.run(bench)
+        assert {path.parent.name[0] for path in tmp_path.rglob("*.jsonl")} == {"l"}
+    assert [row[0] for row in section.tables[0].rows][:2] == [large.OURS, large.OF_FIELD]
+    assert len(section.goals) >= 3
 
 
 @pytest.mark.rest

@@ -49,6 +49,7 @@ class Sizes:
     lookups: int = 2000
     windows: int = 20
     copies: int = 100  # of a quarter of the events, in the part about growth
+    large_copies: int = 25  # of all events, in the part about searches in a large log
     commits: int = 2500  # of 400 segments each, in the part about the catalog
     archive_bytes: int = 10**9  # these three in the part about hot inputs
     record_bytes: int = 50 * 10**6
@@ -152,10 +153,10 @@ class Workbench:
             self._lakes[name] = root
         return self._lakes[name]
 
-    def ingest(self, pipeline: Pipeline) -> int:
+    def ingest(self, pipeline: Pipeline, run_id: str = "bench") -> int:
         """Run a pipeline on the engine of this bench; the number of its records."""
         engine = self._engine or SparkEngine(self.spark)
-        return ingest_files(engine, pipeline, DeclaredRun("bench")).records
+        return ingest_files(engine, pipeline, DeclaredRun(run_id)).records
 
     def log_bytes(self, root: str) -> int:
         """Bytes of all logs of a lake on a local disk."""

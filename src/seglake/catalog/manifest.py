@@ -12,7 +12,7 @@ late, and put the old one back. So each later try also has a key of its own: the
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
 from seglake.catalog.delta.data_files import read_at_once
@@ -23,6 +23,9 @@ from seglake.store import Store
 
 FORMATS = (1, 2)  # format 1 has no `forgotten`, and fewer kinds and columns of rows
 _ROW_TYPES = {row_type.KIND: row_type for row_type in get_args(Row)}
+_FIELDS = {
+    kind: [field.name for field in fields(row_type)] for kind, row_type in _ROW_TYPES.items()
+}
 
 
 class Manifest(NamedTuple):
@@ -67,7 +70,11 @@ def write_manifest(store: Store, manifest: Manifest, lost_races: int = 0) -> Non
 
 def _said(row: Row) -> dict[str, Any]:
     """The fields of a row; an older Seglake does not know some, so they are left out if null."""
-    return {k: v for k, v in asdict(row).items() if v is not None or k not in LEFT_OUT}
+    return {
+        name: value
+        for name in _FIELDS[row.KIND]  # `asdict` would copy every value
+        if (value := getattr(row, name)) is not None or name not in LEFT_OUT
+    }
 
 
 def mark_committed(store: Store, attempt_id: str) -> None:

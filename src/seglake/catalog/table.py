@@ -311,13 +311,13 @@ class CatalogTable:
         tables = snapshot_files.tables(self.store, kind, files)
         return pa.concat_tables(tables[topic]) if tables else FILE_SCHEMAS[kind].empty_table()
 
-    def latest_rows(self, snapshot: Snapshot, kind: Kind, topic: str, count: int) -> pa.Table:
-        """As `rows`, at least the `count` rows of a run or of maintenance that finished last.
+    def latest_rows(self, files: Collection[DataFile], kind: Kind, topic: str, n: int) -> pa.Table:
+        """As `rows`, at least the `n` rows of a run or of maintenance that finished last.
 
-        Data files that have none of them are not read.
+        Of a version's files, those that have none of them are not read.
         """
-        files = [file for file in snapshot.files if file.topic == topic and file.kind == kind]
-        tables = snapshot_files.tables(self.store, kind, snapshot_files.finished_last(files, count))
+        some = [file for file in files if file.topic == topic and file.kind == kind]
+        tables = snapshot_files.tables(self.store, kind, snapshot_files.finished_last(some, n))
         return pa.concat_tables(tables[topic]) if tables else FILE_SCHEMAS[kind].empty_table()
 
     def segments(self, snapshot: Snapshot, topic: str) -> list[SegmentRow]:

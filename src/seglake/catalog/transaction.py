@@ -8,12 +8,12 @@ anew; after a failure of storage the same change is committed again.
 import logging
 import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import compress
 from typing import Any
 
-from seglake.catalog.delta.data_files import read_at_once
+from seglake.catalog.delta.data_files import DataFile, read_at_once
 from seglake.catalog.manifest import is_marked, mark_committed
 from seglake.catalog.schema import Kind, MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable, sync_commits
@@ -58,7 +58,8 @@ def transact_upkeep(
     """
     base = base or table.snapshot(topics=[topic])
     version = transact(table, topic, attempt_id, plan, base)
-    mark_recent(table, base if version is None else table.refresh(base), topic, "maintenance")
+    files = base.files if version is None else table.newest_files()
+    mark_recent(table, files, topic, "maintenance")
     return version
 
 
@@ -83,14 +84,14 @@ def mark(store: Store, attempt_id: str) -> None:
         return
 
 
-def mark_recent(table: CatalogTable, base: Snapshot, topic: str, kind: Kind) -> None:
+def mark_recent(table: CatalogTable, files: Collection[DataFile], topic: str, kind: Kind) -> None:
     """Mark the last commits to a topic, with a row of this kind, that died before their marks.
 
-    A command that finds its work done calls this: an earlier call of it may have died there, or
-    while the disk had not all of it.
+    `files` are those of a version of the catalog. A command that finds its work done calls this: an
+    earlier call of it may have died there, or while the disk had not all of it.
     """
     store, most = table.store, _RECENT[kind]
-    rows = table.latest_rows(base, kind, topic, most).sort_by(_FINISHED)
+    rows = table.latest_rows(files, kind, topic, most).sort_by(_FINISHED)
     last: list[Any] = rows["attempt_id"][max(0, len(rows) - most) :].to_pylist()
     recent: list[str] = [*dict.fromkeys(last)]
     marked = read_at_once(store, partial(is_marked, store), recent)

@@ -232,7 +232,7 @@ class TopicIntake:
     def _mark(self) -> None:
         """Mark the topic's last commits: an earlier call may have died before its mark."""
         if self._topic_row is not None:
-            mark_recent(self._lake.table(), self._base, self._name, "maintenance")
+            mark_recent(self._lake.table(), self._base.files, self._name, "maintenance")
 
     def tell(self) -> Imported:
         """The report of a dry run, whose store writes nothing."""

@@ -154,7 +154,7 @@ def compact_topic(
     logs, policy = _logs(table, snapshot, topic, how.now_ms)
     due = [log for log in logs if how.force or log.is_due(policy)]
     if not dry_run:
-        mark_recent(table, snapshot, topic, "maintenance")
+        mark_recent(table, snapshot.files, topic, "maintenance")
     report.partitions = [CompactedLog.planned(log, due=log in due) for log in logs]
     for _ in range(MAX_ROUNDS):
         if not due:

@@ -234,7 +234,7 @@ def _archive_topic(
     covered = {p: (max(start, ends.get(p, 0)), end) for p, (start, end) in live.offsets.items()}
     report.offsets = {p: (start, end) for p, (start, end) in covered.items() if start < end}
     if has_topic and not report.offsets and not report.gaps:
-        mark_recent(table, base, report.topic, "run")
+        mark_recent(table, base.files, report.topic, "run")
         return None
 
     def check() -> None:

@@ -17,11 +17,14 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.clock import now_ms
 from seglake.errors import UnknownTopic
+from seglake.layout import LOG_TABLE
 from seglake.maintain import clock
 from seglake.maintain.expiry import retention
 from seglake.maintain.expiry.log_start import change_of
 from seglake.maintain.expiry.retention import Retained, retain_topic
 from seglake.maintain.health.verify import verify
+from seglake.store import Store, open_store
+from seglake.store.counting import CountingStore
 from tests.judges.retention_model import Closed, KafkaLog
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 from tests.makers.segment_lakes import Sketch, sketched_lake
@@ -113,6 +116,32 @@ def test_a_segment_must_be_older_than_that(tmp_path: Path, age: int, keeps: bool
     (view,) = views(table)
     assert (len(view) == 1) == keeps
     assert (view.log_start_offset, view.end_offset) == (0 if keeps else 3, 3)
+
+
+def test_a_data_file_of_segments_is_read_once_to_open_it_and_once_to_rewrite_it(
+    tmp_path: Path,
+) -> None:
+    log = [Sketch(1, NOW - age, 100) for age in (30, 20, 5)]
+    sketched_lake(tmp_path, [log], {"retention.ms": 10})
+    store = Opened(open_store(str(tmp_path)))
+    table = CatalogTable(store)
+    base = table.snapshot()
+    assert retain_topic(table, "orders", NOW, dry_run=False, base=base).segments == 2
+    (before,) = (f"{LOG_TABLE}/{file.path}" for file in base.files if file.kind == "segment")
+    segments = [key for key in store.keys if "kind=segment" in key]
+    assert segments == [before, before]
+
+
+class Opened(CountingStore):
+    """Keeps the keys that are read whole."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.keys: list[str] = []
+
+    def read_all(self, key: str) -> Any:
+        self.keys.append(key)
+        return super().read_all(key)
 
 
 def test_what_is_blocked_names_the_record_and_what_helps(tmp_path: Path) -> None:

@@ -83,19 +83,20 @@ def _grow(bench: Workbench) -> _Copies:
                                   index_keys=True, index_fields=[FIELD])  # fmt: skip
         records = bench.ingest(pipeline, run_id=f"copy-{copy}")
         require(records == len(events.times), "an ingest lost records")
-        users |= _some_users(bench, events, copy)
+        users |= _some_users(events, copy)
+        bench.scratch(f"copy-{copy}")
     return _Copies(str(root), parquet / "*.parquet", users)
 
 
 def _copy(bench: Workbench, copy: int) -> Events:
     sizes = bench.sizes
     return generate(
-        bench.scratch("large-events"), events=sizes.events, files=sizes.files,
+        bench.scratch(f"copy-{copy}"), events=sizes.events, files=sizes.files,
         lateness_ms=sizes.lateness_ms, copy=copy,
     )  # fmt: skip
 
 
-def _some_users(bench: Workbench, events: Events, copy: int) -> dict[str, Int64s]:
+def _some_users(events: Events, copy: int) -> dict[str, Int64s]:
     """The numbers of the events of some users of a copy who have so many."""
     users = np.concatenate([users_in(path) for path in events.files])
     names, counts = np.unique(users, return_counts=True)

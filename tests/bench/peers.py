@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import duckdb
 import numpy as np
 import polars as pl
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import seglake
@@ -54,8 +53,9 @@ def seglake_reader(root: str, topic: str) -> Callable[[], Read]:
 def with_zone_maps(log: Log) -> Log:
     """The log, once its zone maps are in memory."""
     segments = log.segments().to_arrow()
-    first, last = pc.max(segments["min_timestamp"]), pc.min(segments["max_timestamp"])
-    log.plan_range(first.as_py() + 1, last.as_py())  # no segment lies within it as a whole
+    bounds = (segments[name].to_pylist() for name in ("min_timestamp", "max_timestamp"))
+    for first, last in zip(*bounds, strict=True):
+        log.plan_range(first + 1, max(first + 1, last))  # so that it is not in there as a whole
     return log
 
 

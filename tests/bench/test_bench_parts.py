@@ -342,7 +342,7 @@ def test_searches_in_copies_find_what_was_generated(tmp_path: Path) -> None:
     sizes = Sizes(events=6000, files=2, partitions=2, runs=1, large_copies=3)
     with Workbench(sizes, tmp_path, LocalEngine()) as bench:
         section = large.run(bench)
-        assert {path.parent.name[0] for path in tmp_path.rglob("*.jsonl")} == {"l"}
+    assert not [*tmp_path.rglob("*.jsonl")]
     assert [row[0] for row in section.tables[0].rows][:2] == [large.OURS, large.OF_FIELD]
     assert len(section.goals) >= 3
 

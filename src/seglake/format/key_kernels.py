@@ -22,6 +22,7 @@ from seglake.jit import njit
 
 REST_BITS = 4  # of a hash, beside each pair
 _PLUS, _MINUS, _POINT, _ZERO, _E = b"+-.0e"
+_DIGITS, _DIGIT_BITS = 4, 14  # that pairs are sorted by: what they have of a hash, 56 bits
 PAIRS, POSITION, FIRST_BLOCK = range(3)  # what a row of `pages` has
 
 
@@ -159,6 +160,40 @@ def hash_keys(
                 batches[n] = b
                 n += 1
     return n, 0, 0
+
+
+@njit(cache=True, nogil=True)
+def sort_pairs(pairs: Any, room: Any) -> int:
+    """Sort pairs of a hash and a block, once each, and return how many there are.
+
+    The last byte of a pair is its block. Blocks ascend, so a stable sort by the digits of the hash
+    leaves them in order. `room` has as many items.
+    """
+    mask = np.uint64((1 << _DIGIT_BITS) - 1)
+    places = np.zeros((_DIGITS, 1 << _DIGIT_BITS), np.int64)
+    for i in range(len(pairs)):
+        rest = pairs[i] >> np.uint64(8)
+        for k in range(_DIGITS):
+            places[k, rest & mask] += 1
+            rest >>= np.uint64(_DIGIT_BITS)
+    for k in range(_DIGITS):
+        before = np.int64(0)
+        for digit in range(1 << _DIGIT_BITS):
+            here = places[k, digit]
+            places[k, digit] = before
+            before += here
+        shift = np.uint64(8 + k * _DIGIT_BITS)
+        source, target = (pairs, room) if k % 2 == 0 else (room, pairs)
+        for i in range(len(source)):
+            place = np.int64(source[i] >> shift & mask)
+            target[places[k, place]] = source[i]
+            places[k, place] += 1
+    count = 0
+    for i in range(len(pairs)):
+        if count == 0 or pairs[i] != pairs[count - 1]:
+            pairs[count] = pairs[i]
+            count += 1
+    return count
 
 
 @njit(cache=True, nogil=True, inline="always")

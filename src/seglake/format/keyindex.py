@@ -42,7 +42,7 @@ from seglake.format.index import (
 )
 from seglake.format.key_hashes import Hashes
 from seglake.format.key_kernels import REST_BITS
-from seglake.format.records import Flags, fixed
+from seglake.format.records import Flags, Int64s, fixed
 
 MAGIC = b"SLKI"
 VERSION, WITH_NAMES = 1, 2
@@ -62,57 +62,63 @@ _CRC_AT = HEADER.fields["crc"][1] if HEADER.fields else 0
 
 
 class Pages:
-    """The pages of one subject, made block after block.
+    """The pages of one subject, made as its hashes come.
 
-    Memory holds the finished pages, and the hashes of one page.
+    Memory holds the finished pages, and the pairs of one page.
     """
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, ...]] = []  # of PAGE
         self.data: list[bytes] = []
         self._block, self._first_block = -1, 0
-        self._hashes: list[Hashes] = []  # of the page
-        self._blocks: list[npt.NDArray[np.uint64]] = []  # their blocks, counted in the page
+        self._pairs: list[Hashes] = []  # of the page; a block's number in the page is the last byte
         self._pairs_at_most = 0
 
-    def begin_block(self) -> None:
-        """The hashes that follow are of the next block."""
-        self._block += 1
-        if self._block - self._first_block == PAGE_BLOCKS or self._pairs_at_most >= PAGE_PAIRS:
-            self._end_page()
+    def add(self, hashes: Hashes, blocks: Int64s, last: int) -> None:
+        """Add hashes and the block of each, ascending; block `last` begins before more are added.
 
-    def add(self, hashes: Hashes) -> None:
-        """Add hashes of the block that is open."""
-        if len(hashes):
-            number = np.uint64(self._block - self._first_block)
-            self._hashes.append(hashes)
-            self._blocks.append(np.full(len(hashes), number))
-            self._pairs_at_most += len(hashes)
+        A page ends before a block that would be one too many, or if it has enough pairs.
+        """
+        while (end := self._next_page(blocks)) <= last:
+            before = int(blocks.searchsorted(end))
+            self._put(hashes[:before], blocks[:before])
+            hashes, blocks = hashes[before:], blocks[before:]
+            self._end_page(end)
+        self._put(hashes, blocks)
+        self._block = last
 
     def finish(self) -> None:
         """End the last block, and the last page."""
-        self._block += 1
-        if self._block > self._first_block:
-            self._end_page()
+        if self._block >= self._first_block:
+            self._end_page(self._block + 1)
 
-    def _end_page(self) -> None:
-        """End the page before the block that is open."""
-        data, pairs = _page(self._hashes, self._blocks)
-        blocks = self._block - self._first_block
+    def _next_page(self, blocks: Int64s) -> int:
+        """The block that the next page begins with, by what the page has and these blocks."""
+        missing, full = PAGE_PAIRS - self._pairs_at_most, self._first_block + PAGE_BLOCKS
+        if missing > len(blocks):
+            return full
+        enough = self._block if missing <= 0 else max(self._block, int(blocks[missing - 1]))
+        return min(full, enough + 1)
+
+    def _put(self, hashes: Hashes, blocks: Int64s) -> None:
+        numbers = (blocks - self._first_block).astype(np.uint64)
+        self._pairs.append(hashes & ~np.uint64(PAGE_BLOCKS - 1) | numbers)
+        self._pairs_at_most += len(hashes)
+
+    def _end_page(self, end: int) -> None:
+        """End the page before the block `end`, which is open then."""
+        data, pairs = _page(np.concatenate(self._pairs))
+        blocks = end - self._first_block
         self.rows.append((0, pairs, self._first_block, blocks, len(data), crc32c.crc32c(data), 0))
         self.data.append(data)
-        self._first_block, self._hashes, self._blocks = self._block, [], []
-        self._pairs_at_most = 0
+        self._block, self._first_block = end, end
+        self._pairs, self._pairs_at_most = [], 0
 
 
-def _page(hashes: list[Hashes], blocks: list[npt.NDArray[np.uint64]]) -> tuple[bytes, int]:
-    """The bytes of a page, and its number of pairs."""
-    if not hashes:
-        return b"", 0
-    pairs = np.concatenate(hashes) & ~np.uint64(PAGE_BLOCKS - 1) | np.concatenate(blocks)
-    pairs.sort()
-    pairs = pairs[np.append(True, pairs[1:] != pairs[:-1])]
-    count = len(pairs)
+def _page(pairs: Hashes) -> tuple[bytes, int]:
+    """The bytes of a page, and its number of different pairs; their blocks ascend."""
+    count = key_kernels.sort_pairs(pairs, np.empty_like(pairs))
+    pairs = pairs[:count]
     places = (pairs >> np.uint64(32)) * np.uint64(count << REST_BITS) >> np.uint64(32)
     buckets = np.zeros(-(-2 * count // 64) * 64, np.bool_)
     buckets[(places >> np.uint64(REST_BITS)).astype(np.int64) + np.arange(count)] = True

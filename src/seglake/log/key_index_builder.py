@@ -135,18 +135,16 @@ class KeyIndexBuilder:
 
     def _add(self, table: BatchTable, hashed: Mapping[Subject, Hashed]) -> None:
         """Add batches with the hashes of the subjects that they have."""
+        if not len(table):
+            return
         self._roller.append(table)
         begins = self._roller.newly_indexed.copy()
         begins[:1] |= self._block < 0
-        blocks = np.flatnonzero(begins)
+        blocks = self._block + np.cumsum(begins)  # of each batch
+        self._block = int(blocks[-1])
         for subject, pages in self._pages.items():
             own: Hashed = hashed.get(subject, _NONE)
-            parts = np.split(own.hashes, own.batches.searchsorted(blocks))
-            pages.add(parts[0])
-            for part in parts[1:]:
-                pages.begin_block()
-                pages.add(part)
-        self._block += len(blocks)
+            pages.add(own.hashes, blocks[own.batches], self._block)
 
 
 def _of_scalars(scalars: Scalars, unread: Int64s, batch_of: Int32s) -> Hashed:

@@ -117,6 +117,39 @@ def test_a_page_ends_after_256_blocks_or_many_pairs(monkeypatch: pytest.MonkeyPa
         assert _marked(few, [b"%d" % n])[n::50].all()
 
 
+@given(
+    st.lists(st.one_of(st.integers(0, 9), st.just(0)), min_size=1, max_size=700),
+    st.integers(1, 60),
+    st.lists(st.integers(0, 700), max_size=4),
+)
+def test_pages_are_those_of_one_block_after_another(
+    counts: list[int], enough: int, cuts: list[int]
+) -> None:
+    pages = keyindex.Pages()
+    random = np.random.default_rng(len(counts))
+    blocks = np.repeat(np.arange(len(counts)), counts)
+    hashes = random.integers(0, 2**63, len(blocks)).astype(np.uint64)
+    hashes = hashes[random.integers(0, len(hashes), len(hashes))] if len(hashes) else hashes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyindex, "PAGE_PAIRS", enough)
+        start = 0
+        for stop in [*sorted({cut for cut in cuts if 0 < cut < len(counts)}), len(counts)]:
+            some = (blocks >= start) & (blocks < stop)
+            pages.add(hashes[some], blocks[some], stop - 1)
+            start = stop
+        pages.finish()
+    wanted, first, pairs = list[tuple[int, int, int]](), 0, 0
+    for block, count in enumerate([*counts, 0]):
+        last = block == len(counts)
+        if last or block - first == keyindex.PAGE_BLOCKS or (pairs >= enough and block > first):
+            mine = (blocks >= first) & (blocks < block)
+            prefixes = zip(hashes[mine] >> np.uint64(8), blocks[mine], strict=True)
+            wanted.append((len({*prefixes}), first, block - first))
+            first, pairs = block, 0
+        pairs += count
+    assert [row[1:4] for row in pages.rows] == wanted
+
+
 def test_null_keys_and_markers_of_transactions_are_in_no_pair() -> None:
     policy = IndexPolicy(subjects=OF)
     data = _built(_log([None] * 30), policy)

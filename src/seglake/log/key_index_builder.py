@@ -137,9 +137,10 @@ class KeyIndexBuilder:
         """Add batches with the hashes of the subjects that they have."""
         if not len(table):
             return
-        self._roller.append(table)
-        begins = self._roller.newly_indexed.copy()
-        begins[:1] |= self._block < 0
+        begins = np.zeros(len(table), np.bool_)
+        taken = self._roller.append(table)  # all but those of a damaged log, which is told later
+        begins[:taken] = self._roller.newly_indexed
+        begins[0] |= self._block < 0
         blocks = self._block + np.cumsum(begins)  # of each batch
         self._block = int(blocks[-1])
         for subject, pages in self._pages.items():

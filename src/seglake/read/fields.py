@@ -43,7 +43,7 @@ Column = tuple[Array, Flags]  # the values, and which of those that are there co
 
 
 def _read_text(texts: Spans) -> Column:
-    return to_arrow(texts).cast(pa.string()), np.zeros(len(texts), np.bool_)
+    return to_arrow(texts, pa.string()), np.zeros(len(texts), np.bool_)
 
 
 def _read_integers(texts: Spans, kind: Any) -> Column:

@@ -12,6 +12,11 @@ from seglake.jit import njit
 from seglake.limits import INT32_MAX
 from seglake.text.simd import PADDING, byte_at, padded
 
+_TEXT = pa.large_string()
+_OFFSETS: dict[Any, Any] = {  # by the type of an Arrow array that has them
+    pa.binary(): np.int32, pa.string(): np.int32, pa.large_binary(): np.int64, _TEXT: np.int64,
+}  # fmt: skip
+
 
 def _lengths(sizes: Int64s) -> Int32s:
     """Sizes as lengths, at most INT32_MAX, which is more than any record may have."""
@@ -105,11 +110,13 @@ def from_ends(data: Bytes, ends: Int64s) -> Spans:
 
 def from_arrow(array: Any) -> Spans:
     """A binary or string array as spans; its bytes are copied once, for the padding."""
-    array = array.cast(pa.large_binary())
+    array = array if array.type in _OFFSETS else array.cast(pa.large_binary())
+    kind: Any = _OFFSETS[array.type]
     buffers = array.buffers()
     edges = np.zeros(1, np.int64)
     if len(array):
-        edges = np.frombuffer(buffers[1], np.int64, len(array) + 1, array.offset * 8)
+        place = array.offset * np.dtype(kind).itemsize
+        edges = np.frombuffer(buffers[1], kind, len(array) + 1, place).astype(np.int64)
     data = padded(int(edges[-1] - edges[0]))
     if len(data) > PADDING:
         data[:-PADDING] = np.frombuffer(buffers[2], np.uint8)[edges[0] : edges[-1]]
@@ -119,17 +126,20 @@ def from_arrow(array: Any) -> Spans:
     return spans
 
 
-def to_arrow(spans: Spans) -> Any:
-    """Spans as an Arrow string array, which promises valid UTF-8; the items are copied."""
+def to_arrow(spans: Spans, kind: Any = _TEXT) -> Any:
+    """Spans as an Arrow array of strings, which promises valid UTF-8; the items are copied.
+
+    `kind` is a key of `_OFFSETS`; the items fit into it.
+    """
     packed = join_rows([spans])
-    offsets = np.zeros(len(spans) + 1, np.int64)
+    offsets = np.zeros(len(spans) + 1, _OFFSETS[kind])
     np.cumsum(np.maximum(spans.lengths, 0), out=offsets[1:])
     valid = spans.lengths >= 0
     bits = None if valid.all() else np.packbits(valid, bitorder="little")
     buffers = [
         None if part is None else pa.py_buffer(part.data) for part in (bits, offsets, packed.data)
     ]
-    return pa.Array.from_buffers(pa.large_string(), len(spans), buffers)
+    return pa.Array.from_buffers(kind, len(spans), buffers)
 
 
 def decimal_text(numbers: Int64s) -> Spans:

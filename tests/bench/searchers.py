@@ -34,6 +34,7 @@ OFTEN = (60, 80)  # events of such a key
 FIELD = "user"  # of the value, which has the key, too
 LANCE, CLICKHOUSE = "Lance, BTREE on the key", "ClickHouse, Bloom filters"
 COLUMNS = ["key", "value", "timestamp"]
+CACHE_BYTES = 2**30  # of Seglake; the others' caches are as they come, Lance's of 6 GiB
 
 _CLICKHOUSE = """
 import json, sys, time
@@ -134,13 +135,13 @@ def goals_of(
 
 def of_lake(name: str, root: str, keys: int = KEYS) -> Searcher:
     """Seglake, by the record's key."""
-    log = with_zone_maps(seglake.open(root).topic(TOPIC))
+    log = with_zone_maps(seglake.open(root, cache_bytes=CACHE_BYTES).topic(TOPIC))
     return Searcher(name, lambda key: log.find(key, columns=COLUMNS).read_all(), [root], keys)
 
 
 def of_field(name: str, root: str) -> Searcher:
     """Seglake, by a field of the value, in all partitions."""
-    log = with_zone_maps(seglake.open(root).topic(TOPIC))
+    log = with_zone_maps(seglake.open(root, cache_bytes=CACHE_BYTES).topic(TOPIC))
     return Searcher(
         name, lambda key: log.find(where={FIELD: key}, columns=COLUMNS).read_all(), [root]
     )

@@ -24,6 +24,7 @@ from seglake.store import Store
 
 _HEAD_BYTES = 16 * 1024  # of a file that is not read whole: most tables are shorter
 _SMALL_BYTES = 64 * 1024  # a file that is read whole
+_OWN_BYTES = 1000  # of an index's objects
 
 SubjectHashes = Mapping[Subject, Hashes]  # of what; of its values, one of which is meant, ascending
 
@@ -44,16 +45,15 @@ class KeyIndexes:
         None if the segment has no sound key index of anything that is sought.
         """
         try:
-            index: _KeyIndex = self._cache.get(segment.keyindex_key) or self._open(segment)
-            return index.blocks(sought, count, first, stop)
+            index: _KeyIndex | None = self._cache.get(segment.keyindex_key)
+            size, index = index.size_bytes if index else 0, index or _KeyIndex(self._store, segment)
+            marks = index.blocks(sought, count, first, stop)
         except (CorruptData, MissingObject) as damage:
             _log.warning("%s is not used, the log is read: %s", segment.keyindex_key, damage)
             return None
-
-    def _open(self, segment: LogSegment) -> _KeyIndex:
-        index = _KeyIndex(self._store, segment)
-        self._cache.put(segment.keyindex_key, index, index.size_bytes)
-        return index
+        if index.size_bytes != size:
+            self._cache.put(segment.keyindex_key, index, index.size_bytes)
+        return marks
 
 
 class _KeyIndex:
@@ -62,14 +62,14 @@ class _KeyIndex:
     def __init__(self, store: Store, segment: LogSegment) -> None:
         self._store, self._segment = store, segment
         size = segment.keyindex_bytes
-        self.size_bytes = size + 1000
         (head,) = self._read([(0, size if size <= _SMALL_BYTES else _HEAD_BYTES)])
         if (end := min(keyindex.head_bytes(head), size)) > len(head):
             (head,) = self._read([(0, end)])
         self._tables = keyindex.decode_head(head, size)
         if self._tables.log_bytes != segment.log_bytes:
             raise CorruptData(f"the key index is of a log of {self._tables.log_bytes} bytes")
-        self._data = np.zeros(-(-size // 8) * 8, np.uint8)
+        self._data = np.zeros(-(-size // 8) * 8, np.uint8)  # memory only where pages are
+        self.size_bytes = _OWN_BYTES + 2 * len(head)  # in memory, with the pages that were read
         self._has = self._tables.rows["pairs"] == 0  # which pages are in memory, and checked
         if len(head) == size:
             self._take(np.arange(len(self._has)), [(0, size)], [head])
@@ -107,6 +107,7 @@ class _KeyIndex:
         """Put what was read in its place, and check pages. Raises CorruptData."""
         for (start, end), part in zip(ranges, parts, strict=True):
             self._data[start:end] = np.frombuffer(part, np.uint8)
+            self.size_bytes += end - start
         for page in pages.tolist():
             row = self._tables.rows[page]
             start = int(row["position"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -36,6 +37,13 @@ class KeyIndexes:
 
     def __init__(self, store: Store, cache: ByteCache) -> None:
         self._store, self._cache = store, cache
+
+    def open(self, segment: LogSegment) -> None:
+        """Read the beginning of the segment's key index, unless it is in memory."""
+        if segment.keyindex_key not in self._cache:
+            with suppress(CorruptData, MissingObject):  # `blocks` says so
+                index = _KeyIndex(self._store, segment)
+                self._cache.put(segment.keyindex_key, index, index.size_bytes)
 
     def blocks(
         self, segment: LogSegment, sought: SubjectHashes, count: int, first: int, stop: int

@@ -29,7 +29,7 @@ class PartitionReader:
         self.fetch, self.cached_fetch, self.ask = (
             reads.fetch, reads.cached_fetch, reads.zone_maps.ask,
         )  # fmt: skip
-        self.key_blocks = reads.key_indexes.blocks
+        self.key_blocks, self.open_key_index = reads.key_indexes.blocks, reads.key_indexes.open
         self._segment = lru_cache(_MOST_SEGMENTS)(partial(LogSegment.of, view))
         bases, self._highs = view.segments.base_offsets, view.segments.max_timestamps
         # If records of the first segment were deleted, its largest timestamp may be gone.

@@ -45,6 +45,20 @@ def ahead(calls: Iterable[tuple[int, Callable[[], _Item]]], limit: int) -> Itera
             future.cancel()
 
 
+def after(first: Callable[[], object], then: Callable[..., _Item]) -> Callable[..., _Item]:
+    """`then`, which waits for `first`. That begins now, on a thread for calls that wait for none.
+
+    Its error is raised when `then` is called.
+    """
+    done = _pool("seglake-beside", REQUESTS).submit(first)
+
+    def call(*args: object) -> _Item:
+        done.result()
+        return then(*args)
+
+    return call
+
+
 def side_by_side(shares: Iterator[Iterator[_Item]], threads: int) -> Iterator[_Item]:
     """The items of the shares, one share after another.
 

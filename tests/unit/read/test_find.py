@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.errors import CorruptData, UnknownTopic, UsageError
+from seglake.format import zonemap
 from seglake.format.index import RECORD_KEYS, IndexPolicy, subjects_of
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
+from seglake.log import key_indexes
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.reindex import reindex
@@ -29,7 +32,10 @@ from seglake.maintain.topic_settings import alter, describe
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
 from seglake.meanwhile import long_way
+from seglake.read.lake import Lake
 from seglake.read.log import Log
+from seglake.store import Store, open_store
+from seglake.store.counting import CountingStore
 from tests.makers.lakes import Event, LakeMaker, Shape, Written, open_catalog
 from tests.makers.strategies import examples
 
@@ -100,6 +106,47 @@ def test_answers_are_those_of_the_plain_list(
         if start and start < log.end_offsets()[0]:
             maker.delete_records(0, start)
             _check(_without_homes(maker), maker.records())
+
+
+class Far(CountingStore):
+    """A store far away, which keeps the calls that read, each with the thread that made it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.remote = True
+        self.calls: list[tuple[str, str]] = []
+
+    def read(self, key: str, start: int, end: int) -> Any:
+        self._call(key)
+        return super().read(key, start, end)
+
+    def read_ranges(self, key: str, starts: Any, ends: Any) -> Any:
+        self._call(key)
+        return super().read_ranges(key, starts, ends)
+
+    def _call(self, key: str) -> None:
+        self.calls.append((key.rpartition(".")[2], threading.current_thread().name))
+
+
+def test_a_cold_search_waits_for_four_reads_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name, value in (
+        (zonemap, "SMALL_BYTES", 100), (key_indexes, "_SMALL_BYTES", 0),
+        (key_indexes, "_HEAD_BYTES", 700),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+    maker = LakeMaker(tmp_path, partitions=1)
+    events = [Event(T + at, b"user-%d" % (at % 70), b"v" * 90) for at in range(7000)]
+    maker.run({0: events}, Shape("none", 300, 2**21, IndexPolicy("bytes", 0, (RECORD_KEYS,))))
+    store = Far(open_store(str(tmp_path)))
+    log = Lake(store).topic("events")
+    store.calls.clear()
+    assert len(log.find("user-3").read_all()) == 100
+    beside = [kind for kind, thread in store.calls if thread.startswith("seglake-beside")]
+    waits = [kind for kind, thread in store.calls if not thread.startswith("seglake-beside")]
+    assert beside == ["keyindex"]
+    assert waits == ["zonemap", "keyindex", "zonemap", "log"]
 
 
 def _without_homes(maker: LakeMaker) -> Log:

@@ -15,9 +15,9 @@ from seglake.log.key_indexes import SubjectHashes
 from seglake.log.piece import Piece, Window
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.segment_lookup import PartitionReader
-from seglake.log.threads import ahead
+from seglake.log.threads import after, ahead
 from seglake.log.zones.bounds import Bounds
-from seglake.log.zones.search import ZoneSearch
+from seglake.log.zones.search import Marked, ZoneSearch
 
 _FIRST_RANGES = 4  # that a search for the newest records reads at first, then twice as many
 
@@ -117,7 +117,9 @@ class SearchBlocks:
         """The blocks that a key index names, and at most how many records; None without one."""
         if not any(segment.keyindex_kinds >> subject.kind & 1 for subject in self.sought):
             return None
-        marks = partial(self.reader.key_blocks, segment, self.sought)
+        marks: Marked = partial(self.reader.key_blocks, segment, self.sought)
+        if self.reader.store.remote:  # its beginning comes beside that of the zone map
+            marks = after(partial(self.reader.open_key_index, segment), marks)
         return self.reader.ask(segment, ZoneSearch.among, marks, self.bounds, joined=joined)
 
 

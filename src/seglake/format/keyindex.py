@@ -75,9 +75,9 @@ class Pages:
         self._pairs_at_most = 0
 
     def add(self, hashes: Hashes, blocks: Int64s, last: int) -> None:
-        """Add hashes and the block of each, ascending; block `last` begins before more are added.
+        """Add hashes and the block of each, ascending. `last` is the last block that has begun.
 
-        A page ends before a block that would be one too many, or if it has enough pairs.
+        A page ends before a block that would be one too many, or once it has enough pairs.
         """
         while (end := self._next_page(blocks)) <= last:
             before = int(blocks.searchsorted(end))

@@ -22,6 +22,7 @@ from seglake.format.records import Flags, Spans
 from seglake.format.value_format import ValueFormat
 from seglake.log.decode.columns import SCHEMA, schema_of
 from seglake.log.execute import ReadStats
+from seglake.log.threads import worked
 from seglake.read.window.reader import WindowReader
 from seglake.shown import counted
 from seglake.text.spans import from_arrow, signed_integers, to_arrow
@@ -30,6 +31,7 @@ from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 
+_SMALL_BYTES = 256 * 1024  # of a batch whose fields are read without another thread
 BESIDE = ("partition", "offset", "timestamp")  # the columns of a log that fields stand beside
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
@@ -40,6 +42,7 @@ Array = Any  # a pa.Array, likewise
 
 Misfits = Counter[str]  # by field: values that the column's type cannot hold
 Column = tuple[Array, Flags]  # the values, and which of those that are there could not be read
+Read = tuple[list[Array], dict[str, Flags]]  # the columns, and by field what could not be read
 
 
 def _read_text(texts: Spans) -> Column:
@@ -148,7 +151,7 @@ class Fields:
         """The columns, in the order of the fields."""
         return [pa.field(name, TYPES[kind]) for name, kind in self._kinds.items()]
 
-    def read(self, values: Array, find: Finder) -> tuple[list[Array], dict[str, Flags]]:
+    def read(self, values: Array, find: Finder) -> Read:
         """The columns of some values, and for each field which of them its type cannot hold.
 
         `find` finds at least these fields.
@@ -158,6 +161,10 @@ class Fields:
         broken = ~found.fine & (texts.lengths >= 0)
         read = {name: _reader(kind)(found, name) for name, kind in self._kinds.items()}
         return [array for array, _ in read.values()], {n: b | broken for n, (_, b) in read.items()}
+
+
+def _is_small(batch: pa.RecordBatch) -> bool:
+    return batch.nbytes < _SMALL_BYTES
 
 
 AnyFields = Fields | Mapping[str, str] | Sequence[str]
@@ -233,8 +240,7 @@ class FieldReader:
         Where nobody counts the misfits, the log has a warning of them at the end.
         """
         counts = Counter[str]() if misfits is None else misfits
-        for batch in read:
-            arrays, left = self._fields.read(batch["value"], self._find)
+        for batch, (arrays, left) in worked(read, self._read, _is_small):
             for name, which in left.items():
                 self._note(batch, name, which, counts)
             beside = [batch[name] for name in self._beside]
@@ -242,6 +248,9 @@ class FieldReader:
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema(batch.schema))
         if misfits is None:
             self._warn(counts)
+
+    def _read(self, batch: pa.RecordBatch) -> Read:
+        return self._fields.read(batch["value"], self._find)
 
     def _warn(self, misfits: Misfits) -> None:
         for name, count in misfits.items():

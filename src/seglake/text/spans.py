@@ -109,7 +109,7 @@ def from_ends(data: Bytes, ends: Int64s) -> Spans:
 
 
 def from_arrow(array: Any) -> Spans:
-    """A binary or string array as spans; its bytes are copied once, for the padding."""
+    """A binary or string array as spans; its bytes are copied once, unless they are padded."""
     array = array if array.type in _OFFSETS else array.cast(pa.large_binary())
     kind: Any = _OFFSETS[array.type]
     buffers = array.buffers()
@@ -117,13 +117,26 @@ def from_arrow(array: Any) -> Spans:
     if len(array):
         place = array.offset * np.dtype(kind).itemsize
         edges = np.frombuffer(buffers[1], kind, len(array) + 1, place).astype(np.int64)
-    data = padded(int(edges[-1] - edges[0]))
-    if len(data) > PADDING:
-        data[:-PADDING] = np.frombuffer(buffers[2], np.uint8)[edges[0] : edges[-1]]
-    spans = Spans(data, edges[:-1] - edges[0], _lengths(np.diff(edges)))
+    data = np.frombuffer(buffers[2] or b"", np.uint8)
+    if not _is_padded(data, int(edges[-1])):
+        data = _padded_copy(data[edges[0] : edges[-1]])
+        edges = edges - edges[0]
+    spans = Spans(data, edges[:-1], _lengths(np.diff(edges)))
     if array.null_count:
         spans = where_null(spans, array.is_null().to_numpy(zero_copy_only=False))
     return spans
+
+
+def _is_padded(data: Bytes, end: int) -> bool:
+    """Whether kernels can take the data as it is; they take no array that is read-only."""
+    after = data[end : end + PADDING]
+    return len(after) == PADDING and bool(data.flags.writeable) and not after.any()
+
+
+def _padded_copy(data: Bytes) -> Bytes:
+    copy = padded(len(data))
+    copy[:-PADDING] = data
+    return copy
 
 
 def to_arrow(spans: Spans, kind: Any = _TEXT) -> Any:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import pytest
 
+from seglake.errors import StoreError
 from seglake.limits import REQUESTS
 from seglake.log import threads
 from seglake.log.decode.columns import SCHEMA
 from seglake.log.execute import ReadStats, execute
 from seglake.log.fetch import LogFetch
 from seglake.log.piece import Window
-from seglake.log.threads import ahead
+from seglake.log.threads import ahead, worked
 from tests.makers.lakes import Event, Shape
 from tests.makers.logs import MadeLog, Shelf, made
 
@@ -132,3 +134,34 @@ def test_a_reader_that_waits_for_its_caller_is_not_busy(logs: list[MadeLog]) -> 
     next(batches)
     with threads.READERS as alone:
         assert alone == threads.DECODERS
+
+
+@pytest.mark.parametrize("small", [{}, {0, 1, 2, 3, 4, 5, 6, 7}, {0, 3}])
+def test_work_on_items_comes_in_their_order_and_an_error_after_what_came_before(
+    small: set[int],
+) -> None:
+    def items() -> Iterator[int]:
+        yield from range(8)
+        raise StoreError("the ninth")
+
+    def work(item: int) -> tuple[int, str]:
+        time.sleep(0.02 * (item % 3 == 0))
+        return 10 * item, threading.current_thread().name
+
+    came = list[tuple[int, tuple[int, str]]]()
+    with pytest.raises(StoreError, match="the ninth"):
+        came.extend(worked(items(), work, small.__contains__))
+    assert [(item, made[0]) for item, made in came] == [(n, 10 * n) for n in range(8)]
+    here = [item for item, (_, name) in came if name == threading.current_thread().name]
+    assert {*here} <= {*small}
+    assert len(here) == 8 or len(small) < 8
+
+
+def test_an_error_of_the_work_is_raised_at_its_turn() -> None:
+    def work(item: int) -> int:
+        return 6 // (3 - item)
+
+    came = list[tuple[int, int]]()
+    with pytest.raises(ZeroDivisionError):
+        came.extend(worked(iter(range(9)), work, lambda _: False))
+    assert came == [(0, 2), (1, 3), (2, 6)]

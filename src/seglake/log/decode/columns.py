@@ -29,6 +29,7 @@ from seglake.log.decode.column_kernels import (
 )
 from seglake.log.decode.direct import Direct
 from seglake.log.segment import LogSegment
+from seglake.text.simd import PADDING
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _FIELDS: dict[str, Any] = {
@@ -271,7 +272,9 @@ class _Items:
     def take(self, count: int, nulls: int) -> Array:
         """The first `count` items as an Arrow array. Later items do not change the array."""
         bits = np.packbits(self._valid[:count], bitorder="little") if nulls else None
-        data = self._data[: self._ends[count]]
+        end = int(self._ends[count])
+        self._data[end : end + PADDING] = 0  # `from_arrow` need not copy items before zeros
+        data = self._data[: end + PADDING]
         data = self._lend(data) if len(data) >= _LEAST_LENT else data.copy()
         return _array(pa.binary(), count, [bits, self._ends[: count + 1].copy(), data])
 

@@ -33,9 +33,9 @@ versitygw, an S3 server on this machine, behind a wire that holds every request 
 {latency} ms. *Deep* is how many requests wait for each other, one after another; it is counted on a
 wire of {slow} ms, where the time of the machine plays no part. *Needed* are the batches that have a
 record of the window. Bytes are those of replies on the wire, with index blocks and headers;
-*of logs alone* are those that were asked of logs. Every window,
-lookup and search for a key is the first one of a lake that was opened anew, {cold} of each: nothing
-but the catalog is in memory. Polars reads the Parquet file that is sorted by time, with its footer not yet in memory.
+*of logs alone* are those that were asked of logs. Every window, lookup and search for a key is the
+first one of a lake that was opened anew, {cold} of each: nothing but the catalog is in memory.
+Polars reads the Parquet file that is sorted by time, with its footer not yet in memory.
 """
 
 

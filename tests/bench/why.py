@@ -22,9 +22,9 @@ from a Python worker to the JVM through a socket as Arrow batches, and there bec
 Delta's reader is in the JVM, and works on columns.""",
     "remote": """\
 A search for a key waits for zone map and key index, then for their pages, then for some 70 ranges
-of the log, which are asked for 20 at a time: more at once gain nothing here. Of the bytes of a window, a sixth are fences and entries of zone maps and headers, which is the
-least that this format allows. The S3 server of an ingest takes a quarter of the processor's time
-on the same cores.""",
+of the log, which are asked for 20 at a time: more at once gain nothing here. Of the bytes of a
+window, a sixth are fences and entries of zone maps and headers, which is the least that this format
+allows. The S3 server of an ingest takes a quarter of the processor's time on the same cores.""",
     "growth": """\
 Measured apart, an *again* lookup in a log of 3.5 GB takes 6 to 7 µs, as in a short one, if all
 times are from the same copy, and 9 µs or more if they are from all 100: more arrays are in use than

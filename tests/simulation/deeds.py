@@ -61,6 +61,7 @@ class Ground(NamedTuple):
     seed: int
     broker: SimBroker
     read: Callable[[], None]  # called when a process reads a DataFrame
+    versions: dict[int, int]  # that a deed tags, by its identity: the same when it is run again
 
 
 @cache
@@ -147,10 +148,11 @@ def _maintain(deed: Deed, _ground: Ground) -> Any:
     return seglake.maintain_lake(LAKE, grace_hours=deed.grace_hours)
 
 
-def _tag(deed: Deed, _ground: Ground) -> Any:
+def _tag(deed: Deed, ground: Ground) -> Any:
     """A name for the newest version, or for one so many before it."""
-    version = seglake.open(LAKE).version - deed.number if deed.number else None
-    return seglake.tag(LAKE, deed.run_id, version)
+    if deed.number and id(deed) not in ground.versions:
+        ground.versions[id(deed)] = seglake.open(LAKE).version - deed.number
+    return seglake.tag(LAKE, deed.run_id, ground.versions.get(id(deed)))
 
 
 def _import(deed: Deed, _ground: Ground) -> Any:

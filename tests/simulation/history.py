@@ -659,7 +659,7 @@ def begin(plan: Plan, mended: frozenset[tuple[str, int]] = frozenset()) -> Play:
     for steps in (2, 4, 5):
         for key, data in inputs.stopped(steps).data.items():
             bucket.put(key, data, None)
-    ground = Ground(plan.seed, inputs.SimBroker(), lambda: _note_listing(world.running))
+    ground = Ground(plan.seed, inputs.SimBroker(), lambda: _note_listing(world.running), {})
     ground.broker.asked = world.broker_is_asked
     play = Play(plan, world, bucket, Model(given.lines), ground)
     bucket.told = Witness(play)

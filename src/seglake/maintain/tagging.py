@@ -20,8 +20,9 @@ from seglake.catalog.tags import Rows, TagObject, check_name, read_object, tag_r
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
+from seglake.catalog.version.snapshot_files import retained
 from seglake.clock import now_ms
-from seglake.errors import MissingObject, UsageError, VersionExpired
+from seglake.errors import UsageError, VersionExpired
 from seglake.maintain.report import Status, TopicReport
 from seglake.store import open_store
 from seglake.times.instants import Time, to_epoch_ms
@@ -175,17 +176,19 @@ class _Tagging:
         """Raise UsageError for a version from before an erasure, VersionExpired if files lack."""
         if snapshot is base:
             return
-        for topic in _topics(snapshot):
-            if _erasures(self._table, base, topic) - _erasures(self._table, snapshot, topic):
-                raise UsageError(
-                    f"version {snapshot.version} is from before an erasure of {topic}, and its "
-                    "files may hold what was erased: tag a later version"
-                )
+        erased = {topic: _erasures(self._table, base, topic) for topic in _topics(snapshot)}
         there = {hash(item.key) for item in self._table.store.list(layout.TOPICS)}
-        for key in _files(self._table, snapshot, _topics(snapshot)):
-            if hash(key) not in there:
-                what = f"version {snapshot.version} is not retained: {key} is gone"
-                raise VersionExpired(what)
+        with retained(snapshot.version):
+            for topic, erasures in erased.items():
+                if erasures - _erasures(self._table, snapshot, topic):
+                    raise UsageError(
+                        f"version {snapshot.version} is from before an erasure of {topic}, and its "
+                        "files may hold what was erased: tag a later version"
+                    )
+            for key in _files(self._table, snapshot, erased):
+                if hash(key) not in there:
+                    what = f"version {snapshot.version} is not retained: {key} is gone"
+                    raise VersionExpired(what)
 
     def _written(self, snapshot: Snapshot) -> TagObject:
         table = self._table
@@ -217,12 +220,10 @@ def _files(table: CatalogTable, snapshot: Snapshot, topics: Collection[str]) -> 
 
 def rows_of_version(table: CatalogTable, snapshot: Snapshot) -> Iterator[Rows]:
     """All rows of a version, but for the tags that it had. Raises VersionExpired."""
-    try:
+    with retained(snapshot.version):
         for kind, topic in sorted({(file.kind, file.topic) for file in snapshot.files}):
             if kind != TagRow.KIND:
                 yield kind, topic, table.rows(snapshot, kind, topic)
-    except MissingObject as error:
-        raise VersionExpired(f"version {snapshot.version} was vacuumed: {error}") from error
 
 
 def delete_ended(table: CatalogTable, names: Collection[str]) -> None:

@@ -25,7 +25,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.clock import now_ms
 from seglake.errors import AttemptAbandoned, CorruptData, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import RECORD_KEYS, IndexPolicy
-from seglake.layout import success_key, tag_key
+from seglake.layout import LOG_TABLE, success_key, tag_key
 from seglake.maintain import clock
 from seglake.maintain import vacuum as vacuums
 from seglake.maintain.erasure import tags as erasures
@@ -810,3 +810,22 @@ def test_tags_are_shown(maker: LakeMaker) -> None:
     (first, second) = holds(open_catalog(root))
     assert (first.segments, first.held_bytes) == (2, 0)
     assert (second.segments, second.held_segments) == (7, 0)
+
+
+def test_a_version_whose_rows_of_maintenance_a_vacuum_deleted_is_expired(tmp_path: Path) -> None:
+    """Simulation, seed 390001126: no such object, where the version is what is gone."""
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T)]})
+    seglake.alter(str(tmp_path), "events", {"retention.ms": 1})
+    table = open_catalog(str(tmp_path))
+    old = table.snapshot()
+    for number in range(8):
+        seglake.alter(str(tmp_path), "events", {"retention.ms": 2 + number})
+    gone = {file.path for file in old.files if file.kind == "maintenance"}
+    assert gone
+    assert not gone & {file.path for file in open_catalog(str(tmp_path)).newest_files()}
+    for path in gone:
+        (tmp_path / LOG_TABLE / path).unlink()
+    with pytest.raises(VersionExpired, match=f"version {old.version} was vacuumed"):
+        tag(str(tmp_path), "a", old.version)
+    assert seglake.open(str(tmp_path)).tags() == []

@@ -50,9 +50,6 @@ neither Parquet's statistics nor Arrow's schema any more, and rows of runs are n
 are the rows of the segments that go.""",
     "find": """\
 The 60 to 80 events of a key stand in almost as many index blocks, each of two record batches of
-16 KiB, and all of these are read and decompressed, which is two thirds of the time of a key. Half
-of the time of two fields is the scan of the log itself, most of it zstd; DuckDB's Parquet has the
-same values in groups of 122,880 rows. An ingest
-with key indexes took 1.04 to 1.25 times as long as one without, and 1.06 in the median of another
-run: they are sorted and put in the time of the records that have them.""",
+16 KiB, and all of these are read and decompressed, which is two thirds of the time of a key. An
+index of single batches would halve that, in another format.""",
 }

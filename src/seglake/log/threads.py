@@ -97,39 +97,17 @@ def _side_by_side(shares: Iterator[Iterator[_Item]], others: int) -> Iterator[_I
 
 
 def worked(
-    items: Iterator[_Given], work: Callable[[_Given], _Item], is_small: Callable[[_Given], bool]
+    items: Iterator[_Given], work: Callable[[_Given], _Item]
 ) -> Iterator[tuple[_Given, _Item]]:
-    """Each item with what `work` makes of it, in order; other threads work on those that follow.
+    """Each item with what `work` makes of it, in order, side by side as `side_by_side` does it.
 
-    An item that is small, or comes while other readers keep all cores busy, is worked on here, if
-    none is before it. An error of `items` is raised after the items before it.
+    An error of `items` is raised after the items before it.
     """
-    waiting: deque[tuple[_Given, Future[_Item]]] = deque()
-    error: SeglakeError | None = None
-    try:
-        while True:
-            try:
-                item = next(items)
-            except StopIteration:
-                break
-            except SeglakeError as problem:
-                error = problem
-                break
-            if not waiting and (READERS.threads == 1 or is_small(item)):
-                yield item, work(item)
-                continue
-            waiting.append((item, _pool("seglake-decode", DECODERS).submit(work, item)))
-            while len(waiting) > DECODERS:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        while waiting:
-            first, future = waiting.popleft()
-            yield first, future.result()
-    finally:
-        for _, future in waiting:
-            future.cancel()
-    if error is not None:
-        raise error
+
+    def share(item: _Given) -> Iterator[tuple[_Given, _Item]]:
+        yield item, work(item)
+
+    return _side_by_side(map(share, items), DECODERS if DECODERS > 1 else 0)
 
 
 class Readers:

@@ -31,7 +31,6 @@ from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 
-_SMALL_BYTES = 256 * 1024  # of a batch whose fields are read without another thread
 BESIDE = ("partition", "offset", "timestamp")  # the columns of a log that fields stand beside
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
@@ -163,10 +162,6 @@ class Fields:
         return [array for array, _ in read.values()], {n: b | broken for n, (_, b) in read.items()}
 
 
-def _is_small(batch: pa.RecordBatch) -> bool:
-    return batch.nbytes < _SMALL_BYTES
-
-
 AnyFields = Fields | Mapping[str, str] | Sequence[str]
 
 
@@ -240,7 +235,7 @@ class FieldReader:
         Where nobody counts the misfits, the log has a warning of them at the end.
         """
         counts = Counter[str]() if misfits is None else misfits
-        for batch, (arrays, left) in worked(read, self._read, _is_small):
+        for batch, (arrays, left) in worked(read, self._read):
             for name, which in left.items():
                 self._note(batch, name, which, counts)
             beside = [batch[name] for name in self._beside]

@@ -83,16 +83,16 @@ def _without_a_lake(folder: Path) -> None:
 
 
 @contextmanager
-def _helped() -> Iterator[None]:
-    """In the block, a process beside compiles what needs no lake: a third of the work."""
+def _second_process() -> Iterator[None]:
+    """In the block, another process compiles what needs no lake: a third of the work."""
     with subprocess.Popen(
-        [sys.executable, "-m", "seglake.warm", "--helper"],
+        [sys.executable, "-m", "seglake.warm", "--second"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    ) as helper:  # fmt: skip
+    ) as process:  # fmt: skip
         try:
             yield
         except BaseException:
-            helper.kill()
+            process.kill()
             raise
 
 
@@ -253,8 +253,8 @@ def _merge(root: Path) -> None:
             rewrite(table.store, [row], keep, RewriteTarget(new_attempt()))
 
 
-def _help_another() -> None:
-    """What the process of `_helped` does."""
+def _in_second_process() -> None:
+    """What the second process does."""
     os.environ[meanwhile.WAITS] = "wait"
     with tempfile.TemporaryDirectory(prefix="seglake-warm-") as name:
         deque(_pipelines(Path(name)), 0)
@@ -265,8 +265,8 @@ if __name__ == "__main__":
     if "--beside" in sys.argv:  # a process that others do not wait for, see `seglake.meanwhile`
         os.nice(10)
         main()
-    elif "--helper" in sys.argv:
-        _help_another()
+    elif "--second" in sys.argv:
+        _in_second_process()
     else:
-        with _helped(), counted("compiling kernels") as progress:
+        with _second_process(), counted("compiling kernels") as progress:
             main(progress)

@@ -7,24 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.bench import writers
+from tests.bench import searchers, writers
 from tests.bench.events import Events, Int64s, generate, users_in
 from tests.bench.measure import Section, say
-from tests.bench.searchers import (
-    FEW,
-    FIELD,
-    KEYS,
-    OFTEN,
-    Asked,
-    by_clickhouse,
-    by_key,
-    goals_of,
-    of_field,
-    of_lake,
-    of_lance,
-    of_parquet,
-    table_of,
-)
+from tests.bench.searchers import FEW, FIELD, KEYS, OFTEN, Asked
 from tests.bench.workbench import Workbench, require
 
 OURS, OF_FIELD = "Seglake, key index", "Seglake, index of a field, all partitions"
@@ -52,21 +38,24 @@ def run(bench: Workbench) -> Section:
     sizes = bench.sizes
     copies = _grow(bench)
     asked = _asked(bench, copies.users)
-    searchers = [
-        of_lake(OURS, copies.root),
-        of_field(OF_FIELD, copies.root),
-        *of_parquet(copies.parquet, FEW),
-        *of_lance(bench, copies.parquet),
+    contenders = [
+        searchers.of_lake(OURS, copies.root),
+        searchers.of_field(OF_FIELD, copies.root),
+        *searchers.of_parquet(copies.parquet, FEW),
+        *searchers.of_lance(bench, copies.parquet),
     ]
-    samples = [*by_key(searchers, asked), *by_clickhouse(bench, copies.parquet, asked)]
+    samples = [
+        *searchers.by_key(contenders, asked),
+        *searchers.by_clickhouse(bench, copies.parquet, asked),
+    ]
     events = sizes.events * sizes.large_copies
     section = Section("large", "Searches in a large log", _TEXT.format(
         events=events, copies=sizes.large_copies, keys=KEYS, least=OFTEN[0], most=OFTEN[1],
         runs=sizes.runs, few=FEW,
     ))  # fmt: skip
-    section.tables = [table_of(samples, f"Every event of a key, of {events:,} events")]
+    section.tables = [searchers.table_of(samples, f"Every event of a key, of {events:,} events")]
     ours, of_a_field, *others = samples
-    section.goals = goals_of(ours, of_a_field, others, KEY_MS, FIELD_MS)
+    section.goals = searchers.goals_of(ours, of_a_field, others, KEY_MS, FIELD_MS)
     return section
 
 

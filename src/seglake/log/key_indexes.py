@@ -53,8 +53,9 @@ class KeyIndexes:
         None if the segment has no sound key index of anything that is sought.
         """
         try:
-            index: _KeyIndex | None = self._cache.get(segment.keyindex_key)
-            size, index = index.size_bytes if index else 0, index or _KeyIndex(self._store, segment)
+            cached: _KeyIndex | None = self._cache.get(segment.keyindex_key)
+            size = cached.size_bytes if cached else 0
+            index = cached or _KeyIndex(self._store, segment)
             marks = index.blocks(sought, count, first, stop)
         except (CorruptData, MissingObject) as damage:
             _log.warning("%s is not used, the log is read: %s", segment.keyindex_key, damage)

@@ -22,7 +22,7 @@ from a Python worker to the JVM through a socket as Arrow batches, and there bec
 Delta's reader is in the JVM, and works on columns.""",
     "remote": """\
 A search for a key waits for zone map and key index, then for their pages, then for some 70 ranges
-of the log, which are asked for 20 at a time: more at once gain nothing here. Of the bytes of a
+of the log, which are asked for 40 at a time: more at once take longer here. Of the bytes of a
 window, a sixth are fences and entries of zone maps and headers, which is the least that this format
 allows. The S3 server of an ingest takes a quarter of the processor's time on the same cores.""",
     "growth": """\

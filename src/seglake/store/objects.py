@@ -57,7 +57,7 @@ _Range = tuple[int, int]
 _PART_BYTES = 8 * 1024 * 1024  # of S3's 10,000 no segment needs more; the spool divides its objects
 _PARTS_IN_FLIGHT = 4
 _REQUESTS_OF_A_CALL = 10  # that obstore makes at once for the ranges of one call
-_CALLS_AT_ONCE = 2  # more gain nothing where a request takes 40 ms
+_CALLS_AT_ONCE = 4  # 55 ranges at 40 ms: 340 ms with 2, 270 with 4, 290 with 6
 _OBSTORE = ThreadedLibrary("obstore")
 _RETRIES: Any = {"max_retries": 8, "retry_timeout": timedelta(minutes=2)}
 _CLIENT = {"timeout": "120s", "connect_timeout": "10s"}  # for one request

@@ -72,7 +72,6 @@ from seglake.write.spool.spool import (
     SUMMARY,
     WITH_RECORDS,
     clear,
-    named_once,
     of_kinds,
     rows_at,
 )
@@ -267,7 +266,7 @@ def carry_out(
     if not attempt.input.is_empty():
         try:
             with attempt.step("read and sort"):
-                spooled = named_once(attempt.input.spool(attempt.map_settings))
+                spooled = attempt.input.spool(attempt.map_settings)
             counts = count(attempt, spooled)
             quarantine = _quarantine(attempt, counts)
             rejects = of_kinds(spooled, REJECTS).cast(SPOOLED)

@@ -34,6 +34,7 @@ from seglake.write.map.summary import SplitCount
 from seglake.write.map.unit import MapSettings, MapUnits, shared_units
 from seglake.write.quarantine import SplitOrigin, origins
 from seglake.write.rows.formats.registry import FORMATS
+from seglake.write.spool.spool import unpacked_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,7 +70,7 @@ class RunInput(ABC):
 
     @abstractmethod
     def spool(self, settings: MapSettings) -> pa.Table:
-        """Run the map side with the settings of an attempt; returns rows of SPOOLED."""
+        """Run the map side with the settings of an attempt; returns what `unpacked_rows` does."""
 
     @abstractmethod
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
@@ -142,10 +143,10 @@ class InputFiles(RunInput):
         return value_settings_of(self.selection.files, self._store, self._pipeline)
 
     def spool(self, settings: MapSettings) -> pa.Table:
-        """Run the map side over all units; returns rows of SPOOLED."""
+        """Run the map side over all units."""
         tasks = shared_units(self._splits, self._pipeline.task.split_bytes, self._engine)
         plain_bytes = 0 if settings.store.remote else _CACHED_BYTES // max(len(tasks), 1)
-        return pa.concat_tables(self._engine.map(MapUnits(settings, plain_bytes), tasks))
+        return unpacked_rows(self._engine.map(MapUnits(settings, plain_bytes), tasks))
 
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
         """The file of each split, and the lines before the split."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,20 +26,14 @@ from seglake.write.map.unit import MapSettings
 from seglake.write.rows.arrow import ArrowRows, parts
 from seglake.write.rows.records import Extracted, RejectedRows, extract
 from seglake.write.rows.rows import MOST_ROWS
-from seglake.write.spool.spool import SPOOLED, Blob, SpoolWriter
+from seglake.write.spool.spool import Blob, SpoolWriter, packed_rows, unpacked_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_SPARK_TYPES = {
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.string(): "string",
-    pa.bool_(): "boolean",
-}
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ROWS_WITH_LISTS = 1024
-_DDL = ", ".join(f"`{field.name}` {_SPARK_TYPES[field.type]}" for field in SPOOLED)
+_DDL = "packed binary"
 
 
 @contextmanager
@@ -63,7 +57,7 @@ def short_batches(frame: DataFrame) -> Iterator[None]:
 
 
 class MapFrame(NamedTuple):
-    """The map task: rows of a DataFrame → rows of SPOOLED."""
+    """The map task: rows of a DataFrame → rows of SPOOLED, packed."""
 
     settings: MapSettings
     order_column: str
@@ -85,18 +79,19 @@ class MapFrame(NamedTuple):
                     "the ingest of a DataFrame needs Spark 4.0 or newer: use pyspark 4.2, or write "
                     "the rows as Parquet files and ingest these"
                 )
-            return mapped.toArrow()
+            parts: list[Any] = mapped.toArrow()["packed"].to_pylist()
+            return unpacked_rows(parts)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the blobs of one partition of the DataFrame to the spool."""
         named = (batch.rename_columns([*self.columns]) for batch in batches)
-        yield from run_task(self._spool, named).to_batches()
+        yield pa.record_batch({"packed": [run_task(self._spool, named)]})
 
-    def _spool(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    def _spool(self, batches: Iterable[pa.RecordBatch]) -> bytes:
         with SpoolWriter(self.settings.store, self.settings.attempt_id) as spool:
             for blob in self.blobs(batches):
                 spool.add(blob)
-        return spool.rows()
+        return packed_rows(spool.rows())
 
     def blobs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Blob]:
         """The blobs of one partition of the DataFrame."""

@@ -25,7 +25,7 @@ from seglake.write.input.files import Split
 from seglake.write.map.unit import MapSettings, Unit, blobs_of_unit, read_every_row, unchanged
 from seglake.write.rows.chosen import REJECT, Rejected, RejectFlags, read_chosen, read_raw, rejected
 from seglake.write.rows.records import Extracted
-from seglake.write.spool.spool import REFUSED, Blob, SpoolWriter
+from seglake.write.spool.spool import REFUSED, Blob, SpoolWriter, packed_rows
 
 _ROWS = 4096  # quarantined rows whose raw bytes are looked at together
 
@@ -38,7 +38,7 @@ class Chosen(NamedTuple):
 
 
 class MapRejects(NamedTuple):
-    """The map task: units of rejects → rows of SPOOLED.
+    """The map task: units of rejects → rows of SPOOLED, packed.
 
     A unit comes with what is chosen of its splits; of a split that is not there every row is read.
     The lines of rejects that are not found as they were become a blob of the kind REFUSED, whose
@@ -49,7 +49,7 @@ class MapRejects(NamedTuple):
     rejects_of: str  # the attempt whose rejects are read
     dry_run: bool
 
-    def __call__(self, units: Sequence[tuple[Unit, Mapping[int, Chosen]]]) -> pa.Table:
+    def __call__(self, units: Sequence[tuple[Unit, Mapping[int, Chosen]]]) -> bytes:
         """Write the blobs of the units to the spool."""
         store, files = self.settings.store, self.settings.files
         raw_rows = RawRows(store, self.rejects_of)
@@ -57,7 +57,7 @@ class MapRejects(NamedTuple):
             for unit, chosen in units:
                 for blob in self._blobs(unit, files, _RejectReader(chosen, raw_rows)):
                     spool.add(blob._replace(data=b"") if self.dry_run else blob)
-        return spool.rows()
+        return packed_rows(spool.rows())
 
     def _blobs(self, unit: Unit, files: InputStore, reader: _RejectReader) -> Iterator[Blob]:
         yield from blobs_of_unit(unit, files, self.settings, reader)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Amounts, Engine, share_out
@@ -23,7 +22,7 @@ from seglake.write.map.summary import UnitSummary
 from seglake.write.map.years import lacks_years
 from seglake.write.rows.records import Extracted, RowLimits, join_broker_fields, read_split
 from seglake.write.rows.rows import MOST_ROWS
-from seglake.write.spool.spool import Blob, SpoolWriter
+from seglake.write.spool.spool import Blob, SpoolWriter, packed_rows
 
 _SPLIT_COST_BYTES = 1024  # counted for each split, so that no unit gets countless empty files
 
@@ -90,7 +89,7 @@ Reader = Callable[[Split, InputStore, MapSettings], Iterator[Extracted]]
 
 
 class MapUnits(NamedTuple):
-    """The map task: units of input files → rows of SPOOLED.
+    """The map task: units of input files → rows of SPOOLED, packed.
 
     `plain_bytes` is for its `SpoolWriter`.
     """
@@ -98,7 +97,7 @@ class MapUnits(NamedTuple):
     settings: MapSettings
     plain_bytes: int = 0
 
-    def __call__(self, units: Sequence[Unit]) -> pa.Table:
+    def __call__(self, units: Sequence[Unit]) -> bytes:
         """Write the blobs of the units to the spool."""
         settings, files = self.settings, self.settings.files
         with SpoolWriter(
@@ -107,7 +106,7 @@ class MapUnits(NamedTuple):
             for unit in units:
                 for blob in blobs_of_unit(unit, files, settings):
                     spool.add(blob)
-        return spool.rows()
+        return packed_rows(spool.rows())
 
     def amounts(self, items: Sequence[Sequence[Unit]]) -> Amounts:
         """The stored bytes of each item's files."""

@@ -7,15 +7,17 @@ them, and to compress and expand them takes longer than to copy them.
 
 A task's blobs stand one after another in an object under `attempts/<attempt>/blobs/`, and in more
 of them where one would be too large for an object store (`OBJECT_BYTES`). The driver gets a row of
-SPOOLED for each blob, and gives each reduce task the rows of the blobs that it reads. So no
-executor has to outlive its task, a reduce task reads only the blobs of its pieces, and the rows of
-a DataFrame are evaluated once. The objects are deleted when the attempt ends.
+SPOOLED for each blob (packed, for there may be millions), and gives each reduce task the rows of
+the blobs that it reads. So no executor has to outlive its task, a reduce task reads only the blobs
+of its pieces, and the rows of a DataFrame are evaluated once. The objects are deleted when the
+attempt ends.
 """
 
 from __future__ import annotations
 
+import io
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -238,13 +240,31 @@ def of_kinds(spooled: pa.Table, *kinds: int) -> pa.Table:
 
 
 def named_once(spooled: pa.Table) -> pa.Table:
-    """The rows with the name of each object held once: for millions of rows, see `rows_at`."""
+    """The rows with the name of each object held once."""
     encoded = spooled["object"].dictionary_encode()
     return spooled.set_column(SPOOLED.get_field_index("object"), "object", encoded)
 
 
+def packed_rows(rows: pa.Table) -> bytes:
+    """Rows of SPOOLED as they travel from a task to the driver: some 20 bytes each, not 190.
+
+    Spark ends a job whose results are larger than `spark.driver.maxResultSize`.
+    """
+    sink, rows = io.BytesIO(), named_once(rows)
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
+        stream.write_table(rows)
+    return sink.getvalue()
+
+
+def unpacked_rows(parts: Iterable[bytes]) -> pa.Table:
+    """The rows that `packed_rows` packed, the name of each object held once."""
+    tables = (pa.ipc.open_stream(part).read_all() for part in parts)
+    return pa.concat_tables([named_once(SPOOLED.empty_table()), *tables])
+
+
 def rows_at(spooled: pa.Table, numbers: Int64s) -> pa.Table:
-    """Some rows of what `named_once` returned, in one chunk; as rows of SPOOLED again."""
+    """Some rows with names held once, in one chunk; as rows of SPOOLED again."""
     return spooled.take(pa.array(numbers, pa.int64())).cast(SPOOLED)
 
 

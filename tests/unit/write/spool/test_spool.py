@@ -31,8 +31,10 @@ from seglake.write.spool.spool import (
     SpoolWriter,
     clear,
     named_once,
+    packed_rows,
     read_blobs,
     rows_at,
+    unpacked_rows,
 )
 from tests.harness.cut_server import CutServer, cut_server
 from tests.harness.engines import dying
@@ -179,10 +181,29 @@ def test_rows_whose_names_are_held_once_are_the_same_rows(
     spooled = pa.concat_tables(told)
     wanted = data.draw(st.lists(st.integers(0, len(spooled) - 1), max_size=9) if len(spooled)
                        else st.just([]))  # fmt: skip
-    once = named_once(spooled).combine_chunks()
-    found = rows_at(once, np.array(wanted, np.int64))
-    assert found.schema == SPOOLED
-    assert found.to_pylist() == [spooled.to_pylist()[at] for at in wanted]
+    for once in (named_once(spooled), unpacked_rows(map(packed_rows, told))):
+        found = rows_at(once.combine_chunks(), np.array(wanted, np.int64))
+        assert found.schema == SPOOLED
+        assert found.to_pylist() == [spooled.to_pylist()[at] for at in wanted]
+
+
+def test_a_million_blobs_are_far_below_spark_s_limit_of_results() -> None:
+    """Of 1 GiB: Spark ends a job with more. Random bits of each row are in times and checksum."""
+    chance, count = np.random.default_rng(7), 100_000
+    numbers = np.arange(count)
+    ends = np.cumsum(chance.integers(3_000, 5_000, count))
+    times = T + numbers // 1000 * 60_000 + chance.integers(0, 2_000, count)
+    columns: dict[str, Any] = dict.fromkeys(SPOOLED.names, np.zeros(count, np.int64)) | {
+        "unit": numbers // 4000, "partition": numbers % 1000, "number": numbers % 4000,
+        "records": chance.integers(30, 60, count),
+        "size_bytes": chance.integers(9_000, 20_000, count),
+        "sort_key": times, "last_sort_key": times + 55_000, "end": ends, "start": ends - 3_000,
+        "crc32c": chance.integers(0, 2**32, count), "text": [""] * count,
+        "object": [f"attempts/{new_attempt()}/blobs/{new_attempt()}"] * count,
+    }  # fmt: skip
+    rows = pa.table(columns).cast(SPOOLED)
+    assert len(packed_rows(rows)) < 30 * count
+    assert unpacked_rows([packed_rows(rows)]).cast(SPOOLED) == rows
 
 
 @pytest.mark.parametrize("at", range(9))

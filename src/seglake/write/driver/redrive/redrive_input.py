@@ -39,7 +39,7 @@ from seglake.write.map.unit import MapSettings, Unit, shared_units
 from seglake.write.quarantine import KeepRefused, SplitOrigin, origins
 from seglake.write.rows.chosen import Rejected, keeps_whole_rows
 from seglake.write.rows.formats.registry import FORMATS
-from seglake.write.spool.spool import REFUSED, of_kinds, read_blobs
+from seglake.write.spool.spool import REFUSED, of_kinds, read_blobs, unpacked_rows
 
 _GONE = "the file is gone or changed, and "
 NOT_LINES = _GONE + "a {} row cannot be made of its raw bytes alone"
@@ -152,11 +152,11 @@ class RedriveInput(RunInput):
         return not self._splits
 
     def spool(self, settings: MapSettings) -> pa.Table:
-        """Run the map side over all units; returns rows of SPOOLED."""
+        """Run the map side over all units."""
         shares = shared_units(self._splits, self._pipeline.task.split_bytes, self._engine)
         tasks = [[self._with_chosen(unit) for unit in units] for units in shares]
         map_rejects = MapRejects(settings, self._chain.last.attempt_id, self._dry_run)
-        spooled = pa.concat_tables(self._engine.map(map_rejects, tasks))
+        spooled = unpacked_rows(self._engine.map(map_rejects, tasks))
         self._take_refused(of_kinds(spooled, REFUSED))
         return spooled
 

@@ -153,8 +153,9 @@ simulate: $(COMPILED) ## Play histories of a simulated world for MINUTES=60, the
 soak: setup ## Run clients of all kinds against a server for MINUTES=60: memory and latency must not grow
 	$(BIN)/python -m tests.clients.soak --minutes $(MINUTES)
 
-scale: $(COMPILED) ## Count what an open and an ingest read of a long history; SCALE=--help lists the options
+scale: $(COMPILED) ## Count what an open and an ingest read of a long history; play a backfill; SCALE=--help lists options
 	$(BIN)/python -m tests.scale.catalog_reads $(SCALE)
+	$(BIN)/python -m tests.scale.backfill $(BACKFILL)
 
 explore: setup ## Look for new faults for MINUTES=60: new examples, inputs, kills; EXPLORE=--help lists options
 	$(PIP) --no-build-isolation -e '.[fuzz]'

@@ -35,6 +35,7 @@ from seglake.maintain.erasure.tags import TagErasure
 from seglake.maintain.health import reindex
 from seglake.maintain.health.history import History
 from seglake.write.driver import run
+from seglake.write.driver.placement import Placement
 from seglake.write.driver.redrive import redrive
 from seglake.write.driver.redrive.redrive_input import RedriveInput
 from seglake.write.live import archive
@@ -129,6 +130,9 @@ FAULTS: dict[str, Put] = {
         for each in (transaction, compact, archive, intake)
     ],
     "an archive takes another one for a loss of the broker's": lambda: [_archive()],
+    "an empty segment covers what others took of the room": lambda: [
+        edited(Placement, "_cover", ("end := self._ends.get", "end := self._copied_at.get"))
+    ],
     "a refresh takes moved rows twice": lambda: [
         edited(snapshot_files, "advance", ("base.files | data_files(came)", "base.files | added"))
     ],

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -461,8 +462,11 @@ class Witness:
             play.met[f"commit of {row['operation']}"] += 1
             if row["operation"] == "erase" and owner:
                 self._meet_erasure(owner)
-        if rows.get("run"):
+        for row in rows.get("run", ()):
             play.met["commit of a run"] += 1
+            ranges = chain.from_iterable(json.loads(row["offset_ranges"] or "{}").values())
+            covered = row["topic"] == EVENTS and sum(end - start for start, end in ranges)
+            play.met["room covered"] += covered > row["records"]
         if owner is None:
             return
         own: Outcome = owner.about["outcome"]

@@ -225,8 +225,20 @@ def rejects_after(chance: Random) -> Scene:
     return _actors([Step(0, erase), *ingests])
 
 
+def overtaken(chance: Random) -> Scene:
+    """A run that stops before its commit and copies its segments again and again, beside others."""
+    stop_ms = chance.choice((500, 2_000))
+    begins_ms = [0, *(chance.uniform(0, stop_ms + _AT_ONCE_MS) for _ in range(FILES - 4))]
+    runs = [_ingest(chance, f"run {n}", (n + 1,)) for n in range(2, FILES - 1)]
+    runs[0] = runs[0]._replace(mishap=Mishap(_COMMIT, stop_ms))
+    later = [_after(chance, _removal(chance)) for _ in range(2)]
+    steps = [[Step(*each)] for each in zip(begins_ms, runs, strict=True)]
+    return [[*steps[0], later[0]], [*steps[1], later[1]], *steps[2:]]
+
+
 STOPS: Scenes = (
     given_up, erased_in_silence, rejects_meanwhile, overruled, rows_meanwhile,
 )  # fmt: skip
 AFTER: Scenes = (rejects_after,)
 AGAIN: Scenes = (comes_again,)  # on an object store
+CROWD: Scenes = (overtaken,)

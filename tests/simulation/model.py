@@ -7,6 +7,7 @@ by the rows that it added: only names, states and bounds are taken from these, n
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -150,6 +151,8 @@ class Model:
             found = f"{row['records']} records and {row['quarantined']} rejects"
             raise Wrong(f"run {name} says {found}, not {len(good)} and {len(bad)}")
         good.sort(key=lambda line: (line.times[meant.time], line.path, line.number))
+        ranges = json.loads(row["offset_ranges"] or "{}")
+        _skip_room(state, ranges, Counter(map(_partition, good)))
         places = state.append(EVENTS, [_record(line, meant.time) for line in good])
         left = tuple(line for line in bad if line.key not in state.gone.get(attempt_id, ()))
         state.runs[name] = Run(attempt_id, taken, left, frozenset((EVENTS, p) for p in places))
@@ -234,6 +237,24 @@ class Model:
             state.ends[IMPORTED][partition] = max(end, meant.ends[partition])
 
 
+def _partition(item: Line | Record) -> int:
+    return murmur2(item.key or b"") % PARTITIONS
+
+
+def _skip_room(
+    state: _Changing, ranges: Mapping[str, list[list[int]]], counts: Mapping[int, int]
+) -> None:
+    """A run goes on where the log ends, and its records are the last of its offsets.
+
+    Those in front of them it left to others, see `placement`.
+    """
+    for number, ((start, end),) in ranges.items():
+        at = state.ends[EVENTS].get(int(number), 0)
+        if start != at or end - counts[int(number)] < at:
+            raise Wrong(f"a run has offsets {start} to {end} of partition {number}, not from {at}")
+        state.ends[EVENTS][int(number)] = end - counts[int(number)]
+
+
 class _Changing:
     """A state that a commit is changing."""
 
@@ -254,7 +275,7 @@ class _Changing:
             self.starts[topic].setdefault(number, 0)
             self.ends[topic].setdefault(number, 0)
         for record in records:
-            partition = murmur2(record.key or b"") % PARTITIONS
+            partition = _partition(record)
             places.append((partition, self.ends[topic][partition]))
             self.records[topic][places[-1]] = record
             self.ends[topic][partition] += 1

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.simulation.deeds import Deed
 from tests.simulation.inputs import ALL_KEYS, FILES, FOLDER, KEYS, PARQUET
-from tests.simulation.meetings import AFTER, AGAIN, SCENES, STOPS, Scene, Scenes, most_keys
+from tests.simulation.meetings import AFTER, AGAIN, CROWD, SCENES, STOPS, Scene, Scenes, most_keys
 from tests.simulation.world import HOUR_MS, SKEWS_MS, Mishap, Odds
 
 GAPS_MS = (0, 0, 0, 500, 20_000, HOUR_MS, 24.3 * HOUR_MS)
@@ -19,7 +19,8 @@ WRITING = ("ingest", "ingest", "ingest", "replace", "redrive", "undo", "frame", 
 KEEPING = ("merge", "compact", "retain", "delete-records", "erase", "erase", "alter", "maintain",
            "vacuum", "vacuum", "repair", "reindex", "redrive", "undo")  # fmt: skip
 _SCENES = 0.7  # of the histories of an old lake begin with a scene
-_STOPS, _AGAIN, _AFTER = 0.35, 0.1, 0.06  # of them with one that has a mishap, come what may
+# Of them, with one that has a mishap, come what may:
+_STOPS, _AGAIN, _CROWD, _AFTER = 0.35, 0.1, 0.04, 0.06
 _CALM = 0.7  # of these last have no mishap but that one
 _LATER_MS = 30_000  # after which those who are not in the scene begin
 READING = ("hold", "follow", "stream")
@@ -213,6 +214,8 @@ def _with_mishap(chance: Random, *, disk: bool) -> Scenes:
         return STOPS
     if draw >= 1 - _AFTER:
         return AFTER
+    if 0 <= draw - _STOPS - _AGAIN < _CROWD:
+        return CROWD
     return AGAIN if draw < _STOPS + _AGAIN and not disk else ()
 
 

@@ -34,6 +34,7 @@ from seglake.meanwhile import WAITS
 from seglake.pace import Pace
 from seglake.read import origin
 from seglake.store import Store
+from seglake.write.driver import placement
 from seglake.write.driver import run as driver
 from seglake.write.live import archive as archives
 from tests.simulation import delta
@@ -236,6 +237,7 @@ def _edges() -> Iterator[tuple[Any, str, Any]]:
     yield driver, "SparkEngine", lambda *_: LocalEngine()
     yield archives, "Broker", lambda broker, _: broker  # a session of a history is its broker
     yield archives, "_frame", lambda setup, _, offsets: setup.spark.frame(offsets)
+    yield placement, "_FEW_SEGMENTS", 0
     yield commit_log, "CHECKPOINT_INTERVAL", 5
     yield file_merges, "FAN_IN", 4
     yield file_merges, "ENOUGH_ROWS", 6

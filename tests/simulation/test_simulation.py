@@ -48,6 +48,7 @@ FOUND = {  # by this history, whatever else finds it
     "a vacuum does not look at tags again": 30_137,
     "an erasure and a tag pass each other": 30_022,
     "a version from before an erasure gets a tag": 30_103,
+    "an empty segment covers what others took of the room": 30_091,
     "an erasure passes tags by": 30_013,
     "an erasure that was given up leaves what it wrote for tags": 34_579,
 }

@@ -2,9 +2,8 @@
 
 After a lost race the attempt continues the newest version. If that version has another attempt at
 the run, files of its input or other partitions, or if rejects that a redrive takes over are gone,
-the run is planned again. If no end offset changed,
-the same rows are committed again. Otherwise the segments are re-based: moved behind those of the
-other commit. Records that keep their offsets cannot move: their run is planned again.
+the run is planned again. Otherwise the same rows are committed again, behind those of the others:
+see `placement`.
 
 Only maintenance reads the success mark beside an attempt's manifest. A run is committed even if its
 mark cannot be written.
@@ -14,7 +13,7 @@ import json
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-from seglake.catalog.fate import require_hope, settle
+from seglake.catalog.fate import settle
 from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.schema import Row, RunRow, SegmentRow
 from seglake.catalog.topic_change import Change
@@ -22,12 +21,11 @@ from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
 from seglake.errors import UsageError
-from seglake.layout import new_attempt
-from seglake.write.driver.attempt import Attempt, PlanAgain, end_offsets
-from seglake.write.driver.rebase import Move
+from seglake.write.driver.attempt import Attempt, PlanAgain
+from seglake.write.driver.placement import Placement
 from seglake.write.driver.report import Report
 from seglake.write.driver.run_input import SplitCounts
-from seglake.write.driver.topics import append_time, topic_in_force, topic_rows
+from seglake.write.driver.topics import topic_in_force, topic_rows
 
 _COMPARED = 1000  # of the newest run ids with a mistyped one
 
@@ -36,11 +34,10 @@ class Commit:
     """The commit of one attempt; `counts` are the counts of its splits."""
 
     def __init__(self, attempt: Attempt, counts: SplitCounts, segments: list[SegmentRow]) -> None:
-        self._attempt, self._base, self._segments = attempt, attempt.base, segments
-        self._append_time_ms = attempt.append_time_ms
+        self._attempt, self._base = attempt, attempt.base
+        self._placement = Placement(attempt, segments)
         self._topic_rows = topic_rows(attempt.base, attempt.pipeline, attempt.seed)
         self._sources = attempt.input.rows(counts, attempt.topic, attempt.attempt_id)
-        self._moved_to = set[str]()  # attempt ids in the files' names after re-bases
 
     def run(self) -> int:
         """Make the segments visible, re-based if need be; returns a version that has them.
@@ -67,7 +64,7 @@ class Commit:
         removal = self._removal(base)
         rows, files_of = removal.rows, removal.files_of
         return removal._replace(
-            rows=[*rows, *self._rows(rows)], files_of={*files_of, *self._moved_to}
+            rows=[*rows, *self._rows(rows)], files_of={*files_of, *self._placement.copied_to}
         )
 
     def _removal(self, base: Snapshot) -> Change:
@@ -136,39 +133,14 @@ class Commit:
         partitions = topic_in_force(newest, attempt.pipeline).partitions
         if partitions != attempt.settings.topic.partitions:
             raise PlanAgain("the topic has other partitions now")
-        before, after = (end_offsets(version, attempt.topic) for version in (self._base, newest))
         self._base, self._topic_rows = newest, topic_rows(newest, attempt.pipeline, attempt.seed)
-        deltas = {partition: end - before.get(partition, 0) for partition, end in after.items()}
-        grown = {partition for partition, delta in deltas.items() if delta}
-        if not grown:
-            return
-        if attempt.settings.topic.offset_field is not None:
-            raise PlanAgain("another run appended to the log, and these records keep their offsets")
-        self._move(grown, deltas)
-
-    def _move(self, partitions: set[int], deltas: dict[int, int]) -> None:
-        """Copy the segments of the log partitions that others appended to; the others stay."""
-        attempt = self._attempt
-        segments = [row for row in self._segments if row.partition in partitions]
-        if not segments:
-            return
-        for owner in (attempt.attempt_id, *sorted(self._moved_to)):
-            require_hope(attempt.store, owner)  # an erasure would not see the copies
-        attempt.report.rebased += 1
-        self._append_time_ms = append_time(self._base, attempt.topic, self._append_time_ms)
-        moved_to = new_attempt()
-        attempt.moved.add(moved_to)
-        move = Move(attempt.store, deltas, moved_to, self._append_time_ms)
-        with attempt.step("move the segments behind those of another run"):
-            moved = move.run(attempt.engine, segments)
-        stayed = (row for row in self._segments if row.partition not in partitions)
-        self._segments = sorted([*stayed, *moved], key=lambda row: (row.partition, row.base_offset))
-        self._moved_to = {row.attempt_id for row in self._segments} - {attempt.attempt_id}
+        self._placement.follow(newest)
 
     def _rows(self, others: Iterable[Row]) -> list[Row]:
         """The rows of the attempt; `others` go into the same commit."""
         attempt, report = self._attempt, self._attempt.report
-        report.describe(self._segments)
+        segments = self._placement.rows
+        report.describe(segments)
         if attempt.input.owners and attempt.input.is_empty():
             owners = self._owners(self._base)
             report.owner = self._nearest(owners)
@@ -192,10 +164,10 @@ class Commit:
             finished_at_ms=now_ms(),
             report=report.as_row(),
             sequence=self._sequence(others),
-            offset_ranges=_offset_ranges(self._segments),
+            offset_ranges=_offset_ranges(segments),
         )
         log_starts = attempt.log_starts()
-        return [*self._topic_rows, *log_starts, run, *self._segments, *self._sources]
+        return [*self._topic_rows, *log_starts, run, *segments, *self._sources]
 
     def _sequence(self, others: Iterable[Row]) -> int:
         """The sequence of the run's row: above those of its key in the catalog and in `others`."""

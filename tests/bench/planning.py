@@ -16,7 +16,16 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.write.driver import plan
-from seglake.write.spool.spool import RECORDS, SPOOLED, WITH_RECORDS, named_once, of_kinds, rows_at
+from seglake.write.spool.spool import (
+    RECORDS,
+    SPOOLED,
+    WITH_RECORDS,
+    in_one,
+    of_kinds,
+    packed_rows,
+    rows_at,
+    unpacked_rows,
+)
 from tests.bench.measure import Goal, Section, Table, say
 from tests.bench.memory import own_peak
 from tests.bench.workbench import Workbench
@@ -60,19 +69,21 @@ def _measured(blobs: int, pieces: int) -> list[Any]:
 
 def planned(blobs: int, pieces: int) -> list[Any]:
     """The figures of one run, in this process."""
-    spooled = _spooled(blobs)
+    told = _spooled(blobs)
     begun = time.perf_counter()
-    spooled = named_once(spooled)
-    spooled = of_kinds(spooled, *WITH_RECORDS).combine_chunks()
+    spooled = unpacked_rows(told)
+    spooled = in_one(of_kinds(spooled, *WITH_RECORDS))
     known = plan.Blobs.of(spooled)
     cuts = plan.cut_partitions(known, -(-blobs * BLOB_BYTES // pieces))
     routes = plan.assign(known, cuts)
     straddling = plan.straddlers(routes)
     half = {(blob, piece): 1 for blob, members in straddling.items() for piece in members}
     plan.base_offsets(cuts, plan.count_records(known, routes, half), {})
-    given = 0
-    for task in plan.share_pieces(known, routes, len(cuts), PIECES):
-        given += sum(len(rows_at(spooled, members)) for _, members in task)
+    tasks = [
+        [(len(members), packed_rows(rows_at(spooled, members))) for _, members in task]
+        for task in plan.share_pieces(known, routes, len(cuts), PIECES)
+    ]
+    given = sum(count for task in tasks for count, _ in task)
     seconds = time.perf_counter() - begun
     if given != len(routes.blobs):
         raise AssertionError(f"{given} blobs were given to pieces instead of {len(routes.blobs)}")
@@ -80,15 +91,13 @@ def planned(blobs: int, pieces: int) -> list[Any]:
     return [blobs, size, len(cuts), len(straddling), seconds, own_peak() / 1e6]
 
 
-def _spooled(blobs: int) -> pa.Table:
-    """Rows of SPOOLED as map tasks would have told them, a table from each: nearly sorted by time.
+def _spooled(blobs: int) -> list[bytes]:
+    """Packed rows of SPOOLED as map tasks would have told them: nearly sorted by time.
 
     Each thousand tasks share a chunk, since the number of chunks is not what is measured.
     """
     step = 1000 * OF_A_TASK
-    return pa.concat_tables(
-        _told(first, min(first + step, blobs)) for first in range(0, blobs, step)
-    )
+    return [packed_rows(_told(first, min(first + step, blobs))) for first in range(0, blobs, step)]
 
 
 def _told(begin: int, end: int) -> pa.Table:

@@ -64,8 +64,9 @@ def write_manifest(store: Store, manifest: Manifest, lost_races: int = 0) -> Non
         "forgotten": list(manifest.forgotten),
         "lake": manifest.lake,
     }
+    data = json.dumps(content).encode()
     for number in sorted({lost_races, 0}, reverse=True):
-        store.put(manifest_key(manifest.attempt_id, number), json.dumps(content).encode())
+        store.put(manifest_key(manifest.attempt_id, number), data)
 
 
 def _said(row: Row) -> dict[str, Any]:

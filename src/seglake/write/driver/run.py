@@ -72,6 +72,7 @@ from seglake.write.spool.spool import (
     SUMMARY,
     WITH_RECORDS,
     clear,
+    in_one,
     of_kinds,
     rows_at,
 )
@@ -270,7 +271,7 @@ def carry_out(
             counts = count(attempt, spooled)
             quarantine = _quarantine(attempt, counts)
             rejects = of_kinds(spooled, REJECTS).cast(SPOOLED)
-            spooled = of_kinds(spooled, *WITH_RECORDS)
+            spooled = in_one(of_kinds(spooled, *WITH_RECORDS))
             try:
                 check_rejects(attempt)
                 check_times(attempt, counts)
@@ -388,7 +389,6 @@ def _records(spooled: pa.Table, *kinds: int) -> int:
 
 
 def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
-    spooled = spooled.combine_chunks()
     keeps_offsets = attempt.settings.topic.offset_field is not None
     if not len(spooled) and not keeps_offsets:
         return []
@@ -459,7 +459,7 @@ def _tasks(
             created_at_ms=attempt.started_ms,
             end_offset=end_offset,
         )
-        return PieceInput(piece, pieces[number], rows_at(spooled, members))
+        return PieceInput.of(piece, pieces[number], rows_at(spooled, members))
 
     most = TASKS_PER_CORE * attempt.engine.cores_for(int(blobs.size_bytes.sum()))
     tasks = plan.share_pieces(blobs, routes, len(pieces), most)

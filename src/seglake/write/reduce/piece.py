@@ -1,11 +1,14 @@
 """Pieces: the contiguous parts of a log partition that reduce tasks write."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from seglake.catalog.schema import SegmentId
 from seglake.write.spool.merge_order import Place
+from seglake.write.spool.spool import packed_rows
 
 
 class PieceBounds(NamedTuple):
@@ -38,16 +41,21 @@ class ReducePiece(NamedTuple):
 
 
 class PieceInput(NamedTuple):
-    """A piece, and the rows of its blobs in SPOOLED, in the order of their places."""
+    """A piece, and the rows of its blobs in SPOOLED, packed, in the order of their places.
+
+    `records` counts the records of its blobs, also those that lie in other pieces.
+    """
 
     piece: ReducePiece
     bounds: PieceBounds
-    spooled: pa.Table
+    packed: bytes
+    records: int
 
-    @property
-    def records(self) -> int:
-        """The records of its blobs, also those that lie in other pieces."""
-        return int(self.spooled["records"].to_numpy().sum())
+    @staticmethod
+    def of(piece: ReducePiece, bounds: PieceBounds, spooled: pa.Table) -> PieceInput:
+        """Pack the rows."""
+        records = int(spooled["records"].to_numpy().sum())
+        return PieceInput(piece, bounds, packed_rows(spooled), records)
 
 
 class StraddlingBlob(NamedTuple):

@@ -22,7 +22,7 @@ from seglake.write.reduce.merge import merge
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
 from seglake.write.spool.merge_order import PlacedRecords
 from seglake.write.spool.packing import unpack_batches
-from seglake.write.spool.spool import BATCHES, SpooledBlob, place_of, read_blobs
+from seglake.write.spool.spool import BATCHES, SpooledBlob, place_of, read_blobs, unpacked_rows
 
 
 class CountStraddling(NamedTuple):
@@ -55,8 +55,8 @@ class WritePieces(NamedTuple):
     def __call__(self, inputs: Sequence[PieceInput]) -> list[SegmentRow]:
         """Write the segments of some pieces; returns their rows."""
         rows: list[SegmentRow] = []
-        for piece, bounds, spooled in inputs:
-            blobs = read_blobs(self.store, spooled)
+        for piece, bounds, packed, _ in inputs:
+            blobs = read_blobs(self.store, unpacked_rows([packed]))
             created_at_ms = piece.created_at_ms
             with SegmentWriter(
                 self.store, piece.first_segment, self.topic, created_at_ms

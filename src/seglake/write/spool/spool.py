@@ -263,6 +263,13 @@ def unpacked_rows(parts: Iterable[bytes]) -> pa.Table:
     return pa.concat_tables([named_once(SPOOLED.empty_table()), *tables])
 
 
+def in_one(spooled: pa.Table) -> pa.Table:
+    """The rows in one chunk; Arrow gives the memory of the others back."""
+    spooled = spooled.combine_chunks()
+    pa.default_memory_pool().release_unused()
+    return spooled
+
+
 def rows_at(spooled: pa.Table, numbers: Int64s) -> pa.Table:
     """Some rows with names held once, in one chunk; as rows of SPOOLED again."""
     return spooled.take(pa.array(numbers, pa.int64())).cast(SPOOLED)

@@ -50,11 +50,11 @@ class Where:
     ) -> None:
         self._fields = {
             name: [_checked(name, each) for each in _choices(name, value)]
-            for name, value in (fields or {}).items()
+            for name, value in _pairs("where", fields)
         }
         self._headers = {
             name: [_header(name, each) for each in _choices(name, value)]
-            for name, value in (headers or {}).items()
+            for name, value in _pairs("headers", headers)
         }
         self._format = value_format
         self._find = finder(value_format, self._fields) if self._fields else None
@@ -117,6 +117,12 @@ def _also_unread(subject: Subject, hashes: Hashes) -> Hashes:
     """The hashes, ascending, and that of values in which an index can find no field."""
     unread = hashes_of_keys([UNREAD] if subject.value_format else [])
     return np.unique(np.append(hashes, unread))
+
+
+def _pairs(what: str, conditions: Conditions | None) -> Iterable[tuple[str, Any]]:
+    if conditions is not None and not isinstance(conditions, Mapping):
+        raise UsageError(f"{what} is a dictionary such as {{'name': value}}, not {conditions!r}")
+    return (conditions or {}).items()
 
 
 def _choices(name: str, value: Any) -> list[Any]:

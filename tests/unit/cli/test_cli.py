@@ -134,6 +134,23 @@ def test_arrow_and_parquet_files_hold_the_records(maker: LakeMaker, tmp_path: Pa
     assert pq.read_table(tmp_path / "parquet").equals(table)
 
 
+def test_a_file_is_written_under_a_bar(
+    maker: LakeMaker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also where standard output is a terminal, whose lines it does not touch then."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    written = ["read", str(maker.root), "events", "--output", str(tmp_path / "a.csv")]
+    monkeypatch.setattr(sys, "argv", ["seglake", *written])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert "for each byte of a matching batch" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", [("read",), ("find", "--key", "k")], ids=" ".join)
 def test_the_suffix_of_a_file_says_how_it_is_written(
     maker: LakeMaker, tmp_path: Path, command: tuple[str, ...]

@@ -413,6 +413,7 @@ def test_bad_questions_are_refused(maker: LakeMaker) -> None:
     bad: list[dict[str, Any]] = [
         {}, {"key": "a", "keys": ["b"]}, {"keys": "abc"}, {"key": 7}, {"key": "a", "newest": -1},
         {"key": "a", "columns": ["nope"]}, {"key": "a", "start": T, "end": T - 1},
+        {"where": "status=500"}, {"headers": ["h"]},
     ]  # fmt: skip
     for question in bad:
         with pytest.raises(UsageError):

@@ -143,7 +143,7 @@ def write(
         return written.records
     with (
         _sink(output, binary=form in {"arrow", "parquet"}) as sink,
-        _progress(planned, stats) as advance,
+        _progress(planned, stats, output) as advance,
     ):
         _WRITERS[form](advance(written), schema, sink)
     _tell_written(written.records, output)
@@ -354,12 +354,12 @@ def _sink(output: Path | None, *, binary: bool) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _progress(planned: Plan, stats: ReadStats) -> Iterator[Advance]:
-    """A bar on standard error, if that is a terminal and standard output is not.
+def _progress(planned: Plan, stats: ReadStats, output: Path | None) -> Iterator[Advance]:
+    """A bar on standard error, if that is a terminal and the records do not go to one.
 
     At its end, a line with the records and bytes read, and the bytes per byte of matching batches.
     """
-    if not sys.stderr.isatty() or sys.stdout.isatty():
+    if not sys.stderr.isatty() or (output is None and sys.stdout.isatty()):
         yield lambda batches: batches
         return
     from rich.console import Console

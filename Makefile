@@ -35,7 +35,7 @@ BENCH := --document docs/benchmarks.md --tables build/benchmarks.md --json build
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo tools test test-all test-rest test-unit test-spark test-kafka test-live test-clients test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
-  s3-server lint style types fmt docs golden bench chaos fuzz simulate soak scale explore coverage bench-report lock wheel archive site picture check-java
+  s3-server lint style types fmt docs golden bench chaos fuzz simulate soak scale cluster explore coverage bench-report lock wheel archive site picture check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -156,6 +156,9 @@ soak: setup ## Run clients of all kinds against a server for MINUTES=60: memory 
 scale: $(COMPILED) ## Count what an open and an ingest read of a long history; play a backfill; SCALE=--help lists options
 	$(BIN)/python -m tests.scale.catalog_reads $(SCALE)
 	$(BIN)/python -m tests.scale.backfill $(BACKFILL)
+
+cluster: tools ## Ingest 20 GB on a Spark cluster of this machine while its workers die; CLUSTER=--help lists options
+	$(BIN)/python -m tests.scale.cluster $(CLUSTER)
 
 explore: setup ## Look for new faults for MINUTES=60: new examples, inputs, kills; EXPLORE=--help lists options
 	$(PIP) --no-build-isolation -e '.[fuzz]'

@@ -70,10 +70,10 @@ def _build(program: Path) -> None:
 
 
 @contextmanager
-def s3_server(folder: Path) -> Iterator[Server]:
+def s3_server(folder: Path, access_log: Path | None = None) -> Iterator[Server]:
     """A server with one empty bucket below `folder`; it is stopped whatever happens.
 
-    Raises NoServerError.
+    `access_log` gets a line for each request. Raises NoServerError.
     """
     program, data = binary(), folder / "buckets"
     (data / BUCKET).mkdir(parents=True)
@@ -89,6 +89,8 @@ def s3_server(folder: Path) -> Iterator[Server]:
         "posix",
         data,
     ]
+    if access_log is not None:
+        command[1:1] = ["--access-log", access_log]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
             command, env={**os.environ, **keys}, stdout=log, stderr=subprocess.STDOUT

@@ -21,7 +21,7 @@ FOUND = {  # by this history, whatever else finds it
     "an archive takes another one for a loss of the broker's": 30_066,
     "an undo that was done is an error": 30_002,
     "an erasure does not look again": 30_119,
-    "an erasure hides what another one left": 391_000_471,
+    "an erasure hides what another one left": 391_000_633,
     "a late manifest of a try that lost counts": 30_006,
     "a vacuum makes no fence": 30_009,
     "a merge replaces what changed meanwhile": 30_522,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.engine import CORE_BYTES, LocalEngine, SparkEngine, ThreadEngine
+from seglake.engine import CORE_BYTES, LocalEngine, SparkEngine, ThreadEngine, share_in_order
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.map.unit import shared_units
 
@@ -30,6 +31,26 @@ def engine_on(running: int, master: str = "yarn", **conf: str) -> SparkEngine:
 def split_of(number: int, size_bytes: int) -> Split:
     """A whole file of this size."""
     return Split(number, SourceFile(f"f{number}", size_bytes, 0, None), 0, size_bytes)
+
+
+@given(st.lists(st.integers(0, 100)), st.integers(1, 20))
+def test_shares_in_order_have_each_item_once(sizes: list[int], tasks: int) -> None:
+    shares = share_in_order(sizes, tasks)
+    assert sorted(chain.from_iterable(shares)) == [*range(len(sizes))]
+    assert len(shares) <= tasks
+    assert all(shares)
+
+
+@given(st.lists(st.integers(50, 100), min_size=400), st.integers(1, 20))
+def test_many_small_items_stay_in_order_and_shares_are_fair(sizes: list[int], tasks: int) -> None:
+    shares = share_in_order(sizes, tasks)
+    assert [*chain.from_iterable(shares)] == [*range(len(sizes))]
+    loads = [sum(sizes[item] for item in share) for share in shares]
+    assert max(loads) <= sum(sizes) / tasks + 100
+
+
+def test_a_large_item_is_alone() -> None:
+    assert sorted(share_in_order([1, 1, 90, 1], 2)) == [[0, 1, 3], [2]]
 
 
 @pytest.mark.parametrize(

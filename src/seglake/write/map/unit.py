@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.config import Pipeline
-from seglake.engine import TASKS_PER_CORE, Amounts, Engine, share_out
+from seglake.engine import TASKS_PER_CORE, Amounts, Engine, share_in_order
 from seglake.errors import SeglakeError
 from seglake.format.records import concatenate
 from seglake.log.encoding import encoding_of
@@ -58,10 +58,13 @@ def group_splits(splits: Sequence[Split], max_bytes: int) -> list[Unit]:
 
 
 def shared_units(splits: Sequence[Split], max_bytes: int, engine: Engine) -> list[list[Unit]]:
-    """The units of some splits, shared out over the map tasks."""
+    """The units of some splits, shared out over the map tasks.
+
+    A task has neighbours where that is fair, since their blobs are read together, see `spool`.
+    """
     units = group_splits(splits, max_bytes)
     sizes = [unit.size_bytes for unit in units]
-    shares = share_out(sizes, TASKS_PER_CORE * engine.cores_for(sum(sizes)))
+    shares = share_in_order(sizes, TASKS_PER_CORE * engine.cores_for(sum(sizes)))
     return [[units[number] for number in share] for share in shares]
 
 

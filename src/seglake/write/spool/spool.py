@@ -11,6 +11,10 @@ SPOOLED for each blob (packed, for there may be millions), and gives each reduce
 the blobs that it reads. So no executor has to outlive its task, a reduce task reads only the blobs
 of its pieces, and the rows of a DataFrame are evaluated once. The objects are deleted when the
 attempt ends.
+
+A unit's records of one of many log partitions are few, and on an object store each range is a
+request. So a task holds blobs back there (`GATHER_BYTES`), and writes those of a log partition one
+behind another: blobs that are read one after another are one request.
 """
 
 from __future__ import annotations
@@ -73,6 +77,9 @@ S3 takes 10,000 parts, which have 8 MiB each (78 GiB): obstore fixes the size wh
 before anybody knows how much comes. Larger parts would also need more memory, several of each task.
 """
 
+GATHER_BYTES = 64 * 2**20
+"""Packed blobs that a task holds back on an object store."""
+
 _REQUEST_BYTES, _AHEAD_BYTES = 2 * 2**20, 8 * 2**20
 _THREADS = 4  # that wait for storage
 _ROWS = 1024  # in Python at a time
@@ -99,7 +106,8 @@ class SpoolWriter:
     """Writes the blobs of one task; a context manager that leaves no object after an error.
 
     Sorted records are not compressed as long as the task has written at most `plain_bytes`. An
-    object has at most `object_bytes`, or one blob.
+    object has at most `object_bytes`, or one blob. On an object store the writer holds about
+    `gather_bytes` back.
     """
 
     def __init__(
@@ -109,9 +117,13 @@ class SpoolWriter:
         *,
         plain_bytes: int = 0,
         object_bytes: int = OBJECT_BYTES,
+        gather_bytes: int = GATHER_BYTES,
     ) -> None:
         self._store, self._attempt_id = store, attempt_id
         self._plain_bytes, self._object_bytes = plain_bytes, object_bytes
+        self._gather_bytes = gather_bytes if store.remote else 0
+        self._held: list[tuple[dict[str, Any], Sequence[Buffer]]] = []
+        self._held_bytes = 0
         self._rows: list[dict[str, Any]] = []
         self._objects = [new_blobs_key(attempt_id)]
         self._all, self._open = ExitStack(), ExitStack()
@@ -120,17 +132,27 @@ class SpoolWriter:
         self._before = 0  # bytes of the other objects
 
     def add(self, blob: Blob) -> None:
-        """Write the blob's data and remember its row."""
+        """Remember the blob's row, and write its data, now or with others."""
         parts, squeezed = self._packed(blob.data)
-        size = sum(memoryview(part).nbytes for part in parts)
-        if self._end and self._end + size > self._object_bytes:
-            self._end_object()
-        where: dict[str, Any] = {"object": self._objects[-1], "start": self._end, "crc32c": 0}
-        for part in parts:
-            self._write(part)
-            where["crc32c"] = crc32c.crc32c(part, where["crc32c"])
         row = blob._replace(data=b"")._asdict()  # the data would stay in memory
-        self._rows.append(row | where | {"end": self._end, "squeezed": squeezed})
+        row["squeezed"] = squeezed
+        self._rows.append(row)
+        self._held.append((row, parts))
+        self._held_bytes += _size(parts)
+        if self._held_bytes >= self._gather_bytes:
+            self._release()
+
+    def _release(self) -> None:
+        """Write what is held back, in the order in which it will be read."""
+        for row, parts in sorted(self._held, key=lambda held: _order(held[0])):
+            if self._end and self._end + _size(parts) > self._object_bytes:
+                self._end_object()
+            row |= {"object": self._objects[-1], "start": self._end, "crc32c": 0}
+            for part in parts:
+                self._write(part)
+                row["crc32c"] = crc32c.crc32c(part, row["crc32c"])
+            row["end"] = self._end
+        self._held, self._held_bytes = [], 0
 
     def _end_object(self) -> None:
         """Publish the last object; the next blob begins another."""
@@ -161,7 +183,12 @@ class SpoolWriter:
     def __enter__(self) -> SpoolWriter:
         self._all.push(self._withdraw)  # after an error of the last object's end, too
         self._all.push(self._open)
+        self._all.push(self._release_last)
         return self
+
+    def _release_last(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._release()
 
     def __exit__(self, *error: Any) -> None:
         self._all.__exit__(*error)
@@ -171,6 +198,14 @@ class SpoolWriter:
         if kind is not None and len(self._objects) > 1:
             with suppress(StoreError):  # `clear` or vacuum deletes them then
                 self._store.delete(self._objects[:-1])
+
+
+def _order(row: dict[str, Any]) -> tuple[int, int, int]:
+    return row["partition"], row["unit"], row["number"]
+
+
+def _size(parts: Sequence[Buffer]) -> int:
+    return sum(memoryview(part).nbytes for part in parts)
 
 
 class SpooledBlob(NamedTuple):

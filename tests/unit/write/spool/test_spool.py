@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from seglake.layout import ATTEMPTS, new_attempt
 from seglake.limits import INT32_MAX
 from seglake.maintain.vacuum import vacuum
 from seglake.store import Store, objects, open_store
+from seglake.store.counting import CountingStore
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits
 from seglake.write.spool.packing import packed_bytes
 from seglake.write.spool.spool import (
+    BATCHES,
     OBJECT_BYTES,
     RECORDS,
     SPOOLED,
@@ -52,14 +55,20 @@ blobs = st.builds(
 
 @given(
     st.lists(st.lists(blobs, max_size=5), max_size=3), st.randoms(), st.integers(0, 200),
-    st.integers(1, 200),
+    st.integers(1, 200), st.none() | st.integers(1, 200),
 )  # fmt: skip
 def test_staged_blobs_come_back_in_any_order(
-    tasks: list[list[Blob]], chance: Any, plain_bytes: int, object_bytes: int
+    tasks: list[list[Blob]],
+    chance: Any,
+    plain_bytes: int,
+    object_bytes: int,
+    gather_bytes: int | None,
 ) -> None:
     limits = {"plain_bytes": plain_bytes, "object_bytes": object_bytes}
     with tempfile.TemporaryDirectory() as folder:
         store, attempt = open_store(folder), new_attempt()
+        if gather_bytes is not None:
+            store, limits["gather_bytes"] = open_store("memory://"), gather_bytes
         for task in tasks:
             with SpoolWriter(store, attempt, **limits) as stage:
                 for blob in task:
@@ -106,6 +115,22 @@ def test_what_stays_plain_is_counted_over_the_objects_of_a_task(tmp_path: Path) 
     assert [items_of(each.records()) for each in read_blobs(store, stage.rows())] == [
         items_of(run)
     ] * 4
+
+
+@pytest.mark.parametrize(("gather_bytes", "most"), [(1, 64), (10**6, 4)])
+def test_blobs_of_a_log_partition_are_read_together(gather_bytes: int, most: int) -> None:
+    """64 units with a little of each of 16 log partitions."""
+    store = CountingStore(open_store("memory://"))
+    with SpoolWriter(store, new_attempt(), gather_bytes=gather_bytes) as stage:
+        for unit, partition in product(range(64), range(16)):
+            data = bytes([unit, partition]) * 1_000
+            stage.add(Blob(BATCHES, unit, data, partition, partition + 1))
+    rows = stage.rows().to_pylist()
+    asked = [row for row in rows if row["partition"] == 7]
+    before = store.counts.requests
+    found = [*read_blobs(store, pa.Table.from_pylist(asked, SPOOLED))]
+    assert [bytes(each.data) for each in found] == [bytes([unit, 7]) * 1_000 for unit in range(64)]
+    assert store.counts.requests - before <= most
 
 
 PART_BYTES, MOST_PARTS = 64 * 1024, 16
@@ -158,7 +183,8 @@ def test_a_task_that_fails_leaves_no_object_that_it_ended(
     store, attempt = open_store("memory:///"), new_attempt()
     if not deletes:
         monkeypatch.setattr(type(store), "delete", no_rights)
-    with suppress(_Stopped), SpoolWriter(store, attempt, object_bytes=10) as stage:
+    limits = {"object_bytes": 10, "gather_bytes": 0}
+    with suppress(_Stopped), SpoolWriter(store, attempt, **limits) as stage:
         for number in range(3):
             stage.add(Blob(RECORDS, number, b"12345678"))
         assert len(list(store.list())) == 2

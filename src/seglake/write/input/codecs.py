@@ -30,7 +30,12 @@ _MAGIC: tuple[tuple[re.Pattern[bytes], Codec], ...] = (
     (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bz2"),
     (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "zstd"),  # a frame, or one to skip
 )
-_REFUSED = {b"PK\x03\x04": "a zip archive", b"\xfd7zXZ\x00": "xz", b"\x04\x22\x4d\x18": "lz4"}
+_REFUSED = {  # and what unpacks it
+    b"PK\x03\x04": ("a zip archive", "unzip"),
+    b"\xfd7zXZ\x00": ("xz", "xz -d"),
+    b"\x04\x22\x4d\x18": ("lz4", "lz4 -d"),
+}
+_SHEETS = (".xlsx", ".xlsm", ".ods")  # each is a zip archive
 _READ_BYTES = 1 << 18  # read at once from a compressed file
 
 
@@ -39,9 +44,15 @@ def codec_of(head: bytes, path: str) -> Codec | None:
 
     Raises InputError for a compression that is not supported.
     """
-    for magic, name in _REFUSED.items():
-        if head.startswith(magic):
-            raise InputError(f"{path}: this is {name}; give gzip, bz2, zstd, tar or plain files")
+    refused = next((_REFUSED[magic] for magic in _REFUSED if head.startswith(magic)), None)
+    if refused is not None and path.lower().endswith(_SHEETS):
+        raise InputError(f"{path}: this is a spreadsheet; save it as CSV")
+    if refused is not None:
+        name, command = refused
+        raise InputError(
+            f"{path}: this is {name}, which `{command} FILE` unpacks; give gzip, bz2, zstd, tar or "
+            "plain files"
+        )
     return next((name for magic, name in _MAGIC if magic.match(head)), None)
 
 

@@ -28,10 +28,13 @@ from typing import NamedTuple
 from seglake.config import Input
 from seglake.errors import InputError, MissingObject, StoreError
 from seglake.limits import REQUESTS
+from seglake.shown import counted
 from seglake.write.input.content import InputStore, unreadable
 from seglake.write.input.files import FileVersion, SourceFile, locate
 
 Versions = dict[str, FileVersion]
+
+NOT_ENTERED = " (a folder that a glob matches is not entered: add /**)"
 
 _WILDCARD = re.compile(r"[*?\[]")
 _VISIBLE = r"(?![._])"
@@ -92,7 +95,7 @@ def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInp
     left_out: set[str] = set()
     missing: list[str] = []
     for path in settings.paths:
-        glob = _WILDCARD.search(path) is not None and not _is_named(path, store)
+        glob = is_glob(path, store)
         folder, find = (_fixed(path), _glob) if glob else (path, _plain)
         matches = _outside(lake, folder, find(path, store, versions))
         if not matches and (gone := _missing(path, settings.on_empty, store, glob=glob)):
@@ -157,10 +160,10 @@ def _is_folder(path: str, store: InputStore) -> bool:
 def _nothing(path: str, left_out: int, *, glob: bool) -> str:
     if left_out:
         return (
-            f"{path}: input.include and input.exclude leave out every file ({left_out} files); "
-            "correct them or set on_empty = 'ok'"
+            f"{path}: input.include and input.exclude leave out every file "
+            f"({counted(left_out, 'file')}); correct them or set on_empty = 'ok'"
         )
-    hint = " (a folder that a glob matches is not entered: add /**)" if glob else ""
+    hint = NOT_ENTERED if glob else ""
     return f"{path}: no file found; correct input.paths or --source, or set on_empty = 'ok'{hint}"
 
 
@@ -203,6 +206,11 @@ def _is_file(path: str, store: InputStore) -> bool:
     except StoreError as problem:
         raise unreadable(path, problem) from problem
     return True
+
+
+def is_glob(path: str, store: InputStore) -> bool:
+    """Whether a path has wildcards, and is no file that is called so."""
+    return _WILDCARD.search(path) is not None and not _is_named(path, store)
 
 
 def _is_named(glob: str, store: InputStore) -> bool:

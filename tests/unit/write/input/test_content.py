@@ -137,10 +137,19 @@ def test_the_settings_may_name_a_codec_that_the_file_does_not_have() -> None:
         read_bytes(DATA, input={"compression": "gzip"})
 
 
-@pytest.mark.parametrize("head", [b"PK\x03\x04zip", b"\xfd7zXZ\x00xz"])
-def test_what_is_not_supported_is_said(head: bytes) -> None:
-    with pytest.raises(InputError, match="give gzip, bz2, zstd, tar or plain files"):
+@pytest.mark.parametrize(
+    ("head", "command"), [(b"PK\x03\x04zip", "unzip"), (b"\xfd7zXZ\x00xz", "xz -d")]
+)
+def test_what_is_not_supported_is_said(head: bytes, command: str) -> None:
+    told = f"`{command} FILE` unpacks; give gzip, bz2, zstd, tar or plain files"
+    with pytest.raises(InputError, match=told):
         read_bytes(head + b"....")
+
+
+def test_a_spreadsheet_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "Report.XLSX").write_bytes(b"PK\x03\x04....")
+    with pytest.raises(InputError, match=r"Report.XLSX: this is a spreadsheet; save it as CSV"):
+        read(pipeline(tmp_path))
 
 
 def archive(files: dict[str, bytes]) -> bytes:

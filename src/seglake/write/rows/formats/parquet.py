@@ -1,7 +1,7 @@
 """Parquet files: the row groups of a split, as Arrow batches of bounded size."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
@@ -18,7 +18,7 @@ from seglake.limits import INT64_MAX, REQUESTS
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import PARQUET_MARK, SourceFile, Split
 from seglake.write.rows.arrow import ArrowRows, leaf_names, leaves, parts
-from seglake.write.rows.rows import Rows, most_rows
+from seglake.write.rows.rows import Rows, most_rows, nearest
 
 _MOST_ROWS = 1 << 14  # decoded at once: repeated values are small in the file, not in memory
 
@@ -41,6 +41,8 @@ class Parquet:
             names = {**schemas[0], **schema}
             changed = [name for name in names if not _same(name, schemas[0], schema)]
             if changed:
+                _require_fields(full[0].path, schemas[0], pipeline)
+                _require_fields(file.path, schema, pipeline)
                 raise InputError(
                     f"{file.path}: schema changed: its columns differ from those of {full[0].path} "
                     f"({', '.join(changed)}); set value.columns, or ingest such files by another "
@@ -118,6 +120,17 @@ def _read_schema(file: SourceFile, store: InputStore) -> dict[str, pa.DataType]:
     dictionary = pa.types.is_dictionary
     types = ((field.name, field.type) for field in schema)
     return {name: kind.value_type if dictionary(kind) else kind for name, kind in types}
+
+
+def _require_fields(path: str, schema: Mapping[str, pa.DataType], pipeline: Pipeline) -> None:
+    """Raise InputError for a field of the settings that no column of a file may be meant by."""
+    columns = [*schema]
+    for name in pipeline.fields():
+        if name not in schema and name.partition(".")[0] not in schema:
+            raise InputError(
+                f"{path}: no column {name!r}; {nearest(name, columns, 'it')}; correct the file, or "
+                "leave it out with input.exclude"
+            )
 
 
 def _same(name: str, *schemas: dict[str, pa.DataType]) -> bool:

@@ -279,3 +279,14 @@ def test_files_must_have_the_same_columns_if_all_are_wanted(
         InputError, match=rf"3\.parquet: schema changed: .*1\.parquet \({changed}\)"
     ):
         read(every)
+
+
+@pytest.mark.parametrize("wrong", ["1", "2"])
+def test_a_field_that_one_of_the_files_misspells_is_named(tmp_path: Path, wrong: str) -> None:
+    for name in ("1", "2"):
+        column = "event_tss" if name == wrong else "event_ts"
+        pq.write_table(pa.table({column: pa.array([1])}), tmp_path / f"{name}.parquet")
+    timed = {"field": "event_ts", "format": "epoch_ms"}
+    told = rf"{wrong}\.parquet: no column 'event_ts'; did you mean 'event_tss'\?"
+    with pytest.raises(InputError, match=told):
+        read(pipeline(tmp_path, "parquet", timestamp=timed))

@@ -68,10 +68,11 @@ def _show(checked: Checked) -> None:
     place = places_of(checked)
     records = [_shown(row, place(row)) for row in checked.rows if not row.reason]
     rejects = [_shown(row, place(row)) for row in checked.rows if row.reason]
+    rows = counted(len(checked.rows), "row")
     if records:
-        show(f"{len(records)} of {len(checked.rows)} rows are records", Listing(_RECORDS, records))
+        show(f"{counted(len(records), 'record')} in {rows}", Listing(_RECORDS, records))
     if rejects:
-        show(f"{len(rejects)} of {len(checked.rows)} rows are rejected", Listing(_REJECTS, rejects))
+        show(f"{counted(len(rejects), 'reject')} in {rows}", Listing(_REJECTS, rejects))
     if not checked.rows:
         print(_nothing(checked))
     for problem in checked.problems:
@@ -86,7 +87,8 @@ def _files(checked: Checked) -> Iterator[str]:
     if checked.files > len(checked.first_files):
         yield f"  … and {checked.files - len(checked.first_files):,} more"
     if checked.left_out:
-        yield f"{len(checked.left_out):,} files are left out by input.include and input.exclude:"
+        left_out = counted(len(checked.left_out), "file")
+        yield f"{left_out} left out by input.include and input.exclude:"
         yield from (f"  {path}" for path in checked.left_out[:5])
 
 

@@ -343,7 +343,7 @@ def _check(it: Place) -> None:
     told = it.tell(
         "check", "--conf-file", it.folder / "web.toml", "--source", it.folder / "*.jsonl"
     )
-    assert "4 of 4 rows" in told
+    assert "4 records in 4 rows" in told
 
 
 @TABLE.shows(

@@ -24,6 +24,8 @@ PATTERNS = (
     "%d/%b/%Y:%H:%M:%S %z",
     "%d/%b/%Y:%H:%M:%S",
     "%a, %d %b %Y %H:%M:%S %Z",
+    "%a, %d %b %Y %H:%M:%S %z",
+    "%d %b %Y %H:%M:%S %z",
     "%a %b %e %H:%M:%S %Y",
     "%a %b %e %H:%M:%S.%f %Y",
     "%d %b %Y %H:%M:%S",
@@ -34,6 +36,8 @@ PATTERNS = (
     "%Y%m%d %H:%M:%S.%f",
     "%d.%m.%Y %H:%M:%S",
     "%d.%m.%Y %H:%M",
+    "%d.%m.%y %H:%M:%S",
+    "%d.%m.%y %H:%M",
     "%Y/%m/%d %H:%M:%S",
     "%Y/%m/%d %H:%M:%S.%f",
     "%Y/%m/%d %H:%M",
@@ -58,6 +62,7 @@ LINES_OF_AN_ARRAY = (
     "`jq -c '.[]' < FILE` makes lines of it, and so does, for a file that fits in memory, `python3 "
     "-c 'import json, sys; [print(json.dumps(each)) for each in json.load(sys.stdin)]' < FILE`"
 )
+LF_FOR_CR = "end them with LF, as `tr '\\r' '\\n' < FILE` does"
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _IS_PARQUET = "it is a Parquet file: set input.format = 'parquet'"
 _OF_TIMES = [Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE]
@@ -119,6 +124,15 @@ def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list
     remedy = "correct these rows, or ingest them by a pipeline of their own"
     redrive = "`seglake redrive` takes corrected rules"
     return [f"{begun}, {others}: the input mixes formats; {remedy} ({redrive})"]
+
+
+def of_no_field(pipeline: Pipeline) -> list[str]:
+    """A note if records get no time from the input."""
+    if pipeline.timestamp.field is not None:
+        return []
+    by_run = pipeline.topic.message_timestamp_type == "LogAppendTime"
+    what = "all records get the time of the run" if by_run else "no record has a timestamp"
+    return [f"no timestamp.field is set: {what}"]
 
 
 def _of_encoding(

@@ -299,17 +299,17 @@ def test_init_drafts_the_encoding_and_check_agrees(tmp_path: Path, encoding: str
 def test_check_tells_what_is_not_utf_8(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_bytes('{"a": "Käse"}\n{"a": 1}\n'.encode("latin-1"))
-    (problem,) = check(pipeline(file), 20).problems
+    problem, _ = check(pipeline(file), 20).problems
     assert "set input.encoding to what the files are in" in problem
     file.write_bytes("Käse\n".encode("latin-1"))
     checked = check(pipeline(file, "text"), 20)
     assert checked.reasons == {}, "the value is the line, whatever its bytes"
     assert "set input.encoding to what the files are in" in checked.problems[0]
     file.write_bytes("Käse\n".encode("utf-16"))
-    (problem,) = check(pipeline(file, "text"), 20).problems
+    problem, _ = check(pipeline(file, "text"), 20).problems
     assert f"{file}: it begins as UTF-16 does: set input.encoding = 'utf-16'" in problem
     task = {"split_bytes": 4}
-    (problem,) = check(pipeline(file, "text", input={"encoding": "utf-16"}, task=task), 20).problems
+    problem, _ = check(pipeline(file, "text", input={"encoding": "utf-16"}, task=task), 20).problems
     assert "is one split: one task reads all 12 bytes" in problem
 
 

@@ -24,6 +24,7 @@ from seglake.text.csv_kernels import scan_records
 from seglake.text.newlines import first_newline
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
+from seglake.write.rows.hints import LF_FOR_CR
 from seglake.write.rows.lines import (
     REJECTED_BYTES,
     ChunkBounds,
@@ -232,8 +233,7 @@ def _take_header(buffer: LineBuffer, path: str, settings: Input) -> Header:
         ) from None
     if "\r" in line.rstrip("\r\n"):
         raise InputError(
-            f"{path}: lines end with CR alone, which no line of CSV does here: end them with LF, "
-            "as `tr '\\r' '\\n' < FILE` does"
+            f"{path}: lines end with CR alone, which no line of CSV does here: {LF_FOR_CR}"
         )
     text = csv.reader([line], delimiter=settings.delimiter, quotechar=settings.quote)
     try:

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from json import dumps
 from pathlib import Path
 from shlex import quote
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,7 +39,7 @@ def init(
     json: Json = False,
 ) -> None:
     """Look at files, and write the pipeline file that ingests them, with reasons and doubts."""
-    from seglake.config import load
+    from seglake.config import from_tables
     from seglake.write.check import check
     from seglake.write.draft.draft import draft
 
@@ -47,10 +47,9 @@ def init(
     file = output or Path(f"{made.topic}.toml")
     if file.exists() and not force:
         raise UsageError(f"{file} is there already: give another -o FILE, or --force")
-    with TemporaryDirectory() as folder:  # so that no file is left if it is refused
-        draft_file = Path(folder) / file.name
-        draft_file.write_text(made.toml, "utf-8")
-        checked = check(load(draft_file), _SAMPLE)
+    tables = tomllib.loads(made.toml)
+    tables["pipeline"].setdefault("name", file.stem)  # as if it were read from there
+    checked = check(from_tables(tables), _SAMPLE)
     with complete(file) as temporary:
         temporary.write_text(made.toml, "utf-8")
     if json:
@@ -62,18 +61,19 @@ def init(
 
 
 def _rejects(checked: Checked) -> Iterator[str]:
-    """How many sampled rows are rejected for each reason, and where the first one is."""
+    """How many of the rows tried are rejected for each reason, and where the first one is."""
     place_of = places_of(checked)
     for reason, count in checked.reasons.items():
         first = next(row for row in checked.rows if row.reason == reason)
-        sampled = counted(len(checked.rows), "sampled row")
-        yield f"{reason}: {count:,} of {sampled}, first {place_of(first)}"
+        tried = counted(len(checked.rows), "row")
+        yield f"{reason}: {count:,} of {tried} tried, first {place_of(first)}"
 
 
 def _show(file: Path, made: Draft, checked: Checked) -> None:
-    print(f"{file} is written. Of {len(checked.rows):,} sampled rows", end=" ")
     rejected = sum(checked.reasons.values())
-    print(f"{len(checked.rows) - rejected:,} would be records, {rejected:,} rejects.")
+    records = counted(len(checked.rows) - rejected, "record")
+    print(f"{file} is written. {counted(len(checked.rows), 'row')} tried:", end=" ")
+    print(f"{records}, {counted(rejected, 'reject')}.")
     for setting, choice in made.choices.items():
         reason = f": {choice.reason}" if choice.reason else ""
         print(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from seglake.clock import now_ms
-from seglake.format.records import Spans
+from seglake.format.records import Flags, Int64s, Spans
+from seglake.shown import counted
 from seglake.times.grammar import EPOCH_POWERS, ISO, TimeFormat
 from seglake.times.instants import format_ms
 from seglake.times.readers import read_times
@@ -22,10 +23,22 @@ _MOST = 0.95  # of the values must be times in the same format
 _DAY_MS = 86_400_000
 _PADDING = b"\0" * 64  # kernels read some bytes after a text
 _ZONED = re.compile(r"(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})$")
-_WHOLE_DAYS = "{} has whole days; a time of day in another field is not read"
+_WHOLE_DAYS = (
+    "{} has whole days; a time of day in another field is not read: write both into one field, "
+    "such as '2026-01-31 12:00:00', before the ingest"
+)
+_LIKE_A_TIME = re.compile(
+    r"\d:\d{2}(?!\d)|\b1\d{9}(?:\d{3})?(?!\d)|\b(?:19|20)\d{2}[-/.]\d|\d[-/.](?:19|20)\d{2}\b"
+)
+_LONGEST_TIME = 50  # characters: longer texts have other words
+_UTC = {"UTC", "GMT"}
 _OF_A_TIME = ("timestamp", "datetime", "time", "ts", "date", "at", "when", "created", "occurred")
-_OF_A_KEY = (
-    *("user", "customer", "client", "account", "member", "session", "device", "sensor", "vehicle"),
+_OF_A_KEY = (  # the first ones also in German, French, Spanish, Italian, Portuguese and Dutch
+    *("user", "benutzer", "nutzer", "utilisateur", "usuario", "utente", "gebruiker"),
+    *("customer", "kunde", "kunden", "kundennummer", "kundennr", "kundenid", "cliente", "klant"),
+    *("client", "account", "konto", "compte", "cuenta", "conto", "conta", "member", "mitglied"),
+    *("session", "sitzung", "sesion", "sessione", "sessao", "sessie"),
+    *("device", "geraet", "sensor", "vehicle", "fahrzeug"),
     *("tenant", "order", "invoice", "cart", "trace", "host", "server", "node", "station"),
     *("address", "ip", "service", "process", "source", "key", "id"),
 )
@@ -58,6 +71,8 @@ def time_of(sample: Sample) -> TimeChoice | None:
     """The field whose values are times, the one with the most telling name first."""
     choices = [choice for name in sample.fields if (choice := _time_in(sample, name)) is not None]
     if not choices:
+        choices = [choice for name in sample.fields if (choice := _mixed_in(sample, name))]
+    if not choices:
         return None
     choices.sort(key=lambda choice: _rank(choice.field, _OF_A_TIME))  # stable: then as they stand
     first, *others = choices
@@ -68,8 +83,8 @@ def time_of(sample: Sample) -> TimeChoice | None:
 
 
 def _time_in(sample: Sample, name: str) -> TimeChoice | None:
-    values = [value for value in sample.fields[name] if value]
-    if not values or len(values) < _MOST * sample.rows:
+    values = _values(sample, name)
+    if not values:
         return None
     if name in sample.times:
         return _typed(name, values[0])
@@ -77,8 +92,49 @@ def _time_in(sample: Sample, name: str) -> TimeChoice | None:
         year = None if _has_year(form) else _year(values, form)
         span = _span(values, form, year)
         if span is not None:
-            return _choice(name, values, form, year, span)
+            return _choice(name, values, form, year, span, sample.zones)
     return None
+
+
+def _values(sample: Sample, name: str) -> list[str]:
+    """The values of a field; none if too many rows lack one."""
+    values = [value for value in sample.fields[name] if value]
+    return values if len(values) >= _MOST * sample.rows else []
+
+
+def _mixed_in(sample: Sample, name: str) -> TimeChoice | None:
+    """The most frequent of several formats, if nearly all values are in one of them."""
+    left, parts = _values(sample, name), dict[str, list[str]]()
+    every = len(left)
+    for form in (*EPOCH_POWERS, ISO, *filter(_has_year, PATTERNS)):
+        good = _read(left, form, None).good.tolist() if left else []
+        if any(good):
+            parts[form] = [value for value, fits in zip(left, good, strict=True) if fits]
+            left = [value for value, fits in zip(left, good, strict=True) if not fits]
+    if not parts or len(left) > (1 - _MOST) * every:
+        return None
+    form = max(parts, key=lambda form: len(parts[form]))
+    span = _span(parts[form], form, None)
+    if span is None:
+        return None
+    choice = _choice(name, parts[form], form, None, span, sample.zones)
+    counts = ", ".join(f"{len(values):,} are {form}" for form, values in parts.items())
+    choice.doubts.append(
+        f"{name} mixes formats: of {every:,} times {counts}; rows of another format than "
+        "timestamp.format are rejects"
+    )
+    return choice
+
+
+def unread_times(sample: Sample) -> Iterator[tuple[str, str]]:
+    """The fields whose values look like times, each with a value."""
+    for name in sample.fields:
+        values = _values(sample, name)
+        like = sum(
+            len(each) <= _LONGEST_TIME and bool(_LIKE_A_TIME.search(each)) for each in values
+        )
+        if values and like >= _MOST * len(values):
+            yield name, values[0]
 
 
 def _typed(name: str, value: str) -> TimeChoice:
@@ -89,11 +145,18 @@ def _typed(name: str, value: str) -> TimeChoice:
     return TimeChoice(name, settings, f"a column of a time type, such as {value}", doubts)
 
 
-def _zone(values: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def _zone(values: Sequence[str], zones: Collection[str] = ()) -> tuple[dict[str, Any], list[str]]:
     """The setting of the zone for such times, and the doubt; none if they all name it."""
     bare = sum(not _ZONED.search(value) for value in values)
     if not bare:
         return {}, []
+    if zones:
+        names = ", ".join(map(repr, sorted(zones)))
+        unsure = (
+            f"the times are followed by {names}, which is not read: set timestamp.zone to what is "
+            "meant, such as 'Europe/Berlin'; 'UTC' is a guess"
+        )
+        return {"zone": "UTC"}, [] if _UTC.issuperset(zones) else [unsure]
     some = f"{bare:,} of {len(values):,} times" if bare < len(values) else "the times"
     verb = "names" if bare == 1 < len(values) else "name"
     return {"zone": "UTC"}, [f"{some} {verb} no zone; timestamp.zone = 'UTC' is a guess"]
@@ -108,13 +171,15 @@ def _patterns(values: list[str]) -> Iterator[str]:
     yield from PATTERNS
 
 
-def _choice(name: str, values: list[str], form: str, year: int | None, span: _Span) -> TimeChoice:
+def _choice(
+    name: str, values: list[str], form: str, year: int | None, span: _Span, zones: Collection[str]
+) -> TimeChoice:
     settings: dict[str, Any] = {"format": form}
     doubts = list(_other_ways(values, form))
     if year is not None:
         settings["year"] = year
         doubts.append(f"the times name no year; timestamp.year = {year} is a guess")
-    zone, unsure = ({}, []) if form in EPOCH_POWERS else _zone(values)
+    zone, unsure = ({}, []) if form in EPOCH_POWERS else _zone(values, zones)
     settings |= zone
     doubts += unsure
     if span.first_ms % _DAY_MS == 0 == span.last_ms % _DAY_MS and form not in EPOCH_POWERS:
@@ -122,12 +187,12 @@ def _choice(name: str, values: list[str], form: str, year: int | None, span: _Sp
     if span.early:
         doubts.append(f"times before 1970, which make rejects: {span.early:,} of {len(values):,}")
     first, last = format_ms(span.first_ms), format_ms(span.last_ms)
-    reason = f"times from {first} to {last} in {len(values):,} sampled rows"
+    reason = f"times from {first} to {last} in {counted(len(values), 'sampled row')}"
     return TimeChoice(name, settings, reason, doubts)
 
 
 def _has_year(form: str) -> bool:
-    return "%" not in form or "%Y" in form
+    return "%" not in form or "%Y" in form or "%y" in form
 
 
 def _year(values: list[str], form: str) -> int:
@@ -145,14 +210,27 @@ class _Span(NamedTuple):
     early: int
 
 
-def _span(values: list[str], form: str, year: int | None) -> _Span | None:
-    """What some texts are in a format; None unless nearly all are times, and plausible ones."""
+class _Read(NamedTuple):
+    """Times in ms, which of them are read and plausible, and which lie before 1970."""
+
+    ms: Int64s
+    good: Flags
+    early: Flags
+
+
+def _read(values: list[str], form: str, year: int | None) -> _Read:
     texts = Spans.of([*(value.encode() for value in values), _PADDING])
     ms, codes = read_times(texts.take(np.arange(len(values))), TimeFormat(form, year=year))
     good = (codes == READ) & (ms < PLAUSIBLE.stop)
     early = (codes == OUT_OF_RANGE) & (ms < 0) & (form not in EPOCH_POWERS)
     if form in EPOCH_POWERS:
         good &= ms >= PLAUSIBLE.start
+    return _Read(ms, good, early)
+
+
+def _span(values: list[str], form: str, year: int | None) -> _Span | None:
+    """What some texts are in a format; None unless nearly all are times, and plausible ones."""
+    ms, good, early = _read(values, form, year)
     if (good | early).sum() < _MOST * len(values) or not good.any():
         return None
     return _Span(int(ms[good].min()), int(ms[good].max()), int(early.sum()))
@@ -182,10 +260,11 @@ def key_of(sample: Sample, time: str | None) -> KeyChoice | None:
     column = sample.fields[field]
     values = [value for value in column if value is not None]
     absent, nobody = sample.rows - len(values), column.count(_NOBODY)
-    doubts = [f"{absent:,} of {sample.rows:,} sampled rows have no {field}"] if absent else []
+    sampled = counted(sample.rows, "sampled row")
+    doubts = [f"no {field}: {absent:,} of {sampled}"] if absent else []
     if nobody:
-        doubts.append(f"{nobody:,} of {sample.rows:,} sampled rows have the {field} {_NOBODY!r}")
-    reason = f"{len({*values}):,} values in {sample.rows:,} sampled rows; the order of each stays"
+        doubts.append(f"the {field} {_NOBODY!r}: {nobody:,} of {sampled}")
+    reason = f"{counted(len({*values}), 'value')} in {sampled}; the order of each stays"
     return KeyChoice(field, reason, doubts)
 
 

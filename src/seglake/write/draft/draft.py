@@ -6,16 +6,19 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seglake.errors import InputError
 from seglake.shown import counted, short_bytes
-from seglake.write.draft.choice import KeyChoice, TimeChoice, key_of, time_of
+from seglake.write.draft.choice import KeyChoice, TimeChoice, key_of, time_of, unread_times
 from seglake.write.draft.sample import PACKED, Sample, sample_of
 
 _BYTES_OF_A_PARTITION = 2**30
 _MOST_PARTITIONS = 64
+_SHOWN = 5  # fields that are named each with a value
 
 
 class Choice(NamedTuple):
@@ -63,7 +66,10 @@ def draft(
     key = key_of(sample, time.field if time else None)
     choices = dict(_choices(sample, time, key))
     doubts = [*sample.doubts, *_doubts(sample, time, key)]
-    name = topic or _topic_name(paths[0])
+    name = topic or _topic_name(paths)
+    if name is None:
+        name = _name_of(paths[0])
+        doubts.append(f"topic.name = {name!r} is from the first path; the others have other names")
     tables: dict[str, dict[str, Any]] = {
         "pipeline": {"root": root},
         "input": {"paths": list(paths), **sample.settings},
@@ -104,8 +110,13 @@ def _choices(
 def _doubts(sample: Sample, time: TimeChoice | None, key: KeyChoice | None) -> Iterator[str]:
     fields = ", ".join(list(sample.fields)[:20])
     if time is None:
+        for name, value in islice(unread_times(sample), _SHOWN):
+            yield (
+                f"{name} looks like times, such as {value!r}, and no format that is known reads "
+                "them: set timestamp.field, and a strptime pattern as timestamp.format, if one does"
+            )
         yield (
-            "no field has times in nearly all rows, so records get the time of the run; else set "
+            "no field has times that are read in nearly all rows; if there is one, set "
             f"timestamp.field, timestamp.format and pipeline.order; fields: {fields}"
         )
     else:
@@ -125,9 +136,33 @@ def _partitions(size_bytes: int) -> int:
     return min(1 << max(count - 1, 0).bit_length(), _MOST_PARTITIONS)
 
 
-def _topic_name(path: str) -> str:
-    """A name for the topic: that of the last folder or file without a wildcard."""
-    parts = [part for part in re.split(r"[/\\]+", path) if part and not re.search(r"[*?\[]", part)]
+def _topic_name(paths: Sequence[str]) -> str | None:
+    """A name for the topic: what the names of the paths begin with, or else of the folder above.
+
+    None if there is no such folder.
+    """
+    names = {_name_of(path) for path in paths}
+    if len(names) == 1:
+        return names.pop()
+    common = commonprefix([*names]).rstrip("0123456789-_")  # noqa: RUF071  of characters
+    if common and not any(name[len(common) :][:1].isalpha() for name in names):
+        return common
+    above = {tuple(_parts(path)[:-1]) for path in paths}
+    return _name_of("/".join(above.pop())) if len(above) == 1 and (*above,) != ((),) else None
+
+
+def _parts(path: str) -> list[str]:
+    """The parts of a path without wildcards."""
+    return [
+        part
+        for part in re.split(r"[/\\]+", path)
+        if part.strip(".") and not re.search(r"[*?\[]", part)
+    ]
+
+
+def _name_of(path: str) -> str:
+    """The name of the last folder or file of a path, as a topic may have it."""
+    parts = _parts(path)
     last = parts[-1] if parts else "events"
     stem = last.removeprefix(".").split(".")[0] if "." in last.strip(".") else last
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")

@@ -28,15 +28,22 @@ class Shape(NamedTuple):
 _DAY_AND_TIME = r"\d{2}/[A-Z][a-z]{2}/\d{4}:[\d:]{8}"
 _CLF = _DAY_AND_TIME + r" [+-]\d{4}"
 _ISO = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?"
+_ZONES = (
+    "UTC", "GMT", "WET", "WEST", "BST", "CET", "CEST", "MEZ", "MESZ", "EET", "EEST", "MSK", "IST",
+    "JST", "KST", "HKT", "SGT", "AEST", "AEDT", "ACST", "ACDT", "AWST", "NZST", "NZDT", "EST",
+    "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT",
+)  # fmt: skip
+_ZONE_BEHIND = re.compile(rf" ?\(?({'|'.join(_ZONES)})\b")
 _PART = r"(?:[.,]\d+)?"  # of a second
 _SYSLOG = rf"[A-Z][a-z]{{2}} +\d{{1,2}} \d{{2}}:\d{{2}}:\d{{2}}{_PART}"
+_MAIL = r"[A-Z][a-z]{2}, \d{1,2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} [+-]\d{4}"  # RFC 2822
 _PRIORITY = r"(?:<\d{1,3}>)?"  # with which a line of syslog comes from the network
 _OTHERS = (
     _DAY_AND_TIME + _PART,
     r"\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}" + _PART,
-    r"\d{2}\.\d{2}\.\d{4} \d{2}:\d{2}:\d{2}" + _PART,
+    r"\d{2}\.\d{2}\.(?:\d{2})?\d{2} \d{2}:\d{2}:\d{2}" + _PART,
     r"\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}" + _PART + r"(?: [AaPp][Mm]\b)?",
-    r"\d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2}" + _PART,
+    r"\d{1,2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2}" + _PART + r"(?: [+-]\d{4})?",
     r"\d{2}-[A-Z][a-z]{2}-\d{4} \d{2}:\d{2}:\d{2}(?:\.\d+)?",
     r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}:\d{2}(?:\.\d+)? \d{4}",
     r"1\d{9}(?:\.\d+|\d{3})?\b",
@@ -53,7 +60,9 @@ _LOGS = (
         rf"{_PRIORITY}(?P<time>{_SYSLOG}) (?P<host>\S+) (?P<process>[^\s\[:]+)", _PRIORITY + _SYSLOG
     ),
     Shape(rf"<\d{{1,3}}>1 (?P<time>{_ISO}) (?P<host>\S+) (?P<process>\S+)", r"<\d{1,3}>1 "),
+    Shape(rf"\W?(?P<time>{_ISO}) (?:[A-Z]{{2,3}}T|UTC)\W+(?P<level>[A-Z]{{4,8}})\b", rf"\W?{_ISO}"),
     Shape(rf"\W?(?P<time>{_ISO})\W+(?P<level>[A-Z]{{4,8}})\b", rf"\W?{_ISO}"),
+    Shape(rf"\W?(?P<time>{_MAIL})", rf"\W?{_MAIL}"),
     Shape(rf"(?P<level>[IWEF])(?P<time>{_GLOG})", rf"[IWEF]{_GLOG}"),
 )
 _SHAPES = (
@@ -91,6 +100,12 @@ def shape_of(lines: Sequence[str]) -> Shape | None:
     return next(
         shape for shape, count in zip(_SHAPES, counts, strict=True) if count >= _NEARLY * most
     )
+
+
+def zones_behind(matches: Sequence[re.Match[str]]) -> frozenset[str]:
+    """The names of zones that stand behind the times of lines, as in "13:00:00 CET"."""
+    behind = (_ZONE_BEHIND.match(each.string, each.end("time")) for each in matches)
+    return frozenset(found[1] for found in behind if found)
 
 
 def logfmt_shape_of(lines: Sequence[str]) -> Shape | None:

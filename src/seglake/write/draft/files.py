@@ -1,0 +1,149 @@
+"""The files that a draft is for: those of one kind, and not those that cannot be read."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from glob import escape
+from pathlib import Path, PurePosixPath
+from shlex import quote
+from typing import Any, NamedTuple
+
+from seglake.config import Input
+from seglake.errors import InputError
+from seglake.write.input.content import InputStore
+from seglake.write.input.files import SourceFile
+from seglake.write.input.listing import NOT_ENTERED, ListedInputs, find_inputs, is_glob
+
+_SPREAD, _LARGEST = 5, 3  # files that rows are taken from
+_SUFFIX = re.compile(r"\.([A-Za-z]\w*?)(?:\.(?:gz|bz2|zst|zstd|[\d_T:-]+))*$")
+
+
+class Chosen(NamedTuple):
+    """The files of a draft, the settings of `[input]` that choose them, and doubts."""
+
+    files: list[SourceFile]
+    settings: dict[str, Any]
+    doubts: list[str]
+
+
+def choose(paths: Sequence[str], store: InputStore, root: str, output: Path | None) -> Chosen:
+    """The files of the suffix with most bytes, but those of the lake; see `sample_of`."""
+    files = _full_files(paths, store, root)
+    beside = output is not None and any(_holds(path, output) for path in paths)
+    chosen = _one_kind(files, beside=beside)
+    if chosen.settings and len(paths) > 1:
+        for path in paths:
+            _require_some(path, _listed([path], store, root).files, _suffix(chosen.files[0]))
+    return chosen
+
+
+def _full_files(paths: Sequence[str], store: InputStore, root: str) -> list[SourceFile]:
+    """The files with any bytes. Raises InputError if there are none."""
+    listed, names = _listed(paths, store, root), ", ".join(paths)
+    if listed.missing:
+        raise InputError(f"{', '.join(listed.missing)}: does not exist; correct the path")
+    if not listed.files:
+        hint = NOT_ENTERED if any(is_glob(path, store) for path in paths) else ""
+        raise InputError(f"{names}: no file is found; name other paths{hint}")
+    if not any(file.size for file in listed.files):
+        raise InputError(f"{names}: there is no file with any bytes; name other paths")
+    return [file for file in listed.files if file.size]
+
+
+def _listed(paths: Sequence[str], store: InputStore, root: str) -> ListedInputs:
+    return find_inputs(Input(paths=tuple(paths), format="text", on_empty="ok"), store, root)
+
+
+def _require_some(path: str, files: Sequence[SourceFile], suffix: str) -> None:
+    """Raise InputError if a path has files, and none with this suffix: a run would read nothing."""
+    if files and all(_suffix(file) != suffix for file in files):
+        names = ", ".join(PurePosixPath(file.path).name for file in files[:3])
+        more = f" and {len(files) - 3:,} more" if len(files) > 3 else ""
+        kind = f"with the suffix .{suffix}" if suffix else "without a suffix"
+        raise InputError(
+            f"{path}: holds no file {kind}, as most bytes of these paths are in, but {names}"
+            f"{more}; draft a pipeline of its own: seglake init {quote(path)}"
+        )
+
+
+def _holds(path: str, output: Path) -> bool:
+    return Path(path).is_dir() and output.absolute().is_relative_to(Path(path).absolute())
+
+
+def _one_kind(files: list[SourceFile], *, beside: bool) -> Chosen:
+    """The files with the suffix that has most bytes, the settings that choose them, and doubts."""
+    sizes = Counter[str]()
+    for file in files:
+        sizes[_suffix(file)] += file.size
+    if len(sizes) == 1 and not beside:
+        return Chosen(files, {}, [])
+    ((suffix, _),) = sizes.most_common(1)
+    chosen = [file for file in files if _suffix(file) == suffix]
+    others = len(files) - len(chosen)
+    doubts = [f"files of other kinds are left out: {others:,}"] if others else []
+    if not suffix:
+        globs = [glob for each in sizes if each for glob in _globs(each)] + ["*.toml"] * beside
+        return Chosen(chosen, {"exclude": globs}, doubts)
+    settings = {"include": _globs(suffix)}
+    strays = {_suffix(file) for file in files if _matches(file, settings["include"])} - {suffix}
+    if strays:  # such as "xz" of a.jsonl.xz
+        settings["exclude"] = [f"*.{each}" for each in sorted(strays) if each]
+    return Chosen(chosen, settings, doubts)
+
+
+def _globs(suffix: str) -> list[str]:
+    return [f"*.{suffix}", f"*.{suffix}.*"]
+
+
+def _matches(file: SourceFile, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(file.path.rpartition("/")[2], glob) for glob in globs)
+
+
+def _suffix(file: SourceFile) -> str:
+    """What the name of a file ends with, but for codecs and numbers of rotation."""
+    match = _SUFFIX.search(file.path.rpartition("/")[2])
+    return match[1] if match else ""
+
+
+def some_of(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """Files that lie far apart, and the largest ones: a folder may hold several kinds of lines."""
+    spread = {at * (len(files) - 1) // (_SPREAD - 1) for at in range(_SPREAD)}
+    largest = sorted(range(len(files)), key=lambda at: -files[at].size)[:_LARGEST]
+    return [files[at] for at in sorted({*spread, *largest})]
+
+
+def without(
+    refused: Mapping[SourceFile, str],
+    chosen: Chosen,
+    paths: Sequence[str],
+    store: InputStore,
+    root: str,
+) -> Chosen:
+    """The files without some, which `input.exclude` leaves out, with a doubt that says why.
+
+    Raises InputError with the reason if one of the paths is such a file.
+    """
+    if not refused:
+        return chosen
+    names = [_exclusion(file, chosen.files) for file in refused]
+    settings = {**chosen.settings, "exclude": [*chosen.settings.get("exclude", ()), *names]}
+    left = find_inputs(Input(paths=tuple(paths), format="text", **settings), store, root).files
+    if named := next((file for file in refused if file in left), None):
+        raise InputError(refused[named])
+    files = [file for file in chosen.files if file not in refused]
+    doubts = [f"left out by input.exclude: {why}" for why in refused.values()]
+    return Chosen(files, settings, [*chosen.doubts, *doubts])
+
+
+def _exclusion(file: SourceFile, among: Sequence[SourceFile]) -> str:
+    """A glob of `input.exclude` that matches this file alone: its name, or with folders above."""
+    parts = file.path.split("/")
+    ends = ("/".join(parts[-depth:]) for depth in range(1, len(parts)))
+    end = next(
+        (end for end in ends if sum(each.path.endswith(f"/{end}") for each in among) == 1),
+        parts[-1],
+    )
+    return f"{'**/' * ('/' in end)}{escape(end)}"

@@ -12,7 +12,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import pyarrow as pa
 
@@ -53,6 +53,10 @@ def codec_of(head: bytes, path: str) -> Codec | None:
             f"{path}: this is {name}, which `{command} FILE` unpacks; give gzip, bz2, zstd, tar or "
             "plain files"
         )
+    return _named(head)
+
+
+def _named(head: bytes) -> Codec | None:
     return next((name for magic, name in _MAGIC if magic.match(head)), None)
 
 
@@ -99,8 +103,14 @@ class Content:
         except (OSError, EOFError, zlib.error, tarfile.TarError, pa.ArrowException) as problem:
             raise InputError(
                 f"{self._path}: {self._what} data is damaged or cut off, noticed after reading "
-                f"{self.raw.tell()} bytes of the file: {problem}; write the file again"
+                f"{self.raw.tell()} bytes of the file: {problem}; {self._remedy()}"
             ) from problem
+
+    def _remedy(self) -> str:
+        codec = _named(self.raw.part(0, HEAD_BYTES))
+        if self._what in get_args(Codec) and codec != self._what:
+            return f"it does not begin as {self._what} does: correct input.compression"
+        return "write the file again"
 
 
 class _Unpacker(Protocol):

@@ -66,6 +66,12 @@ def test_a_file_that_is_cut_off_is_named(codec: str, kept: float) -> None:
         read_bytes(packed[: int(len(packed) * kept)], name=f"broken.{codec}")
 
 
+@pytest.mark.parametrize("codec", PACK)
+def test_a_plain_file_that_settings_call_packed_is_not_called_damaged(codec: str) -> None:
+    with pytest.raises(InputError, match=rf"not begin as {codec} does: correct input.compression"):
+        read_bytes(DATA, input={"compression": codec})
+
+
 @pytest.mark.parametrize("codec", ["gzip", "bz2"])
 def test_flipped_bits_are_noticed(codec: str) -> None:
     packed = bytearray(PACK[codec](DATA))

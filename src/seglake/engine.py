@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -24,7 +24,7 @@ import numpy as np
 from seglake import errors
 from seglake.errors import ConfigError, CorruptData, SeglakeError, UsageError
 from seglake.limits import INT32_MAX
-from seglake.pace import Pace, watched
+from seglake.pace import Pace, waited, watched
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -80,6 +80,9 @@ class Measured(Protocol):
         """How much each item is."""
 
 
+Step = Callable[[str], AbstractContextManager[None]]  # announces a step, and times it
+
+
 class Engine(Protocol):
     """Runs tasks."""
 
@@ -89,6 +92,9 @@ class Engine(Protocol):
 
     def cores_for(self, size_bytes: int, /) -> int:
         """Cores to share so much work out to: `cores`, or more where a cluster grows."""
+
+    def start(self, step: Step, /) -> None:
+        """Start what tasks need, as a step of its own if there is something to start."""
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in the order of the items. A task may run more than once."""
@@ -113,11 +119,18 @@ class SparkEngine:
 
         if self._session is None:
             _log.info("Spark starts")  # for some seconds
-            session = spark_session("seglake ingest", master=self._master, delta=False)
+            with waited("Spark starts", _log.info):
+                session = spark_session("seglake ingest", master=self._master, delta=False)
             _log.info("Spark runs")
             return session
         require_version(self._session.version)
         return self._session
+
+    def start(self, step: Step, /) -> None:
+        """Start the session, as a step if it was not given and does not run yet."""
+        if self._session is None and "_spark" not in vars(self):
+            with step("start Spark"):
+                self._spark  # noqa: B018  # to ask for it starts it
 
     @cached_property
     def cores(self) -> int:
@@ -206,7 +219,8 @@ def spare_the_collector() -> None:
     imported libraries takes longer than a short task. Another process is left as it is.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
-    if main is not None and main.name.startswith("pyspark.") and not gc.get_freeze_count():
+    in_worker = main is not None and main.name.startswith(("pyspark.", "seglake.worker_daemon"))
+    if in_worker and not gc.get_freeze_count():
         gc.collect()
         gc.freeze()
 
@@ -219,6 +233,9 @@ class LocalEngine:
     def cores_for(self, _size_bytes: int, /) -> int:
         """`cores`."""
         return self.cores
+
+    def start(self, step: Step, /) -> None:
+        """Nothing has to start."""
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in their order."""
@@ -240,6 +257,9 @@ class ThreadEngine:
     def cores_for(self, _size_bytes: int, /) -> int:
         """`cores`."""
         return self.cores
+
+    def start(self, step: Step, /) -> None:
+        """Nothing has to start."""
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in their order. After an error no further task begins."""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from seglake.shown import short_bytes
 
 EVERY_S = 30.0
+WAITED_S = 5.0
 
 _every_s = EVERY_S
 
@@ -32,6 +33,27 @@ def line_every(seconds: float) -> Iterator[None]:
 def interval_s() -> float:
     """Seconds between two lines."""
     return _every_s
+
+
+@contextmanager
+def waited(what: str, tell: Callable[[str], None]) -> Iterator[None]:
+    """In the block, a thread gives `tell` a line such as "Spark starts, 10 s" each `WAITED_S`.
+
+    It is for a wait that nobody can measure; a shorter interval between lines holds here, too.
+    """
+    over, begun = threading.Event(), time.monotonic()
+
+    def watch() -> None:
+        while not over.wait(min(interval_s(), WAITED_S)):
+            tell(f"{what}, {time.monotonic() - begun:.0f} s")
+
+    thread = threading.Thread(target=watch, name="seglake wait", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=1)
 
 
 class Pace:

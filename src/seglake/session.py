@@ -51,7 +51,11 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "8",  # for queries on the catalog, which is small
     "spark.ui.showConsoleProgress": "false",
 }
-_OF_ONE_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_OF_ONE_MACHINE = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "seglake.worker_daemon",  # its workers print to our terminal
+}
 DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

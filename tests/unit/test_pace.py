@@ -14,7 +14,7 @@ import pytest
 from seglake.engine import Amounts, LocalEngine, ThreadEngine
 from seglake.log.tasks import logged
 from seglake.maintain.health.verify import verify
-from seglake.pace import EVERY_S, Pace, interval_s, line_every, watched
+from seglake.pace import EVERY_S, Pace, interval_s, line_every, waited, watched
 from tests.makers.lakes import Event, LakeMaker
 
 
@@ -51,6 +51,15 @@ def test_lines_without_a_rate_and_at_the_end() -> None:
     assert pace.line(3 * 2**20, 3 * 2**21) == (
         "3 MiB of 6 MiB of log done, 76.8 KiB a second, 40 s left"
     )
+
+
+def test_a_wait_tells_how_long_it_takes() -> None:
+    said: list[str] = []
+    with line_every(0.01), waited("Spark starts", said.append):
+        deadline = time.monotonic() + 60
+        while len(said) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert {*said[:2]} == {"Spark starts, 0 s"}
 
 
 def test_watched_work_tells_until_it_ends() -> None:

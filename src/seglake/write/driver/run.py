@@ -266,6 +266,7 @@ def carry_out(
     segments: list[SegmentRow] = []
     if not attempt.input.is_empty():
         try:
+            attempt.engine.start(attempt.step)
             with attempt.step("read and sort"):
                 spooled = attempt.input.spool(attempt.map_settings)
             counts = count(attempt, spooled)

@@ -177,6 +177,7 @@ class _RedriveCall:
     def _rejects(self, base: Snapshot, open_rejects: _Open, report: RedriveReport) -> RedriveInput:
         chain = open_rejects.chain
         sources = self._table.sources(base, chain.first.topic)
+        self._engine.start(lambda name: report.step(name, self._progress))
         with report.step("list rejects", self._progress):
             leaving = joined(unfinished(self._store, open_rejects.erasures).values())
             rejects = RedriveInput(

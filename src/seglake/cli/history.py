@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from json import loads
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,7 +27,10 @@ def history(
     ] = False,
     json: Json = False,
 ) -> None:
-    """List the runs that were committed, and what maintenance committed, newest first."""
+    """List the runs that were committed, and what maintenance committed, newest first.
+
+    A run that was undone or replaced is one row, and its state says so.
+    """
     import seglake
     from seglake.cli.runs.of_topic import failed_rows
 
@@ -42,36 +45,58 @@ def history(
 def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -> Listing:
     """A row for each commit of an ingest or of maintenance, the newest first.
 
-    JSON has all columns of the catalog; a table has some, and interval, duration and reasons.
+    JSON has all rows and columns of the catalog. A table has one row for a run that was taken out,
+    some columns, and interval, duration and reasons.
     """
+    ordered = sorted(commits, key=lambda commit: commit.finished_at_ms)[::-1]
+    one_topic = len({commit.topic for commit in ordered}) == 1
     columns = [
         second("finished_at_ms", "finished"),
-        Column("topic", "topic"),
-        Column("operation", "operation", rank=1),  # else an undo looks like an ingest
-        Column("pipeline", "pipeline", rank=5),
+        Column("topic", "topic", rank=4 if one_topic else 0),
+        Column("operation", "operation", rank=2),  # else an undo looks like an ingest
+        Column("pipeline", "pipeline", rank=6),
         Column("run_id", "run", fit="whole"),  # for `seglake undo`
-        Column("state", "state", rank=3),
-        number("input_files", "files", rank=6),
-        number("input_rows", "rows", rank=6),
-        number("records", "records", rank=2),
-        number("quarantined", "rejected", rank=3),
+        Column("state", "state", rank=1),  # else a run that is undone looks like a committed one
+        number("input_files", "files", rank=7),
+        number("input_rows", "rows", rank=7),
+        number("records", "records", rank=3),
+        number("quarantined", "rejected", rank=4),
     ]
     empty = dict.fromkeys(column.field for column in columns) | {"operation": "ingest"}
-    ordered = sorted(commits, key=lambda commit: commit.finished_at_ms)[::-1]
     if as_json:
         return Listing(columns, ({**empty, **asdict(commit)} for commit in ordered))
-    interval = Column("interval", "interval", rank=4, fit="whole")
-    took = Column("took", "took", right=True, rank=4, fit="whole")
-    columns = [*columns[:6], interval, took, *columns[6:], prose("reasons", "reasons", rank=7)]
-    return Listing(columns, ({**empty, **asdict(commit), **_details(commit)} for commit in ordered))
+    interval = Column("interval", "interval", rank=5, fit="whole")
+    took = Column("took", "took", right=True, rank=5, fit="whole")
+    columns = [*columns[:6], interval, took, *columns[6:], prose("reasons", "reasons", rank=8)]
+    empty |= {"interval": None, "reasons": None}
+    return Listing(columns, ({**empty, **row} for row in _one_for_each_run(ordered)))
 
 
-def _details(commit: RunRow | MaintenanceRow) -> dict[str, str | None]:
-    from seglake.catalog.schema import MaintenanceRow
+def _one_for_each_run(commits: Sequence[RunRow | MaintenanceRow]) -> Iterator[dict[str, Any]]:
+    """The commits; of a run that was taken out its own, with the state that it has since."""
+    from seglake.catalog.schema import RunRow
+
+    since = {run.attempt_id: run.state for run in commits
+             if isinstance(run, RunRow) and run.state != "committed"}  # fmt: skip
+    for commit in commits:
+        if not isinstance(commit, RunRow):
+            yield {**asdict(commit), **_of_maintenance(commit)}
+        elif commit.state == "committed":
+            state = since.get(commit.attempt_id, commit.state)
+            yield {**asdict(commit), **_of_run(commit), "state": state}
+
+
+def _of_run(run: RunRow) -> dict[str, str | None]:
     from seglake.read.listings import interval, took
 
-    if isinstance(commit, MaintenanceRow):
-        return {"interval": None, "took": took(commit), "reasons": None}
-    counts = loads(commit.report).get("reasons") or {}
+    counts = loads(run.report).get("reasons") or {}
     reasons = ", ".join(f"{reason}: {count:,}" for reason, count in counts.items())
-    return {"interval": interval(commit), "took": took(commit), "reasons": reasons or None}
+    return {"interval": interval(run), "took": took(run), "reasons": reasons or None}
+
+
+def _of_maintenance(commit: MaintenanceRow) -> dict[str, str | None]:
+    """Its duration, and of an undo the runs that left."""
+    from seglake.read.listings import took
+
+    return {"run_id": ", ".join(loads(commit.report).get("runs") or ()) or None,
+            "took": took(commit)}  # fmt: skip

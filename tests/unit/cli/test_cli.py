@@ -457,22 +457,52 @@ def test_the_docs_of_every_command_are_there() -> None:
     assert all(command.callback.__doc__ for command in app.registered_commands)
 
 
-def test_a_run_that_is_taken_out_shows_no_duration(tmp_path: Path) -> None:
-    """The row of its undo begins with the ingest."""
+def test_a_run_that_is_taken_out_is_one_row_of_history(tmp_path: Path) -> None:
+    """Its commit, with what became of it; the undo names it, and JSON has every row."""
     made = LakeMaker(tmp_path)
     for _ in range(2):
         made.run({0: [Event(T)]})
     undo(str(tmp_path), "events", "run 0")
-    history = open_lake(str(tmp_path)).history()
-    rows = [*history_rows(history, as_json=False).rows]
-    assert {row["took"] is None for row in rows if row["state"] == "undone"} == {True}
-    assert {row["took"][-2:] for row in rows if row["state"] == "committed"} == {" s"}
-    for text in (str(history), CliRunner().invoke(app, ["history", str(tmp_path)]).output):
-        (line,) = [line for line in text.splitlines() if "undone" in line]
-        assert " s " not in line
+    lake = open_lake(str(tmp_path))
+    rows = [*history_rows([*lake.history(), *lake.maintenance()], as_json=False).rows]
+    assert [(row["operation"], row["run_id"], row["state"]) for row in rows] == [
+        ("undo", "run 0", None),
+        ("ingest", "run 1", "committed"),
+        ("ingest", "run 0", "undone"),
+    ]
+    assert all(row["took"].endswith(" s") for row in rows)
+    found = json.loads(seglake("history", tmp_path, "--json"))
+    assert sorted(str(row["state"]) for row in found) == [
+        "None",
+        "committed",
+        "committed",
+        "undone",
+    ]
+
+
+def test_a_row_of_a_run_that_is_taken_out_has_no_duration(tmp_path: Path) -> None:
+    """It begins with the ingest."""
+    LakeMaker(tmp_path).run({0: [Event(T)]})
+    undo(str(tmp_path), "events", "run 0")
+    text = str(open_lake(str(tmp_path)).history())
+    (line,) = [line for line in text.splitlines() if "undone" in line]
+    assert " s " not in line
     page = report(str(tmp_path)).as_html()
     (row,) = [row for row in page.split("<tr>") if "undone" in row]
     assert row.count("<td>-") == 2  # no interval, no duration
+
+
+def test_the_status_of_a_run_that_is_taken_out_says_so(tmp_path: Path) -> None:
+    """A scheduler can tell it from a run that was never there, though the exit code is the same."""
+    LakeMaker(tmp_path).run({0: [Event(T)]})
+    undo(str(tmp_path), "events", "run 0")
+    status = ["run-status", str(tmp_path), "events", "--run-id"]
+    done = CliRunner().invoke(app, [*status, "run 0", "--json"])
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["status"], found["exit_code"]) == (1, "undone", None)
+    assert "ended" in found
+    assert "undone" in CliRunner().invoke(app, [*status, "run 0"]).stdout
+    assert "not there" in CliRunner().invoke(app, [*status, "run 1"]).stdout
 
 
 def test_history_shows_interval_duration_and_reasons(tmp_path: Path) -> None:

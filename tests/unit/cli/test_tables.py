@@ -105,7 +105,7 @@ def test_history_never_cuts_a_run_id(root: Path, capsys: pytest.CaptureFixture[s
         show("commits", history_rows(runs, as_json=False), as_json=False)
     _, heads, _, first, *_ = capsys.readouterr().out.splitlines()
     assert made in first
-    assert heads.split() == ["finished", "topic", "run", "records"]
+    assert heads.split() == ["finished", "operation", "run", "state", "records"]
 
 
 def test_topics_show_large_numbers_whole() -> None:

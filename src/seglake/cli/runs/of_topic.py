@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from seglake.catalog.failed_run import FailedRun, all_failed_runs, failed_runs
-from seglake.catalog.quarantine.gone import expired_attempts
+from seglake.catalog.quarantine.gone import expired_attempts, rejects_left
 from seglake.catalog.quarantine.redrives import chain_of, open_attempts
-from seglake.catalog.schema import RunRow
+from seglake.catalog.schema import RunRow, committed_runs
 from seglake.catalog.table import CatalogTable
 from seglake.cli.runs.rejects import Rejects
 from seglake.cli.terminal.tables import Listing
@@ -25,26 +25,47 @@ class Runs:
         self._table = CatalogTable.open(open_store(root))
         self._topic = topic
         snapshot = self._table.snapshot()
-        self._committed = self._table.runs(snapshot, topic)
-        self._expired = expired_attempts(self._table.maintenance(snapshot, topic))
+        self._history = self._table.run_history(snapshot, topic)
+        self._committed = committed_runs(self._history)
+        upkeep = self._table.maintenance(snapshot, topic)
+        self._expired, self._left = expired_attempts(upkeep), rejects_left(upkeep)
 
     def status(self, run_id: str, pipeline: str | None) -> dict[str, Any]:
         """What became of a run, with the `exit_code` of its job; None if nothing is known of it.
 
-        A run that is committed has 0, whatever failed before. Raises UsageError if pipelines share
-        the run id and none is named.
+        A run that is committed has 0, whatever failed before. One that was undone or replaced has
+        None. Raises UsageError if pipelines share the run id and none is named.
         """
         runs = self._runs_of(run_id)
+        for name, gone in self._taken_out(run_id).items():
+            if name not in runs or _ended_ms(runs[name]) < gone.finished_at_ms:
+                runs[name] = gone
         named = runs if pipeline is None else {pipeline: runs.get(pipeline)}
         if len(named) > 1:
             raise UsageError(f"pipelines {', '.join(named)} have a run {run_id!r}: give --pipeline")
         for run in named.values():
             if isinstance(run, RunRow):
-                return _committed(run)
+                return self._committed_status(run) if run.state == "committed" else _taken_out(run)
             if run is not None:
                 return _failed(run)
         key = {"topic": self._topic, "pipeline": pipeline, "run_id": run_id}
         return {**key, "status": "not there", "exit_code": None}
+
+    def _committed_status(self, run: RunRow) -> dict[str, Any]:
+        """What is known of a committed run, and the rejects that it and its redrives left."""
+        chain = chain_of(run, self._committed)
+        last = chain.last.attempt_id
+        left = 0 if last in self._expired else self._left.get(last, chain.last.quarantined)
+        redrives = [redrive.run_id for redrive in chain.redrives]
+        status = _committed(run)
+        report = status.pop("report")
+        return {**status, "redrives": redrives, "open_rejects": left, "report": report}
+
+    def _taken_out(self, run_id: str) -> dict[str, RunRow]:
+        """The last row of the run of each pipeline with this run id, if it was taken out."""
+        rows = sorted(self._history, key=lambda run: run.sequence)
+        last = {run.pipeline: run for run in rows if run.run_id == run_id}
+        return {name: run for name, run in last.items() if run.state != "committed"}
 
     def _runs_of(self, run_id: str) -> dict[str, RunRow | FailedRun]:
         """The run of each pipeline with this run id."""
@@ -79,6 +100,10 @@ class Runs:
         return [run for run in self._committed if run.attempt_id in attempts]
 
 
+def _ended_ms(run: RunRow | FailedRun) -> int:
+    return run.finished_at_ms if isinstance(run, RunRow) else run.failed_at_ms
+
+
 def _key(run: RunRow | FailedRun) -> dict[str, Any]:
     return {"pipeline": run.pipeline, "run_id": run.run_id, "attempt_id": run.attempt_id}
 
@@ -94,6 +119,18 @@ def _committed(run: RunRow) -> dict[str, Any]:
         "rows": run.input_rows,
         "records": run.records,
         "quarantined": run.quarantined,
+        "report": json.loads(run.report),
+    }
+
+
+def _taken_out(run: RunRow) -> dict[str, Any]:
+    """What is known of a run that was undone or replaced."""
+    return {
+        "topic": run.topic,
+        **_key(run),
+        "status": run.state,
+        "exit_code": None,
+        "ended": format_ms(run.finished_at_ms),
         "report": json.loads(run.report),
     }
 
@@ -118,6 +155,8 @@ def _failed(run: FailedRun) -> dict[str, Any]:
 
 def exit_code_of(status: dict[str, Any]) -> int:
     """The exit code of `seglake run-status`: 0 committed, 3 rejected too much, 1 anything else.
+
+    A run that was undone or replaced is not there any more: 1, and its status tells the cause.
 
     The others mean that it could not tell: 2 is a mistake in its own arguments.
     """

@@ -16,7 +16,7 @@ from pyspark import daemon
 Worker = Callable[[Any, bool], int]  # a socket, and whether it is authenticated: an exit code
 
 
-def ending_in_silence(worker: Worker) -> Worker:
+def ending_in_silence(worker: Worker) -> Any:
     """A worker that ends, and prints nothing, if nobody is at the other end of its socket."""
 
     @wraps(worker)

@@ -12,7 +12,6 @@ After a commit the same process merges small files and writes checkpoints, which
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -66,6 +65,7 @@ from seglake.errors import (
     UsageError,
     VersionExpired,
 )
+from seglake.spelling import nearest
 from seglake.store import Store, nearby_root
 
 _REMEDY = "`seglake repair ROOT --catalog` rebuilds it from the manifests of the runs"
@@ -228,7 +228,7 @@ class CatalogTable:
         check_name(name)
         names = {tag.name: tag for tag in self.tags()}
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
+            near = nearest(name, names)
             helps = f"did you mean {near[0]}?" if near else "`seglake tags ROOT` lists the tags"
             raise UsageError(f"there is no tag {name}; {helps}")
         return names[name]

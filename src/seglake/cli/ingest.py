@@ -80,11 +80,19 @@ def _replacement(
     return partial(replace, run_id=run_id, whole_interval=whole_interval, with_nothing=nothing)
 
 
-def print_report(report: Report, root: str, *, as_json: bool) -> None:
+def print_report(report: Report, root: str, *, as_json: bool, title: str = "ingest") -> None:
     """Print the report of a run; for people with the lake, and without empty values."""
     if as_json:
         print(report.as_json())
         return
-    fields = {"lake": root, **report.as_dict()}
+    fields = {"lake": _lake(report, root), **report.as_dict()}
     print(fields.pop("summary"))
-    show_report("ingest", fields)
+    show_report(title, fields)
+
+
+def _lake(report: Report, root: str) -> str:
+    """The whole path of the lake, and whether this run made it."""
+    from seglake.store import open_store
+
+    made = report.status == "committed" and report.version == 1  # version 0 is empty
+    return f"{open_store(root).uri}{', a new lake' * made}"

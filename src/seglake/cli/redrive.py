@@ -37,5 +37,5 @@ def redrive(
         report = redrive_run(
             pipeline, run_id, dry_run=dry_run, master=master, local=local, progress=progress
         )
-    print_report(report, pipeline.root, as_json=json)
+    print_report(report, pipeline.root, as_json=json, title="redrive")
     raise typer.Exit(report.exit_code)

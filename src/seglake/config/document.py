@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from seglake import spelling
 from seglake.config.rules import flat
 from seglake.errors import ConfigError
 
@@ -20,7 +21,9 @@ def tables_of(file: Path, first: str) -> dict[str, dict[str, Any]]:
         document = tomllib.loads(file.read_text("utf-8"))
     except OSError as problem:
         raise ConfigError(f"{file}: cannot be read ({problem.strerror}); check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file}: is not UTF-8, as TOML has to be: save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as problem:
         raise ConfigError(f"{file}: is not TOML: {problem}; correct that line") from None
     loose = [key for key, value in document.items() if not isinstance(value, dict)]
     if loose:
@@ -30,7 +33,7 @@ def tables_of(file: Path, first: str) -> dict[str, dict[str, Any]]:
 
 def nearest(name: str, names: list[str], prefix: str = "") -> str:
     """The remedy for an unknown name: the one of `names` that it is close to, or all of them."""
-    close = difflib.get_close_matches(name, names, 1) or difflib.get_close_matches(
+    close = spelling.nearest(name, names) or difflib.get_close_matches(
         name.replace("_", "."), names, 1, 0.4
     )
     if close:

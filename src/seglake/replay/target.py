@@ -36,6 +36,13 @@ OURS = {  # settings of the client that a replay depends on, so that it sets the
 }  # fmt: skip
 
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+_UNREACHABLE = {  # librdkafka's names
+    KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,  # noqa: SLF001
+}  # fmt: skip
+_REMEDY = (
+    "; check host and port, that the broker runs, and --kafka security.protocol=… if it wants TLS "
+    "or a login"
+)
 _log = logging.getLogger("seglake.replay")
 _client_log = logging.getLogger("seglake.replay.client")
 _client_log.addHandler(logging.NullHandler())  # the library's log, shown on request
@@ -70,6 +77,7 @@ class Target:
     def prepared(self, partitions: int) -> TopicState:
         """The topic, made if there is none, with at least so many partitions."""
         admin = self._client(AdminClient, {})
+        _log.info("connecting to %s, for up to %g s", self._servers, self._patience_s)
         try:
             topics = admin.list_topics(timeout=self._patience_s).topics
             created = self.topic not in topics
@@ -227,7 +235,13 @@ class Target:
     def _failed(self, error: KafkaException | FutureTimeout) -> StoreError:
         silent = f"the broker has not answered for {self._patience_s:g} s"
         words = _words(error) if isinstance(error, KafkaException) else silent
-        return StoreError(f"{self._servers}: {words}")
+        return StoreError(f"{self._servers}: {words}{_REMEDY if _is_unreachable(error) else ''}")
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    """Whether no broker took part in it."""
+    first = error.args[0] if error.args else error
+    return isinstance(first, KafkaError) and first.code() in _UNREACHABLE
 
 
 def _words(error: BaseException) -> str:

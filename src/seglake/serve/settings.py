@@ -29,9 +29,11 @@ class Address(NamedTuple):
 
 def _address(value: object) -> object:
     match = re.fullmatch(
-        r"(?:\[([^]]+)\]|([^:\s]+)):(\d{1,5})", value if isinstance(value, str) else ""
+        r"(?:\[([^]]+)\]|([^:\s]+)):(\d+)", value if isinstance(value, str) else ""
     )
-    if match is None or int(match[3]) > 65535:
+    if match is not None and int(match[3]) > 65535:
+        raise ValueError(f"{value!r} has a port above 65535: give a smaller one")
+    if match is None:
         raise ValueError(f"{value!r} is no address; write HOST:PORT, an IPv6 host in brackets")
     return Address(match[1] or match[2], int(match[3]))
 

@@ -45,6 +45,10 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
     if scheme == "file" and colon:
         return local_store(unquote(urlsplit(uri).path), options)
     if not rest.startswith("//"):
+        if scheme in (*_SCHEMES, "s3a") and rest.startswith("/"):
+            raise ConfigError(
+                f"{uri} has one slash behind {scheme}: and needs two: {scheme}:/{rest}"
+            )
         return local_store(uri, options)
     scheme = "s3" if scheme == "s3a" else scheme
     if scheme not in _SCHEMES:

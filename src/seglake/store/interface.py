@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
+from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 
@@ -151,6 +152,8 @@ def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iter
         raise MissingObject(f"{uri}/{key}: no such object") from error
     except (OSError, ValueError, OverflowError, failure) as error:
         cause = error if failure is OSError else None
+        if isinstance(error, NotADirectoryError) and Path(uri).is_file():
+            raise StoreError(f"{uri}{_remedy(error)}") from cause
         raise StoreError(f"{uri}/{key}: {reason(error)}{_remedy(error)}") from cause
 
 

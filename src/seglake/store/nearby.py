@@ -2,10 +2,10 @@
 
 import contextlib
 from collections.abc import Iterator
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 
+from seglake.spelling import nearest
 from seglake.store.interface import Reader
 from seglake.store.local import is_local
 
@@ -20,9 +20,9 @@ def nearby_root(store: Reader, key: str) -> str | None:
     if not is_local(store):
         return None
     root = Path(store.uri)
-    named = {folder.name.lower(): folder for folder in _folders(root.parent) if folder != root}
-    near = get_close_matches(root.name.lower(), named, n=5)
-    return next((str(named[name]) for name in near if _is_there(named[name] / key)), None)
+    names = (folder.name for folder in _folders(root.parent) if folder != root)
+    near = (root.with_name(name) for name in nearest(root.name, names, 5))
+    return next((str(folder) for folder in near if _is_there(folder / key)), None)
 
 
 def _folders(parent: Path) -> Iterator[Path]:

@@ -8,7 +8,6 @@ rows of a topic when they are first asked for; what it says never changes.
 
 from __future__ import annotations
 
-import difflib
 import heapq
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -23,12 +22,13 @@ from seglake import layout
 from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.schema import PartitionRow, TopicRow, WithSegmentId
 from seglake.catalog.version.segments import Segments
-from seglake.errors import CorruptData, SeglakeError, UnknownTopic
+from seglake.errors import CorruptData, SeglakeError, UnknownTopic, UsageError
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression
 from seglake.format.records import Int64s, fixed
 from seglake.layout import Suffix
 from seglake.locks import Lock
+from seglake.spelling import nearest
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ class Snapshot:
         """The settings that hold for a topic; UnknownTopic if this version lacks it."""
         rows = self._topic_rows(topic)
         if topic not in rows:
-            near = difflib.get_close_matches(topic, self.names(), n=1)
+            near = nearest(topic, self.names())
             hint = f"; did you mean {near[0]!r}?" if near else ""
             what = f"topic {topic!r} is not in version {self.version} of the lake{hint}"
             raise UnknownTopic(what)
@@ -333,6 +333,11 @@ class Snapshot:
     def partition(self, topic: str, partition: int) -> PartitionView:
         """A log partition, which may have no segment yet; UnknownTopic if the topic lacks it."""
         count = self.topic(topic).partitions
+        if not isinstance(partition, int | np.integer):
+            what = (
+                f"partition {partition!r} of topic {topic!r} is no number; write one without quotes"
+            )
+            raise UsageError(what)
         if not 0 <= partition < count:
             raise UnknownTopic(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
         view = self._partitions.get((topic, partition))

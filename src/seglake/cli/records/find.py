@@ -88,5 +88,5 @@ def find(
         fields=chosen, stats=stats,
     )  # fmt: skip
     when = "" if start is None and end is None else "in the time that is asked for"
-    sought = Sought(what["keys"] or [], what["where"], when)
+    sought = Sought(what["keys"] or [], what["where"], what["headers"], when)
     records.write_matches(reader, log, sought, form, output, stats, chosen)

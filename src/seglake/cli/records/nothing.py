@@ -21,10 +21,11 @@ _SAYS_HOW = "`seglake alter ROOT TOPIC value.format=csv value.columns=…` gives
 
 
 class Sought(NamedTuple):
-    """What a search looks for: `keys`, values of `fields`; `when` is the time that is asked for."""
+    """What a search looks for; `when` is the time that is asked for."""
 
     keys: Collection[bytes]
     fields: Mapping[str, Collection[str]]
+    headers: Collection[str]
     when: str
 
     def tell_nothing(self, log: Log) -> None:
@@ -32,6 +33,8 @@ class Sought(NamedTuple):
         _tell(log, f"nothing is found {self.when}".rstrip())
         if self.keys:
             _tell_keys(log, self.keys)
+        if self.headers:
+            _tell_headers(log, self.headers)
         if self.fields:
             tell_fields(log, self.fields, "--where")
         for name, values in self.fields.items():
@@ -129,6 +132,18 @@ def _tell_keys(log: Log, asked: Collection[bytes]) -> None:
     elif 2 * len(binary) > len(present) and all(map(_is_text, asked)):
         example = b64encode(min(binary, key=len)).decode()
         _tell(log, f"the keys are bytes, not text; give one as --key base64:{example}")
+
+
+def _tell_headers(log: Log, asked: Iterable[str]) -> None:
+    """Say what headers a sample has, if it has records without one of these."""
+    sampled = _sampled(log, "headers").to_pylist()
+    names = sorted({header["key"] for headers in sampled for header in headers or ()})
+    if sampled and not names:
+        _tell(log, "no record of a sample has a header; search with --key or --where")
+    for name in asked if names else ():
+        if name not in names:
+            hint = nearest(name, names, "it")
+            _tell(log, f"no record of a sample has the header {name!r}; {hint}")
 
 
 def _other_ways(log: Log) -> str:

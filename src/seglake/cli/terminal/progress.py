@@ -65,7 +65,7 @@ def byte_columns() -> list[ProgressColumn]:
 
 @contextmanager
 def counted(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function of (done, in all) that shows a bar; without a terminal, two lines say the same."""
+    """A function of (done, in all) that shows a bar; without a terminal, lines now and then."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -73,11 +73,19 @@ def counted(what: str) -> Iterator[Callable[[int, int], None]]:
     columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(what, total=None)
-        if not console.is_terminal:
-            console.print(f"{what} …")
-        yield lambda done, total: progress.update(task, completed=done, total=total)
-    if not console.is_terminal:
-        console.print(f"{what}: {progress.tasks[0].completed:.0f} are ready")
+        if console.is_terminal:
+            yield lambda done, total: progress.update(task, completed=done, total=total)
+            return
+        console.print(f"{what} …")
+        tell = _now_and_then()
+
+        def count(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+            if done < total:
+                tell(f"{what}: {done} of {total}")
+
+        yield count
+    console.print(f"{what}: {progress.tasks[0].completed:.0f} are ready")
 
 
 @contextmanager

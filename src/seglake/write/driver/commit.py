@@ -11,7 +11,6 @@ mark cannot be written.
 
 import json
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from seglake.catalog.fate import settle
 from seglake.catalog.quarantine.redrives import redrive_of
@@ -21,6 +20,7 @@ from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
 from seglake.errors import UsageError
+from seglake.spelling import nearest
 from seglake.write.driver.attempt import Attempt, PlanAgain
 from seglake.write.driver.placement import Placement
 from seglake.write.driver.report import Report
@@ -109,7 +109,7 @@ class Commit:
         """The run of this pipeline among them: of several the nearest id, or the newest run."""
         report = self._attempt.report
         names = [run.run_id for run in owners if run.pipeline == report.pipeline]
-        near = get_close_matches(report.run_id, names[-_COMPARED:], 1) or names[-1:]
+        near = nearest(report.run_id, names[-_COMPARED:]) or names[-1:]
         return near[0] if near else ""
 
     def _other_pipeline(self, owners: Sequence[RunRow]) -> list[str]:

@@ -116,8 +116,12 @@ class Report(ShowsTable):
     def summary(self) -> str:
         """The result of the run, in one sentence."""
         if self.status == "already done":
-            return f"already committed{self._since()}"
+            return self._done_before()
         return self._ingested() + self._replaced()
+
+    def _done_before(self) -> str:
+        """Why nothing was done."""
+        return f"already committed{self._since()}"
 
     def _replaced(self) -> str:
         """What left the topic for it."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from shlex import quote
+from shlex import join
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -365,8 +365,15 @@ def check_rejects(attempt: Attempt) -> None:
             f"{sentence}{'' if sentence.endswith('?') else '.'} "
             for sentence in (*report.absent_fields, *report.hints)
         )
-        + f"`seglake quarantine` with --run-id {quote(report.run_id)} shows some of them"
+        + f"Some of them: {_quarantine_command(attempt)}"
     )
+
+
+def _quarantine_command(attempt: Attempt) -> str:
+    """The command that shows rejects of a run, as a shell takes it."""
+    report = attempt.report
+    words = "seglake", "quarantine", attempt.store.uri, report.topic, "--run-id", report.run_id
+    return join(words)
 
 
 def check_times(attempt: Attempt, counts: SplitCounts) -> None:

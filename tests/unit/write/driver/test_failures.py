@@ -95,8 +95,8 @@ def test_the_advised_command_can_be_pasted(run_id: str, tmp_path: Path, lake: Pa
     path.write_text(f'{{"ts":{T}}}\n' + "broken\n" * 3)
     with pytest.raises(QuarantineLimit, match=r" pipeline\.max_quarantine_ratio = 0\.5 ") as it:
         ingest(pipeline_of(lake, path, max_quarantine_ratio=0.5), run_id)
-    option = str(it.value).partition(" with ")[2].removesuffix(" shows some of them")
-    assert shlex.split(option) == ["--run-id", run_id]
+    command = shlex.split(str(it.value).partition("Some of them: ")[2])
+    assert command == ["seglake", "quarantine", str(lake), "events", "--run-id", run_id]
 
 
 def test_wrong_settings_lose_nothing(tmp_path: Path, lake: Path) -> None:

@@ -51,6 +51,12 @@ class RedriveReport(Report):
     redrives: dict[str, str] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
 
+    def _done_before(self) -> str:
+        """Why nothing was redriven."""
+        untried = " that these settings were not tried on" if self.quarantined else ""
+        run_id = self.redrives.get("run_id", self.run_id)
+        return f"nothing to redrive: run {run_id!r} has no open rejects{untried}"
+
     def _ingested(self) -> str:
         """How many of the open rejects become records."""
         rejects = counted(self.records + self.quarantined, "reject")

@@ -103,6 +103,17 @@ def short_bytes(count: float) -> str:
     return f"{count:,.1f}".removesuffix(".0") + f" {units[-1]}"
 
 
+def duration(ms: int) -> str:
+    """A time span in two units at most, as in "3 d 4 h"."""
+    if ms < 1000:
+        return f"{ms} ms"
+    units = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
+    parts = [(ms // size if i == 0 else ms % units[i - 1][1] // size, name)
+             for i, (name, size) in enumerate(units)]  # fmt: skip
+    first = next(i for i, (count, _) in enumerate(parts) if count)
+    return " ".join(f"{count} {name}" for count, name in parts[first : first + 2] if count)
+
+
 def short_time(ms: int) -> str:
     """A time as ISO 8601 in UTC, without milliseconds if it has none; "-" for a negative one."""
     return format_ms(ms).replace(".000Z", "Z") if ms >= 0 else _NONE
@@ -362,7 +373,7 @@ def _reported(name: str, value: Any) -> str:
     if name.endswith(("timestamp", "_at_ms")):
         return short_time(value)
     if name.endswith("_ms"):
-        return f"{value:,} ms"
+        return duration(value)
     return short_bytes(value) if "bytes" in name.split("_") else f"{value:,}"
 
 

@@ -49,10 +49,9 @@ def check(
     from seglake.write.check import TEXT_BYTES, topic_remark
     from seglake.write.check import check as checked_input
 
-    whole = json or not sys.stdout.isatty()
     pipeline = load(conf_file, {"input.paths": source} if source else {})
     remark = topic_remark(pipeline)
-    checked = checked_input(pipeline, sample, None if whole else TEXT_BYTES)
+    checked = checked_input(pipeline, sample, None if json else TEXT_BYTES)
     checked.problems.extend([remark] if remark else [])
     if json:
         rows = [{**dataclasses.asdict(row), "time": _time(row)} for row in checked.rows]

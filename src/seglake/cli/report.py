@@ -11,7 +11,7 @@ from seglake.cli.arguments.options import Json, Root
 from seglake.cli.terminal.output import complete_file
 from seglake.cli.terminal.progress import step_display
 from seglake.cli.terminal.tables import Listing, show
-from seglake.shown import Column, prose
+from seglake.shown import Column, counted, prose
 
 _COLUMNS = [
     prose("topic", "topic", rank=1),
@@ -44,10 +44,11 @@ def report(
     with step_display("reading the catalog") as progress:
         made = lake_report(root, topic, list_objects=list_objects, progress=progress)
     if output is not None:
-        text = made.as_json() if json else made.as_html()
+        page = (made.as_json() if json else made.as_html()).encode()
         with complete_file(output) as file:
-            file.write(text.encode())
-        typer.echo(f"{output}: {len(once(made.alerts))} alerts, {len(text):,} bytes")
+            file.write(page)
+        alerts = counted(len(once(made.alerts)), "alert")
+        typer.echo(f"{output}: {alerts}, {counted(len(page), 'byte')}")
     elif json:
         typer.echo(made.as_json())
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from seglake.cli.arguments.options import Json, Root, Version
 from seglake.cli.terminal.tables import Listing, show
 from seglake.limits import INT64_MAX
-from seglake.shown import Column, number, second, size
+from seglake.shown import Column, moment, number, size
 
 if TYPE_CHECKING:
     from seglake.format.records import Int64s
@@ -33,8 +33,8 @@ def topic_rows(lake: Lake) -> Listing:
         number("segments", "segments", rank=2),
         number("records", "records"),
         size("log_bytes", "bytes"),
-        second("min_timestamp", "oldest", rank=1),
-        second("max_timestamp", "newest"),
+        moment("min_timestamp", "oldest", rank=1),
+        moment("max_timestamp", "newest"),
     ]
     return Listing(columns, (_topic_row(lake.topic(name)) for name in lake.topics()))
 

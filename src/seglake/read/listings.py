@@ -10,7 +10,17 @@ import pyarrow as pa
 
 from seglake.catalog.schema import FILE_SCHEMAS, MaintenanceRow, RunRow, TagRow
 from seglake.catalog.version.snapshot import PartitionView
-from seglake.shown import Column, ShowsTable, Table, number, second, short_time, size
+from seglake.shown import (
+    Column,
+    ShowsTable,
+    Table,
+    counted,
+    moment,
+    number,
+    second,
+    short_time,
+    size,
+)
 
 Commit = TypeVar("Commit", bound=RunRow | MaintenanceRow)
 _SHOWN = 20
@@ -19,8 +29,8 @@ SUMS = [  # what `summed` returns
     number("records", "records"),
     number("segments", "segments", rank=2),
     size("log_bytes", "log bytes"),
-    second("oldest", "oldest", rank=1),
-    second("newest", "newest"),
+    moment("oldest", "oldest", rank=1),
+    moment("newest", "newest"),
 ]
 _TAGS = [
     Column("name", "tag"),
@@ -50,8 +60,8 @@ SEGMENT_COLUMNS = [
     number("base_offset", "base offset"),
     number("end_offset", "end offset", rank=2),
     number("record_count", "records"),
-    second("min_timestamp", "oldest"),
-    second("max_timestamp", "newest"),
+    moment("min_timestamp", "oldest"),
+    moment("max_timestamp", "newest"),
     size("log_bytes", "log bytes", rank=1),
     Column("codec", "codec", rank=3),
 ]
@@ -78,7 +88,9 @@ class Commits(ShowsTable, list[Commit]):
         runs = [_run(row) for row in newest if isinstance(row, RunRow)]
         others = [_upkeep(row) for row in newest if isinstance(row, MaintenanceRow)]
         columns = _OPERATIONS if self._row_type is MaintenanceRow else _RUNS
-        return Table(f"{len(self):,} commits, newest first", columns, runs or others, len(self))
+        return Table(
+            f"{counted(len(self), 'commit')}, newest first", columns, runs or others, len(self)
+        )
 
 
 class Tags(ShowsTable, list[TagRow]):
@@ -91,7 +103,7 @@ class Tags(ShowsTable, list[TagRow]):
 
     def _table(self) -> Table:
         rows = [(row.name, row.version, row.created_at_ms, until(row.until_ms)) for row in self]
-        return Table(f"{len(self):,} tags", _TAGS, rows[:_SHOWN], len(self))
+        return Table(counted(len(self), "tag"), _TAGS, rows[:_SHOWN], len(self))
 
 
 def until(ms: int | None) -> str:
@@ -161,4 +173,6 @@ class SegmentList(ShowsTable):
     def _table(self) -> Table:
         shown = self._rows.select([column.field for column in SEGMENT_COLUMNS]).slice(0, _SHOWN)
         rows = [tuple(row.values()) for row in shown.to_pylist()]
-        return Table(f"{len(self):,} segments of {self._topic}", SEGMENT_COLUMNS, rows, len(self))
+        return Table(
+            f"{counted(len(self), 'segment')} of {self._topic}", SEGMENT_COLUMNS, rows, len(self)
+        )

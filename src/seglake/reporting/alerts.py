@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from seglake.reporting.figures import TINY, TopicFigures
-from seglake.reporting.wording import counted, duration, minute
+from seglake.reporting.wording import minute
+from seglake.shown import counted, duration
 
 Severity = Literal["problem", "warning", "note"]
 Kind = Literal[

@@ -527,9 +527,8 @@ def test_what_has_no_row_is_a_sentence(tmp_path: Path) -> None:
     none = "nothing to merge: no neighbouring segments fit into one\n"
     assert seglake(*merge, "--all", "--dry-run") == none
     (told,) = seglake("undo", root, "events", "--run-id", "run 0").splitlines()
-    assert (
-        told == "version 2 has no record of run 0: 0 are gone, 0 input files can be ingested again"
-    )
+    files = "0 input files free to be ingested again"
+    assert told == f"version 2 has no record of run 0: 0 records gone, {files}"
 
 
 @pytest.mark.parametrize("width", [80, 100])

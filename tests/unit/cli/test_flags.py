@@ -801,7 +801,7 @@ def _undo(it: Place) -> None:
     before = it.objects()
     assert it.json(*undo, "--dry-run")["offsets"] == {"1": [[0, 300]]}
     assert it.objects() == before
-    assert "would undo run 1: 300 records in 1 segments" in it.tell(*undo, "--dry-run")
+    assert "would undo run 1: 300 records in 1 segment," in it.tell(*undo, "--dry-run")
     it.refused("has no run 'run 1'", *undo, "--pipeline", "another")
     table = open_catalog(str(it.root))
     base = table.snapshot()

@@ -376,16 +376,18 @@ def test_empty_files_say_so(contents: list[bytes], told: str, tmp_path: Path) ->
     assert (done.exit_code, told in done.output.splitlines()) == (0, True), done.output
 
 
-def test_nothing_is_cut_where_no_terminal_is(tmp_path: Path) -> None:
+def test_json_has_the_whole_texts_and_a_pipe_their_beginning(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     long = "x" * 700
     lines = [{"ts": T, "user": long}, {"user": long, "ts": "later"}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    for as_json in ([], ["--json"]):
-        done = shell(tmp_path, "--source", str(path), *as_json)
-        assert done.stdout.count(long) == 2  # the value of the one, the row of the other
-        assert "…" not in done.stdout
-    assert "timestamp unreadable: 'later'" in shell(tmp_path, "--source", str(path)).stdout
+    whole = shell(tmp_path, "--source", str(path), "--json").stdout
+    assert whole.count(long) == 2  # the value of the one, the row of the other
+    assert "…" not in whole
+    told = shell(tmp_path, "--source", str(path)).stdout
+    assert told.count("x" * 150) == 2
+    assert long not in told
+    assert "timestamp unreadable: 'later'" in told
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders() -> None:

@@ -10,7 +10,7 @@ import typer
 
 from seglake.cli.arguments.options import DryRun, Json, Root, Topic
 from seglake.cli.terminal.tables import Listing, show
-from seglake.shown import number
+from seglake.shown import counted, number
 
 if TYPE_CHECKING:
     from seglake.maintain.undo import Undone
@@ -35,8 +35,8 @@ def undo(
         print(report.as_json())
     elif report.status == "already done":
         print(
-            f"run {run_id} is undone already: {report.records:,} records are gone, "
-            f"{report.files:,} input files could be ingested again"
+            f"run {run_id} is undone already: {counted(report.records, 'record')} gone, "
+            f"{counted(report.files, 'input file')} free to be ingested again"
         )
     else:
         _tell(report, dry_run=dry_run)
@@ -54,11 +54,12 @@ def _tell(report: Undone, *, dry_run: bool) -> None:
     runs = ", ".join(report.runs)
     if dry_run:
         print(
-            f"would undo {runs}: {report.records:,} records in {report.segments:,} segments, "
-            f"{report.files:,} input files"
+            f"would undo {runs}: {counted(report.records, 'record')} in "
+            f"{counted(report.segments, 'segment')}, {counted(report.files, 'input file')}"
         )
     else:
         print(
-            f"version {report.version} has no record of {runs}: {report.records:,} are gone, "
-            f"{report.files:,} input files can be ingested again"
+            f"version {report.version} has no record of {runs}: "
+            f"{counted(report.records, 'record')} gone, "
+            f"{counted(report.files, 'input file')} free to be ingested again"
         )

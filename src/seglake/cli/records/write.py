@@ -98,7 +98,7 @@ def plan_rows(planned: Plan) -> Listing:
         number("records_at_most", "records at most"),
     ]
     total = {
-        "segment": f"{len(planned.pieces)} segments of version {planned.version}",
+        "segment": f"{counted(len(planned.pieces), 'segment')} of version {planned.version}",
         "ranges": planned.ranges,
         "bytes": planned.size_bytes,
         "of_bytes": sum(piece.segment.log_bytes for piece in planned.pieces),
@@ -309,7 +309,7 @@ _COLUMNS = {
     "timestamp": moment("timestamp", "timestamp"),
     "key": Column("key", "key"),
     "value": Column("value", "value", least=12),
-    "headers": Column("headers", "headers", lambda text: "-" if text == "[]" else text, rank=2),
+    "headers": Column("headers", "headers", rank=2),
 }
 _NOT_SHOWN = ("topic", "timestamp_type")
 
@@ -338,7 +338,7 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 def _shown(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
-    return json.dumps(value, ensure_ascii=False) if value else ""
+    return json.dumps(value, ensure_ascii=False) if value else None
 
 
 @contextmanager

@@ -181,4 +181,6 @@ def _with_ends(
 
 def _cut(raw: Any) -> str:
     text = str(raw)
+    if not text.strip():
+        return repr(text[:_SHOWN])  # so that it can be seen
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -12,8 +12,8 @@ from seglake.reporting.alerts import alerts, once
 from seglake.reporting.figures import TopicFigures
 from seglake.reporting.page.tables import TABLES, ChartTable, lone_tables, overview, tags, versions
 from seglake.reporting.storage import StorageFigures
-from seglake.reporting.wording import duration, minute
-from seglake.shown import short_bytes
+from seglake.reporting.wording import minute
+from seglake.shown import duration, short_bytes
 
 if TYPE_CHECKING:
     from seglake.reporting.page.charts import Chart

@@ -10,8 +10,8 @@ from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.reporting.alerts import alerts
 from seglake.reporting.figures import TopicFigures
 from seglake.reporting.storage import StorageFigures
-from seglake.reporting.wording import duration, minute
-from seglake.shown import short_bytes
+from seglake.reporting.wording import minute
+from seglake.shown import duration, short_bytes
 from seglake.times.instants import format_ms
 
 _ROWS = 200  # of a table

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from seglake.catalog.version.snapshot import PartitionView
-from seglake.errors import OffsetNotFound, OffsetOutOfRange
+from seglake.errors import OffsetNotFound, OffsetOutOfRange, UsageError
 from seglake.format.decode import Decoded
 from seglake.format.records import Int64s
 from seglake.log.blocks.search import OffsetAndTimestamp
@@ -112,7 +112,9 @@ class PartitionReader:
         return OffsetNotFound(f"{self._name} has no record at offset {offset}, which lies in a gap")
 
     def require(self, offset: int, last: int) -> None:
-        """Raise OffsetOutOfRange unless log start <= offset <= last."""
+        """Raise OffsetOutOfRange unless log start <= offset <= last, UsageError for no number."""
+        if not isinstance(offset, int | np.integer):
+            raise UsageError(f"{offset!r} is no offset: write a number, without quotes")
         start = self.view.log_start_offset
         if not start <= offset <= last:
             raise OffsetOutOfRange(

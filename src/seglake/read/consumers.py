@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seglake.errors import OffsetNotFound
+from seglake.errors import OffsetNotFound, UsageError
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import MEMORY_BYTES
 from seglake.log.segment_lookup import PartitionReader
@@ -24,7 +24,12 @@ class Lag(NamedTuple):
 
 
 def lag(reader: PartitionReader, committed: int) -> Lag:
-    """The lag of a consumer with this committed offset. Raises OffsetOutOfRange above the end."""
+    """The lag of a consumer with this committed offset.
+
+    Raises OffsetOutOfRange above the end, UsageError below 0.
+    """
+    if committed < 0:
+        raise UsageError(f"{committed} is no committed offset: leave out a partition without one")
     view = reader.view
     offset = max(committed, view.log_start_offset)
     reader.require(offset, view.end_offset)

@@ -159,7 +159,7 @@ class Log(ShowsTable):
         Records below the log start do not count.
         """
         if not isinstance(times, Mapping):
-            raise TypeError(
+            raise UsageError(
                 f"offsets_for_times takes a time for each partition, as in {{0: {times!r}}}"
             )
         return {p: self.reader(p).offset_for_time(_not_negative(t)) for p, t in times.items()}

@@ -166,5 +166,13 @@ def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:
             told = f"events: nothing {words}; the newest record is of 2026-05-31T22:30:00.000Z\n"
             assert (none.exit_code, none.stderr) == (0, told)
     log = seglake.open(str(tmp_path)).topic("events")
-    with pytest.raises(TypeError, match=r"a time for each partition, as in \{0: '2026-01-01'\}"):
+    with pytest.raises(UsageError, match=r"a time for each partition, as in \{0: '2026-01-01'\}"):
         log.offsets_for_times("2026-01-01")  # type: ignore[arg-type]
+    for wrong in (
+        lambda: log.offsets_for_times({"0": "2026-01-01"}),  # type: ignore[dict-item]
+        lambda: log.read(0, "0"),  # type: ignore[arg-type]
+        lambda: log.read(0, 0, max_records=-1),
+        lambda: log.lag({0: -4}),
+    ):
+        with pytest.raises(UsageError):
+            wrong()

@@ -70,6 +70,7 @@ def test_libraries_take_the_object_itself(log: Log, kind: str) -> None:
         found: Any = duckdb.sql('FROM "window" SELECT count(*)')
         assert found.fetchall() == [(table.num_rows,)]
         assert duckdb.from_arrow(window).count("*").fetchall() == [(table.num_rows,)]
+        assert window.to_polars().equals(frame)
         assert window.to_pandas()["offset"].tolist() == table["offset"].to_pylist()
 
 
@@ -172,18 +173,19 @@ def test_damage_is_an_error_of_its_own(tmp_path: Path) -> None:
             read()
 
 
-def test_pandas_may_be_missing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["pandas", "polars"])
+def test_a_library_may_be_missing(name: str, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = builtins.__import__
 
-    def without(name: str, *rest: Any) -> Any:
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-        return usual(name, *rest)
+    def without(asked: str, *rest: Any) -> Any:
+        if asked == name:
+            raise ModuleNotFoundError(asked)
+        return usual(asked, *rest)
 
-    monkeypatch.delitem(sys.modules, "pandas", raising=False)
+    monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtra, match="pip install pandas"):
-        log.tail(1).to_pandas()
+    with pytest.raises(MissingExtra, match=f"pip install {name}"):
+        getattr(log.tail(1), f"to_{name}")()
 
 
 def test_deletions_are_looked_for_at_each_read(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from seglake.errors import UsageError
 from seglake.log.execute import MEMORY_BYTES, execute
 from seglake.log.piece import Window
 from seglake.log.segment_lookup import PartitionReader
@@ -15,9 +16,11 @@ def records_from(
 ) -> pa.Table:
     """The records at `offset` and above, at most `max_records`.
 
-    Raises OffsetOutOfRange if `offset` is below the log start or above the end. Raises CorruptData
-    and StoreError.
+    Raises OffsetOutOfRange if `offset` is below the log start or above the end, UsageError for a
+    count below 0. Raises CorruptData and StoreError.
     """
+    if max_records < 0:
+        raise UsageError(f"at most {max_records} records cannot be read: give 0 or more")
     reader.require(offset, reader.view.end_offset)
     pieces = pieces_of([(reader, Window(start_offset=offset))])
     memory_bytes = min(MEMORY_BYTES, 8 * reader.bytes_of(max_records))

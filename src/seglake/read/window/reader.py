@@ -1,6 +1,6 @@
 """The records of a window as an object: shown without a read, read as often as it is asked for."""
 
-# ruff: noqa: PLC0415  # pandas is imported where it is wanted
+# ruff: noqa: PLC0415  # pandas and polars are imported where they are wanted
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from seglake.limits import INT64_MIN
 from seglake.log.piece import Window
 from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.bounds import Bounds
-from seglake.shown import ShowsTable, Table, number, short_bytes, short_time, size
+from seglake.shown import ShowsTable, Table, counted, number, short_bytes, short_time, size
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
 
 _SHOWN = 20  # log partitions in a table
 
@@ -115,6 +116,14 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
         frame: pd.DataFrame = self.read_all().to_pandas(**options)
         return frame
 
+    def to_polars(self) -> pl.DataFrame:
+        """All records as a DataFrame of polars. Raises MissingExtra without polars."""
+        try:
+            import polars as pl
+        except ModuleNotFoundError:
+            raise MissingExtra("to_polars needs the package 'polars': pip install polars") from None
+        return pl.DataFrame(self)
+
     read_pandas = to_pandas  # as a pyarrow reader calls it
 
 
@@ -137,10 +146,11 @@ def window_table(
         exact &= whole
     records, log_bytes = (sum(row[at] for row in rows) for at in (2, 3))
     exact &= not criteria
-    count = f"{records:,} records" if exact else f"at most {records:,} records"
+    count = f"{'' if exact else 'at most '}{counted(records, 'record')}"
+    logs = counted(len(rows), "log partition")
     title = (
         f"{f'{criteria} in a' if criteria else 'A'} window of {topic} in version {version}, "
-        f"{_bounds(window)}: {count} in {short_bytes(log_bytes)} of {len(rows):,} log partitions"
+        f"{_bounds(window)}: {count} in {short_bytes(log_bytes)} of {logs}"
     )
     columns = [number("partition", "partition"), number("segments", "segments"),
                number("records", "records" if exact else "records at most"),

@@ -122,6 +122,8 @@ def places_of(checked: Checked) -> Callable[[SampledRow], str]:
 def _shown(row: SampledRow, place: str) -> dict[str, Any]:
     headers = [f"{name}={'-' if value is None else value}" for name, value in row.headers or []]
     value, wide = row.value, _WIDE if sys.stdout.isatty() else None
+    if value is not None and not value.strip():
+        value = repr(value)  # so that it can be seen
     if value is not None and wide is not None and len(value) > wide:
         value = f"{value[:wide]}…"
     reason = row.reason if row.time_value is None else f"{row.reason}: {row.time_value!r}"

@@ -82,6 +82,7 @@ def test_a_reject_of_spaces_can_be_seen(folder: Path) -> None:
     Path("in.jsonl").write_text(f'{{"ts":{T}}}\n   \n')
     told("ingest", "--conf-file", "web.toml", "--local", "--run-id", "1")
     assert "'   '" in told("quarantine", "lake", "events")
+    assert "'   '" in told("check", "--conf-file", "web.toml", code=3)
 
 
 def test_check_bounds_its_cells_also_for_a_pipe(folder: Path) -> None:

@@ -10,8 +10,8 @@ is run again, with the input and the settings of that moment.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from shlex import join
@@ -55,7 +55,7 @@ from seglake.write.driver.commit import Commit
 from seglake.write.driver.failure import Failure
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run_input import InputFrame, InputOf, SplitCounts, changes_since, files_of
-from seglake.write.driver.selection import Differences
+from seglake.write.driver.selection import ChangedFiles, Differences
 from seglake.write.driver.topics import other_values
 from seglake.write.map.january import FileTimes, january_notes, january_problem
 from seglake.write.map.summary import add_up
@@ -160,7 +160,8 @@ def _ingest(
             try:
                 if replacement:  # it copies records of the version
                     _require_newest(table, base)
-                with report.step("list input", progress):
+                naming = _naming_the_run(table, base, report)
+                with report.step("list input", progress), naming:
                     left = input_of(partial(sources_left, table, base, report.topic, replacement))
                 attempt = Attempt(
                     engine=engine,
@@ -180,6 +181,19 @@ def _ingest(
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
                 settle(store, attempt_id)
+
+
+@contextmanager
+def _naming_the_run(table: CatalogTable, base: Snapshot, report: Report) -> Iterator[None]:
+    """In the block, an error about a file that changed names this pipeline's run that has it."""
+    try:
+        yield
+    except ChangedFiles as changed:
+        sources = table.sources_at(base, report.topic, changed.paths[:1])
+        attempts = sources["attempt_id"].to_pylist()
+        runs = [run.run_id for run in table.runs(base, report.topic)
+                if run.attempt_id in attempts and run.pipeline == report.pipeline]  # fmt: skip
+        raise ChangedFiles(changed.paths, *runs[-1:]) from None
 
 
 def _require_newest(table: CatalogTable, base: Snapshot) -> None:

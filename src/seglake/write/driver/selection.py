@@ -5,12 +5,14 @@ after they were ingested.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from shlex import quote
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.errors import InputError
+from seglake.shown import counted
 from seglake.write.input.files import FileVersion, SourceFile
 
 
@@ -38,6 +40,20 @@ class Differences(NamedTuple):
     gone: list[str]
 
 
+class ChangedFiles(InputError):
+    """Files changed after they were ingested; `run_id` is the run that has the first, if known."""
+
+    def __init__(self, paths: Sequence[str], run_id: str = "") -> None:
+        self.paths = paths
+        more = f", and so did {counted(len(paths) - 1, 'other file')}" if paths[1:] else ""
+        run = f"--run-id {quote(run_id)}, which has it," if run_id else "the run that has it"
+        super().__init__(
+            f"{paths[0]} changed after it was ingested{more}: `--replace` with {run} ingests what "
+            "it is now in place of that; or set on_changed_source = 'skip', or 'ingest-as-new', by "
+            "which lines that both versions have come twice"
+        )
+
+
 def without_attempts(sources: pa.Table, attempts: Collection[str]) -> pa.Table:
     """The source rows without those of some attempts."""
     dropped = pc.is_in(sources["attempt_id"], pa.array(sorted(attempts), pa.string()))
@@ -61,7 +77,7 @@ def select(
 ) -> InputSelection:
     """Divide the input list by the versions of files that the topic has.
 
-    Raises InputError for a changed file if `on_changed` is "fail".
+    Raises ChangedFiles for a changed file if `on_changed` is "fail".
     """
     selected = InputSelection([], [], [])
     for file in files:
@@ -73,12 +89,7 @@ def select(
         else:
             selected.changed.append(file)
     if selected.changed and on_changed == "fail":
-        raise InputError(
-            f"{selected.changed[0].path} changed after it was ingested ({len(selected.changed)} "
-            "such files): `--replace` with the run that has it ingests what it is now in place of "
-            "that; or set on_changed_source = 'skip', or 'ingest-as-new', by which lines that both "
-            "versions have come twice"
-        )
+        raise ChangedFiles([file.path for file in selected.changed])
     if on_changed == "ingest-as-new":
         return selected._replace(files=sorted([*selected.files, *selected.changed]))
     return selected

@@ -6,13 +6,13 @@ A format gives its rows as `Rows`: the columns of one chunk. `formats.registry` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from seglake import spelling
 from seglake.config import Pipeline
 from seglake.format.records import Flags, Headers, Int64s, Spans
 from seglake.times.grammar import TimeFormat
@@ -78,10 +78,9 @@ REASON_TEXTS = np.array([reason.text for reason in Reason])
 
 def nearest(name: str, names: Sequence[str], where: str) -> str:
     """What may be meant by a name that is not there: the nearest of `names`, or the first ones."""
-    by_lower = {known_name.lower(): known_name for known_name in reversed(names)}
-    near = get_close_matches(name.lower(), by_lower, 1)
+    near = spelling.nearest(name, reversed(names))  # of names that differ by case, the first
     if near:
-        return f"did you mean {by_lower[near[0]]!r}?"
+        return f"did you mean {near[0]!r}?"
     more = ", …" if len(names) > _LISTED else ""
     return f"{where} has {', '.join(map(repr, names[:_LISTED])) or 'no field'}{more}"
 

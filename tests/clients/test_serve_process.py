@@ -77,7 +77,7 @@ def test_some_topics_at_another_address(tmp_path: Path) -> None:
     ("options", "said"),
     [
         (["--listen", "nowhere"], "server.listen: 'nowhere' is no address; write HOST:PORT"),
-        (["--listen", "127.0.0.1:99999"], "is no address"),
+        (["--listen", "127.0.0.1:99999"], "has a port above 65535"),
         (["--conf-file", "missing.toml"], "missing.toml: cannot be read"),
     ],
 )

@@ -60,7 +60,7 @@ def _process(folder: Path) -> tuple[int, _Process] | None:
         return None
     lines = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
     peak = int(lines.get("VmHWM", "0 kB").split()[0]) * 1024  # nothing of a thread of the kernel
-    kind = "worker" if b"pyspark.daemon" in command else ""
+    kind = "worker" if b"pyspark.worker" in command else ""
     if command.partition(b"\0")[0].endswith(b"java"):
         kind = "jvm"
     return int(lines["Pid"]), _Process(int(lines["PPid"]), kind, peak)

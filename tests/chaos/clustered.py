@@ -29,7 +29,7 @@ TARGETS = (DRIVER, WORKER, EXECUTOR, JVM)
 _COMMANDS = {
     JVM: "org.apache.spark.deploy.SparkSubmit",
     EXECUTOR: "CoarseGrainedExecutorBackend",
-    WORKER: "pyspark.daemon",
+    WORKER: "pyspark.worker",
 }
 SETTINGS = {  # two copies of a task that is slow, and a task may fail often
     "spark.ui.enabled": "false",

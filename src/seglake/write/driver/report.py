@@ -178,8 +178,9 @@ class Report(ShowsTable):
             for row in segments
         )
         self.output_bytes = sum(row.log_bytes for row in segments) + self.index_bytes
-        self.min_timestamp = min((row.min_timestamp for row in segments), default=None)
-        self.max_timestamp = max((row.max_timestamp for row in segments), default=None)
+        filled = [row for row in segments if row.record_count]  # others have no time
+        self.min_timestamp = min((row.min_timestamp for row in filled), default=None)
+        self.max_timestamp = max((row.max_timestamp for row in filled), default=None)
         self.end_offsets = {row.partition: row.end_offset for row in segments}
 
     def as_dict(self) -> dict[str, Any]:

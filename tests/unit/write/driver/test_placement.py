@@ -106,6 +106,7 @@ def test_a_run_beside_steady_runs_copies_a_segment_at_most_twice(topic: Topic) -
     report = topic.backfill(*came)
     assert topic.copies == [len(PARTITIONS)] * 2
     assert (report.rebased, report.records) == (2, 30)
+    assert (report.min_timestamp, report.max_timestamp) == (T, T + 29)
     rows = [row for row in segments_of(topic.lake) if not row.record_count]
     assert [row.end_offset - row.base_offset for row in rows] == [2, 2, 2]
     topic.check()

@@ -41,19 +41,14 @@ def waited(what: str, tell: Callable[[str], None]) -> Iterator[None]:
 
     It is for a wait that nobody can measure; a shorter interval between lines holds here, too.
     """
-    over, begun = threading.Event(), time.monotonic()
+    begun = time.monotonic()
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         while not over.wait(min(interval_s(), WAITED_S)):
             tell(f"{what}, {time.monotonic() - begun:.0f} s")
 
-    thread = threading.Thread(target=watch, name="seglake wait", daemon=True)
-    thread.start()
-    try:
+    with _beside(watch):
         yield
-    finally:
-        over.set()
-        thread.join(timeout=1)
 
 
 class Pace:
@@ -99,9 +94,8 @@ def watched(
 
     If `done` raises, no further line comes; the work goes on.
     """
-    over = threading.Event()
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         pace = Pace(unit)
         while not over.wait(interval_s()):
             try:
@@ -111,7 +105,15 @@ def watched(
             if line:
                 tell(line)
 
-    thread = threading.Thread(target=watch, name="seglake pace", daemon=True)
+    with _beside(watch):
+        yield
+
+
+@contextmanager
+def _beside(watch: Callable[[threading.Event], None]) -> Iterator[None]:
+    """In the block, a thread watches, until the event that it gets is set."""
+    over = threading.Event()
+    thread = threading.Thread(target=watch, args=(over,), name="seglake pace", daemon=True)
     thread.start()
     try:
         yield

@@ -153,9 +153,10 @@ simulate: $(COMPILED) ## Play histories of a simulated world for MINUTES=60, the
 soak: setup ## Run clients of all kinds against a server for MINUTES=60: memory and latency must not grow
 	$(BIN)/python -m tests.clients.soak --minutes $(MINUTES)
 
-scale: $(COMPILED) ## Count what an open and an ingest read of a long history; play a backfill; SCALE=--help lists options
+scale: $(COMPILED) ## Count what an ingest reads of a long history; play a backfill and 10 TB; SCALE=--help lists options
 	$(BIN)/python -m tests.scale.catalog_reads $(SCALE)
 	$(BIN)/python -m tests.scale.backfill $(BACKFILL)
+	$(BIN)/python -m tests.scale.large_run $(LARGE_RUN)
 
 cluster: tools ## Ingest 20 GB on a Spark cluster of this machine while its workers die; CLUSTER=--help lists options
 	$(BIN)/python -m tests.scale.cluster $(CLUSTER)

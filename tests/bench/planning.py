@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -69,12 +69,26 @@ def _measured(blobs: int, pieces: int) -> list[Any]:
 
 def planned(blobs: int, pieces: int) -> list[Any]:
     """The figures of one run, in this process."""
-    told = _spooled(blobs)
+    told, size = _spooled(blobs), blobs * BLOB_BYTES
     begun = time.perf_counter()
-    spooled = unpacked_rows(told)
-    spooled = in_one(of_kinds(spooled, *WITH_RECORDS))
+    planned = handed_out(told, -(-size // pieces))
+    seconds = time.perf_counter() - begun
+    return [blobs, size / 1e9, planned.pieces, planned.straddling, seconds, own_peak() / 1e6]
+
+
+class HandedOut(NamedTuple):
+    """How many blobs were given to how many pieces, and how many of them to several."""
+
+    blobs: int
+    pieces: int
+    straddling: int
+
+
+def handed_out(told: list[bytes], piece_bytes: int) -> HandedOut:
+    """Plan all that map tasks told, and make what each reduce task gets."""
+    spooled = in_one(of_kinds(unpacked_rows(told), *WITH_RECORDS))
     known = plan.Blobs.of(spooled)
-    cuts = plan.cut_partitions(known, -(-blobs * BLOB_BYTES // pieces))
+    cuts = plan.cut_partitions(known, piece_bytes)
     routes = plan.assign(known, cuts)
     straddling = plan.straddlers(routes)
     half = {(blob, piece): 1 for blob, members in straddling.items() for piece in members}
@@ -84,11 +98,9 @@ def planned(blobs: int, pieces: int) -> list[Any]:
         for task in plan.share_pieces(known, routes, len(cuts), PIECES)
     ]
     given = sum(count for task in tasks for count, _ in task)
-    seconds = time.perf_counter() - begun
     if given != len(routes.blobs):
         raise AssertionError(f"{given} blobs were given to pieces instead of {len(routes.blobs)}")
-    size = blobs * BLOB_BYTES / 1e9
-    return [blobs, size, len(cuts), len(straddling), seconds, own_peak() / 1e6]
+    return HandedOut(len(known), len(cuts), len(straddling))
 
 
 def _spooled(blobs: int) -> list[bytes]:

@@ -11,6 +11,7 @@ from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import list_inputs
+from seglake.write.map.gather import sizes_of
 from seglake.write.map.unit import MapSettings
 from seglake.write.rows.records import Extracted, RowLimits, read_split
 from tests.makers.strategies import T
@@ -40,4 +41,5 @@ def chunks_of(
 
 def map_settings(settings: Pipeline) -> MapSettings:
     """What map tasks of an attempt without limits get."""
-    return MapSettings(open_store(settings.root), settings, new_attempt(), T, UNLIMITED)
+    store, sizes = open_store(settings.root), sizes_of(0, settings)
+    return MapSettings(store, settings, new_attempt(), T, UNLIMITED, sizes)

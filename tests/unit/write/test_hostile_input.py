@@ -25,7 +25,7 @@ from seglake.catalog.schema import SegmentRow
 from seglake.errors import InputError, QuarantineLimit, SeglakeError, UsageError
 from seglake.write.api import run_pipeline
 from seglake.write.map.summary import UnitSummary
-from seglake.write.map.unit import _gather, group_splits, read_every_row
+from seglake.write.map.unit import _joined, group_splits, read_every_row
 from tests.harness.bounded import MIB, TASK_BYTES, measure, write_lines
 from tests.harness.tiers import rest_but
 from tests.makers.forged import FORGED
@@ -217,7 +217,7 @@ def test_what_lines_leave_behind_counts_as_what_it_holds(tmp_path: Path) -> None
     (unit,) = group_splits(splits_of(settings), 2**30)
     groups = [
         sum(chunk.line_count for _, chunk in g)
-        for g in _gather(
+        for g in _joined(
             unit, store_of(settings), map_settings(settings), UnitSummary(), read_every_row
         )
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits, Unit, group_splits
 from seglake.write.spool.spool import read_blobs, unpacked_rows
 from tests.harness.engines import ScatteredEngine
+from tests.harness.large_runs import large_runs
 from tests.makers.inputs import map_settings, splits_of
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (
@@ -67,11 +69,16 @@ def of_a_lake(root: Path) -> dict[tuple[int, int, str], bytes]:
 
 
 @examples(25)
-@given(file_lists(), file_lists(2, 20), orders, topics, tasks)
+@given(file_lists(), file_lists(2, 20), orders, topics, tasks, st.booleans())
 def test_an_ingest_is_what_the_files_say(
-    first: Files, second: Files, order: str, topic: dict[str, Any], task: dict[str, int]
+    first: Files,
+    second: Files,
+    order: str,
+    topic: dict[str, Any],
+    task: dict[str, int],
+    large: bool,
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, large_runs() if large else nullcontext():
         root, runs = Path(folder) / "lake", []
         for name, files in (("a", [([Line(T)], ""), *first]), ("b", second)):
             paths = write_files(Path(folder) / name, files)
@@ -91,11 +98,14 @@ def test_an_ingest_is_what_the_files_say(
 
 
 @examples(8)
-@given(file_lists(), orders, st.sampled_from(NAMES), st.integers(1, 9), st.integers(0, 99))
+@given(
+    file_lists(), orders, st.sampled_from(NAMES), st.integers(1, 9), st.integers(0, 99),
+    st.booleans(),
+)  # fmt: skip
 def test_the_bytes_are_the_same_on_any_cores_after_any_failure(
-    files: Files, order: str, codec: str, cores: int, seed: int
+    files: Files, order: str, codec: str, cores: int, seed: int, large: bool
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, large_runs() if large else nullcontext():
         write_files(Path(folder) / "in", files)
         made = []
         engines: Sequence[Engine] = [

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from seglake.catalog.schema import SegmentRow
 from seglake.format.batch import BatchTable
@@ -25,7 +24,7 @@ from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.compaction.policy import Policy
 from seglake.maintain.compaction.survivors import SURVIVORS, TOMBSTONES, bitmap
 from seglake.store import Store
-from seglake.write.spool.spool import of_kinds
+from seglake.write.spool.spool import of_kinds, unpacked_rows
 
 
 def groups_of(rows: Sequence[SegmentRow], policy: Policy) -> Iterator[range]:
@@ -51,12 +50,12 @@ def groups_of(rows: Sequence[SegmentRow], policy: Policy) -> Iterator[range]:
 class CleanGroup(NamedTuple):
     """Segments that become one; `first` is the number of the first one in the round.
 
-    `spooled` has the blobs of their survivors.
+    `packed` are the rows of the blobs of their survivors.
     """
 
     first: int
     rows: Sequence[SegmentRow]
-    spooled: pa.Table
+    packed: bytes
 
 
 def edges_of(rows: Sequence[SegmentRow]) -> Int64s:
@@ -83,7 +82,7 @@ class CleanGroups(NamedTuple):
         return rewrite(self.store, group.rows, keep, target)
 
     def _offsets(self, group: CleanGroup, kind: int) -> OnlyOffsets:
-        edges, blobs = edges_of(group.rows), of_kinds(group.spooled, kind)
+        edges, blobs = edges_of(group.rows), of_kinds(unpacked_rows([group.packed]), kind)
         bits = bitmap(self.store, blobs, group.first, edges)
         return OnlyOffsets(edges[:1], np.zeros(1, np.int64), np.array([len(bits)]), bits)
 

@@ -1,8 +1,9 @@
 """The first pass: the last record of each key in some segments, as a hash and an offset.
 
 Values and headers are decoded and not kept. A task holds one table of keys; when it is full, its
-rows go to the spool, divided by ranges of hashes: the *buckets*. So memory does not depend on
-the number of keys, and a bucket is what one reduce task can hold.
+rows are put aside, divided by ranges of hashes: the *buckets*. So memory does not depend on the
+number of keys, and a bucket is what one reduce task can hold. At the end the rows of each bucket
+go to the spool as one blob, however often the table was full.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from seglake.catalog.schema import SegmentRow
 from seglake.format.batch import CONTROL, DELETE_HORIZON, BatchTable
@@ -24,7 +24,8 @@ from seglake.log.segment import LogSegment
 from seglake.maintain.compaction import latest_kernels
 from seglake.maintain.compaction.latest_kernels import EXPIRED, FRESH, KeyedRecords, Words
 from seglake.store import Store
-from seglake.write.spool.spool import Blob, SpoolWriter
+from seglake.write.spool.scratch import Scratch
+from seglake.write.spool.spool import Blob, SpoolWriter, packed_rows
 
 ROW_BYTES = 24  # of a table: two words of hash, one entry
 TABLE_ROWS = 2**20
@@ -91,7 +92,7 @@ class LogPart(NamedTuple):
 class Keys(NamedTuple):
     """The blobs of the last records, by partition and bucket (`number`), and what was read."""
 
-    spooled: pa.Table
+    packed: bytes  # rows of SPOOLED
     records: Counter[int]  # by partition, at or above the log start
     null_keys: Counter[int]
 
@@ -113,16 +114,18 @@ class FindKeys(NamedTuple):
             for log_part in log_parts:
                 size = sum(row.record_count for row in log_part.rows)
                 table = KeyTable(min(size, TABLE_ROWS))
-                for part, seed in self._parts(log_part):
-                    row = 0
-                    while row < len(part.offsets):
-                        row, seen, nulls = table.put_records(part, log_part, seed, row)
-                        records[log_part.partition] += seen
-                        null_keys[log_part.partition] += nulls
-                        if row < len(part.offsets):
-                            _spill(table, log_part, spool)
-                _spill(table, log_part, spool)
-        return Keys(spool.rows(), records, null_keys)
+                with Scratch() as full:
+                    for part, seed in self._parts(log_part):
+                        row = 0
+                        while row < len(part.offsets):
+                            row, seen, nulls = table.put_records(part, log_part, seed, row)
+                            records[log_part.partition] += seen
+                            null_keys[log_part.partition] += nulls
+                            if row < len(part.offsets):
+                                full.add([rows.data for rows in table.take(log_part.buckets)])
+                    full.add([rows.data for rows in table.take(log_part.buckets)])
+                    _write(full, log_part, spool)
+        return Keys(packed_rows(spool.rows()), records, null_keys)
 
     def _parts(self, log_part: LogPart) -> Iterator[tuple[KeyedRecords, Words]]:
         """The records of the segments, each part with the seed of its hashes."""
@@ -166,8 +169,9 @@ def _keyed(decoded: Decoded, flags: Bytes) -> KeyedRecords:
     )
 
 
-def _spill(table: KeyTable, log_part: LogPart, spool: SpoolWriter) -> None:
-    """Empty a table into blobs, one for each bucket that has rows."""
-    for number, rows in enumerate(table.take(log_part.buckets)):
-        if len(rows):
-            spool.add(Blob(0, 0, rows.tobytes(), log_part.partition, number, len(rows)))
+def _write(full: Scratch, log_part: LogPart, spool: SpoolWriter) -> None:
+    """Write the rows of each bucket that has some as a blob."""
+    for number in range(log_part.buckets):
+        if data := b"".join(rows for _, rows in full.of(number)):
+            count = len(data) // ROW_BYTES
+            spool.add(Blob(0, 0, data, log_part.partition, number, count))

@@ -8,7 +8,7 @@ CleanGroups     segments and offsets → segments              the second pass
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -23,18 +23,13 @@ from seglake.log.tasks import Progress, logged
 from seglake.maintain.compaction.cleaning import CleanGroup, CleanGroups, edges_of, groups_of
 from seglake.maintain.compaction.keys import FindKeys, Keys, LogPart
 from seglake.maintain.compaction.policy import LogToClean, Policy
-from seglake.maintain.compaction.survivors import (
-    SURVIVORS,
-    TOMBSTONES,
-    BlobBucket,
-    FindSurvivors,
-    Survivors,
-)
+from seglake.maintain.compaction.survivors import SURVIVORS, TOMBSTONES, BlobBucket, FindSurvivors
 from seglake.store import Store
-from seglake.write.spool.spool import SPOOLED, clear
+from seglake.write.spool.spool import SPOOLED, clear, packed_rows, unpacked_rows
 
 BUCKET_ROWS = 1_250_000  # a reduce task has a table of 48 MiB for it
 _TASKS_PER_CORE = 4
+_MOST_BLOBS = 3_000_000  # of a log partition: the driver holds a row for each
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -93,26 +88,25 @@ class Passes:
         if not logs:
             return []
         try:
-            keys = self._keys(logs)
-            survivors = self._survivors(logs, keys)
-            segments = self._cleaned(logs, survivors)
+            spooled, records, null_keys = self._keys(logs)
+            spooled, keys, expired = self._survivors(logs, spooled)
+            segments = self._cleaned(logs, spooled)
         finally:
             clear(self.store, self.attempt_id)
         return [
             CleanedLog(
                 log,
                 new,
-                keys.records[log.partition],
-                keys.null_keys[log.partition],
-                keys.records[log.partition]
-                - keys.null_keys[log.partition]
-                - survivors.keys[log.partition],
-                survivors.expired[log.partition],
+                records[log.partition],
+                null_keys[log.partition],
+                records[log.partition] - null_keys[log.partition] - keys[log.partition],
+                expired[log.partition],
             )
             for log, new in zip(logs, segments, strict=True)
         ]
 
-    def _keys(self, logs: Sequence[LogToClean]) -> Keys:
+    def _keys(self, logs: Sequence[LogToClean]) -> tuple[pa.Table, Counter[int], Counter[int]]:
+        """The rows of the keys' blobs; by partition the records, and those with a null key."""
         total = _log_bytes(logs)
         cores = self.engine.cores_for(total)
         least = total // (_TASKS_PER_CORE * cores)
@@ -124,8 +118,8 @@ class Passes:
             parts.append(keys)
             done += sum(sizes[number] for number in numbers)
             self.how.progress(done, 2 * total)
-        return Keys(
-            _joined(part.spooled for part in parts),
+        return (
+            unpacked_rows(part.packed for part in parts),
             sum((part.records for part in parts), Counter()),
             sum((part.null_keys for part in parts), Counter()),
         )
@@ -134,6 +128,7 @@ class Passes:
         """The log cut into parts of a task's size, of whole segments."""
         records = sum(row.record_count for row in log.rows)
         buckets = -(-records // self.how.bucket_rows) or 1
+        least_bytes = max(least_bytes, _log_bytes([log]) * buckets // _MOST_BLOBS)
         rows, size = list[SegmentRow](), 0
         for row in log.rows:
             rows.append(row)
@@ -143,28 +138,32 @@ class Passes:
                 yield LogPart(log.partition, rows, first, log.log_start_offset, buckets)
                 rows, size = [], 0
 
-    def _survivors(self, logs: Sequence[LogToClean], keys: Keys) -> Survivors:
+    def _survivors(
+        self, logs: Sequence[LogToClean], keys: pa.Table
+    ) -> tuple[pa.Table, Counter[int], Counter[int]]:
+        """The rows of the survivors' blobs; by partition the keys, and the tombstones that go."""
         edges = {log.partition: edges_of(log.rows) for log in logs}
         buckets = [
-            BlobBucket(partition, edges[partition], spooled)
-            for (partition, _), spooled in _parts(keys.spooled, "partition", "number")
+            BlobBucket.of(partition, edges[partition], spooled)
+            for (partition, _), spooled in _parts(keys, "partition", "number")
         ]
         task = FindSurvivors(self.store, self.attempt_id)
-        cores = self.engine.cores_for(_log_bytes(logs))
+        most = _MOST_BLOBS // _TASKS_PER_CORE // max(map(len, edges.values()))
+        cores = min(self.engine.cores_for(_log_bytes(logs)), most)
         runs = self._run(task, buckets, [bucket.rows for bucket in buckets], cores)
         parts = [survivors for _, survivors in runs]
-        return Survivors(
-            _joined(part.spooled for part in parts),
+        return (
+            unpacked_rows(part.packed for part in parts),
             sum((part.keys for part in parts), Counter()),
             sum((part.expired for part in parts), Counter()),
         )
 
     def _cleaned(
-        self, logs: Sequence[LogToClean], results: Survivors
+        self, logs: Sequence[LogToClean], spooled: pa.Table
     ) -> list[list[GroupReplacement]]:
-        """The groups of each log that change."""
+        """The groups of each log that change, given the rows of the survivors' blobs."""
         total = _log_bytes(logs)
-        survivors = {partition: part for (partition,), part in _parts(results.spooled, "partition")}
+        survivors = {partition: part for (partition,), part in _parts(spooled, "partition")}
         groups = [
             (number, group)
             for number, log in enumerate(logs)
@@ -198,7 +197,7 @@ class Passes:
             some = slice(group.start, group.stop)
             if changes[some].any():
                 own = pa.array((units >= group.start) & (units < group.stop))
-                yield CleanGroup(group.start, log.rows[some], spooled.filter(own))
+                yield CleanGroup(group.start, log.rows[some], packed_rows(spooled.filter(own)))
 
     def _run(
         self,
@@ -220,10 +219,6 @@ class Passes:
 
 def _log_bytes(logs: Sequence[LogToClean]) -> int:
     return sum(row.log_bytes for log in logs for row in log.rows)
-
-
-def _joined(tables: Iterable[pa.Table]) -> pa.Table:
-    return pa.concat_tables([SPOOLED.empty_table(), *tables])
 
 
 def _parts(spooled: pa.Table, *names: str) -> Iterator[tuple[tuple[int, ...], pa.Table]]:

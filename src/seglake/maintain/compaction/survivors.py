@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import lz4.block
@@ -19,7 +20,8 @@ from seglake.maintain.compaction import latest_kernels
 from seglake.maintain.compaction.keys import KeyTable
 from seglake.maintain.compaction.latest_kernels import EXPIRED, FLAG_BITS, FRESH, Words
 from seglake.store import Store
-from seglake.write.spool.spool import Blob, SpoolWriter, read_blobs
+from seglake.write.spool.scratch import Scratch
+from seglake.write.spool.spool import Blob, SpoolWriter, packed_rows, read_blobs, unpacked_rows
 
 # Kinds of blobs: all offsets that stay; the fresh tombstones among them.
 SURVIVORS, TOMBSTONES = 0, 1
@@ -33,12 +35,14 @@ class BlobBucket(NamedTuple):
 
     partition: int
     edges: Int64s
-    spooled: pa.Table
+    packed: bytes  # rows of SPOOLED
+    rows: int  # of its blobs
 
-    @property
-    def rows(self) -> int:
-        """The rows of its blobs."""
-        return int(self.spooled["records"].to_numpy().sum())
+    @staticmethod
+    def of(partition: int, edges: Int64s, spooled: pa.Table) -> BlobBucket:
+        """Pack the rows of its blobs."""
+        rows = int(spooled["records"].to_numpy().sum())
+        return BlobBucket(partition, edges, packed_rows(spooled), rows)
 
 
 class Survivors(NamedTuple):
@@ -47,7 +51,7 @@ class Survivors(NamedTuple):
     By partition: `keys` has the number of keys, `expired` that of the tombstones that go.
     """
 
-    spooled: pa.Table
+    packed: bytes  # rows of SPOOLED
     keys: Counter[int]
     expired: Counter[int]
 
@@ -62,35 +66,44 @@ class FindSurvivors(NamedTuple):
         """Read the blobs of some buckets, one bucket after another."""
         keys, expired = Counter[int](), Counter[int]()
         with SpoolWriter(self.store, self.attempt_id) as spool:
-            for bucket in buckets:
-                entries = self._entries(bucket)
-                gone = (entries & np.uint64(EXPIRED)) != 0
-                keys[bucket.partition] += len(entries)
-                expired[bucket.partition] += int(gone.sum())
-                _spread(bucket, SURVIVORS, entries[~gone], spool)
-                fresh = (entries & np.uint64(FRESH)) != 0
-                _spread(bucket, TOMBSTONES, entries[fresh], spool)
-        return Survivors(spool.rows(), keys, expired)
+            for partition, own in groupby(buckets, lambda bucket: bucket.partition):
+                with Scratch() as survivors, Scratch() as tombstones:
+                    for bucket in own:
+                        edges, entries = bucket.edges, self._entries(bucket)
+                        gone = (entries & np.uint64(EXPIRED)) != 0
+                        fresh = (entries & np.uint64(FRESH)) != 0
+                        survivors.add(_by_segment(edges, entries[~gone]))
+                        tombstones.add(_by_segment(edges, entries[fresh]))
+                        keys[partition] += len(entries)
+                        expired[partition] += int(gone.sum())
+                    for kind, found in ((SURVIVORS, survivors), (TOMBSTONES, tombstones)):
+                        _write(found, kind, partition, len(edges) - 1, spool)
+        return Survivors(packed_rows(spool.rows()), keys, expired)
 
     def _entries(self, bucket: BlobBucket) -> Words:
         """The entries of all keys, in the order of offsets."""
         table = KeyTable(bucket.rows)
-        for blob in read_blobs(self.store, bucket.spooled):
+        for blob in read_blobs(self.store, unpacked_rows([bucket.packed])):
             table.put_rows(blob.data)
         (rows,) = table.take(1)
         entries: Words = np.sort(rows[:, 2])
         return entries
 
 
-def _spread(bucket: BlobBucket, kind: int, entries: Words, spool: SpoolWriter) -> None:
-    """Write the offsets of each segment as a blob."""
-    edges = bucket.edges
+def _by_segment(edges: Int64s, entries: Words) -> list[memoryview]:
+    """The offsets of the entries in each segment, relative to its base offset."""
     offsets = (entries >> np.uint64(FLAG_BITS)).astype(np.int64) - 1 + edges[0]
     cuts = np.searchsorted(offsets, edges)
-    for segment in np.flatnonzero(np.diff(cuts)).tolist():
-        part = offsets[cuts[segment] : cuts[segment + 1]] - edges[segment]
-        blob = Blob(kind, segment, _pack(part), bucket.partition, records=len(part))
-        spool.add(blob)
+    bases = np.repeat(edges[:-1], np.diff(cuts))
+    return [part.data for part in np.split(offsets - bases, cuts[1:-1])]
+
+
+def _write(found: Scratch, kind: int, partition: int, segments: int, spool: SpoolWriter) -> None:
+    """Write the offsets of each segment that has some as a blob."""
+    for segment in range(segments):
+        if data := b"".join(part for _, part in found.of(segment)):
+            offsets = np.sort(np.frombuffer(data, np.int64))
+            spool.add(Blob(kind, segment, _pack(offsets), partition, records=len(offsets)))
 
 
 def bitmap(store: Store, spooled: pa.Table, first: int, edges: Int64s) -> Bytes:

@@ -21,6 +21,7 @@ from seglake.write.driver.report import Progress, Report
 from seglake.write.driver.run_input import RunInput
 from seglake.write.driver.selection import without_attempts
 from seglake.write.driver.topics import append_time, topic_in_force
+from seglake.write.map.gather import sizes_of
 from seglake.write.map.unit import MapSettings
 from seglake.write.rows.records import RowLimits
 
@@ -108,9 +109,10 @@ class Attempt:
 
     @property
     def map_settings(self) -> MapSettings:
-        """What map tasks get. Raises ConfigError."""
+        """What map tasks get, with the sizes of a small run. Raises ConfigError."""
+        settings, sizes = self.settings, sizes_of(0, self.settings)
         return MapSettings(
-            self.store, self.settings, self.attempt_id, self.append_time_ms, self._limits()
+            self.store, settings, self.attempt_id, self.append_time_ms, self._limits(), sizes
         )
 
     def _limits(self) -> RowLimits:

@@ -30,8 +30,9 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
 from seglake.write.input.listing import ListedInputs, find_inputs, list_inputs
 from seglake.write.map.frame import MapFrame
+from seglake.write.map.gather import sizes_of
 from seglake.write.map.summary import SplitCount
-from seglake.write.map.unit import MapSettings, MapUnits, shared_units
+from seglake.write.map.unit import MapSettings, MapUnits, shared_units, size_bytes
 from seglake.write.quarantine import SplitOrigin, origins
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.spool.spool import unpacked_rows
@@ -144,7 +145,9 @@ class InputFiles(RunInput):
 
     def spool(self, settings: MapSettings) -> pa.Table:
         """Run the map side over all units."""
-        tasks = shared_units(self._splits, self._pipeline.task.split_bytes, self._engine)
+        sizes = sizes_of(sum(map(size_bytes, self._splits)), settings.pipeline)
+        settings = settings._replace(sizes=sizes)
+        tasks = shared_units(self._splits, sizes.unit_bytes, self._engine)
         plain_bytes = 0 if settings.store.remote else _CACHED_BYTES // max(len(tasks), 1)
         return unpacked_rows(self._engine.map(MapUnits(settings, plain_bytes), tasks))
 

@@ -100,7 +100,7 @@ class MapFrame(NamedTuple):
         context = TaskContext.get()
         unit = context.partitionId() if context else 0
         pipeline, limits = self.settings.pipeline, self.settings.limits
-        maker, summary = BlobMaker(pipeline, unit), UnitSummary()
+        summary, maker = UnitSummary(), BlobMaker(pipeline, self.settings.sizes, unit)
         summary.begin(unit)
         for batch in _gather(batches, pipeline.task.chunk_bytes):
             chunk = extract(ArrowRows(FRAME, batch), pipeline, limits, FRAME, 0)

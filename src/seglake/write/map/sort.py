@@ -1,8 +1,11 @@
 """The chunks of a unit become blobs: grouped by log partition, sorted, encoded once.
 
-Bodies are encoded in one pass over a chunk, in total order; a blob is a slice of them. The blobs
-are a function of the unit and the settings, never of the task or machine that makes them.
+Bodies are encoded in one pass over a chunk, in total order; a blob is a slice of them. In a large
+run the chunks are gathered first. The blobs are a function of the unit and the settings, never of
+the task or machine that makes them.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterator
 
@@ -12,6 +15,7 @@ from seglake.config import Pipeline
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s, Records
+from seglake.write.map.gather import Gather, Grouped, Sizes
 from seglake.write.map.lateness import Arrivals
 from seglake.write.rows.records import BrokerFields, RejectedRows
 from seglake.write.spool.merge_order import sort_order
@@ -21,15 +25,17 @@ from seglake.write.spool.spool import BATCHES, RECORDS, REJECTS, Blob
 
 
 class BlobMaker:
-    """Makes the blobs of one unit.
+    """Makes the blobs of one unit; a context manager that frees what it gathered.
 
     With an `encoding` (arrival order) records stay as they stand, and blobs are finished record
     batches. Without one, blobs are sorted records.
     """
 
-    def __init__(self, pipeline: Pipeline, unit: int, encoding: Encoding | None = None) -> None:
-        self._partitions = pipeline.topic.partitions
-        self._blob_bytes = pipeline.task.blob_bytes
+    def __init__(
+        self, pipeline: Pipeline, sizes: Sizes, unit: int, encoding: Encoding | None = None
+    ) -> None:
+        self._partitions, self._sizes = pipeline.topic.partitions, sizes
+        self._gather = Gather(self._partitions, sizes.gather_bytes)
         self._by_time = pipeline.order == "time"
         self._unit, self._encoding = unit, encoding
         self._number = 0
@@ -43,7 +49,7 @@ class BlobMaker:
         tie_breakers: Int64s | None = None,
         broker_fields: BrokerFields | None = None,
     ) -> Iterator[Blob]:
-        """The blobs of the next chunk.
+        """The blobs that the next chunk completes.
 
         Without `partitions` the record keys choose the log partitions. Without `tie_breakers`
         records with equal sort keys stay in the order of the chunk. `broker_fields` have the
@@ -59,22 +65,47 @@ class BlobMaker:
             sort_keys, tie_breakers = broker_fields.offsets, broker_fields.stamped.astype(np.int64)
         elif tie_breakers is not None and not self._by_time:
             sort_keys = np.zeros_like(tie_breakers)
-        if self._encoding is None:
+        gathers = bool(self._sizes.gather_bytes)
+        if self._encoding is None and not gathers:
             _sort_groups(order, ends, sort_keys, tie_breakers)
         bodies = encode_bodies(records, order)
         timestamps = records.timestamps[order]
         ordered = timestamps if sort_keys is records.timestamps else sort_keys[order]
         ties = None if tie_breakers is None else tie_breakers[order]
-        yield from self._divided(SortedRecords(ordered, ties, timestamps, bodies), ends)
+        chunk = Grouped(SortedRecords(ordered, ties, timestamps, bodies), ends)
+        if not gathers:
+            yield from self._divided(chunk)
+            return
+        self._gather.add(chunk)
+        if self._gather.size_bytes >= self._sizes.gather_bytes:
+            yield from self.rest()
 
-    def _divided(self, records: SortedRecords, ends: Int64s) -> Iterator[Blob]:
+    def rest(self) -> Iterator[Blob]:
+        """The blobs of what is gathered: all that the unit's chunks left."""
+        for records, partitions in self._gather.take():
+            yield from self._divided(self._regrouped(records, partitions))
+
+    def _regrouped(self, records: SortedRecords, partitions: Int32s) -> Grouped:
+        """Records of several chunks as one chunk."""
+        order, ends = _grouped(partitions, self._partitions)
+        if self._encoding is None:
+            _sort_groups(order, ends, records.sort_keys, records.tie_breakers)
+        return Grouped(records.taken(order).detached(), ends)
+
+    def _divided(self, chunk: Grouped) -> Iterator[Blob]:
         start = 0
-        for partition, end in enumerate(ends.tolist()):
+        for partition, end in enumerate(chunk.ends.tolist()):
             if start < end:
-                group = records.part(start, end)
-                parts = [group] if self._encoding else _parts(group, self._blob_bytes)
+                group = chunk.records.part(start, end)
+                parts = [group] if self._encoding else _parts(group, self._sizes.blob_bytes)
                 yield from (self._blob(partition, part) for part in parts)
             start = end
+
+    def __enter__(self) -> BlobMaker:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._gather.__exit__(*error)
 
     def _blob(self, partition: int, records: SortedRecords) -> Blob:
         self._number += 1

@@ -1,10 +1,10 @@
 """The map side of one unit: read its splits, make records of their rows, sort and encode them.
 
-A unit is consecutive splits of about `task.split_bytes` together; many small files share a unit.
-Units are a function of the input list and the settings.
+A unit is consecutive splits of about `task.split_bytes` together, of more in a large run (see
+`gather`); many small files share a unit. Units are a function of the input list and the settings.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +17,13 @@ from seglake.log.encoding import encoding_of
 from seglake.store import Store
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
+from seglake.write.map.gather import Sizes
 from seglake.write.map.sort import BlobMaker, reject_blob
 from seglake.write.map.summary import UnitSummary
 from seglake.write.map.years import lacks_years
 from seglake.write.rows.records import Extracted, RowLimits, join_broker_fields, read_split
 from seglake.write.rows.rows import MOST_ROWS
-from seglake.write.spool.spool import Blob, SpoolWriter, packed_rows
+from seglake.write.spool.spool import GATHER_BYTES, Blob, SpoolWriter, packed_rows
 
 _SPLIT_COST_BYTES = 1024  # counted for each split, so that no unit gets countless empty files
 
@@ -36,10 +37,11 @@ class Unit(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """Bytes of the unit's splits as they are stored, compressed or not."""
-        return sum(map(_size_bytes, self.splits))
+        return sum(map(size_bytes, self.splits))
 
 
-def _size_bytes(split: Split) -> int:
+def size_bytes(split: Split) -> int:
+    """Bytes of a split as it is stored, compressed or not."""
     return min(split.end - split.start, split.file.size)
 
 
@@ -48,7 +50,7 @@ def group_splits(splits: Sequence[Split], max_bytes: int) -> list[Unit]:
     units: list[list[Split]] = []
     room = 0
     for split in splits:
-        size = _size_bytes(split) + _SPLIT_COST_BYTES
+        size = size_bytes(split) + _SPLIT_COST_BYTES
         if size > room:
             units.append([])
             room = max_bytes
@@ -80,6 +82,7 @@ class MapSettings(NamedTuple):
     attempt_id: str
     append_time_ms: int
     limits: RowLimits
+    sizes: Sizes
 
     @property
     def files(self) -> InputStore:
@@ -103,8 +106,12 @@ class MapUnits(NamedTuple):
     def __call__(self, units: Sequence[Unit]) -> bytes:
         """Write the blobs of the units to the spool."""
         settings, files = self.settings, self.settings.files
+        gather_bytes = 0 if settings.sizes.gather_bytes else GATHER_BYTES  # they come in order
         with SpoolWriter(
-            settings.store, settings.attempt_id, plain_bytes=self.plain_bytes
+            settings.store,
+            settings.attempt_id,
+            plain_bytes=self.plain_bytes,
+            gather_bytes=gather_bytes,
         ) as spool:
             for unit in units:
                 for blob in blobs_of_unit(unit, files, settings):
@@ -129,43 +136,51 @@ def blobs_of_unit(
     pipeline = settings.pipeline
     in_order = pipeline.order == "arrival" and pipeline.topic.offset_field is None
     encoding = encoding_of(pipeline.topic, settings.append_time_ms) if in_order else None
-    maker = BlobMaker(pipeline, unit.number, encoding)
     summary = UnitSummary(courses=lacks_years(pipeline))
     paths = {split.number: split.file.path for split in unit.splits}
-    for chunks in _gather(unit, files, settings, summary, read):
-        full = [chunk for _, chunk in chunks if len(chunk.records)]
-        if full:
-            parts = [chunk.records for chunk in full]
-            records = parts[0] if len(parts) == 1 else concatenate(parts)
-            chosen = [chunk.partitions for chunk in full if chunk.partitions is not None]
-            fields = [chunk.broker_fields for chunk in full if chunk.broker_fields is not None]
-            partitions = np.concatenate(chosen) if chosen else None
-            broker_fields = join_broker_fields(fields)
-            yield from maker.blobs(records, partitions, broker_fields=broker_fields)
-        for split, chunk in chunks:
-            if len(chunk.rejects):
-                yield reject_blob(unit.number, split, chunk.rejects, paths[split])
+    with BlobMaker(pipeline, settings.sizes, unit.number, encoding) as maker:
+        for chunks in _joined(unit, files, settings, summary, read):
+            yield from _blobs_of(chunks, maker, unit.number, paths)
+            chunks.clear()  # the unit's end needs the memory
+        yield from maker.rest()
     yield summary.blob(unit.number, maker.arrivals)
 
 
-def _gather(
+def _blobs_of(
+    chunks: Sequence[tuple[int, Extracted]], maker: BlobMaker, unit: int, paths: Mapping[int, str]
+) -> Iterator[Blob]:
+    """The blobs that some chunks complete together, and those of their rejects."""
+    full = [chunk for _, chunk in chunks if len(chunk.records)]
+    if full:
+        parts = [chunk.records for chunk in full]
+        records = parts[0] if len(parts) == 1 else concatenate(parts)
+        chosen = [chunk.partitions for chunk in full if chunk.partitions is not None]
+        fields = [chunk.broker_fields for chunk in full if chunk.broker_fields is not None]
+        partitions = np.concatenate(chosen) if chosen else None
+        yield from maker.blobs(records, partitions, broker_fields=join_broker_fields(fields))
+    for split, chunk in chunks:
+        if len(chunk.rejects):
+            yield reject_blob(unit, split, chunk.rejects, paths[split])
+
+
+def _joined(
     unit: Unit, files: InputStore, settings: MapSettings, summary: UnitSummary, read: Reader
 ) -> Iterator[list[tuple[int, Extracted]]]:
     """Lists of (split number, chunk), in order; small chunks share a list."""
-    gathered: list[tuple[int, Extracted]] = []
+    together: list[tuple[int, Extracted]] = []
     size = rows = 0
     for split in unit.splits:
         summary.begin(split.number)
         for chunk in read(split, files, settings):
             summary.add(split.number, chunk)
-            gathered.append((split.number, chunk))
+            together.append((split.number, chunk))
             size += chunk.memory_bytes
             rows += chunk.row_count
             if size >= settings.pipeline.task.chunk_bytes // 2 or rows >= MOST_ROWS:
-                yield gathered
-                gathered, size, rows = [], 0, 0
-    if gathered:
-        yield gathered
+                yield together
+                together, size, rows = [], 0, 0
+    if together:
+        yield together
 
 
 def unchanged(split: Split, files: InputStore, chunks: Iterator[Extracted]) -> Iterator[Extracted]:

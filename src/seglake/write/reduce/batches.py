@@ -12,7 +12,7 @@ from seglake.format.encode import EncodedBatches, Encoding, encode_batches, reba
 from seglake.format.filter import blank
 from seglake.format.records import Int64s
 from seglake.limits import INT32_MAX, INT64_MAX
-from seglake.write.spool.sorted_records import SortedRecords, append
+from seglake.write.spool.sorted_records import SortedRecords, joined
 
 
 class Covered(NamedTuple):
@@ -53,7 +53,7 @@ def _filled(
     for part in parts:
         records = part
         if unfilled is not None:
-            head = append(unfilled, part.part(0, _enough(part, batch_bytes)))
+            head = joined([unfilled, part.part(0, _enough(part, batch_bytes))])
             first = _first(framed(head, done), 1)
             count = int(first.table["count"].sum(dtype=np.int64))
             if count == len(head):  # perhaps it is not full yet

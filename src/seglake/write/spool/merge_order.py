@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.errors import InputError
-from seglake.format.encode import Bodies
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX, INT64_MIN
-from seglake.write.spool.sorted_records import SortedRecords
+from seglake.write.spool.sorted_records import SortedRecords, joined
 
 
 class Place(NamedTuple):
@@ -71,20 +70,8 @@ def join_sorted(blobs: list[PlacedRecords]) -> SortedRecords:
     parts = [blob.records for blob in in_order if len(blob.records)] or [in_order[0].records]
     if len(parts) == 1:
         return parts[0]
-    sort_keys = np.concatenate([part.sort_keys for part in parts])
-    ties = _concatenate([part.tie_breakers for part in parts])
-    order = sort_order(sort_keys, ties)
-    bodies = Bodies.joined([part.bodies for part in parts]).take(order)
-    ties = None if ties is None else ties[order]
-    timestamps = ordered = sort_keys[order]
-    if not all(part.by_time for part in parts):
-        timestamps = np.concatenate([part.timestamps for part in parts])[order]
-    return SortedRecords(ordered, ties, timestamps, bodies)
-
-
-def _concatenate(columns: list[Int64s | None]) -> Int64s | None:
-    present = [column for column in columns if column is not None]
-    return np.concatenate(present) if present else None
+    records = joined(parts)
+    return records.taken(sort_order(records.sort_keys, records.tie_breakers))
 
 
 def require_unique(records: SortedRecords, order_column: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +37,13 @@ class SortedRecords:
         timestamps = sort_keys if self.by_time else self.timestamps[chosen]
         return SortedRecords(sort_keys, ties, timestamps, self.bodies.take(chosen))
 
+    def taken(self, order: Int64s) -> SortedRecords:
+        """The records at the positions `order`, over the same buffers."""
+        ties = None if self.tie_breakers is None else self.tie_breakers[order]
+        sort_keys = self.sort_keys[order]
+        timestamps = sort_keys if self.by_time else self.timestamps[order]
+        return SortedRecords(sort_keys, ties, timestamps, self.bodies.take(order))
+
     @property
     def by_time(self) -> bool:
         """Whether the timestamps are the sort keys."""
@@ -54,14 +62,16 @@ class SortedRecords:
         return SortedRecords(sort_keys, ties, timestamps, self.bodies.detached())
 
 
-def append(first: SortedRecords, second: SortedRecords) -> SortedRecords:
-    """The records of `second`, all later in the total order, after those of `first`."""
-    ties = None
-    if first.tie_breakers is not None and second.tie_breakers is not None:
-        ties = np.concatenate([first.tie_breakers, second.tie_breakers])
+def joined(parts: Sequence[SortedRecords]) -> SortedRecords:
+    """The records of the parts as they stand, one part after another; bodies are not copied."""
+    if len(parts) == 1:
+        return parts[0]
+    sort_keys = np.concatenate([part.sort_keys for part in parts])
+    ties = [part.tie_breakers for part in parts if part.tie_breakers is not None]
+    by_time = all(part.by_time for part in parts)
     return SortedRecords(
-        np.concatenate([first.sort_keys, second.sort_keys]),
-        ties,
-        np.concatenate([first.timestamps, second.timestamps]),
-        Bodies.joined([first.bodies, second.bodies]),
+        sort_keys,
+        np.concatenate(ties) if ties else None,
+        sort_keys if by_time else np.concatenate([part.timestamps for part in parts]),
+        Bodies.joined([part.bodies for part in parts]),
     )

@@ -80,6 +80,8 @@ before anybody knows how much comes. Larger parts would also need more memory, s
 GATHER_BYTES = 64 * 2**20
 """Packed blobs that a task holds back on an object store."""
 
+_ALONE_BYTES = 2**19  # of a blob that is a request of its own, wherever it stands
+
 _REQUEST_BYTES, _AHEAD_BYTES = 2 * 2**20, 8 * 2**20
 _THREADS = 4  # that wait for storage
 _ROWS = 1024  # in Python at a time
@@ -137,6 +139,9 @@ class SpoolWriter:
         row = blob._replace(data=b"")._asdict()  # the data would stay in memory
         row["squeezed"] = squeezed
         self._rows.append(row)
+        if not self._gather_bytes or _size(parts) >= _ALONE_BYTES:
+            self._put(row, parts)
+            return
         self._held.append((row, parts))
         self._held_bytes += _size(parts)
         if self._held_bytes >= self._gather_bytes:
@@ -145,14 +150,18 @@ class SpoolWriter:
     def _release(self) -> None:
         """Write what is held back, in the order in which it will be read."""
         for row, parts in sorted(self._held, key=lambda held: _order(held[0])):
-            if self._end and self._end + _size(parts) > self._object_bytes:
-                self._end_object()
-            row |= {"object": self._objects[-1], "start": self._end, "crc32c": 0}
-            for part in parts:
-                self._write(part)
-                row["crc32c"] = crc32c.crc32c(part, row["crc32c"])
-            row["end"] = self._end
+            self._put(row, parts)
         self._held, self._held_bytes = [], 0
+
+    def _put(self, row: dict[str, Any], parts: Sequence[Buffer]) -> None:
+        """Write the data of a blob, and say in its row where."""
+        if self._end and self._end + _size(parts) > self._object_bytes:
+            self._end_object()
+        row |= {"object": self._objects[-1], "start": self._end, "crc32c": 0}
+        for part in parts:
+            self._write(part)
+            row["crc32c"] = crc32c.crc32c(part, row["crc32c"])
+        row["end"] = self._end
 
     def _end_object(self) -> None:
         """Publish the last object; the next blob begins another."""

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 import seglake
+from seglake.engine import Item, LocalEngine, Result, Task
+from seglake.maintain.compaction import keys, passes
+from seglake.maintain.compaction.compact import compact_topic
+from seglake.maintain.compaction.keys import FindKeys, Keys
+from seglake.maintain.compaction.passes import How
+from seglake.maintain.compaction.survivors import FindSurvivors
+from seglake.write.spool.spool import unpacked_rows
 from tests.makers.keyed_logs import TOPIC, Keyed, make_keyed_lake
+from tests.makers.lakes import open_catalog
 
 FEW, MANY = 200_000, 3_000_000
 ALLOWED = 48 * 2**20  # a table with 24 bytes for each key would be 96 MiB, and its copy again
@@ -62,3 +72,39 @@ def test_large_logs_are_those_of_plain_numbers(tmp_path: Path) -> None:
     left = seglake.open(str(tmp_path)).topic(TOPIC).read(0, 0, max_records=10**4)
     assert left["offset"].to_pylist() == made.last().tolist()
     assert report.partitions[0].superseded == made.records - len(left)
+
+
+class _Noting(LocalEngine):
+    """Notes how many blobs the tasks tell of, and how many tasks there are, by kind of task."""
+
+    cores = 4
+
+    def __init__(self) -> None:
+        self.told: dict[type, list[int]] = {}
+
+    def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
+        results = super().map(task, items)
+        if isinstance(task, FindKeys | FindSurvivors):
+            rows = [len(unpacked_rows([result.packed])) for result in cast("list[Keys]", results)]
+            self.told.setdefault(type(task), []).extend(rows)
+        return results
+
+
+def test_blobs_do_not_grow_with_the_square_of_the_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that is full does not make blobs; a bucket has one of each task, a segment two."""
+    monkeypatch.setattr(keys, "TABLE_ROWS", 2**8)
+    made = Keyed(20_000, 20_000, in_turn=True, segment_bytes=2**17)
+    segments = len(make_keyed_lake(tmp_path, made, **{"segment.bytes": 2**17}))
+    engine, how = _Noting(), How(force=True, now_ms=2 * 10**12, bucket_rows=1_000)
+    compact_topic(open_catalog(str(tmp_path)), TOPIC, engine, how)
+    found, stays = engine.told[FindKeys], engine.told[FindSurvivors]
+    assert max(found) == made.records // 1_000
+    assert segments > 2
+    assert max(stays) <= 2 * segments
+    monkeypatch.setattr(passes, "_MOST_BLOBS", 24)
+    engine = _Noting()
+    compact_topic(open_catalog(str(tmp_path)), TOPIC, engine, how._replace(now_ms=how.now_ms + 1))
+    assert sum(engine.told[FindKeys]) < sum(found)
+    assert len(engine.told[FindSurvivors]) < len(stays)

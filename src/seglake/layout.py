@@ -12,6 +12,7 @@
     topics/<topic>-<partition>/<attempt>/<base offset>.link       in place of a log: where it is
     attempts/<attempt>/manifest.json | success                    what its commit changes; its mark
     attempts/<attempt>/manifest-<n>.json                          after the n-th lost race
+    chronicles/<name>                                             the manifests of many old commits
     attempts/<attempt>/begun                                      it reads its input
     attempts/<attempt>/fate                                       whether it may commit
     attempts/<attempt>/blobs/<name>                               blobs between map and reduce
@@ -44,6 +45,7 @@ TAGS = "catalog/tags"
 WHOLE_LAKE = "@lake"  # of rows that are of no topic; no topic can have this name
 TOPICS = "topics"
 ATTEMPTS = "attempts"
+CHRONICLES = "chronicles"
 
 KEY_INDEX: Literal["keyindex"] = "keyindex"
 Suffix = Literal["log", "index", "timeindex", "zonemap", "keyindex"]
@@ -148,6 +150,27 @@ def lost_races(name: str) -> int | None:
     """The number in the file name of a manifest; None if this is no manifest's name."""
     match = re.fullmatch(r"manifest(?:-(\d+))?\.json", name)
     return match and int(match[1] or 0)
+
+
+def manifest_of(key: str) -> str | None:
+    """The attempt whose manifest has this key; None if this is no such key."""
+    match = _ATTEMPT_KEY.fullmatch(key)
+    return match[1] if match is not None and match[2].startswith("manifest") else None
+
+
+def new_chronicle_key() -> str:
+    """A new key of a chronicle; two vacuums may write at once."""
+    return f"{CHRONICLES}/{uuid.uuid4()}"
+
+
+def is_chronicle_key(key: str) -> bool:
+    """Whether this is such a key, and not what a crash leaves of a write."""
+    return re.fullmatch(rf"{CHRONICLES}/{_UUID}", key) is not None
+
+
+def is_of_commit(name: str) -> bool:
+    """Whether an attempt's file of this name only says what its commit was, and that it is made."""
+    return name in {"success", "fate"} or lost_races(name) is not None
 
 
 def success_key(attempt_id: str) -> str:

@@ -83,10 +83,16 @@ def mark_committed(store: Store, attempt_id: str) -> None:
     store.put(success_key(attempt_id), b"")
 
 
-def is_marked(store: Store, attempt_id: str) -> bool:
-    """Whether an attempt is marked as committed."""
+def lacks_mark(store: Store, attempt_id: str) -> bool:
+    """Whether a committed attempt has a manifest, and no mark."""
+    return not _is_there(store, success_key(attempt_id)) and _is_there(
+        store, manifest_key(attempt_id)
+    )
+
+
+def _is_there(store: Store, key: str) -> bool:
     try:
-        store.size(success_key(attempt_id))
+        store.size(key)
     except MissingObject:
         return False
     return True
@@ -112,8 +118,13 @@ def unmarked(store: Store) -> dict[str, int]:
 def read_manifest(store: Store, attempt_id: str, lost_races: int = 0) -> Manifest:
     """The manifest of an attempt. Raises MissingObject, and CorruptData if it is not a manifest."""
     key = manifest_key(attempt_id, lost_races)
+    return parsed_manifest(attempt_id, bytes(store.read_all(key)), key)
+
+
+def parsed_manifest(attempt_id: str, data: bytes, key: str) -> Manifest:
+    """The manifest that an object has. Raises CorruptData if it is not one."""
     try:
-        content: Any = json.loads(bytes(store.read_all(key)))
+        content: Any = json.loads(data)
         if content["format"] not in FORMATS:
             formats = " or ".join(map(str, FORMATS))
             raise CorruptData(f"a manifest of format {content['format']}, not {formats}", file=key)

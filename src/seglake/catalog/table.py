@@ -23,18 +23,13 @@ import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog import fate, rebuild_marks
+from seglake.catalog.chronicle import chronicles, find_manifest
 from seglake.catalog.delta import delta_rs, file_merges
 from seglake.catalog.delta.actions import Action, AddedFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog, highest_version
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.delta.table_contract import TAGS, TableContract
-from seglake.catalog.manifest import (
-    Manifest,
-    mark_committed,
-    read_manifest,
-    unmarked,
-    write_manifest,
-)
+from seglake.catalog.manifest import Manifest, mark_committed, unmarked, write_manifest
 from seglake.catalog.removal import Removal, divided
 from seglake.catalog.schema import (
     FILE_SCHEMAS,
@@ -425,15 +420,16 @@ class CatalogTable:
         """As `sources`, the rows of some paths. Only data files that can have one are read."""
         return self._named(snapshot, "source", topic, "path", paths)
 
-    def source_paths(self, snapshot: Snapshot, topic: str, attempt_id: str) -> set[str]:
-        """The input files that a committed attempt ingested.
+    def source_paths(self, snapshot: Snapshot, run: RunRow) -> set[str]:
+        """The input files that a run ingested.
 
         Its manifest names them; if that is gone or damaged, all source rows are read.
         """
+        attempt_id = run.attempt_id
         try:
-            rows: Sequence[Row] = read_manifest(self.store, attempt_id).rows
+            rows: Sequence[Row] = find_manifest(self.store, attempt_id, run.finished_at_ms).rows
         except (MissingObject, CorruptData):
-            rows = rows_of(SourceRow, topic, self.sources(snapshot, topic))
+            rows = rows_of(SourceRow, run.topic, self.sources(snapshot, run.topic))
         own = (row for row in rows if isinstance(row, SourceRow) and row.attempt_id == attempt_id)
         return {row.path for row in own}
 
@@ -595,6 +591,6 @@ def _open_used(store: Store) -> CatalogTable:
 
 
 def _was_used(store: Store) -> bool:
-    """Whether an attempt has a manifest or a mark, which only follow a catalog's creation."""
+    """Whether there are manifests, marks or chronicles, which only follow a catalog's creation."""
     names = (item.key.rpartition("/")[2] for item in store.list(layout.ATTEMPTS))
-    return not {"manifest.json", "success"}.isdisjoint(names)
+    return not {"manifest.json", "success"}.isdisjoint(names) or any(chronicles(store))

@@ -6,15 +6,15 @@ anew; after a failure of storage the same change is committed again.
 """
 
 import logging
-import operator
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import compress
 from typing import Any
 
 from seglake.catalog.delta.data_files import DataFile, read_at_once
-from seglake.catalog.manifest import is_marked, mark_committed
+from seglake.catalog.manifest import lacks_mark, mark_committed
 from seglake.catalog.schema import Kind, MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.topic_change import Change
@@ -93,13 +93,21 @@ def mark_recent(table: CatalogTable, files: Collection[DataFile], topic: str, ki
     store, most = table.store, _RECENT[kind]
     rows = table.latest_rows(files, kind, topic, most).sort_by(_FINISHED)
     last: list[Any] = rows["attempt_id"][max(0, len(rows) - most) :].to_pylist()
-    recent: list[str] = [*dict.fromkeys(last)]
-    marked = read_at_once(store, partial(is_marked, store), recent)
-    for attempt_id in compress(recent, map(operator.not_, marked)):
+    ensure_marks(store, [*dict.fromkeys(last)])
+
+
+def ensure_marks(store: Store, attempt_ids: Sequence[str]) -> None:
+    """Mark committed attempts, the newest last, that may have died before they wrote their marks.
+
+    The mark of the newest one is on the disk then. What a chronicle tells needs none.
+    """
+    unmarked = read_at_once(store, partial(lacks_mark, store), attempt_ids)
+    for attempt_id in compress(attempt_ids, unmarked):
         mark(store, attempt_id)
-    if marked and marked[-1]:
+    if unmarked and not unmarked[-1]:
         sync_commits(store)
-        store.sync(success_key(recent[-1]))
+        with suppress(MissingObject):  # a chronicle tells of it
+            store.sync(success_key(attempt_ids[-1]))
 
 
 class _Transaction:

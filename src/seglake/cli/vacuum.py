@@ -37,6 +37,9 @@ def _tell(report: Vacuumed, *, dry_run: bool) -> None:
             else "got their mark of success"
         )
         print(f"{len(report.marked)} committed attempts {done}.")
+    if report.folded:
+        done = "would be folded into a chronicle" if dry_run else "are folded into a chronicle"
+        print(f"{report.folded:,} manifests of old commits {done}.")
     ends = "have come to their end" if dry_run else "came to their end and are deleted"
     if report.ended_tags:
         print(f"Tags that {ends}: {', '.join(report.ended_tags)}.")

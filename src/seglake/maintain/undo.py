@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from seglake.catalog.announcement import announced
-from seglake.catalog.manifest import read_manifest
+from seglake.catalog.chronicle import find_manifest
 from seglake.catalog.quarantine.redrives import chain_of
 from seglake.catalog.schema import RunRow, RunState, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import mark
+from seglake.catalog.transaction import ensure_marks
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.clock import now_ms
 from seglake.engine import Engine, LocalEngine, SparkEngine
@@ -138,7 +138,7 @@ def _as_done(report: Undone, table: CatalogTable) -> Undone:
         return report
     deed = mine[-1]
     if not report.dry_run:
-        mark(table.store, deed["attempt_id"])  # it may have died before it wrote the mark
+        ensure_marks(table.store, [deed["attempt_id"]])
     deed["offsets"] = {
         int(number): [tuple(ends) for ends in ranges] for number, ranges in deed["offsets"].items()
     }
@@ -319,7 +319,7 @@ def _of_run(store: Store, run: RunRow) -> dict[int, Ranges]:
             int(partition): [tuple(pair) for pair in pairs] for partition, pairs in stored.items()
         }
     by_partition: dict[int, Ranges] = {}
-    for row in read_manifest(store, run.attempt_id).rows:
+    for row in find_manifest(store, run.attempt_id, run.finished_at_ms).rows:
         if isinstance(row, SegmentRow):
             by_partition.setdefault(row.partition, []).append((row.base_offset, row.end_offset))
     return by_partition

@@ -14,8 +14,9 @@ looked at again before segments go (decision 27).
 
 An attempt whose files are to be deleted is given up first (`catalog.fate`): it cannot commit any
 more. Its fate is kept for so long that it has surely ended. The manifests of committed attempts are
-never deleted, since the history needs them; a committed attempt that died before its mark gets it.
-Memory holds a hash of each named object, and the keys of the others.
+the history, and stay until a chronicle that is older than the grace period tells them (`folding`);
+a committed attempt that died before its mark gets it. Memory holds a hash of each named object, and
+the keys of the others.
 """
 
 import math
@@ -32,6 +33,7 @@ import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog import fate
+from seglake.catalog.chronicle import told_attempts
 from seglake.catalog.deletions import announced
 from seglake.catalog.quarantine.files import attempt_of
 from seglake.catalog.quarantine.gone import expired_attempts
@@ -43,6 +45,7 @@ from seglake.catalog.version import snapshot_files
 from seglake.clock import now_ms
 from seglake.errors import CorruptData, StoreError
 from seglake.maintain.clock import checked_hours, time_of_storage
+from seglake.maintain.folding import fold
 from seglake.maintain.report import MaintenanceReport
 from seglake.maintain.tagging import delete_ended, ended, holds
 from seglake.store import Listed, Store, open_store
@@ -53,6 +56,7 @@ Unnamed = dict[str | None, list[Listed]]
 GRACE_HOURS = 24.0
 HOUR_MS = 3_600_000
 _FATE_HOURS = 30 * 24  # how long an attempt that was given up may find that out
+_TOLD_HOURS = 2 * _FATE_HOURS  # how long a chronicle is asked what may go; then it is told again
 _DELETE_AT_ONCE = 1000
 _GONE: list[RunState] = ["undone", "replaced"]
 TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # what a crash leaves of a local write
@@ -65,6 +69,7 @@ class Vacuumed(MaintenanceReport):
     `catalog_files` are data files of the catalog, `deleted` all other objects, `deleted_bytes` the
     size of both. `young` objects belong to attempts that may still run, `unknown` ones are not
     Seglake's; both were left alone. `marked` attempts are committed, and had no mark of success.
+    `folded` is how many old manifests came into a chronicle.
     `tags` says what each tag holds that the newest version does not name: its `held_segments` and
     `held_bytes`. `ended_tags` have come to their end, and are deleted.
     """
@@ -76,6 +81,7 @@ class Vacuumed(MaintenanceReport):
     young: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     marked: list[str] = field(default_factory=list)
+    folded: int = 0
     tags: list[dict[str, Any]] = field(default_factory=list)
     ended_tags: list[str] = field(default_factory=list)
 
@@ -105,6 +111,7 @@ def vacuum(
     times = own if dry_run else _by_storage(table, own)
     if times is None:
         return report
+    times = times._replace(told=told_attempts(store, times.asked_ms, times.oldest_ms))
     mark = table.unmarked if dry_run else table.mark_committed
     report.marked = sorted(mark(table.newest_files()))
     report.ended_tags = ended(table, min(own.now_ms, times.now_ms))
@@ -114,6 +121,8 @@ def vacuum(
     garbage = sweep.find() if dry_run else sweep.carry_out()
     report.deleted_bytes = sum(item.size for item in garbage.objects)
     report.tags = [hold._asdict() for hold in holds(table, report.ended_tags)]
+    told = told_attempts(store, times.asked_ms, math.inf)
+    report.folded = fold(store, told, times.oldest_ms, dry_run=dry_run)
     return report
 
 
@@ -171,16 +180,25 @@ def delete(store: Store, keys: Sequence[str], progress: Progress = silent) -> No
 
 
 class _SpareTimes(NamedTuple):
-    """The time (ms), and how long silent attempts and replaced versions are spared (hours)."""
+    """The time (ms), and how long silent attempts and replaced versions are spared (hours).
+
+    `told` are the attempts of chronicles that are old enough.
+    """
 
     now_ms: int
     grace_hours: float
     retention_hours: int | None
+    told: Collection[str] = ()
 
     @property
     def oldest_ms(self) -> float:
         """A commit may still need objects that are younger than this."""
         return self.now_ms - self.grace_hours * HOUR_MS
+
+    @property
+    def asked_ms(self) -> float:
+        """Chronicles that are older are not asked what may go."""
+        return self.oldest_ms - _TOLD_HOURS * HOUR_MS
 
 
 def _by_storage(table: CatalogTable, own: _SpareTimes) -> _SpareTimes | None:
@@ -229,8 +247,16 @@ class _Sweep:
         quarantine.remove_lost_files(garbage.committed)
         delete(table.store, report.catalog_files, self._progress)
         garbage = self._spared_by_new_tags(garbage)
-        delete(table.store, report.deleted, self._progress)
+        manifests = [key for key in report.deleted if self._is_told(key)]
+        rest = {*report.deleted} - {*manifests}
+        delete(table.store, manifests, self._progress)  # before their marks
+        delete(table.store, [key for key in report.deleted if key in rest], self._progress)
         return garbage
+
+    def _is_told(self, key: str) -> bool:
+        """Whether this is a manifest that a chronicle tells."""
+        attempt_id = layout.manifest_of(key)
+        return attempt_id is not None and attempt_id in self._times.told
 
     def _fenced(self) -> _Garbage:
         """What there is, after which no commit can name a data file of the catalog among it.
@@ -278,7 +304,9 @@ def _find(
     expired = expired_files(table, never_named, oldest_ms)
     expired = [item for item in expired if among is None or item.key in among]
     keys = {item.key for item in expired}
-    unnamed, committed = find_unnamed(table, keys, report.marked, never_named, report.ended_tags)
+    unnamed, committed = find_unnamed(
+        table, keys, report.marked, never_named, report.ended_tags, times.told
+    )
     named = {f"{layout.LOG_TABLE}/{file.path}" for file in table.newest_files()}
     expired = [item for item in expired if item.key not in named]  # a commit came meanwhile
     report.catalog_files = sorted(item.key for item in expired)
@@ -317,6 +345,7 @@ def find_unnamed(
     marked: Iterable[str],
     never_named: NeverNamed,
     without_tags: Collection[str] = (),
+    told: Collection[str] = (),
 ) -> tuple[Unnamed, set[str]]:
     """The objects of the lake that no retained version names, by attempt; the committed attempts.
 
@@ -326,15 +355,18 @@ def find_unnamed(
     others that are `never_named` name segments of attempts that may commit yet. The names are read
     before everything is listed and, if an object has none, again after it: another process may have
     committed the object meanwhile. `marked` attempts are committed, and so are those with a mark.
+    Manifests and marks of the `told` attempts are not needed.
     """
-    places = (layout.TOPICS, layout.ATTEMPTS, layout.CATALOG)
+    places = (layout.TOPICS, layout.ATTEMPTS, layout.CATALOG, layout.CHRONICLES)
     listed = chain.from_iterable(map(table.store.list, places))
     others = (item for item in listed if item.key not in expired)
-    named = _named(table, expired, marked, never_named, without_tags)
+    marked = {*marked, *told}
+    named = _named(table, expired, marked, never_named, without_tags)._replace(told=told)
     left = [item for _, item in _unneeded(others, named)]
     more = {item.key.split("/")[1] for item in left if item.key.endswith("/success")}
     if left:
-        named = _named(table, expired, {*marked, *more}, never_named, without_tags)
+        named = _named(table, expired, marked | more, never_named, without_tags)
+        named = named._replace(told=told)
     unnamed: Unnamed = defaultdict(list)
     for owner, item in _unneeded(left, named):
         unnamed[owner].append(item)
@@ -356,6 +388,7 @@ class _Named(NamedTuple):
     files: set[int]
     expired: set[str]  # attempts whose rejects no longer count
     tags: set[str]  # attempts that wrote the object of a tag
+    told: Collection[str] = ()  # attempts whose manifests a chronicle tells
 
     def needs(self, file: layout.SegmentFile) -> bool:
         """Whether a segment row names this log, or the index files that this one belongs to."""
@@ -429,6 +462,10 @@ def _place(key: str, named: _Named) -> tuple[str, bool]:
     if key.startswith(f"{layout.TOPICS}/"):
         file = layout.parse_segment_key(key)
         return file.attempt_id, named.needs(file)
+    if layout.is_chronicle_key(key):
+        return "", True
     attempt_id, name = layout.parse_attempt_key(key)
     # nothing needs blobs, an announcement, nor what is known of a failure, once it has ended
+    if attempt_id in named.told and layout.is_of_commit(name):
+        return attempt_id, False
     return attempt_id, attempt_id in named.attempts and "/" not in name and name != "begun"

@@ -202,13 +202,13 @@ def test_the_files_of_an_attempt_are_those_of_its_manifest(tmp_path: Path) -> No
     catalog, attempt = create_catalog(str(tmp_path)), new_attempt()
     rows: list[Row] = [topic(), source("in/a", attempt), source("in/b", attempt), source("in/c")]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempt)
-    seen = catalog.snapshot()
-    assert catalog.source_paths(seen, "orders", attempt) == {"in/a", "in/b"}
+    seen, own = catalog.snapshot(), run("1", attempt)
+    assert catalog.source_paths(seen, own) == {"in/a", "in/b"}
     manifest = tmp_path / manifest_key(attempt)
     manifest.write_text("{")
-    assert catalog.source_paths(seen, "orders", attempt) == {"in/a", "in/b"}
+    assert catalog.source_paths(seen, own) == {"in/a", "in/b"}
     manifest.unlink()
-    assert catalog.source_paths(seen, "orders", attempt) == {"in/a", "in/b"}
+    assert catalog.source_paths(seen, own) == {"in/a", "in/b"}
 
 
 def test_an_attempt_is_found_by_the_time_of_its_row(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_open__without_a_lake(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_create__lists_two_empty_folders_of_a_new_lake_and_none_of_another(
+def test_create__lists_three_empty_folders_of_a_new_lake_and_none_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed: list[str] = []
@@ -124,7 +124,7 @@ def test_create__lists_two_empty_folders_of_a_new_lake_and_none_of_another(
 
     monkeypatch.setattr(type(open_store(str(tmp_path))), "list", listing)
     catalog = create_catalog(str(tmp_path))
-    assert listed == ["attempts", "catalog/log/_delta_log"]
+    assert listed == ["attempts", "chronicles", "catalog/log/_delta_log"]
     listed.clear()
     _append(catalog, catalog.snapshot(), 5)
     create_catalog(str(tmp_path))

@@ -1,5 +1,6 @@
 """What the manifests of committed attempts tell: which of them count, and the rows that they leave.
 
+All that chronicles tell count. Of the others:
 A manifest counts if its attempt is marked as committed, if the readable part of the catalog has the
 attempt, if the caller trusts it, or if another manifest that counts builds on it: only a commit
 makes rows that another commit can take out. Nothing is guessed.
@@ -14,6 +15,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from seglake import layout
+from seglake.catalog.chronicle import told
 from seglake.catalog.manifest import Manifest, read_manifests
 from seglake.catalog.retention import committed_attempts
 from seglake.catalog.schema import Row, SegmentId, SegmentRow, SourceRow
@@ -33,17 +35,17 @@ class History(NamedTuple):
         Raises UsageError if an attempt in `trust` has no manifest, CorruptData for a manifest that
         cannot be read, and for a mark without one, see `lone_marks`.
         """
-        written, marked = _attempts(store)
-        if unknown := {*trust} - written.keys():
+        written, marked, told_ones = _attempts(store)
+        if unknown := {*trust} - written.keys() - told_ones.keys():
             names = ", ".join(sorted(unknown))
             raise UsageError(f"there is no manifest of the attempts {names}")
         untrusted[:] = waiting = sorted(written.keys() - marked - {*trust})
         committed = {*waiting} & committed_attempts(store) if waiting else set[str]()
         first = written.keys() & {*marked, *trust, *committed}
-        history = History(_read(store, written, first))
+        history = History({**told_ones, **_read(store, written, first)})
         history.add_what_others_build_on(_read(store, written, written.keys() - first))
         untrusted[:] = sorted(written.keys() - history.manifests.keys())
-        history.check_marks(marked - written.keys())
+        history.check_marks(marked - written.keys() - told_ones.keys())
         return history
 
     def add_what_others_build_on(self, unknown: Mapping[str, Manifest]) -> None:
@@ -118,11 +120,11 @@ def lone_marks(store: Store) -> list[str]:
 
     Segments that moved after a lost race once got such a mark; the manifest of their run has them.
     """
-    written, marked = _attempts(store)
-    alone = marked - written.keys()
+    written, marked, told_ones = _attempts(store)
+    alone = marked - written.keys() - told_ones.keys()
     if not alone:
         return []
-    history = History(_read(store, written, written.keys() & marked))
+    history = History({**told_ones, **_read(store, written, written.keys() & marked)})
     return [layout.success_key(attempt_id) for attempt_id in sorted(alone - history.named())]
 
 
@@ -131,9 +133,12 @@ def _read(store: Store, written: Mapping[str, int], some: Collection[str]) -> di
     return read_manifests(store, {name: written[name] for name in sorted(some)})
 
 
-def _attempts(store: Store) -> tuple[dict[str, int], set[str]]:
-    """The attempts with a manifest, each with the number of its last; those with a mark."""
-    written, marked = dict[str, int](), set[str]()
+def _attempts(store: Store) -> tuple[dict[str, int], set[str], dict[str, Manifest]]:
+    """The attempts with a manifest, each with the number of its last; those with a mark.
+
+    Last the manifests that chronicles tell: of these attempts no other one counts.
+    """
+    written, marked, told_ones = dict[str, int](), set[str](), told(store)
     for item in store.list(layout.ATTEMPTS):
         with contextlib.suppress(CorruptData):  # a key that Seglake does not write
             attempt_id, name = layout.parse_attempt_key(item.key)
@@ -141,4 +146,4 @@ def _attempts(store: Store) -> tuple[dict[str, int], set[str]]:
                 marked.add(attempt_id)
             elif (number := layout.lost_races(name)) is not None:
                 written[attempt_id] = max(number, written.get(attempt_id, 0))
-    return written, marked
+    return {name: written[name] for name in written.keys() - told_ones.keys()}, marked, told_ones

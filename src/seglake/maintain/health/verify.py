@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from seglake import layout
+from seglake.catalog.chronicle import told
 from seglake.catalog.quarantine.gone import expired_attempts, rejects_left
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow, SegmentRow
@@ -174,16 +175,18 @@ def _check_history(
 ) -> Iterator[Finding]:
     """What a rebuild of the catalog needs: manifest and mark of each attempt that rows name.
 
+    Or a chronicle that tells the manifest.
+
     A re-based segment carries an attempt id without a manifest of its own; its run's has it.
     """
     there = {item.key for item in table.store.list(layout.ATTEMPTS)}
-    alone = {*lone_marks(table.store)}
+    alone, told_ones = {*lone_marks(table.store)}, told(table.store)
     for topic in topics:
         attempt_ids = {run.attempt_id for run in table.run_history(snapshot, topic)}
         attempt_ids |= {row.attempt_id for row in table.maintenance(snapshot, topic)}
         if topic != layout.WHOLE_LAKE:
             attempt_ids |= snapshot.index_attempts(topic)
-        for attempt_id in sorted(attempt_ids):
+        for attempt_id in sorted(attempt_ids - told_ones.keys()):
             manifest, mark = layout.manifest_key(attempt_id), layout.success_key(attempt_id)
             alone.discard(mark)
             if manifest not in there:

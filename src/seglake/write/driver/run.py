@@ -26,7 +26,7 @@ from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.transaction import mark
+from seglake.catalog.transaction import ensure_marks
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Engine, SparkEngine
@@ -217,14 +217,14 @@ def _is_done(
     differences = changes_since(
         pipeline,
         partial(table.sources_at, base, report.topic),
-        partial(table.source_paths, base, report.topic, done.attempt_id),
+        partial(table.source_paths, base, done),
     )
     if replacement and not _is_same(done, pipeline, run, replacement.runs(base), differences):
         return False
     _require_same(done, pipeline, run)
     report.describe_done(done, differences)
     report.log(report.summary)
-    mark(table.store, done.attempt_id)  # the attempt may have died before it wrote the mark
+    ensure_marks(table.store, [done.attempt_id])
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import re
@@ -83,6 +84,15 @@ def test_a_reject_of_spaces_can_be_seen(folder: Path) -> None:
     told("ingest", "--conf-file", "web.toml", "--local", "--run-id", "1")
     assert "'   '" in told("quarantine", "lake", "events")
     assert "'   '" in told("check", "--conf-file", "web.toml", code=3)
+
+
+def test_bytes_of_a_reject_that_are_no_text_can_be_read(folder: Path) -> None:
+    """JSON has all bytes."""
+    Path("in.jsonl").write_bytes(f'{{"ts":{T}}}\n'.encode() + b"caf\xe9 \x00 \xc3\xa9\n")
+    told("ingest", "--conf-file", "web.toml", "--local", "--run-id", "1")
+    assert "  caf\\xe9 \\x00 é\n" in told("quarantine", "lake", "events")
+    raw = json.loads(told("quarantine", "lake", "events", "--json"))[0]["raw"]
+    assert base64.b64decode(raw["base64"]) == b"caf\xe9 \x00 \xc3\xa9"
 
 
 def test_check_bounds_its_cells_also_for_a_pipe(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """The rows that runs rejected: all of them, or a sample that has every reason."""
 
 import sys
+from base64 import b64decode
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -179,8 +180,10 @@ def _with_ends(
     return listing._replace(rows=[{**row, "source_file": end(row["source_file"])} for row in rows])
 
 
-def _cut(raw: Any) -> str:
-    text = str(raw)
-    if not text.strip():
-        return repr(text[:_SHOWN])  # so that it can be seen
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+def _cut(raw: str | dict[str, str]) -> str:
+    """A rejected row for people; a byte that is not UTF-8 is shown as in "caf\\xe9"."""
+    if not isinstance(raw, str):
+        raw = b64decode(raw["base64"]).decode(errors="backslashreplace")
+    if not raw.strip():
+        return repr(raw[:_SHOWN])  # so that it can be seen
+    return raw if len(raw) <= _SHOWN else f"{raw[:_SHOWN]}…"

@@ -181,7 +181,7 @@ def _with_ends(
 
 
 def _cut(raw: str | dict[str, str]) -> str:
-    """A rejected row for people; a byte that is not UTF-8 is shown as in "caf\\xe9"."""
+    r"""A rejected row for people; a byte that is not UTF-8 is shown as in `caf\xe9`."""
     if not isinstance(raw, str):
         raw = b64decode(raw["base64"]).decode(errors="backslashreplace")
     if not raw.strip():

@@ -2,19 +2,40 @@
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
-import sys
+from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING, Any
+
+from seglake.cli.terminal.errors import tell_error, wants_json
 from seglake.cli.terminal.interrupt import ends_by_interrupt
-from seglake.errors import SeglakeError
+from seglake.errors import SeglakeError, UsageError
+
+if TYPE_CHECKING:
+    import typer
 
 
 def main() -> None:
-    """Run the program. A SeglakeError becomes a line on standard error and the exit code."""
+    """Run the program. A SeglakeError is told on standard error, and gives the exit code."""
     with ends_by_interrupt():
         from seglake.cli.app import app  # here, so that the package imports fast
 
         try:
+            if wants_json():
+                sys.exit(_exit_code(app))
             app()
         except SeglakeError as error:
-            print(f"seglake: {error}", file=sys.stderr)
+            tell_error(type(error).__name__, str(error), error.exit_code)
             sys.exit(error.exit_code)
+
+
+def _exit_code(app: typer.Typer) -> int | None:
+    """Run a command. Raises UsageError where typer would print a box for people."""
+    from typer import BadParameter
+
+    refused: Any = BadParameter.mro()[1]  # Click's UsageError, which typer does not name
+    try:
+        code: int | None = app(standalone_mode=False)
+    except refused as error:
+        raise UsageError(error.format_message()) from None
+    return code

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -367,29 +368,73 @@ def test_dump_takes_a_few_zeros_for_the_end_of_the_log_as_kafka_does(
             seglake("dump", file)
 
 
-def test_an_error_is_one_line_and_an_exit_code(
-    maker: LakeMaker,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+Run = Callable[..., tuple[str | int | None, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the whole program; gives its exit code, standard output and standard error."""
+
     def run(*arguments: object) -> tuple[str | int | None, str, str]:
         monkeypatch.setattr(sys, "argv", ["seglake", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
             main()
         return end.value.code, *capsys.readouterr()
 
-    problem = "seglake: topic 'nothing' is not in version 1 of the lake\n"
-    assert run("read", maker.root, "nothing") == (2, "", problem)
-    broken = tmp_path / "events-0" / f"{0:020}.log"
-    broken.parent.mkdir()
+    return run
+
+
+@pytest.fixture
+def broken(maker: LakeMaker, tmp_path: Path) -> Path:
+    """A log with a wrong bit."""
+    log = tmp_path / "events-0" / f"{0:020}.log"
+    log.parent.mkdir()
     content = bytearray(maker.files("log")[0].read_bytes())
     content[70] ^= 1
-    broken.write_bytes(content)
+    log.write_bytes(content)
+    return log
+
+
+def test_an_error_is_one_line_and_an_exit_code(maker: LakeMaker, broken: Path, run: Run) -> None:
+    problem = "seglake: topic 'nothing' is not in version 1 of the lake\n"
+    assert run("read", maker.root, "nothing") == (2, "", problem)
     code, _, problem = run("dump", broken)
     assert code == 1
     assert problem.startswith(f"seglake: {broken.name} at byte 0: CRC")
     assert run("read")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "kind", "message"),
+    [
+        (("segments", "LAKE", "no"), "UnknownTopic", "topic 'no' is not in version 1 of the lake"),
+        (("topics", "LAKE", "--foo"), "UsageError", "No such option: --foo"),
+        (("topics",), "UsageError", "Missing argument"),
+        (("reed", "LAKE"), "UsageError", "No such command 'reed'"),
+        (("undo", "LAKE", "events", "--run", "x"), "UsageError", "did you mean --run-id?"),
+        (("check", "--conf-file", "none.toml"), "ConfigError", "none.toml: cannot be read"),
+    ],
+)
+def test_with_json_an_error_is_an_object(
+    maker: LakeMaker, run: Run, typed: tuple[str, ...], kind: str, message: str
+) -> None:
+    words = [str(maker.root) if word == "LAKE" else word for word in typed]
+    code, output, problem = run(*words, "--json")
+    error = json.loads(problem)["error"]
+    assert (code, output, problem.count("\n")) == (2, "", 1)
+    assert (error["kind"], error["exit_code"], message in error["message"]) == (kind, 2, True)
+
+
+def test_with_json_damage_has_its_own_kind_and_answers_stay_as_they_are(
+    maker: LakeMaker, broken: Path, run: Run
+) -> None:
+    code, _, problem = run("dump", broken, "--json")
+    error = json.loads(problem)["error"]
+    assert (code, error["kind"], error["exit_code"]) == (1, "CorruptData", 1)
+    code, output, problem = run("topics", maker.root, "--json")
+    assert (code, json.loads(output)[0]["topic"], problem) == (None, "events", "")
+    code, output, problem = run("run-status", maker.root, "events", "--run-id", "x", "--json")
+    assert (code, json.loads(output)["status"], problem) == (1, "not there", "")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from seglake.cli.terminal.errors import tell_error
+
 EXIT_CODE = 130  # as shells have it: 128 + SIGINT
 _AGAIN_S = 0.05  # by then the finalizer is over
 
@@ -24,7 +26,7 @@ def tell_stopped(more: str = "") -> None:
     global _is_printed  # noqa: PLW0603  # one for the process, which ends
     if not _is_printed:
         _is_printed = True
-        print(f"seglake: stopped{more and f'; {more}'}", file=sys.stderr)
+        tell_error("Stopped", f"stopped{more and f'; {more}'}", EXIT_CODE)
 
 
 @contextmanager

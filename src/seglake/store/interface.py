@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -13,6 +14,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 
 from seglake.errors import MissingObject, StoreError
+from seglake.store.rights import lacking
 
 if TYPE_CHECKING:
     from typing import Any
@@ -29,11 +31,10 @@ _PASSING = re.compile(  # a connection that ended, and answers of S3 that ask fo
     "InternalError|SlowDown|ServiceUnavailable|RequestTimeout",
     re.I,
 )
-_NO_RIGHT = "give this user the right to do that, or run as a user who has it"
+_DENIED = os.strerror(errno.EACCES)
 _NO_ROOM = "make room there, then run again"
 _REMEDIES = {
-    errno.EACCES: _NO_RIGHT,
-    errno.EPERM: _NO_RIGHT,
+    errno.EPERM: "give this user the right to do that, or run as a user who has it",
     errno.EROFS: "mount that file system for writing, or name another folder",
     errno.ENOSPC: _NO_ROOM,
     errno.EDQUOT: _NO_ROOM,
@@ -154,6 +155,8 @@ def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iter
         cause = error if failure is OSError else None
         if isinstance(error, NotADirectoryError) and Path(uri).is_file():
             raise StoreError(f"{uri}{_remedy(error)}") from cause
+        if getattr(error, "errno", None) == errno.EACCES:
+            raise StoreError(f"{uri}/{key}: {_DENIED}; {lacking(uri, key)}") from cause
         raise StoreError(f"{uri}/{key}: {reason(error)}{_remedy(error)}") from cause
 
 

@@ -1,6 +1,8 @@
 """The content of input files: fetched from storage, decompressed, taken out of archives."""
 
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Literal
 
 from seglake.errors import InputError, StoreError
@@ -137,4 +139,22 @@ class InputStore:
 
 def unreadable(path: str, error: StoreError) -> InputError:
     """The error for an input path that storage cannot read."""
+    if is_dead_link(path):
+        return leads_nowhere(path)
     return InputError(f"{path}: cannot be read: {error}; check path and rights")
+
+
+def is_dead_link(path: str) -> bool:
+    """Whether this is a link of a local disk to what is not there."""
+    if "://" in path:
+        return False
+    # Path's methods raise where rights are missing.
+    return os.path.islink(path) and not os.path.exists(path)  # noqa: PTH110, PTH114
+
+
+def leads_nowhere(link: str) -> InputError:
+    """The error for a dead link among the input."""
+    return InputError(
+        f"{link}: is a link to {Path(link).readlink()}, and nothing is there: correct the link or "
+        "remove it, or leave it out by input.paths or input.exclude"
+    )

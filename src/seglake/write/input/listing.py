@@ -29,7 +29,7 @@ from seglake.config import Input
 from seglake.errors import InputError, MissingObject, StoreError
 from seglake.limits import REQUESTS
 from seglake.shown import counted
-from seglake.write.input.content import InputStore, unreadable
+from seglake.write.input.content import InputStore, is_dead_link, leads_nowhere, unreadable
 from seglake.write.input.files import FileVersion, SourceFile, locate
 
 Versions = dict[str, FileVersion]
@@ -126,8 +126,8 @@ def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str 
     Raises InputError if `on_empty` is "error", except for a glob, or if no folder is above it.
     """
     folder = _join(*locate(_fixed(path) if glob else path))
-    if "://" not in folder and Path(folder).is_symlink() and not Path(folder).exists():
-        raise InputError(f"{path}: leads to nothing; correct the link, input.paths or --source")
+    if is_dead_link(folder):
+        raise leads_nowhere(folder)
     above = folder.rpartition("/")[0] or "/"
     if _is_folder(folder, store):
         return None

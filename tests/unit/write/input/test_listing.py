@@ -41,9 +41,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def names(folder: Path, *paths: str, on_empty: str = "error") -> list[str]:
+def names(folder: Path, *paths: str, on_empty: str = "error", **choice: Any) -> list[str]:
     given = [str(folder / path) for path in paths]
-    found = listed(pipeline(given, "text", input={"on_empty": on_empty}))
+    found = listed(pipeline(given, "text", input={"on_empty": on_empty, **choice}))
     assert all(file.size == 1 and file.modified_ms > 0 and file.etag for file in found)
     return [str(Path(file.path).relative_to(folder)) for file in found]
 
@@ -178,7 +178,7 @@ def test_where_a_relative_path_begins_is_told(
 
 def test_a_link_to_nothing_is_no_missing_path(folder: Path) -> None:
     (folder / "link").symlink_to(folder / "nope")
-    with pytest.raises(InputError, match="link: leads to nothing"):
+    with pytest.raises(InputError, match=r"link: is a link to .*/nope, and nothing is there"):
         names(folder, "link", on_empty="ok")
 
 
@@ -264,8 +264,11 @@ def test_an_unreadable_file_is_named(folder: Path) -> None:
 @pytest.mark.parametrize("path", [".", "*", "gone"])
 def test_a_link_to_nothing_is_named(folder: Path, path: str) -> None:
     (folder / "gone").symlink_to(folder / "nowhere")
-    with pytest.raises(InputError, match="gone: "):
+    with pytest.raises(InputError) as caught:
         names(folder, path)
+    target = f"is a link to {folder}/nowhere, and nothing is there"
+    assert str(caught.value).startswith(f"{folder}/gone: {target}: correct the link or remove it, ")
+    assert names(folder, ".", exclude=["gone"])
 
 
 def test_a_glob_does_not_enter_folders(folder: Path) -> None:

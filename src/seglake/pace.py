@@ -15,6 +15,7 @@ from seglake.shown import short_bytes
 
 EVERY_S = 30.0
 WAITED_S = 5.0
+SOON_S = 2.0
 
 _every_s = EVERY_S
 
@@ -46,6 +47,18 @@ def waited(what: str, tell: Callable[[str], None]) -> Iterator[None]:
     def watch(over: threading.Event) -> None:
         while not over.wait(min(interval_s(), WAITED_S)):
             tell(f"{what}, {time.monotonic() - begun:.0f} s")
+
+    with _beside(watch):
+        yield
+
+
+@contextmanager
+def told_soon(what: str, tell: Callable[[str], None]) -> Iterator[None]:
+    """`tell` gets a line about the block after `SOON_S`, unless the block has ended by then."""
+
+    def watch(over: threading.Event) -> None:
+        if not over.wait(min(interval_s(), SOON_S)):
+            tell(what)
 
     with _beside(watch):
         yield

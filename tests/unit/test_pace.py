@@ -14,7 +14,7 @@ import pytest
 from seglake.engine import Amounts, LocalEngine, ThreadEngine
 from seglake.log.tasks import logged
 from seglake.maintain.health.verify import verify
-from seglake.pace import EVERY_S, Pace, interval_s, line_every, waited, watched
+from seglake.pace import EVERY_S, Pace, interval_s, line_every, told_soon, waited, watched
 from tests.makers.lakes import Event, LakeMaker
 
 
@@ -60,6 +60,18 @@ def test_a_wait_tells_how_long_it_takes() -> None:
         while len(said) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
     assert {*said[:2]} == {"Spark starts, 0 s"}
+
+
+def test_only_what_takes_a_while_is_told_soon() -> None:
+    said: list[str] = []
+    with told_soon("reading", said.append):
+        pass
+    with line_every(0.01), told_soon("writing", said.append):
+        deadline = time.monotonic() + 60
+        while not said and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.05)
+    assert said == ["writing"]
 
 
 def test_watched_work_tells_until_it_ends() -> None:

@@ -6,7 +6,9 @@ import base64
 import json
 import logging
 import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -19,6 +21,7 @@ from seglake.pace import line_every
 from seglake.replay.target import Target
 from seglake.serve import settings
 from seglake.shown import duration
+from seglake.write.driver.run_input import InputFiles
 from tests.harness.ports import free_ports
 from tests.makers.lakes import Event, LakeMaker
 
@@ -56,6 +59,24 @@ def test_an_ingest_names_the_lake_by_its_whole_path_and_says_if_it_is_new(folder
     assert f"{folder}/lake, a new lake\n" in re.sub(" +\n", "\n", told(*ingest, "1"))
     for run_id in ("1", "2"):
         assert "a new lake" not in told(*ingest, run_id)
+
+
+def test_an_ingest_that_takes_a_while_says_what_it_does(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a terminal, long before its first line about progress; a short one says nothing."""
+    ingest = "ingest", "--conf-file", "web.toml", "--local", "--run-id"
+    assert "topic events: " not in told(*ingest, "1")
+    read = InputFiles.spool
+
+    def slow(self: InputFiles, *arguments: Any) -> Any:
+        time.sleep(0.3)
+        return read(self, *arguments)
+
+    monkeypatch.setattr(InputFiles, "spool", slow)
+    monkeypatch.setattr("seglake.pace.SOON_S", 0.1)
+    Path("new.jsonl").write_text(f'{{"ts":{T}}}\n')
+    assert " topic events: reading 1 file, 21 B\n" in told(*ingest, "2", "--source", "new.jsonl")
 
 
 def test_a_redrive_of_a_run_without_rejects_says_so(folder: Path) -> None:

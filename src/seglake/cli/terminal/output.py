@@ -17,6 +17,7 @@ _PROGRESS = (  # the loggers that get it
     "seglake.log.tasks",
     "seglake.replay",
     "seglake.session",
+    "seglake.write.driver.report.long_steps",
 )
 
 

@@ -154,9 +154,9 @@ class Attempt:
         """The time that records of a LogAppendTime topic get."""
         return append_time(self.base, self.topic, self.started_ms)
 
-    def step(self, name: str) -> AbstractContextManager[None]:
-        """Announce and time a step."""
-        return self.report.step(name, self.progress)
+    def step(self, name: str, work: str = "") -> AbstractContextManager[None]:
+        """Announce and time a step; if it takes a while, say which `work` is done."""
+        return self.report.step(name, self.progress, work)
 
 
 def sources_left(

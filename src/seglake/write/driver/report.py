@@ -6,12 +6,13 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from seglake.catalog.schema import RunRow, SegmentRow, in_a_row
-from seglake.shown import ShowsTable, Table, counted, of_report
+from seglake.pace import told_soon
+from seglake.shown import ShowsTable, Table, counted, of_report, short_bytes
 from seglake.write.driver.selection import Differences, InputSelection
 
 _UNUSUAL = (
@@ -20,6 +21,7 @@ _UNUSUAL = (
 )  # fmt: skip
 
 logger = logging.getLogger(__name__)
+_long_steps = logging.getLogger(f"{__name__}.long_steps")
 
 Progress = Callable[[str], None]
 Status = Literal["committed", "already done", "failed", "dry run"]
@@ -204,14 +206,26 @@ class Report(ShowsTable):
             del row[name]
         return in_a_row(row, [name for name in ("changed_files", "missing_paths") if name in row])
 
+    @property
+    def input_size(self) -> str:
+        """How much is read, as in "12 files, 3 MiB"."""
+        if not self.input_files:
+            return "rows"  # of a DataFrame
+        return f"{counted(self.input_files, 'file')}, {short_bytes(self.input_bytes)}"
+
     @contextmanager
-    def step(self, name: str, progress: Progress) -> Iterator[None]:
-        """Announce a step to `progress` and the log, and add its duration when it ends."""
+    def step(self, name: str, progress: Progress, work: str = "") -> Iterator[None]:
+        """Announce a step to `progress` and the log, and add its duration when it ends.
+
+        If it takes a while, a log line says which `work` is done for the topic.
+        """
         self.log(name)
         progress(name)
+        told = told_soon(f"topic {self.topic}: {work}", _long_steps.info) if work else nullcontext()
         begun = time.monotonic()
         try:
-            yield
+            with told:
+                yield
         finally:
             spent = self.seconds.get(name, 0.0) + time.monotonic() - begun
             self.seconds[name] = round(spent, 3)

@@ -40,6 +40,7 @@ from seglake.errors import (
 )
 from seglake.format.records import Int64s
 from seglake.layout import new_attempt
+from seglake.shown import counted
 from seglake.store import open_store
 from seglake.times.instants import format_ms
 from seglake.write.driver import plan
@@ -161,7 +162,7 @@ def _ingest(
                 if replacement:  # it copies records of the version
                     _require_newest(table, base)
                 naming = _naming_the_run(table, base, report)
-                with report.step("list input", progress), naming:
+                with report.step("list input", progress, "listing the input"), naming:
                     left = input_of(partial(sources_left, table, base, report.topic, replacement))
                 attempt = Attempt(
                     engine=engine,
@@ -281,7 +282,7 @@ def carry_out(
     if not attempt.input.is_empty():
         try:
             attempt.engine.start(attempt.step)
-            with attempt.step("read and sort"):
+            with attempt.step("read and sort", f"reading {report.input_size}"):
                 spooled = attempt.input.spool(attempt.map_settings)
             counts = count(attempt, spooled)
             quarantine = _quarantine(attempt, counts)
@@ -422,7 +423,7 @@ def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
     settings, order_column = attempt.settings, attempt.input.order_column
     merge_bytes, append_time_ms = settings.task.merge_bytes, attempt.append_time_ms
     write = WritePieces(attempt.store, settings.topic, append_time_ms, merge_bytes, order_column)
-    with attempt.step("write segments"):
+    with attempt.step("write segments", f"writing {counted(attempt.report.records, 'record')}"):
         segments = list(chain.from_iterable(attempt.engine.map(write, tasks)))
     written = sum(row.record_count for row in segments)
     if written != attempt.report.records:

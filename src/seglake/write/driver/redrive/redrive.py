@@ -238,7 +238,7 @@ class _RedriveCall:
             carry_out(attempt, failure, before_commit)
             return report
         report.describe_input(rejects.selection)
-        with attempt.step("read and sort"):
+        with attempt.step("read and sort", f"reading {report.input_size}"):
             spooled = rejects.spool(attempt.map_settings)
         counts = count(attempt, spooled)
         check_rejects(attempt)

@@ -243,14 +243,14 @@ class CatalogTable:
                 raise CorruptData(what, file=layout.tag_key(tag.attempt_id)) from error
             raise VersionExpired(f"tag {tag.name} was deleted or changed: {error}") from error
 
-    def admit_tags(self) -> None:
+    def admit_tags(self) -> int | None:
         """Raise `seglake.format` to that of tags, in a commit of its own, unless it is done.
 
-        Raises CommitConflict and StoreError.
+        Returns the version of that commit. Raises CommitConflict and StoreError.
         """
         self.handle.newest()
-        if self.handle.redefined(TABLE_SCHEMA, OF_TAGS, TAGS):
-            self._delta_log.fence(self._admitting)
+        admitted = not self.handle.redefined(TABLE_SCHEMA, OF_TAGS, TAGS)
+        return None if admitted else self._delta_log.fence(self._admitting)
 
     def _admitting(self) -> tuple[int, list[Action]]:
         version = self.handle.newest().version()

@@ -35,12 +35,15 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 class Tagged(TopicReport):
     """A tag that was made, changed or deleted; `version` is that of the commit, -1 without one.
 
-    `tagged` is the version that it names, `until_ms` when it ends, None: never.
+    `tagged` is the version that it names, `until_ms` when it ends, None: never. `made_version` says
+    that this version was made for it, as for the first tag of a lake: it has what the one before
+    has.
     """
 
     name: str = ""
     tagged: int = -1
     until_ms: int | None = None
+    made_version: bool = False
     status: Status = "committed"
 
 
@@ -112,11 +115,12 @@ class _Tagging:
         self._table, self._report = table, report
         self._version, self._until_ms = version, until_ms
         self._object: TagObject | None = None
+        self._admitted: int | None = None  # the version that was made for the first tag
 
     def make(self) -> Tagged:
         report, named = self._report, {tag.name for tag in self._table.tags()}
         if report.name not in named:
-            self._table.admit_tags()
+            self._admitted = self._table.admit_tags()
         return self._commit(self._made)
 
     def delete(self) -> Tagged:
@@ -170,6 +174,7 @@ class _Tagging:
 
     def _change(self, operation: str, row: TagRow) -> Change:
         self._report.tagged, self._report.until_ms = row.version, row.until_ms
+        self._report.made_version = row.version == self._admitted
         return Change([row, self._report.row(operation)])
 
     def _check(self, snapshot: Snapshot, base: Snapshot) -> None:

@@ -16,12 +16,14 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import seglake
 from seglake.catalog import fate
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.schema import TagRow
 from seglake.catalog.table import CatalogTable
+from seglake.cli.app import app
 from seglake.clock import now_ms
 from seglake.errors import AttemptAbandoned, CorruptData, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import RECORD_KEYS, IndexPolicy
@@ -320,6 +322,20 @@ def test_the_format__is_that_of_tags_from_the_first_one_on(maker: LakeMaker) -> 
     assert said() == "5"
     tag(str(maker.root), "q3", delete=True)
     assert said() == "5"
+
+
+def test_the_first_tag__says_which_version_has_the_same(maker: LakeMaker) -> None:
+    def told(name: str) -> str:
+        return CliRunner().invoke(app, ["tag", str(maker.root), name]).output
+
+    before = seglake.open(str(maker.root))
+    assert told("q3") == (
+        f"Tag q3 names version {before.version + 1}.\nIt has what version {before.version} has: "
+        "the first tag of a lake makes a version more.\n"
+    )
+    assert seen(seglake.open(str(maker.root), "q3")) == seen(before)
+    newest = seglake.open(str(maker.root)).version
+    assert told("q4") == f"Tag q4 names version {newest}.\n"
 
 
 @pytest.mark.parametrize("damage", ["object", "size", "missing", "rows"])

@@ -42,3 +42,8 @@ def _tell(report: Tagged, *, delete: bool) -> None:
         return
     until = "" if report.until_ms is None else f" until {short_time(report.until_ms)}"
     print(f"Tag {report.name} names version {report.tagged}{until}.")
+    if report.made_version:
+        print(
+            f"It has what version {report.tagged - 1} has: the first tag of a lake makes a version "
+            "more."
+        )

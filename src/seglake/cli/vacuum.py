@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from seglake.cli.arguments.options import DryRun, GraceHours, Json, Root
 from seglake.cli.terminal.progress import step_display
+from seglake.shown import counted
 
 if TYPE_CHECKING:
     from seglake.maintain.vacuum import Vacuumed
@@ -31,27 +32,25 @@ def _tell(report: Vacuumed, *, dry_run: bool) -> None:
     for key in (*report.catalog_files, *report.deleted):
         print(key)
     if report.marked:
-        done = (
-            "lack their mark of success; without --dry-run they get it"
+        marks = f"marks of success for {counted(len(report.marked), 'committed attempt')}"
+        print(
+            f"Missing {marks}: without --dry-run they are written."
             if dry_run
-            else "got their mark of success"
+            else f"Wrote {marks}."
         )
-        print(f"{len(report.marked)} committed attempts {done}.")
     if report.folded:
-        done = "would be folded into a chronicle" if dry_run else "are folded into a chronicle"
-        print(f"{report.folded:,} manifests of old commits {done}.")
+        folded = f"{counted(report.folded, 'manifest')} of old commits into a chronicle"
+        print(f"{'Would fold' if dry_run else 'Folded'} {folded}.")
     ends = "have come to their end" if dry_run else "came to their end and are deleted"
     if report.ended_tags:
         print(f"Tags that {ends}: {', '.join(report.ended_tags)}.")
     for hold in report.tags:
         if hold["held_bytes"]:
             print(
-                f"Tag {hold['name']} holds {hold['held_bytes']:,} bytes of version "
+                f"Tag {hold['name']} holds {counted(hold['held_bytes'], 'byte')} of version "
                 f"{hold['version']}."
             )
-    count = len(report.deleted) + len(report.catalog_files)
+    objects = counted(len(report.deleted) + len(report.catalog_files), "object")
+    size, young = counted(report.deleted_bytes, "byte"), len(report.young)
     done = "would be deleted; without --dry-run they are" if dry_run else "deleted"
-    print(
-        f"{count} objects, {report.deleted_bytes:,} bytes {done}. "
-        f"{len(report.young)} are too young."
-    )
+    print(f"{objects}, {size} {done}. {young:,} {'is' if young == 1 else 'are'} too young.")

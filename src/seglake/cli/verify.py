@@ -13,7 +13,7 @@ from seglake.cli.arguments.options import Json, Root
 from seglake.cli.submit import Job
 from seglake.cli.terminal.progress import bar
 from seglake.cli.terminal.tables import Listing, show
-from seglake.shown import Column, number, prose
+from seglake.shown import Column, counted, number, prose
 
 _COLUMNS = [
     Column("kind", "kind", rank=2),
@@ -45,7 +45,10 @@ def verify(
         show("findings", Listing(_COLUMNS, map(dataclasses.asdict, report.findings)), as_json=False)
     else:
         how = "every record and index entry" if deep else "every file's size and checksum"
-        print(f"Version {report.version} is sound: {report.segments:,} segments, {how} checked.")
+        segments = counted(report.segments, "segment")
+        print(f"Version {report.version} is sound: {segments}, {how} checked.")
     if report.orphans and not json:
-        print(f"{len(report.orphans)} objects belong to no version; `seglake vacuum` removes them.")
+        orphans, one = counted(len(report.orphans), "object"), len(report.orphans) == 1
+        belongs, them = ("belongs", "it") if one else ("belong", "them")
+        print(f"{orphans} {belongs} to no version; `seglake vacuum` removes {them}.")
     raise typer.Exit(report.exit_code)

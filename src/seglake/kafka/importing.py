@@ -42,6 +42,7 @@ from seglake.log.writer import NewSegment
 from seglake.maintain.commit import store_for
 from seglake.maintain.report import MaintenanceReport, TopicReport
 from seglake.maintain.topic_settings import topic_of
+from seglake.shown import counted
 from seglake.store import Store
 
 PARTITIONER = "unknown"  # of topics that producers filled: nothing may assume where a key is
@@ -433,7 +434,7 @@ def _notes(extent: Extent) -> Iterator[str]:
             f"{folder.high_watermark}: the broker lost what was between"
         )
     if folder.skipped:
-        yield f"{folder.path}: {len(folder.skipped)} files of no segment left out"
+        yield f"{folder.path}: {counted(len(folder.skipped), 'file')} of no segment left out"
 
 
 def _topic_rows(

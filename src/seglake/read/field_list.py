@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from seglake.format.value_format import ValueFormat
-from seglake.shown import Column, ShowsTable, Table, number
+from seglake.shown import Column, ShowsTable, Table, counted, number
 from seglake.text.spans import from_arrow, to_arrow
 from seglake.text.value_fields import finder, names_in
 from seglake.times.grammar import ISO, TimeFormat
@@ -48,7 +48,8 @@ class FieldList(ShowsTable):
         return {each.name: each.type for each in self.fields}
 
     def _table(self) -> Table:
-        title = f"Fields in {self.objects:,} values of {self.sampled:,} records"
+        values, records = counted(self.objects, "value"), counted(self.sampled, "record")
+        title = f"Fields in {values} of {records}"
         columns = [Column("name", "field"), Column("type", "type"), number("records", "records")]
         return Table(title, columns, [*map(tuple, self.fields[:_SHOWN])], len(self.fields))
 

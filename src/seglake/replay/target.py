@@ -28,6 +28,7 @@ from seglake.catalog.groups import GroupOffset
 from seglake.errors import ConfigError, StoreError, UsageError
 from seglake.replay.progress import CONSUMER, Progress
 from seglake.replay.sender import Sender
+from seglake.shown import counted
 
 PATIENCE_S = 30.0
 _PAUSE_S = 0.1
@@ -84,8 +85,9 @@ class Target:
             if created:
                 self._create(admin, partitions)
             elif len(topics[self.topic].partitions) < partitions:
+                there = counted(len(topics[self.topic].partitions), "partition")
                 raise UsageError(
-                    f"topic {self.topic!r} has {len(topics[self.topic].partitions)} partitions and"
+                    f"topic {self.topic!r} has {there} and"
                     f" {partitions} are replayed: add partitions to it, or name another --topic"
                 )
             return TopicState(self._checked(admin), created)

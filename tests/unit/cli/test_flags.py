@@ -1070,7 +1070,7 @@ def _erase(it: Place) -> None:
     assert "3 records in 2 segments" in it.tell(*erase, "--key", "k1", "--key", "k2", *now)
     (it.folder / "keys").write_text("base64:/w==\n")
     told = it.tell(*erase, "--keys-from", it.folder / "keys", "--vacuum", *now).splitlines()
-    assert "1 records in 1 segments" in told[-1]
+    assert "1 record in 1 segment" in told[-1]
     assert sum(line.endswith(".log") for line in told) == 2  # of two versions
     assert "nothing to erase" in it.tell(*erase, "--raw-containing", "nobody", *now)
     maker.store.put(f"attempts/{new_attempt()}/blobs/{new_attempt()}", b"x")
@@ -1091,8 +1091,8 @@ def _compact(it: Place) -> None:
     assert [each["due"] for each in planned["partitions"]] == [True]
     assert "yes" in it.tell(*compact, "--dry-run")
     assert it.objects() == before
-    assert "1 log partitions were due" in it.tell(*compact)
-    assert "0 log partitions were due, 1 were not" in it.tell(*compact)
+    assert "1 log partition of 1 was due" in it.tell(*compact)
+    assert "0 log partitions of 1 were due" in it.tell(*compact)
     (again,) = it.json(*compact, "--force")["partitions"]
     assert (again["cleaned"], again["records"], again["superseded"]) == (True, 2, 0)
 

@@ -107,6 +107,31 @@ def test_a_reject_of_spaces_can_be_seen(folder: Path) -> None:
     assert "'   '" in told("check", "--conf-file", "web.toml", code=3)
 
 
+def test_one_thing_is_no_plural(folder: Path) -> None:
+    """Commands about a lake with one record, one reject, one segment and one of all else."""
+    Path("in.jsonl").write_text(f'{{"ts":{T},"user":"ann"}}\n{{\n')
+    Path("web.toml").write_text(f'{PIPELINE}key.fields = ["user"]\n')
+    told("ingest", "--conf-file", "web.toml", "--local", "--run-id", "1")
+    here, key = ("lake", "events"), ("--key", "ann")
+    alter = "alter", *here, "cleanup.policy=compact,delete", "retention.ms=100000d"
+    said = [
+        told(*command)
+        for command in (
+            ("init", "in.jsonl", "-o", "new.toml"), ("read", *here, "--explain"),
+            ("read", *here, "--fields", "user:int32"), ("find", *here, *key, "--explain"),
+            ("verify", "lake"), ("tag", "lake", "q3"), alter, ("compact", *here, "--force"),
+            ("merge", *here, "--all", "--dry-run"), ("erase", *here, *key, "--dry-run"),
+            ("export", *here, "out"), ("import", "out/events-0", "--root", "new"),
+            ("erase", *here, *key), ("undo", *here, "--run-id", "1", "--force"),
+            ("vacuum", "lake", "--grace-hours", 0),
+        )
+    ]  # fmt: skip
+    text = "\n".join(said)
+    assert re.findall(r"(?<![.,\d])1 (?!has|was)(?:[a-z]+ )?[a-z]{2,}s\b", text) == []
+    for each in ("erase 1 record in 1 segment", "1 record, 110 bytes", "1 log partition of 1 was"):
+        assert each in text
+
+
 def test_bytes_of_a_reject_that_are_no_text_can_be_read(folder: Path) -> None:
     """JSON has all bytes."""
     Path("in.jsonl").write_bytes(f'{{"ts":{T}}}\n'.encode() + b"caf\xe9 \x00 \xc3\xa9\n")

@@ -107,7 +107,7 @@ def test_vacuum__marks_what_was_killed_and_keeps_its_manifest(
     before = observe(root)
     assert sorted(marks(verify(root))) == sorted(map(success_key, dead))
     planned = CliRunner().invoke(app, ["vacuum", root, "--dry-run", "--grace-hours", "0"])
-    assert "2 committed attempts lack their mark of success" in planned.output
+    assert "Missing marks of success for 2 committed attempts" in planned.output
     assert vacuum(root, grace_hours=0, retention_hours=0, dry_run=True).marked == sorted(dead)
     assert sorted(marks(verify(root))) == sorted(map(success_key, dead))
     done = vacuum(root, dry_run=False, grace_hours=0, retention_hours=0)

@@ -110,7 +110,7 @@ def _show(reports: list[Imported], *, as_json: bool) -> None:
     show("offsets that would come in" if would else "offsets new", Listing(_IMPORTED, new))
     records = sum(report.records for report in reports)
     size = sum(report.new_log_bytes for report in reports)
-    print(f"{records:,} records, {size:,} bytes of log")
+    print(f"{counted(records, 'record')}, {counted(size, 'byte')} of log")
 
 
 def _notes(report: Imported) -> Iterator[str]:

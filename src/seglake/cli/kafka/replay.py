@@ -19,7 +19,7 @@ from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import UsageError
 from seglake.extras import extra
 from seglake.pace import line_every
-from seglake.shown import number
+from seglake.shown import counted, number
 
 if TYPE_CHECKING:
     from seglake.replay.report import ReplayReport
@@ -92,7 +92,8 @@ def replay(
 def _show(report: ReplayReport, *, as_json: bool) -> None:
     rows = list(report.partitions())
     if not as_json:
-        show(f"{report.records:,} records sent to {report.target}", Listing(_COLUMNS, rows))
+        records = counted(report.records, "record")
+        show(f"{records} sent to {report.target}", Listing(_COLUMNS, rows))
         print_groups(report.groups)
         return
     document = {**asdict(report), "records": report.records, "partitions": rows}

@@ -11,7 +11,7 @@ import typer
 from seglake.cli.arguments.options import DryRun, Json, Root, Topic
 from seglake.cli.terminal.progress import bar
 from seglake.cli.terminal.tables import Listing, show
-from seglake.shown import Column, number, size
+from seglake.shown import Column, counted, number, size
 
 if TYPE_CHECKING:
     from seglake.maintain.compaction.compact import Compacted
@@ -62,4 +62,5 @@ def _tell(report: Compacted) -> None:
     cleaned = [partition for partition in partitions if partition["cleaned"]]
     if cleaned:
         show(f"compacted in version {report.version}", Listing([*_PLAN[:-1], *_OUTCOME], cleaned))
-    print(f"{len(cleaned)} log partitions were due, {len(partitions) - len(cleaned)} were not.")
+    due = counted(len(cleaned), "log partition")
+    print(f"{due} of {len(partitions)} {'was' if len(cleaned) == 1 else 'were'} due.")

@@ -11,6 +11,7 @@ import typer
 
 from seglake.cli.arguments.options import DryRun, Json, Root, Topic
 from seglake.cli.terminal.progress import bar
+from seglake.shown import counted
 
 if TYPE_CHECKING:
     from seglake.maintain.erasure.erase import Erased
@@ -58,20 +59,19 @@ def _tell(report: Erased) -> None:
     for key in report.deleted:
         print(key)
     counts = (
-        f"{report.records:,} records in {report.segments:,} segments, "
-        f"{report.rejects + report.samples:,} rejected rows"
+        f"{counted(report.records, 'record')} in {counted(report.segments, 'segment')}, "
+        f"{counted(report.rejects + report.samples, 'rejected row')}"
     )
+    old = counted(len(report.deleted), "old object")
     if report.dry_run:
-        print(f"would erase {counts}; {len(report.deleted):,} old objects would be deleted")
+        print(f"would erase {counts}; would delete {old}")
     elif report.version < 0:
-        print(f"nothing to erase; {len(report.deleted):,} old objects are deleted")
+        print(f"nothing to erase; deleted {old}")
     else:
-        print(
-            f"version {report.version} has no record of the keys: {counts} are gone, "
-            f"{len(report.deleted):,} old objects are deleted"
-        )
+        print(f"version {report.version} has no record of the keys: erased {counts}; deleted {old}")
     for name, count in report.tags.items():
-        print(f"tag {name} {'would lose' if report.dry_run else 'has lost'} {count:,} records")
+        lost = "would lose" if report.dry_run else "has lost"
+        print(f"tag {name} {lost} {counted(count, 'record')}")
     for attempt_id in report.running:
         now = "may still run" if report.dry_run else "ran meanwhile: erase again when it has ended"
         print(f"attempt {attempt_id} {now}")

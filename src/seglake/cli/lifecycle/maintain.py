@@ -14,7 +14,7 @@ from seglake.cli.arguments.options import DryRun, GraceHours, Json, OneOrAll, Ro
 from seglake.cli.submit import Job
 from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.tables import Listing, show
-from seglake.shown import Column, prose
+from seglake.shown import Column, counted, prose
 
 if TYPE_CHECKING:
     from seglake.maintain.schedule import Maintained
@@ -69,5 +69,9 @@ def _result(part: dict[str, Any]) -> str:
     if part["error"] is not None:
         return f"failed: {part['error']}"
     counts = {name: part["report"].get(name) for name in _COUNTS}
-    texts = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+    texts = [
+        counted(count, name.replace("_", " ").removesuffix("s"))
+        for name, count in counts.items()
+        if count
+    ]
     return ", ".join(texts) or "nothing to do"

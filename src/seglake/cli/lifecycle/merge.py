@@ -11,7 +11,7 @@ import typer
 from seglake.cli.arguments.options import DryRun, Json, Partition, Root, Topic
 from seglake.cli.terminal.progress import bar
 from seglake.cli.terminal.tables import Listing, show
-from seglake.shown import Column, number, prose, size
+from seglake.shown import Column, counted, number, prose, size
 
 if TYPE_CHECKING:
     from seglake.maintain.merge import Merged
@@ -65,9 +65,10 @@ def _tell(report: Merged, *, dry_run: bool, everything: bool) -> None:
     if not (report.segments or report.damaged or report.skipped):
         print(f"nothing to merge: {_NONE_FIT if everything else _FEW_FIT}")
         return
-    changed = f", {report.skipped} groups changed meanwhile" if report.skipped else ""
+    groups = counted(report.skipped, "group")
+    changed = f", {groups} changed meanwhile" if report.skipped else ""
     became = "would become" if dry_run else "became"
     print(
-        f"{report.segments:,} segments {became} {report.new_segments:,}: {report.log_bytes:,} "
-        f"bytes read, {report.new_log_bytes:,} written{changed}"
+        f"{counted(report.segments, 'segment')} {became} {report.new_segments:,}: "
+        f"{counted(report.log_bytes, 'byte')} read, {report.new_log_bytes:,} written{changed}"
     )

@@ -171,7 +171,8 @@ class _Counted:
 def tell_misfits(topic: str, stats: ReadStats) -> None:
     """Say on standard error how many values a field's type could not hold."""
     for name, count in stats.misfits.items():
-        print(f"{topic}: {name!r} is null in {count:,} records that do not fit", file=sys.stderr)
+        records = f"{counted(count, 'record')} that {'does' if count == 1 else 'do'} not fit"
+        print(f"{topic}: {name!r} is null in {records}", file=sys.stderr)
 
 
 def require_some(what: Mapping[str, object]) -> None:
@@ -376,6 +377,6 @@ def _progress(planned: Plan, stats: ReadStats, output: Path | None) -> Iterator[
 
         yield advance
     console.print(
-        f"{stats.records:,} records; {stats.bytes_fetched:,} bytes read,"
+        f"{counted(stats.records, 'record')}; {counted(stats.bytes_fetched, 'byte')} read,"
         f" {stats.amplification:.2f} for each byte of a matching batch"
     )

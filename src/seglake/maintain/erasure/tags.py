@@ -22,6 +22,7 @@ from seglake.format.index import Subjects
 from seglake.layout import new_attempt
 from seglake.maintain.erasure.logs import LogErasure
 from seglake.maintain.tagging import rows_of_version
+from seglake.shown import counted
 
 
 def require_own(snapshot: Snapshot, topic: str) -> None:
@@ -30,7 +31,8 @@ def require_own(snapshot: Snapshot, topic: str) -> None:
     count = sum(int(view.segments.details["external"].sum()) for view in views)
     if count:
         raise UsageError(
-            f"{count} segments of {topic} are attached, and Seglake never changes what lies "
+            f"{counted(count, 'segment')} of {topic} {'is' if count == 1 else 'are'} attached, and "
+            "Seglake never changes what lies "
             "outside the lake: import the topic under another name, erase there, and delete the "
             "objects where they are"
         )

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.errors import UsageError
+from seglake.shown import counted
 
 BASE64 = "base64:"
 _SEPARATOR = b"\0"  # of a key's fields, by default
@@ -61,7 +62,7 @@ class ErasureCriteria:
         return ErasureCriteria(distinct, _bytes(text or b""))
 
     def __repr__(self) -> str:
-        return f"{len(self.keys)} keys"
+        return counted(len(self.keys), "key")
 
     def rejects(self, raw: Any) -> pa.BooleanArray:
         """Which rejected rows go, of their bytes as an Arrow array."""

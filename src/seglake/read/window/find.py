@@ -269,8 +269,7 @@ class FindPlan(ShowsTable):
         title = (
             f"A search for {self.criteria} in version "
             f"{self.version}: segments by key index {self.by_index:,}, without {self.scanned:,}; "
-            "at most "
-            f"{self.records_at_most:,} records in {short_bytes(self.size_bytes)}"
+            f"at most {counted(self.records_at_most, 'record')} in {short_bytes(self.size_bytes)}"
         )
         rows = [tuple(row.values()) for row in self.rows[:_SHOWN]]
         return Table(title, FIND_COLUMNS, rows, len(self.rows))

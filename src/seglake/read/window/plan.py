@@ -20,7 +20,7 @@ from seglake.log.threads import ahead
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch
 from seglake.read.window.reader import WindowReader
-from seglake.shown import Column, ShowsTable, Table, number, short_bytes, size
+from seglake.shown import Column, ShowsTable, Table, counted, number, short_bytes, size
 
 _SHOWN = 20  # segments in a table
 _COLUMNS = [
@@ -97,8 +97,9 @@ class Plan(ShowsTable):
         topics = sorted({piece.segment.topic for piece in self.pieces})
         title = (
             f"A read of {', '.join(topics) or 'nothing'} in version {self.version}: "
-            f"{short_bytes(self.size_bytes)} in {self.ranges:,} ranges of "
-            f"{len(self.pieces):,} segments, at most {self.records_at_most:,} records"
+            f"{short_bytes(self.size_bytes)} in {counted(self.ranges, 'range')} of "
+            f"{counted(len(self.pieces), 'segment')}, at most "
+            f"{counted(self.records_at_most, 'record')}"
         )
         return Table(title, _COLUMNS, rows, len(self.pieces))
 

@@ -11,7 +11,7 @@ from seglake.reporting.alerts import alerts
 from seglake.reporting.figures import TopicFigures
 from seglake.reporting.storage import StorageFigures
 from seglake.reporting.wording import minute
-from seglake.shown import duration, short_bytes
+from seglake.shown import counted, duration, short_bytes
 from seglake.times.instants import format_ms
 
 _ROWS = 200  # of a table
@@ -235,11 +235,11 @@ def _window(figures: TopicFigures) -> ChartTable:
     share = window.size_bytes / max(1, window.log_bytes)
     text = (
         f"To read {format_ms(window.start_ms)} to {format_ms(window.end_ms)}, at most "
-        f"{window.records_at_most:,} records, Seglake fetches {short_bytes(window.size_bytes)} in "
-        f"{window.ranges:,} ranges of {len(window.segments):,} segments: {share:.1%} of their "
+        f"{counted(window.records_at_most, 'record')}, Seglake fetches "
+        f"{short_bytes(window.size_bytes)} in {counted(window.ranges, 'range')} of "
+        f"{counted(len(window.segments), 'segment')}: {share:.1%} of their "
         f"{short_bytes(window.log_bytes)}, and {window.size_bytes / max(1, figures.log_bytes):.3%} "
-        f"of the topic. The other {figures.segments - len(window.segments):,} segments are not "
-        "opened."
+        f"of the topic. Not opened: {counted(figures.segments - len(window.segments), 'segment')}."
     )
     rows = [
         (item["segment"], item["ranges"], short_bytes(item["bytes"]), short_bytes(item["of_bytes"]),
@@ -283,8 +283,9 @@ def versions(storage: StorageFigures) -> tuple[str, str, PageTable]:
         text = "`seglake vacuum --dry-run` tells what it would free: it lists all objects."
     else:
         text = (
-            f"A vacuum would free {short_bytes(freed.size_bytes)} in {freed.objects:,} objects, "
-            f"and {short_bytes(freed.later_bytes)} in {freed.later_objects:,} more objects when "
+            f"A vacuum would free {short_bytes(freed.size_bytes)} in "
+            f"{counted(freed.objects, 'object')}, and {short_bytes(freed.later_bytes)} in "
+            f"{counted(freed.later_objects, 'more object')} when "
             "older versions and their grace period have ended."
         )
     rows = [(str(version), minute(ms)) for version, ms in commits[::-1]]

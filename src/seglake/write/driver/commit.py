@@ -20,6 +20,7 @@ from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
 from seglake.errors import UsageError
+from seglake.shown import counted
 from seglake.spelling import nearest
 from seglake.write.driver.attempt import Attempt, PlanAgain
 from seglake.write.driver.placement import Placement
@@ -192,8 +193,8 @@ def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
     records, names = sum(run.records for run in lost), sorted(repr(run.run_id) for run in lost)
     raise UsageError(
         f"{report.summary}: nothing would take the place of run {', '.join(names)} "
-        f"({records:,} records), so nothing was replaced: correct the input; `seglake undo` takes "
-        "a run out, and --replace-with-nothing replaces it all the same"
+        f"({counted(records, 'record')}), so nothing was replaced: correct the input; "
+        "`seglake undo` takes a run out, and --replace-with-nothing replaces it all the same"
     )
 
 

@@ -305,7 +305,8 @@ def carry_out(
     with attempt.step("commit"):
         report.version = commit.run()
     report.log(
-        f"version {report.version} has {report.records} records, {report.quarantined} rejected"
+        f"version {report.version} has {counted(report.records, 'record')}, "
+        f"{report.quarantined} rejected"
     )
     return report
 
@@ -375,7 +376,8 @@ def check_rejects(attempt: Attempt) -> None:
     )
     reasons = ", ".join(f"{reason}: {count}" for reason, count in report.reasons.items())
     raise QuarantineLimit(
-        f"{rejected} of {rows} rows were rejected ({reasons}), {why}; nothing was committed. "
+        f"{rejected} of {counted(rows, 'row')} {'was' if rejected == 1 else 'were'} rejected "
+        f"({reasons}), {why}; nothing was committed. "
         + "".join(
             f"{sentence}{'' if sentence.endswith('?') else '.'} "
             for sentence in (*report.absent_fields, *report.hints)

@@ -22,7 +22,7 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.errors import InputError, QuarantineLimit, SeglakeError, UsageError
 from seglake.format.batch import MAX_BATCH_BYTES
-from seglake.shown import Column, ShowsTable, Table, prose
+from seglake.shown import Column, ShowsTable, Table, counted, prose
 from seglake.store import open_store
 from seglake.write.api import declared
 from seglake.write.driver.attempt import DeclaredRun, end_offsets
@@ -80,7 +80,7 @@ class TopicArchive:
         """The result, in a few words."""
         if self.error is not None:
             return f"failed: {self.error}"
-        text = f"{self.run['records']:,} records" if self.run else "nothing new"
+        text = counted(self.run["records"], "record") if self.run else "nothing new"
         for partition, (start, end) in self.gaps.items():
             text += f"; of partition {partition} the broker had deleted {start} to {end - 1}"
         for group in (name for name, offsets in self.groups.items() if not offsets):

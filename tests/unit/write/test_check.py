@@ -472,3 +472,33 @@ def test_a_member_is_named_with_its_archive(tmp_path: Path) -> None:
         member.size = len(content)
         archive.addfile(member, io.BytesIO(content))
     assert "a.tgz!x/e.jsonl:1" in shell(tmp_path).stdout
+
+
+def test_an_empty_line_before_the_header_of_csv_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("\nts,x\n1,a\n")
+    with pytest.raises(InputError, match="its first line, which is the header, is empty: remove"):
+        check(pipeline(tmp_path / "file", "csv", timestamp=TIMED["timestamp"]), 20)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "tables", "lines"),
+    [
+        ("jsonl", "{}\n\n\r\n{}\n\n", {}, [1, 4]),
+        ("csv", "ts;x\n\n1;a\n\r\n2;b\n\n", {"input": {"delimiter": ";"}}, [3, 5]),
+        ("text", "one\n\n\r\ntwo\n\n", {}, [1, 4]),
+        ("text", "- a\n\n b\n\n\n- c\n", {"input": {"multiline_start_pattern": "-"}}, [1, 6]),
+    ],
+    ids=["jsonl", "csv", "text", "events"],
+)
+def test_empty_lines_are_no_rows(
+    tmp_path: Path, kind: str, text: str, tables: dict[str, Any], lines: list[int]
+) -> None:
+    """As docs/files.md says; they count as lines of the file, and a line of spaces is a row."""
+    (tmp_path / "file").write_bytes(text.encode())
+    rows = check(pipeline(tmp_path / "file", kind, **tables), 20).rows
+    assert [(row.line, row.reason) for row in rows] == [(line, "") for line in lines]
+    if "multiline_start_pattern" in tables.get("input", {}):
+        assert rows[0].value == "- a\n\n b"
+        return
+    (tmp_path / "file").write_bytes(f"{text}  \n".encode())
+    assert len(check(pipeline(tmp_path / "file", kind, **tables), 20).rows) == len(lines) + 1

@@ -135,6 +135,8 @@ def _no_column(
                 f"{text}, which is one column, {header[0]!r}: with input.delimiter = "
                 f"{json.dumps(other)} it has {len(meant)}"
             )
+    if not any(header):
+        return f"{path}: its first line, which is the header, is empty: remove that line"
     hint = nearest(missing[0], header, "it")
     return f"{text}; {hint}; correct the settings, the file or input.delimiter"
 

@@ -49,7 +49,10 @@ Steps = npt.NDArray[np.int64]
 
 @njit(cache=True, nogil=True)
 def _number(base: int, position: int, end: int, power: int) -> tuple[int, int]:
-    """The decimal number [position, end) times 10 ** power, rounded down; and a code."""
+    """The decimal number [position, end) times 10 ** power, rounded down; and a code.
+
+    Its fraction stands behind a point or, as in many countries, behind a comma.
+    """
     negative = position < end and byte_at(base, position) == 0x2D
     position += negative
     mantissa = digits = used = 0
@@ -64,12 +67,12 @@ def _number(base: int, position: int, end: int, power: int) -> tuple[int, int]:
                 power -= point
             else:
                 power += not point
-        elif byte == 0x2E and not point and digits > 0:
+        elif byte in (0x2E, 0x2C) and not point and digits > 0:
             point = True
         else:
             break
         position += 1
-    if digits == 0 or (byte_at(base, position - 1) == 0x2E):
+    if digits == 0 or byte_at(base, position - 1) in (0x2E, 0x2C):
         return 0, UNREADABLE
     if position < end and byte_at(base, position) | 0x20 == 0x65:
         sign = byte_at(base, position + 1) if position + 1 < end else 0

@@ -40,18 +40,24 @@ def ms_of(moment: datetime) -> int:
 
 @given(
     st.lists(st.from_regex(r"-?[0-9]{1,25}(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,2})?", fullmatch=True)),
+    st.sampled_from(".,"),
     st.sampled_from([("epoch_s", 3), ("epoch_ms", 0), ("epoch_us", -3), ("epoch_ns", -6)]),
 )
-@example(["1446249499.322", "253402300799.9999", "253402300800", "-0", "-0.0001"], ("epoch_s", 3))
-def test_numbers(texts: list[str], form: tuple[str, int]) -> None:
-    for text, found in zip(texts, times(form[0], texts), strict=True):
+@example(["1446249499.322", "253402300799.9999", "253402300800", "-0"], ",", ("epoch_s", 3))
+@example(["-0.0001"], ".", ("epoch_s", 3))
+def test_numbers(texts: list[str], point: str, form: tuple[str, int]) -> None:
+    written = [text.replace(".", point) for text in texts]
+    for text, found in zip(texts, times(form[0], written), strict=True):
         exact = Decimal(text).scaleb(form[1])
         inside = 0 <= exact < 253_402_300_800_000
         assert found == (int(exact) if inside else "range"), text
 
 
-@given(st.text("0123456789+-.eE xZ", max_size=12))
+@given(st.text("0123456789+-.,eE xZ", max_size=12))
 @example("")
+@example("1,")
+@example("1,793,000,000")
+@example("1,5.5")
 @example("1.")
 @example(".1")
 @example("+1")
@@ -59,7 +65,7 @@ def test_numbers(texts: list[str], form: tuple[str, int]) -> None:
 @example("1e+")
 @example(" 1")
 def test_texts_that_are_no_numbers(text: str) -> None:
-    grammar = r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?"
+    grammar = r"-?[0-9]+([.,][0-9]+)?([eE][+-]?[0-9]+)?"
     assert (times("epoch_ms", [text]) == ["unreadable"]) == (re.fullmatch(grammar, text) is None)
 
 

@@ -285,12 +285,20 @@ def test_the_name_of_a_zone_behind_the_time_is_told(tmp_path: Path) -> None:
 
 def test_fields_that_look_like_times_are_named(tmp_path: Path) -> None:
     """Also where no format reads them; a field of other texts is not."""
-    for value in ("{}. Januar 2026 13:00", "17930000{:02},123", "2026/{}/3 at noon"):
+    for value in ("{}. Januar 2026 13:00", "17930000{:02} s", "2026/{}/3 at noon"):
         values = [value.format(n % 28 + 1) for n in range(ROWS)]
         rows = "\n".join(["day;who;note", *(f"{value};w{value};a 1:2 b" for value in values)])
         doubts = doubts_of(tmp_path, "a.csv", rows.encode())
         assert f"day looks like times, such as {values[0]!r}, and no format" in doubts
         assert "note looks like" not in doubts
+
+
+def test_an_epoch_with_a_decimal_comma_is_a_time(tmp_path: Path) -> None:
+    rows = table("zeit;id", lambda n: f"17930000{n:02},123;{n}")
+    (tmp_path / "a.csv").write_bytes(rows)
+    made = draft([str(tmp_path / "a.csv")]).choices
+    assert made["timestamp.format"].value == "epoch_s"
+    assert "2026-10-26T07:33:20.123Z" in made["timestamp.field"].reason
 
 
 def test_times_of_two_units_are_told_and_make_rejects(tmp_path: Path) -> None:

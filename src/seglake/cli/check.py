@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Iterator
 from itertools import starmap
 from json import dumps
@@ -20,8 +19,6 @@ from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
     from seglake.write.check import Checked, SampledRow
-
-_WIDE = 40  # characters of a value in a table
 
 _RECORDS = [
     Column("place", "file:line"),
@@ -121,11 +118,9 @@ def places_of(checked: Checked) -> Callable[[SampledRow], str]:
 
 def _shown(row: SampledRow, place: str) -> dict[str, Any]:
     headers = [f"{name}={'-' if value is None else value}" for name, value in row.headers or []]
-    value, wide = row.value, _WIDE if sys.stdout.isatty() else None
+    value = row.value
     if value is not None and not value.strip():
         value = repr(value)  # so that it can be seen
-    if value is not None and wide is not None and len(value) > wide:
-        value = f"{value[:wide]}…"
     reason = row.reason if row.time_value is None else f"{row.reason}: {row.time_value!r}"
     cells = {"place": place, "time": _time(row), "headers": " ".join(headers) or None}
     cells["value"] = value

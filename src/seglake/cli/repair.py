@@ -57,7 +57,10 @@ def _repair_indexes(root: str, *, json: bool, dry_run: bool) -> None:
 
     with bar("looking" if dry_run else "repairing") as progress:
         reports = repair_indexes(root, dry_run=dry_run, progress=progress)
-    _print(reports, as_json=json)
+    if not (reports or json):
+        print("No index file is missing or damaged.")
+    else:
+        _print(reports, as_json=json)
     raise typer.Exit(1 if any(report.damaged for report in reports) else 0)
 
 

@@ -141,6 +141,13 @@ def test_bytes_of_a_reject_that_are_no_text_can_be_read(folder: Path) -> None:
     assert base64.b64decode(raw["base64"]) == b"caf\xe9 \x00 \xc3\xa9"
 
 
+def test_what_is_not_shown_is_not_called_none(folder: Path) -> None:
+    told("ingest", "--conf-file", "web.toml", "--local", "--run-id", "1")
+    said = told("quarantine", "lake", "events", "--limit", 0)
+    assert said.startswith("0 of 1 rejected rows are shown")
+    assert told("repair", "lake") == "No index file is missing or damaged.\n"
+
+
 def test_check_bounds_its_cells_also_for_a_pipe(folder: Path) -> None:
     Path("in.jsonl").write_text(f'{{"ts":{T}}}\n' + "x" * 5000 + "\n")
     check = "check", "--conf-file", "web.toml"

@@ -447,6 +447,21 @@ def test_a_narrow_terminal_shows_the_partition(tmp_path: Path) -> None:
     assert "headers" not in told  # no row has any
 
 
+def test_a_terminal_cuts_a_value_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In its middle, where its column has no room."""
+    (tmp_path / "a.jsonl").write_text(json.dumps({"ts": T, "usr": "u", "text": "x" * 90}))
+    shell(tmp_path)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        app(["check", "--conf-file", str(tmp_path.parent / "p.toml")])
+    row = next(line for line in capsys.readouterr().out.splitlines() if "a.jsonl:1" in line)
+    assert row.count("…") == 1
+    assert 'xx"}' in row
+
+
 def test_plain_values_have_no_path_of_each_file(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"ts": T, "user": "u"}))
     assert "paths" not in json.loads(shell(tmp_path, "--json").stdout)

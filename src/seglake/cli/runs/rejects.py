@@ -67,11 +67,13 @@ class Rejects(NamedTuple):
         else:
             counts = self.counts()
             sample = spread(counts, _LIMIT if limit is None else limit)
-            said = left_out(counts, sample.total(), self.unkept())
+            shown = sample.total()  # which its rows use up
+            said = left_out(counts, shown, self.unkept())
             rows = self.table(sample)
             if not as_json:
                 rows = _with_ends([*map(_of_member, rows.rows)], rows, counts)
-            show(f"rejected rows of {self.topic}", rows, as_json=as_json)
+            if as_json or shown or not counts:
+                show(f"rejected rows of {self.topic}", rows, as_json=as_json)
         for sentence in said:
             print(sentence, file=sys.stderr if as_json else sys.stdout)
 

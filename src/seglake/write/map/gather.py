@@ -50,7 +50,7 @@ def sizes_of(input_bytes: int, pipeline: Pipeline) -> Sizes:
         return Sizes(task.split_bytes, blob_bytes)
     spread = max(min(_UNIT_BYTES, input_bytes // _CORES), input_bytes // _MANY_CORES)
     unit_bytes = max(min(partitions * _SHARE_BYTES, spread), partitions * least, task.split_bytes)
-    return Sizes(unit_bytes, blob_bytes, unit_bytes)
+    return Sizes(unit_bytes, blob_bytes, 2 * unit_bytes)  # of input that is compressed
 
 
 class Grouped(NamedTuple):
@@ -68,7 +68,7 @@ class Gather:
         self._edges = (np.arange(ranges + 1) * partitions // ranges).tolist()
         self._scratch = Scratch()
         self._counts: list[Int32s] = []  # of each chunk's records by log partition
-        self.size_bytes = 0  # of the records
+        self.size_bytes = 0  # of the records' bodies
 
     def add(self, chunk: Grouped) -> None:
         """Put a chunk aside. Raises StoreError if the machine's disk does not take it."""
@@ -76,7 +76,7 @@ class Gather:
         parts = (chunk.records.part(*each) for each in bounds)
         self._scratch.add([squeeze_records(part) if len(part) else b"" for part in parts])
         self._counts.append(np.diff(chunk.ends, prepend=0).astype(np.int32))
-        self.size_bytes += chunk.records.size_bytes
+        self.size_bytes += int(chunk.records.bodies.sizes.sum())
 
     def take(self) -> Iterator[tuple[SortedRecords, Int32s]]:
         """Records and the log partition of each, in the order of the chunks; all are gone then.

@@ -22,7 +22,7 @@ MUST_MEET = (
     "doubled", "pause before a commit", "pause before a call", "erase refused",
     "erase after one that died", "tail read", "tailed record",
     "find read", "segment found by index", "group kept", "commit of tag", "commit of delete-tag",
-    "tag read", "tag gone", "tag at the end", "tag lost records",
+    "rebuild from a chronicle", "tag read", "tag gone", "tag at the end", "tag lost records",
 )  # fmt: skip
 
 

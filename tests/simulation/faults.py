@@ -32,7 +32,7 @@ from seglake.maintain.erasure.erase import _Erasure
 from seglake.maintain.erasure.objects import OldObjects
 from seglake.maintain.erasure.rejects import RejectErasure
 from seglake.maintain.erasure.tags import TagErasure
-from seglake.maintain.health import reindex
+from seglake.maintain.health import history, reindex
 from seglake.maintain.health.history import History
 from seglake.write.driver import run
 from seglake.write.driver.placement import Placement
@@ -200,6 +200,7 @@ FAULTS: dict[str, Put] = {
     "a version from before an erasure gets a tag": lambda: [
         patch.object(tagging, "_erasures", lambda *_: set())
     ],
+    "a rebuild does not ask chronicles": lambda: [patch.object(history, "told", lambda _: {})],
     "an erasure hides what another one left": lambda: [
         patch.object(each, "unfinished", lambda *_: {}) for each in (erase, redrive)
     ],

@@ -17,6 +17,7 @@ import pyarrow as pa
 import seglake
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, SeglakeError, StoreError, UsageError, VersionExpired
+from seglake.layout import CHRONICLES
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
@@ -668,7 +669,7 @@ def begin(plan: Plan, mended: frozenset[tuple[str, int]] = frozenset()) -> Play:
     play = Play(plan, world, bucket, Model(given.lines), ground)
     bucket.told = Witness(play)
     bucket.listed = _note_listing
-    stage.play(bucket, on_disk=plan.disk)
+    stage.play(bucket, on_disk=plan.disk, folds=plan.folds)
     return play
 
 
@@ -723,6 +724,7 @@ def _prepare(play: Play) -> None:
     """Some runs, undisturbed: the same for all histories over the same files."""
     objects, model, play.world.now_ms = _old_lake(play.plan.seed % inputs.POOLS, play.plan.disk)
     play.bucket.objects, play.model = dict(objects), model.copy()
+    stage.play(play.bucket, on_disk=play.plan.disk, folds=play.plan.folds)
 
 
 @cache
@@ -757,6 +759,8 @@ def _finish(play: Play, *, thorough: bool) -> None:
         _judge(play, "rebuild", lambda: _rebuild(play))
     if play.problem is None:
         _judge(play, "upkeep", lambda: _upkeep(play, deep=thorough))
+    if play.problem is None and rebuilds:
+        _judge(play, "rebuild from chronicles", lambda: _rebuild_folded(play))
 
 
 def _do_again(play: Play) -> None:
@@ -877,6 +881,14 @@ def _rebuild(play: Play) -> None:
                 raise Broken("settings", f"{_settings()}, not {settings}")
     finally:
         bucket.objects, play.model, bucket.told = whole, model, told
+
+
+def _rebuild_folded(play: Play) -> None:
+    """The same, when no manifest is left that a chronicle tells."""
+    if any(play.model.state.ends.values()) and play.bucket.keys(f"lake/{CHRONICLES}/"):
+        vacuum(LAKE, dry_run=False, grace_hours=0)
+        _rebuild(play)
+        play.met["rebuild from a chronicle"] += 1
 
 
 def _settings() -> list[Any]:

@@ -30,6 +30,7 @@ from seglake.catalog.schema import Kind
 from seglake.catalog.version import segments
 from seglake.datasource import batch
 from seglake.engine import LocalEngine, ThreadEngine
+from seglake.maintain import folding
 from seglake.meanwhile import WAITS
 from seglake.pace import Pace
 from seglake.read import origin
@@ -49,10 +50,11 @@ bucket: Bucket | None = None  # of the world that is played now
 disk = False
 
 
-def play(new: Bucket | None, *, on_disk: bool = False) -> None:
+def play(new: Bucket | None, *, on_disk: bool = False, folds: bool = False) -> None:
     """Let Seglake be in this world from now on, or in none."""
     global bucket, disk  # there is one stage
     bucket, disk = new, on_disk
+    folding._FEW = 2 if folds else 1000
     batch._store.cache_clear()
     origin._origin_at.cache_clear()
 

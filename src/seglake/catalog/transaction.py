@@ -7,7 +7,7 @@ anew; after a failure of storage the same change is committed again.
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from itertools import compress
@@ -93,21 +93,14 @@ def mark_recent(table: CatalogTable, files: Collection[DataFile], topic: str, ki
     store, most = table.store, _RECENT[kind]
     rows = table.latest_rows(files, kind, topic, most).sort_by(_FINISHED)
     last: list[Any] = rows["attempt_id"][max(0, len(rows) - most) :].to_pylist()
-    ensure_marks(store, [*dict.fromkeys(last)])
-
-
-def ensure_marks(store: Store, attempt_ids: Sequence[str]) -> None:
-    """Mark committed attempts, the newest last, that may have died before they wrote their marks.
-
-    The mark of the newest one is on the disk then. What a chronicle tells needs none.
-    """
-    unmarked = read_at_once(store, partial(lacks_mark, store), attempt_ids)
-    for attempt_id in compress(attempt_ids, unmarked):
+    recent: list[str] = [*dict.fromkeys(last)]
+    unmarked = read_at_once(store, partial(lacks_mark, store), recent)
+    for attempt_id in compress(recent, unmarked):
         mark(store, attempt_id)
     if unmarked and not unmarked[-1]:
         sync_commits(store)
         with suppress(MissingObject):  # a chronicle tells of it
-            store.sync(success_key(attempt_ids[-1]))
+            store.sync(success_key(recent[-1]))
 
 
 class _Transaction:

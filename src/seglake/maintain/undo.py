@@ -21,7 +21,7 @@ from seglake.catalog.quarantine.redrives import chain_of
 from seglake.catalog.schema import RunRow, RunState, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import ensure_marks
+from seglake.catalog.transaction import mark
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.clock import now_ms
 from seglake.engine import Engine, LocalEngine, SparkEngine
@@ -138,7 +138,7 @@ def _as_done(report: Undone, table: CatalogTable) -> Undone:
         return report
     deed = mine[-1]
     if not report.dry_run:
-        ensure_marks(table.store, [deed["attempt_id"]])
+        mark(table.store, deed["attempt_id"])  # it may have died before it wrote the mark
     deed["offsets"] = {
         int(number): [tuple(ends) for ends in ranges] for number, ranges in deed["offsets"].items()
     }

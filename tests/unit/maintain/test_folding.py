@@ -118,12 +118,17 @@ def test_a_run_whose_manifest_is_folded_is_undone(tmp_path: Path) -> None:
     assert rebuilt(root) == after
 
 
-def test_a_repeated_run_or_command_writes_no_mark_of_what_is_folded(tmp_path: Path) -> None:
+def test_a_repeated_command_finds_what_is_folded(tmp_path: Path) -> None:
     root = made(tmp_path / "lake", 3)
     undo(str(root), "events", "0")
+    before = observe(str(root))
     swept(root)
     swept(root)
     assert undo(str(root), "events", "0").status == "already done"
+    assert len(names(root, "success")) == 1  # it may have lacked its mark
+    assert verify(str(root)).findings == []
+    assert rebuilt(root) == before
+    swept(root)
     assert names(root, "success") == set()
 
 

@@ -26,7 +26,7 @@ from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.transaction import ensure_marks
+from seglake.catalog.transaction import mark
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Engine, SparkEngine
@@ -225,7 +225,7 @@ def _is_done(
     _require_same(done, pipeline, run)
     report.describe_done(done, differences)
     report.log(report.summary)
-    ensure_marks(table.store, [done.attempt_id])
+    mark(table.store, done.attempt_id)  # the attempt may have died before it wrote the mark
     return True
 
 

@@ -24,7 +24,7 @@ from seglake.catalog.quarantine.leaving import joined, unfinished
 from seglake.catalog.quarantine.redrives import Chain, chain_of, redrive_of
 from seglake.catalog.schema import RunRow, committed_runs
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.transaction import ensure_marks
+from seglake.catalog.transaction import mark
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine
@@ -124,7 +124,7 @@ class _RedriveCall:
         opened = self._open(base)
         chain = opened.chain
         if chain.redrives and not self._dry_run:
-            ensure_marks(self._store, [chain.last.attempt_id])
+            mark(self._store, chain.last.attempt_id)  # it may have died before it wrote the mark
         fingerprint = self._pipeline.fingerprint()
         tried = [run for run in chain.redrives if run.fingerprint == fingerprint]
         none_left = not chain.last.quarantined or opened.left == 0

@@ -125,11 +125,12 @@ def test_a_repeated_command_finds_what_is_folded(tmp_path: Path) -> None:
     swept(root)
     swept(root)
     assert undo(str(root), "events", "0").status == "already done"
-    assert len(names(root, "success")) == 1  # it may have lacked its mark
+    marks = names(root, "success")
+    assert len(marks) == 1  # it may have lacked its mark
     assert verify(str(root)).findings == []
     assert rebuilt(root) == before
     swept(root)
-    assert names(root, "success") == set()
+    assert not names(root, "success") & marks
 
 
 def test_a_vacuum_that_dies_between_manifests_and_marks_leaves_a_sound_lake(

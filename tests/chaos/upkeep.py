@@ -21,6 +21,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from seglake.catalog.delta import commit_log, file_merges
+from seglake.catalog.quarantine import merges
 from seglake.errors import CorruptData, SeglakeError
 from seglake.layout import LOG_TABLE, QUARANTINE_TABLE
 from seglake.maintain.health.repair import rebuild_catalog
@@ -230,8 +231,9 @@ class Maintenance:
 
 def _carry_out(verb: str, lake: str) -> None:
     """Do it here, where nobody is killed; the catalog is tidied as often as in victims."""
-    interval, fan_in = (commit_log, "CHECKPOINT_INTERVAL", 2), (file_merges, "FAN_IN", 2)
-    with patch.object(*interval), patch.object(*fan_in):
+    interval = (commit_log, "CHECKPOINT_INTERVAL", 2)
+    fan_ins = [(each, "FAN_IN", 2) for each in (file_merges, merges)]
+    with patch.object(*interval), patch.object(*fan_ins[0]), patch.object(*fan_ins[1]):
         VERBS[verb](lake)
 
 

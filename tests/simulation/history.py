@@ -435,8 +435,12 @@ class Witness:
     def _require_files(self, key: str, data: bytes, owner: Process | None) -> None:
         """A commit to the quarantine names files that are there: SQL reads all of them."""
         folder, deed = key.partition("_delta_log/")[0], owner.about.get("deed") if owner else None
-        added = (line.get("add") for line in map(json.loads, data.splitlines()))
-        keys = [folder + each["path"] for each in added if each]
+        lines = list(map(json.loads, data.splitlines()))
+        keys = [folder + line["add"]["path"] for line in lines if "add" in line]
+        if lines[0]["commitInfo"]["operation"] == "OPTIMIZE":
+            self._play.met["rejects merged"] += 1
+        elif deed and deed.verb in ("vacuum", "maintain") and keys:
+            self._play.met["merged rejects dropped"] += 1
         if gone := [each for each in keys if each not in self._play.bucket.objects]:
             self._play.wrong("a commit names a missing file", f"{deed}, {key}: {gone}")
 

@@ -133,7 +133,10 @@ _LOG, _QUARANTINE = "lake/catalog/log/", "lake/catalog/quarantine/"
 _COMMIT, _NAMES_REJECTS = f"create {_LOG}_delta_log/", f"create {_QUARANTINE}_delta_log/"
 _READS_REJECTS = f"read {_QUARANTINE}_delta_log/_last"
 _OF_A_RUN = ("/blobs/", _READS_REJECTS, _NAMES_REJECTS, _NAMES_REJECTS, "/manifest", _COMMIT)
-_OF_A_VACUUM = (_READS_REJECTS, _READS_REJECTS, f"list {_QUARANTINE[:-1]}", "delete lake/")
+_LISTS_REJECTS = f"list {_QUARANTINE[:-1]}"
+_OF_A_VACUUM = (  # and how many such calls it makes
+    (_READS_REJECTS, 7), (_READS_REJECTS, 7), (_LISTS_REJECTS, 3), ("delete lake/", 2),
+)  # fmt: skip
 _FIRST_WRITES = ("/blobs/", "/blobs/", _COMMIT)
 _WRITES = (*("/manifest",) * 4, "/begun", "/fate", "/success", f"put {_LOG}kind=")
 
@@ -175,8 +178,8 @@ def erased_in_silence(chance: Random) -> Scene:
 
 def rejects_meanwhile(chance: Random) -> Scene:
     """A vacuum that stops between two looks, while runs with rejects come."""
-    stop_ms, passes = chance.choice((5_000, 20_000)), chance.choice((0, 0, 1))
-    stop = Mishap(chance.choice(_OF_A_VACUUM), stop_ms, passes)
+    at, calls = chance.choice(_OF_A_VACUUM)
+    stop = Mishap(at, chance.choice((5_000, 20_000)), chance.randrange(calls))
     vacuum = Deed("vacuum", grace_hours=chance.choice((24, 1, 0)), mishap=stop)
     begins_ms = {f"run {n}": chance.randrange(_OF_AN_ERASURE_MS) for n in (2, 3)}
     ingests = [Step(ms, _of_three_files(chance, run_id)) for run_id, ms in begins_ms.items()]

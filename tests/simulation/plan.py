@@ -100,9 +100,23 @@ def plan_of(seed: int) -> Plan:
     odds = _odds(chance, disk=disk, meets=meets)
     if scenes and more.random() < _CALM:
         odds = Odds()
-    plan = Plan(seed, odds, disk, old, tuple(parts), readers)
+    plan = _rebuilt_meanwhile(Plan(seed, odds, disk, old, tuple(parts), readers))
     plan = _with_keys(plan) if seed % 23 in KEYED else plan
     return _with_tags(plan) if seed % 31 in TAGGED else plan
+
+
+def _rebuilt_meanwhile(plan: Plan) -> Plan:
+    """Of some plans with a rebuild: the commit before it comes once more, and one follows it."""
+    chance = Random(f"rebuild {plan.seed}")  # so that the histories without it are as they were
+    others = [part for part in plan.parts if part.name != "operator"]
+    if plan.disk or len(others) == len(plan.parts) or chance.random() > 0.3:
+        return plan
+    again = Mishap("create lake/catalog/log/_delta_log/", chance.uniform(5_000, 59_000), again=True)
+    ingest = Deed("ingest", "before", (chance.choice(JSONL),), mishap=again)
+    rebuild = Task(chance.uniform(1_500, 4_000), Deed("rebuild"))  # when a reader has begun
+    scene = [Part("before", 0, (Task(0, ingest),)), Part("operator", 0, (rebuild,))]
+    readers = tuple(kind for kind in READING if kind in {*plan.readers, "follow"})
+    return plan._replace(odds=Odds(), parts=(*map(_later, others), *scene), readers=readers)
 
 
 def _with_tags(plan: Plan) -> Plan:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from seglake.catalog.delta import commit_log, file_merges
+from seglake.catalog.quarantine import merges
 from tests.chaos.upkeep import arrange
 from tests.chaos.verbs import CORRECTED_TIME, HOPELESS, OTHER, RUN, VERBS
 from tests.harness.observed import NOTHING, Observed, observe
@@ -51,8 +52,9 @@ class Recorded(NamedTuple):
 @contextmanager
 def often_tidied() -> Iterator[None]:
     """Most commits merge the files of the catalog, and write a checkpoint."""
-    interval, fan_in = (commit_log, "CHECKPOINT_INTERVAL", 2), (file_merges, "FAN_IN", 2)
-    with patch.object(*interval), patch.object(*fan_in):
+    interval = (commit_log, "CHECKPOINT_INTERVAL", 2)
+    fan_ins = [(each, "FAN_IN", 2) for each in (file_merges, merges)]
+    with patch.object(*interval), patch.object(*fan_ins[0]), patch.object(*fan_ins[1]):
         yield
 
 

@@ -26,6 +26,7 @@ from seglake import store as real_store
 from seglake.catalog import schema
 from seglake.catalog.delta import actions, commit_log, data_files, delta_rs, file_merges
 from seglake.catalog.delta.table_contract import TableContract
+from seglake.catalog.quarantine import merges
 from seglake.catalog.schema import Kind
 from seglake.catalog.version import segments
 from seglake.datasource import batch
@@ -78,6 +79,11 @@ def read_parquet(store: Store, key: str, schema: pa.Schema) -> pa.Table:
     """As that of `data_files`; bytes that are the same are parsed once."""
     table = parsed(bytes(store.read_all(key)))
     return table if table.schema.equals(schema) else data_files._conform(table, schema)
+
+
+def read_metadata(store: Store, key: str, size: int) -> Mapping[bytes, bytes]:
+    """As that of `data_files`, in one request."""
+    return parsed(bytes(store.read(key, 0, size))).schema.metadata or {}
 
 
 def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -243,6 +249,9 @@ def _edges() -> Iterator[tuple[Any, str, Any]]:
     yield commit_log, "CHECKPOINT_INTERVAL", 5
     yield file_merges, "FAN_IN", 4
     yield file_merges, "ENOUGH_ROWS", 6
+    yield merges, "FAN_IN", 2
+    yield merges, "ENOUGH_BYTES", 16_384
+    yield merges, "UNIT_BYTES", 4_096  # most are of one size
 
 
 def _modules() -> list[ModuleType]:
@@ -273,6 +282,7 @@ def _instead() -> dict[int, Any]:
         id(time.sleep): CLOCK.sleep,
         id(uuid): IDS,
         id(data_files.read_parquet): read_parquet,
+        id(data_files.read_metadata): read_metadata,
         id(schema.check_required): _once_checked,
         id(segments.segments_by_partition): _remembered(segments.segments_by_partition),
         id(ThreadPoolExecutor): _InTurn,

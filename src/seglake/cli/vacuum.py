@@ -41,6 +41,10 @@ def _tell(report: Vacuumed, *, dry_run: bool) -> None:
     if report.folded:
         folded = f"{counted(report.folded, 'manifest')} of old commits into a chronicle"
         print(f"{'Would fold' if dry_run else 'Folded'} {folded}.")
+    if report.rewritten:
+        done = "To be written" if dry_run else "Written"
+        files = counted(len(report.rewritten), "merged file")
+        print(f"{done} anew, without rejects that no longer count: {files} of the quarantine.")
     ends = "have come to their end" if dry_run else "came to their end and are deleted"
     if report.ended_tags:
         print(f"Tags that {ends}: {', '.join(report.ended_tags)}.")

@@ -19,6 +19,9 @@ a committed attempt that died before its mark gets it. Memory holds a hash of ea
 the keys of the others.
 """
 
+from __future__ import annotations
+
+import logging
 import math
 import re
 from collections import defaultdict
@@ -32,10 +35,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog import fate
+from seglake.catalog import deletions, fate
+from seglake.catalog.announcement import announced
 from seglake.catalog.chronicle import told_attempts
-from seglake.catalog.deletions import announced
-from seglake.catalog.quarantine.files import attempt_of
+from seglake.catalog.quarantine.files import attempt_of, writer_of
 from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import NeverNamed, expired_files, retained_rows, tagged_rows
@@ -43,7 +46,7 @@ from seglake.catalog.schema import Kind, MaintenanceRow, RunState, rows_of
 from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.version import snapshot_files
 from seglake.clock import now_ms
-from seglake.errors import CorruptData, StoreError
+from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData, MissingObject, StoreError
 from seglake.maintain.clock import checked_hours, time_of_storage
 from seglake.maintain.folding import fold
 from seglake.maintain.report import MaintenanceReport
@@ -59,6 +62,8 @@ _FATE_HOURS = 30 * 24  # how long an attempt that was given up may find that out
 _TOLD_HOURS = 2 * _FATE_HOURS  # how long a chronicle is asked what may go; then it is told again
 _DELETE_AT_ONCE = 1000
 _GONE: list[RunState] = ["undone", "replaced"]
+_IN_VAIN = (CommitConflict, AttemptAbandoned, CorruptData, MissingObject)
+_log = logging.getLogger(__name__)
 TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # what a crash leaves of a local write
 
 
@@ -67,9 +72,10 @@ class Vacuumed(MaintenanceReport):
     """The objects that a vacuum deleted, or would delete.
 
     `catalog_files` are data files of the catalog, `deleted` all other objects, `deleted_bytes` the
-    size of both. `young` objects belong to attempts that may still run, `unknown` ones are not
-    Seglake's; both were left alone. `marked` attempts are committed, and had no mark of success.
-    `folded` is how many old manifests came into a chronicle.
+    size of both. `rewritten` files of the quarantine were written anew, without rejects that no
+    longer count; the old ones go later. `young` objects belong to attempts that may still run,
+    `unknown` ones are not Seglake's; both were left alone. `marked` attempts are committed, and had
+    no mark of success. `folded` is how many old manifests came into a chronicle.
     `tags` says what each tag holds that the newest version does not name: its `held_segments` and
     `held_bytes`. `ended_tags` have come to their end, and are deleted.
     """
@@ -77,6 +83,7 @@ class Vacuumed(MaintenanceReport):
     dry_run: bool
     deleted: list[str] = field(default_factory=list)
     deleted_bytes: int = 0
+    rewritten: list[str] = field(default_factory=list)
     catalog_files: list[str] = field(default_factory=list)
     young: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
@@ -173,7 +180,7 @@ def delete(store: Store, keys: Sequence[str], progress: Progress = silent) -> No
     """
     if keys:
         sync_commits(store)
-    with announced(store, keys):
+    with deletions.announced(store, keys):
         for first in range(0, len(keys), _DELETE_AT_ONCE):
             progress(f"deleting objects, {first:,} of {len(keys):,}")
             store.delete(keys[first : first + _DELETE_AT_ONCE])
@@ -211,17 +218,31 @@ def _by_storage(table: CatalogTable, own: _SpareTimes) -> _SpareTimes | None:
     except StoreError:
         marked = table.unmarked(table.newest_files())
         garbage = _find(table, own, Vacuumed(dry_run=True, marked=sorted(marked)))
-        if marked or garbage.objects or garbage.dying or ended(table, own.now_ms):
+        work = garbage.objects or garbage.dying or garbage.with_old_rejects
+        if marked or work or ended(table, own.now_ms):
             raise
         return None
 
 
 class _Garbage(NamedTuple):
-    """The objects to delete, the attempts to give up before, and the committed attempts."""
+    """The objects to delete, the attempts to give up before, and what is named.
+
+    `with_old_rejects` are topics with merged files that have rejects that no longer count.
+    """
 
     objects: list[Listed]
     dying: set[str]
-    committed: set[str]
+    named: Named
+    with_old_rejects: list[str]
+
+    @property
+    def committed(self) -> set[str]:
+        """The committed attempts."""
+        return self.named.attempts
+
+    def without(self, keys: Container[str]) -> _Garbage:
+        """The same, and the objects with these keys stay."""
+        return self._replace(objects=[item for item in self.objects if item.key not in keys])
 
 
 class _Sweep:
@@ -242,15 +263,15 @@ class _Sweep:
         """Find what is to be deleted, and delete it. Raises StoreError, CommitConflict."""
         table, report = self._table, self._report
         garbage = self._fenced()
-        quarantine = QuarantineTable(table.store)
-        quarantine.remove_files({*filter(attempt_of, report.deleted)})
-        quarantine.remove_lost_files(garbage.committed)
+        rewritten = self._drop_rejects(garbage)
+        garbage = self._taken_out(garbage)
         delete(table.store, report.catalog_files, self._progress)
         garbage = self._spared_by_new_tags(garbage)
         manifests = [key for key in report.deleted if self._is_told(key)]
         rest = {*report.deleted} - {*manifests}
         delete(table.store, manifests, self._progress)  # before their marks
         delete(table.store, [key for key in report.deleted if key in rest], self._progress)
+        report.rewritten = rewritten
         return garbage
 
     def _is_told(self, key: str) -> bool:
@@ -271,6 +292,37 @@ class _Sweep:
         self._table.fence()
         return settled(self._table, partial(self.find, files))
 
+    def _drop_rejects(self, garbage: _Garbage) -> list[str]:
+        """Write merged files of the quarantine anew, without rejects that no longer count.
+
+        Such an attempt is announced, since it copies rejects. After a lost race, or if a file is
+        damaged, a later vacuum does it. Returns the keys of the files that were.
+        """
+        store, rewritten = self._table.store, list[str]()
+        for topic in garbage.with_old_rejects:
+            attempt_id = layout.new_attempt()
+            with announced(self._table, attempt_id, topic):
+                try:
+                    gone = garbage.named.expired
+                    rewritten += QuarantineTable(store).drop(topic, gone, attempt_id)
+                except _IN_VAIN as error:
+                    _log.warning("a later vacuum has to drop rejects of %s: %s", topic, error)
+            fate.settle(store, attempt_id)  # a file that it wrote holds nobody up once it is old
+        return rewritten
+
+    def _taken_out(self, garbage: _Garbage) -> _Garbage:
+        """What is to be deleted, without files that the quarantine names by now.
+
+        Of these it is sure that no commit under way can name them.
+        """
+        quarantine, report = QuarantineTable(self._table.store), self._report
+        files = {*filter(writer_of, report.deleted)}
+        lost = {key for key in files if not garbage.named.counts(attempt_of(key))}
+        spared = quarantine.remove_files(lost, files - lost)
+        quarantine.remove_lost_files(garbage.committed)
+        report.deleted = [key for key in report.deleted if key not in spared]
+        return garbage.without(spared)
+
     def _spared_by_new_tags(self, garbage: _Garbage) -> _Garbage:
         """What is to be deleted, without what tags name that came meanwhile.
 
@@ -289,7 +341,8 @@ class _Sweep:
         report.catalog_files = files
         report.deleted = [key for key in report.deleted if key in keys]
         goes = {*files, *report.deleted}
-        return again._replace(objects=[item for item in garbage.objects if item.key in goes])
+        stays = {item.key for item in garbage.objects} - goes
+        return again._replace(objects=garbage.without(stays).objects)
 
 
 def _find(
@@ -304,11 +357,12 @@ def _find(
     expired = expired_files(table, never_named, oldest_ms)
     expired = [item for item in expired if among is None or item.key in among]
     keys = {item.key for item in expired}
-    unnamed, committed = find_unnamed(
-        table, keys, report.marked, never_named, report.ended_tags, times.told
-    )
-    named = {f"{layout.LOG_TABLE}/{file.path}" for file in table.newest_files()}
-    expired = [item for item in expired if item.key not in named]  # a commit came meanwhile
+    unnamed, named = find_unnamed(
+        table, keys, report.marked, never_named, report.ended_tags, times.told,
+        rejects_since_ms=oldest_ms,
+    )  # fmt: skip
+    newest = {f"{layout.LOG_TABLE}/{file.path}" for file in table.newest_files()}
+    expired = [item for item in expired if item.key not in newest]  # a commit came meanwhile
     report.catalog_files = sorted(item.key for item in expired)
     report.unknown = [item.key for item in unnamed.pop(None, ())]
     report.young = []
@@ -320,10 +374,12 @@ def _find(
             continue
         long_ago_ms = oldest_ms - _FATE_HOURS * HOUR_MS
         chosen += others or [item for item in objects if item.modified_ms <= long_ago_ms]
-        if owner is not None and owner not in committed and any(map(is_at_stake, others)):
+        if owner is not None and owner not in named.attempts and any(map(is_at_stake, others)):
             dying.add(owner)
     report.deleted = [item.key for item in chosen]
-    return _Garbage([*expired, *chosen], dying, committed)
+    merged = QuarantineTable(table.store).merged_with(named.expired)
+    report.rewritten = [*chain.from_iterable(merged.values())]
+    return _Garbage([*expired, *chosen], dying, named, sorted(merged))
 
 
 def is_fate(item: Listed) -> bool:
@@ -346,49 +402,72 @@ def find_unnamed(
     never_named: NeverNamed,
     without_tags: Collection[str] = (),
     told: Collection[str] = (),
-) -> tuple[Unnamed, set[str]]:
-    """The objects of the lake that no retained version names, by attempt; the committed attempts.
+    *,
+    rejects_since_ms: float,
+) -> tuple[Unnamed, Named]:
+    """The objects of the lake that no retained version names, by attempt; and what is named.
 
     A version is also retained by a tag, but for those in `without_tags`. An object that Seglake
     does not write is under None. What a crash leaves of a write to the catalog has no attempt, and
     is under its own key. The data files of the catalog with a key in `expired` name nothing; the
     others that are `never_named` name segments of attempts that may commit yet. The names are read
     before everything is listed and, if an object has none, again after it: another process may have
-    committed the object meanwhile. `marked` attempts are committed, and so are those with a mark.
-    Manifests and marks of the `told` attempts are not needed.
+    committed the object meanwhile. A file that the quarantine has not named since
+    `rejects_since_ms`, by the clock of storage, is not named. `marked` attempts are committed, and
+    so are those with a mark. Manifests and marks of the `told` attempts are not needed.
     """
     places = (layout.TOPICS, layout.ATTEMPTS, layout.CATALOG, layout.CHRONICLES)
     listed = chain.from_iterable(map(table.store.list, places))
     others = (item for item in listed if item.key not in expired)
+    among = (table, expired, never_named, without_tags, rejects_since_ms)
     marked = {*marked, *told}
-    named = _named(table, expired, marked, never_named, without_tags)._replace(told=told)
+    named = _named(*among, marked)._replace(told=told)
     left = [item for _, item in _unneeded(others, named)]
     more = {item.key.split("/")[1] for item in left if item.key.endswith("/success")}
     if left:
-        named = _named(table, expired, marked | more, never_named, without_tags)
-        named = named._replace(told=told)
+        named = _named(*among, marked | more)._replace(told=told)
     unnamed: Unnamed = defaultdict(list)
     for owner, item in _unneeded(left, named):
         unnamed[owner].append(item)
-    return unnamed, named.attempts
+    return unnamed, named
 
 
 def orphans(table: CatalogTable) -> Iterator[str]:
     """The keys of all objects that no retained version names, whatever their age."""
     never_named = NeverNamed.by(table, now_ms=now_ms())
     expired = {item.key for item in expired_files(table, never_named, math.inf)}
-    unnamed, _ = find_unnamed(table, expired, table.unmarked(table.newest_files()), never_named)
+    unnamed, _ = find_unnamed(
+        table,
+        expired,
+        table.unmarked(table.newest_files()),
+        never_named,
+        rejects_since_ms=now_ms() - GRACE_HOURS * HOUR_MS,
+    )
     yield from (item.key for objects in unnamed.values() for item in objects if not is_fate(item))
 
 
-class _Named(NamedTuple):
-    """The committed attempts, and a hash for each log and each set of index files."""
+class Named(NamedTuple):
+    """The committed attempts, and a hash for each log and each set of index files.
+
+    `rejects` are the keys of the files of the quarantine that it names, or did lately.
+    """
 
     attempts: set[str]
     files: set[int]
     expired: set[str]  # attempts whose rejects no longer count
+    rejects: set[str] | None  # None without a table
     tags: set[str]  # attempts that wrote the object of a tag
     told: Collection[str] = ()  # attempts whose manifests a chronicle tells
+
+    def counts(self, attempt_id: str | None) -> bool:
+        """Whether the rejects of an attempt count; those of a merged file (None) may."""
+        return attempt_id is None or (
+            attempt_id in self.attempts and attempt_id not in self.expired
+        )
+
+    def has_rejects(self, key: str) -> bool:
+        """Whether the quarantine needs the file with this key."""
+        return self.counts(attempt_of(key)) and (self.rejects is None or key in self.rejects)
 
     def needs(self, file: layout.SegmentFile) -> bool:
         """Whether a segment row names this log, or the index files that this one belongs to."""
@@ -399,10 +478,11 @@ class _Named(NamedTuple):
 def _named(
     table: CatalogTable,
     expired: Container[str],
-    marked: Iterable[str],
     never_named: NeverNamed,
     without_tags: Collection[str],
-) -> _Named:
+    rejects_since_ms: float,
+    marked: Iterable[str],
+) -> Named:
     """The names in the commits and segments of all retained versions, and `marked` attempts.
 
     An attempt that paused while it wrote its rows has data files of any age, and is not committed.
@@ -424,7 +504,8 @@ def _named(
             files.update(map(hash, zip(repeat(topic), *values, repeat(is_log))))
             ids: list[Any] = pc.unique(column).to_pylist() if committed else []
             attempts.update(ids)
-    return _Named(attempts, files, without_rejects, {tag.attempt_id for tag in tags})
+    rejects = QuarantineTable(table.store).retained_keys(rejects_since_ms)  # after the runs
+    return Named(attempts, files, without_rejects, rejects, {tag.attempt_id for tag in tags})
 
 
 def _undone(table: CatalogTable) -> set[str]:
@@ -438,7 +519,7 @@ def _undone(table: CatalogTable) -> set[str]:
     return attempt_ids
 
 
-def _unneeded(objects: Iterable[Listed], named: _Named) -> Iterator[tuple[str | None, Listed]]:
+def _unneeded(objects: Iterable[Listed], named: Named) -> Iterator[tuple[str | None, Listed]]:
     """The objects that nothing needs, each with its owner; None if it is not Seglake's."""
     for item in objects:
         partial_write = TEMPORARY.fullmatch(item.key)
@@ -451,14 +532,13 @@ def _unneeded(objects: Iterable[Listed], named: _Named) -> Iterator[tuple[str | 
                 yield owner or item.key, item
 
 
-def _place(key: str, named: _Named) -> tuple[str, bool]:
+def _place(key: str, named: Named) -> tuple[str, bool]:
     """The attempt of an object ("" if it has none), and whether something needs the object."""
     if writer := layout.parse_tag_key(key):
         return writer, writer in named.tags
     if key.startswith(f"{layout.CATALOG}/"):
-        attempt = attempt_of(key)
-        is_named = attempt in named.attempts and attempt not in named.expired
-        return attempt or "", attempt is None or is_named
+        writer = writer_of(key)
+        return writer or "", writer is None or named.has_rejects(key)
     if key.startswith(f"{layout.TOPICS}/"):
         file = layout.parse_segment_key(key)
         return file.attempt_id, named.needs(file)

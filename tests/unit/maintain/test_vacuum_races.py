@@ -206,9 +206,9 @@ def test_a_commit_under_a_claim_that_a_dead_vacuum_overruled__stays(
         sweep_until_the_fence(pipeline)
         made = []
 
-        def made_after(*asked: Any) -> Any:
+        def made_after(*asked: Any, **since: Any) -> Any:
             monkeypatch.setattr(vacuums, "find_unnamed", find)
-            found = find(*asked)
+            found = find(*asked, **since)
             made.append(commit(log, *given, **named))
             return found
 

@@ -123,10 +123,12 @@ def write_parquet(
     """Write a Parquet file below `folder`: <partition>/<name>-<CRC-32C>.parquet.
 
     `names` stand in front of its rows. A file of few rows is mostly footer: it has neither Arrow's
-    schema nor Parquet's statistics, which nobody asks who has those of the Delta log.
+    schema, unless the table has metadata, nor Parquet's statistics, which nobody asks who has those
+    of the Delta log.
     """
     sink, many = pa.BufferOutputStream(), len(table) >= _FEW
-    how: dict[str, Any] = {"write_statistics": many, "store_schema": False}
+    described = table.schema.metadata is not None
+    how: dict[str, Any] = {"write_statistics": many, "store_schema": described}
     if names is None:
         pq.write_table(table, sink, **how)  # snappy: one row is read three times as fast as zstd
     else:
@@ -196,6 +198,21 @@ def read_parquet(store: Store, key: str, schema: pa.Schema) -> pa.Table:
         return table if table.schema.equals(schema) else _conform(table, schema)
     except (pa.ArrowException, OSError, ValueError) as error:  # of Parquet, not of the store
         raise CorruptData(f"this is not the Parquet expected: {error}", file=key) from error
+
+
+def read_metadata(store: Store, key: str, size: int) -> Mapping[bytes, bytes]:
+    """The metadata that a Parquet file of this size has beside its schema; reads only its end.
+
+    Unchecked. Raises MissingObject, StoreError, and CorruptData if the end is not Parquet's.
+    """
+    end = pa.py_buffer(store.read(key, max(size - _SMALL, 0), size))
+    length = int.from_bytes(end[-8:-4], "little") + 8
+    if length > end.size:
+        end = pa.py_buffer(store.read(key, max(size - length, 0), size))
+    try:
+        return pq.read_metadata(pa.BufferReader(end)).metadata or {}
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptData(f"this is not the end of Parquet: {error}", file=key) from error
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -9,9 +9,9 @@ from new ones; rows of runs and of input files by name, so that few files can ha
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,8 @@ ENOUGH_ROWS = 16_384
 
 _PLACE = ("partition", "base_offset")
 _ORDERS = (("created_at_ms", *_PLACE), ("path",), ("run_id",))
+
+_File = TypeVar("_File")
 
 
 class Part(NamedTuple):
@@ -48,14 +50,18 @@ def due(files: Iterable[DataFile], fan_in: int) -> list[list[DataFile]]:
         if file.rows < ENOUGH_ROWS:
             topics[file.topic][file.kind].append(file)
     turns = [kinds.values() for kinds in topics.values() if max(map(len, kinds.values())) >= fan_in]
-    return [group for small in chain.from_iterable(turns) if (group := _largest_pair(small))]
+    return [group for small in chain.from_iterable(turns) if (group := largest_pair(small, _rows))]
 
 
-def _largest_pair(files: Sequence[DataFile]) -> list[DataFile]:
+def _rows(file: DataFile) -> int:
+    return file.rows
+
+
+def largest_pair(files: Sequence[_File], rows: Callable[[_File], int]) -> list[_File]:
     """The files of the largest size that two have, and all smaller ones."""
-    counts = Counter(_size(file.rows) for file in files)
+    counts = Counter(_size(rows(file)) for file in files)
     largest = max((size for size, count in counts.items() if count > 1), default=-1)
-    return [file for file in files if _size(file.rows) <= largest]
+    return [file for file in files if _size(rows(file)) <= largest]
 
 
 def _size(rows: int) -> int:

@@ -1,19 +1,27 @@
 """Data files of the quarantine: executors write them, and the driver commits them.
 
+A file has the rejects of one attempt, whose id is in its name, until it is merged. A merged file
+has those of many, and lists their ids in its metadata; in its name is the attempt that wrote it.
+
 This module imports no Delta library, so executors need none.
 """
 
+import base64
 import re
 import uuid
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import crc32c
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog.delta.actions import WrittenFile
-from seglake.catalog.delta.data_files import read_parquet, write_parquet
+from seglake.catalog.delta.data_files import read_metadata, read_parquet, write_parquet
+from seglake.errors import CorruptData
+from seglake.format.records import Int64s
 from seglake.store import Store
 
 _COLUMNS: dict[str, pa.DataType] = {
@@ -31,28 +39,82 @@ LATER_COLUMNS = {"member", "member_line"}  # an older table may lack them
 FRAME = "DataFrame"  # in place of a path
 SCHEMA = pa.schema(_COLUMNS)
 FILE_SCHEMA = SCHEMA.remove(0)  # the path holds the topic
+_FIRST = "first_place"  # of a merged file alone: the table has no such column
+_PLACE = pa.struct([pa.field("file", pa.string()), pa.field("row", pa.int64())])
+_MERGED_SCHEMA = FILE_SCHEMA.append(pa.field(_FIRST, _PLACE))
+_ATTEMPTS = b"seglake.attempts"
 RejectsFile = WrittenFile  # a file of rejects that no version names yet
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_PATH = re.compile(rf"(?:{layout.QUARANTINE_TABLE}/)?topic=[^/]+/({_UUID})-{_UUID}.*\.parquet")
+_PATH = re.compile(
+    rf"(?:{layout.QUARANTINE_TABLE}/)?topic=[^/]+/(merged-)?({_UUID})-{_UUID}.*\.parquet"
+)
 
 
 def write_rejects(store: Store, topic: str, attempt_id: str, rejects: pa.Table) -> RejectsFile:
     """Write rejects (of FILE_SCHEMA) as one file, which is invisible until the driver adds it."""
+    rows = rejects.select(FILE_SCHEMA.names).cast(FILE_SCHEMA)
+    return _write(store, topic, attempt_id, "", rows)
+
+
+def write_merged(store: Store, topic: str, attempt_id: str, rejects: pa.Table) -> RejectsFile:
+    """Write rejects of committed attempts, as `to_merge` gives them, as one file of an attempt."""
+    columns = rejects.column_names
+    if rejects[_FIRST].null_count == len(rejects):
+        columns.remove(_FIRST)
+    ids: list[Any] = pc.unique(rejects["attempt_id"]).to_pylist()
+    listed = base64.b64encode(b"".join(uuid.UUID(each).bytes for each in sorted(ids)))
+    metadata = {_ATTEMPTS: _checksum(listed) + listed}
+    rows = rejects.select(columns).replace_schema_metadata(metadata)
+    return _write(store, topic, attempt_id, "merged-", rows)
+
+
+def _write(store: Store, topic: str, attempt_id: str, prefix: str, rows: pa.Table) -> RejectsFile:
     layout.check_topic(topic)
     layout.check_attempt(attempt_id)
-    rows, name = rejects.select(FILE_SCHEMA.names).cast(FILE_SCHEMA), f"{attempt_id}-{uuid.uuid4()}"
+    name = f"{prefix}{attempt_id}-{uuid.uuid4()}"
     return write_parquet(store, layout.QUARANTINE_TABLE, name, {"topic": topic}, rows)
 
 
 def read_all_rejects(store: Store, key: str) -> pa.Table:
-    """Every reject in the file with this key, as a table of FILE_SCHEMA."""
-    return read_parquet(store, key, FILE_SCHEMA)
+    """Every reject in the file with this key; `first_places` tells more of its rows."""
+    return read_parquet(store, key, _MERGED_SCHEMA if is_merged(key) else FILE_SCHEMA)
 
 
 def read_rejects(store: Store, key: str, attempts: Collection[str]) -> pa.Table:
     """The rejects of some attempts in the file with this key, as a table of FILE_SCHEMA."""
-    rows = read_all_rejects(store, key)
+    rows = read_parquet(store, key, FILE_SCHEMA)
     return rows.filter(pc.is_in(rows["attempt_id"], pa.array(list(attempts), pa.string())))
+
+
+def to_merge(store: Store, key: str) -> pa.Table:
+    """Every reject in the file with this key, with the first place of each row of a DataFrame."""
+    rows = read_all_rejects(store, key)
+    if _FIRST in rows.column_names:
+        return rows.replace_schema_metadata()
+    places: list[Any] = [pa.repeat(key, len(rows)), pa.array(np.arange(len(rows)))]
+    others = pc.invert(are_of_frames(rows))
+    first = pa.StructArray.from_arrays(places, names=["file", "row"], mask=others)
+    return rows.append_column(_FIRST, first)
+
+
+def are_of_frames(rows: pa.Table) -> pa.BooleanArray:
+    """Which rejects are rows of DataFrames."""
+    flags: Any = pc.equal(rows["source_file"], pa.scalar(FRAME)).fill_null(False)
+    return flags.combine_chunks()  # type: ignore[no-any-return]
+
+
+def first_places(key: str, rows: pa.Table) -> tuple[pa.StringArray, Int64s]:
+    """The key of the file that each row of a DataFrame was written to first, and its place in it.
+
+    `rows` are all rejects in the file with this key. Nothing else tells such rows apart.
+    """
+    here, places = pa.repeat(key, len(rows)), np.arange(len(rows))
+    if _FIRST not in rows.column_names:
+        return here, places
+    first: Any = rows[_FIRST].combine_chunks()
+    files, at = first.flatten()
+    known = files.is_valid().to_numpy(zero_copy_only=False)
+    return pc.coalesce(files, here), np.where(known, at.fill_null(0).to_numpy(), places)
 
 
 def place_of(row: Mapping[str, Any]) -> tuple[str, int]:
@@ -63,6 +125,37 @@ def place_of(row: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def attempt_of(path: str) -> str | None:
-    """The attempt that wrote the file at a path or key; None for another writer's file."""
+    """The attempt whose rejects alone the file at a path or key has.
+
+    None for a merged file, and for another writer's, which may have rejects of any attempt.
+    """
+    return None if is_merged(path) else writer_of(path)
+
+
+def writer_of(path: str) -> str | None:
+    """The attempt in the name of the file at a path or key; None for another writer's file."""
     match = _PATH.fullmatch(path)
-    return match[1] if match else None
+    return match[2] if match else None
+
+
+def is_merged(path: str) -> bool:
+    """Whether Seglake merged the file at a path or key."""
+    match = _PATH.fullmatch(path)
+    return match is not None and match[1] is not None
+
+
+def attempts_in(store: Store, key: str, size: int) -> set[str]:
+    """The attempts that have rejects in the merged file with this key.
+
+    Reads the end of the file. Raises CorruptData and StoreError.
+    """
+    metadata = read_metadata(store, key, size).get(_ATTEMPTS, b"")
+    listed = metadata[8:]
+    if _checksum(listed) != metadata[:8]:
+        raise CorruptData("the list of attempts does not have its checksum", file=key)
+    packed = base64.b64decode(listed)
+    return {str(uuid.UUID(bytes=packed[at : at + 16])) for at in range(0, len(packed), 16)}
+
+
+def _checksum(listed: bytes) -> bytes:
+    return b"%08x" % crc32c.crc32c(listed)

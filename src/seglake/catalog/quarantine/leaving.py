@@ -14,7 +14,8 @@ After a lost race an erasure writes another list, under another key: a request o
 reach storage late. A row of any of its lists goes.
 
 Two rows of a DataFrame may have the same line, such as records of two partitions that an archive
-rejected. For them it is the file of the quarantine, and the place in it.
+rejected. For them it is the file of the quarantine, and the place in it: where they were written
+first, which a merged file knows.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake.catalog.delta.data_files import read_at_once
-from seglake.catalog.quarantine.files import FRAME
+from seglake.catalog.quarantine.files import are_of_frames, first_places
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
 from seglake.layout import attempt_objects, is_rejects_key
@@ -121,16 +123,19 @@ def has_one_of(leaving: Leaving, attempt_id: str, lines: Mapping[str, Int64s]) -
 
 
 def _groups(key: str, rows: pa.Table) -> Iterator[_RejectGroup]:
-    names = ["attempt_id", "source_file"]
-    placed = rows.select(names).append_column("at", pa.array(np.arange(len(rows))))
-    lines, grouped = rows["line"].to_numpy(), placed.group_by(names).aggregate([("at", "list")])
+    files, places = first_places(key, rows)
+    is_of_frame = are_of_frames(rows)
+    columns = {
+        "attempt_id": rows["attempt_id"],
+        "named": pc.if_else(is_of_frame, files, rows["source_file"]),
+        "at": pa.array(np.arange(len(rows))),
+    }
+    numbers = np.where(is_of_frame.to_numpy(zero_copy_only=False), places, rows["line"].to_numpy())
+    grouped = pa.table(columns).group_by(["attempt_id", "named"]).aggregate([("at", "list")])
     groups: list[Any] = grouped.to_pylist()
-    for attempt_id, path, places in (map(row.get, (*names, "at_list")) for row in groups):
-        at = np.array(places, np.int64)
-        if path == FRAME:
-            yield _RejectGroup(attempt_id, _digest(key), at, at)
-        else:
-            yield _RejectGroup(attempt_id, _digest(path), lines[at], at)
+    for group in groups:
+        at = np.array(group["at_list"], np.int64)
+        yield _RejectGroup(group["attempt_id"], _digest(group["named"]), numbers[at], at)
 
 
 def _digest(path: str | None) -> str:

@@ -1,25 +1,52 @@
 """The quarantine table: commits of its files, and the rejects that count.
 
 An attempt commits its files here before its run. A reject counts only if a run row names its
-attempt, so rejects of a failed attempt are never reported.
+attempt, so rejects of a failed attempt are never reported. Then the attempt merges small files of
+earlier ones. It is announced all the while, so an erasure knows of the copies that it may make.
 """
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain, compress
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake.catalog import fate
 from seglake.catalog.delta import delta_rs
 from seglake.catalog.delta.actions import Action, AddedFile, Operation, WrittenFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.delta.table_contract import TableContract
-from seglake.catalog.quarantine.files import LATER_COLUMNS, SCHEMA, attempt_of, read_rejects
-from seglake.errors import AttemptAbandoned, CommitConflict, MissingObject
+from seglake.catalog.quarantine import merges
+from seglake.catalog.quarantine.files import (
+    LATER_COLUMNS,
+    SCHEMA,
+    attempt_of,
+    attempts_in,
+    is_merged,
+    read_rejects,
+    to_merge,
+    write_merged,
+    writer_of,
+)
+from seglake.errors import (
+    AttemptAbandoned,
+    CommitConflict,
+    CorruptData,
+    MissingObject,
+    SeglakeError,
+)
 from seglake.layout import QUARANTINE_TABLE
 from seglake.store import Store
 
+_log = logging.getLogger(__name__)
+
 _PARTITION_BY = ["topic"]
 _TRIES = 100  # at a commit, while others fence theirs
+_IN_VAIN = (CommitConflict, AttemptAbandoned, CorruptData, MissingObject)  # no commit was made
 _REMEDY = f"undo that, or move the folder {QUARANTINE_TABLE} aside: the next rejects begin another"
 CONTRACT = TableContract(
     "the quarantine", SCHEMA, _PARTITION_BY, _REMEDY, LATER_COLUMNS, guards=False
@@ -37,18 +64,19 @@ class QuarantineTable:
         self._store = store
 
     def add_files(self, files: Sequence[WrittenFile], attempt_id: str) -> None:
-        """Commit the files of one attempt; creates the table unless it exists.
+        """Commit the files of one attempt at a topic; creates the table unless it exists.
 
-        Several runs may do so at once. Raises StoreError; calling again is safe, since Delta
-        has a path once however often it is added. Raises AttemptAbandoned if the attempt was given
-        up: then its files are deleted, which an erasure may not have seen. Raises CommitConflict.
+        Then merges small files of the topic, see `_tidy`. Several runs may do so at once. Raises
+        StoreError; calling again is safe, since Delta has a path once however often it is added.
+        Raises AttemptAbandoned if the attempt was given up: then its files are deleted, which an
+        erasure may not have seen. Raises CommitConflict.
         """
         if not files:
             return
         delta_rs.create_table(self._store, QUARANTINE_TABLE, SCHEMA, _PARTITION_BY)
         actions, info = list(map(add, files)), {"seglake.attempt": attempt_id}
         for tries_left in reversed(range(_TRIES)):
-            base = delta_rs.open_table(self._log()).version()
+            base = delta_rs.open_table(self._delta_log()).version()
             try:
                 fate.require_hope(self._store, attempt_id)  # a fence that comes after this is seen
                 self._commit(base, actions, "WRITE", info)
@@ -60,23 +88,80 @@ class QuarantineTable:
                 if not tries_left:
                     raise
             else:
-                return
+                break
+        self._tidy(files[0].partition["topic"], attempt_id)
 
-    def remove_files(self, keys: Collection[str]) -> None:
+    def _tidy(self, topic: str, attempt_id: str) -> None:
+        """Merge small files of a topic, as an attempt that runs.
+
+        If that fails or loses a race, a later attempt does it. Raises AttemptAbandoned.
+        """
+        try:
+            base, files = self._files_of(topic)
+            due = merges.due(files, partial(merges.is_committed, self._store))
+            if due:
+                merged = merges.merge(self._store, topic, attempt_id, list(map(_key, due)))
+                with self._named_or_deleted([merged]):
+                    fate.require_hope(self._store, attempt_id)
+                    self._replace(base, due, [merged], attempt_id, changes=False)
+        except AttemptAbandoned:
+            raise
+        except CommitConflict as error:
+            _log.debug("another commit replaces files of the quarantine: %s", error)
+        except SeglakeError as error:
+            _log.warning("a later run has to merge the files of the quarantine: %s", error)
+
+    @contextmanager
+    def _named_or_deleted(self, files: Sequence[WrittenFile]) -> Iterator[None]:
+        """A block that names files that copy rejects; in vain, it deletes them.
+
+        An erasure that would delete them may be over. Others may have written more files of the
+        same attempts, and be about to name them: these stay.
+        """
+        try:
+            yield
+        except _IN_VAIN:
+            try:
+                named = {*map(_key, self._live_files()[1])}
+                self._store.delete([key for key in map(_key, files) if key not in named])
+            except SeglakeError as error:
+                _log.warning("copies of rejects are left for `seglake vacuum` to delete: %s", error)
+            raise
+
+    def remove_files(self, keys: Collection[str], others: Collection[str] = ()) -> set[str]:
         """Remove the files with these keys from the table, before they are deleted.
 
         From now on no commit under way can name one of them: its writer looks first whether the
-        attempt was given up. Raises StoreError and CommitConflict.
+        attempt was given up. Nor can one name a file with a key in `others`, which have rejects
+        that count, if the table does not name it by now: those that it does are returned, and stay.
+        Raises StoreError and CommitConflict.
         """
-        if keys and self._live_files()[0] >= 0:
-            self._take_out(keys)
+        if not (keys or others) or self._live_files()[0] < 0:
+            return set()
+        self._take_out(keys)
+        return {*others}.intersection(map(_key, self._live_files()[1]))
 
     def unnamed_keys(self, topic: str, attempt_id: str) -> list[str]:
-        """The keys of an attempt's files that the table does not name. Raises StoreError."""
+        """The keys of files that an attempt wrote, and the table does not name.
+
+        Raises StoreError.
+        """
         named = {*self.all_keys(topic)}
         listed = self._store.list(f"{QUARANTINE_TABLE}/topic={topic}")
         return [item.key for item in listed
-                if attempt_of(item.key) == attempt_id and item.key not in named]  # fmt: skip
+                if writer_of(item.key) == attempt_id and item.key not in named]  # fmt: skip
+
+    def retained_keys(self, since_ms: float) -> set[str] | None:
+        """The keys of the files that the table has named since a time, by the clock of storage.
+
+        None if there is no table. Raises StoreError.
+        """
+        version, files = self._live_files()
+        if version < 0:
+            return None
+        commits = (commit for _, commit in self._delta_log().retained(since_ms))
+        removed = chain.from_iterable(commit.removed for commit in commits)
+        return {f"{QUARANTINE_TABLE}/{path}" for path in chain(removed, (f.path for f in files))}
 
     def remove_lost_files(self, committed: Collection[str]) -> None:
         """Remove the files that are not there, of attempts that are not `committed`.
@@ -93,43 +178,104 @@ class QuarantineTable:
 
     def _take_out(self, keys: Collection[str]) -> None:
         """Remove files from the table, in a fence. Another one, if a commit came just before it."""
-        made = [self._log().fence(lambda: self._removal(keys))]
+        made = [self._delta_log().fence(lambda: self._removal(keys))]
         if self._removal(keys)[1]:  # the fence only stops commits that come after it
-            made.append(self._log().fence(lambda: self._removal(keys)))
-        delta_rs.checkpoint_if_due(self._log(), made)
+            made.append(self._delta_log().fence(lambda: self._removal(keys)))
+        delta_rs.checkpoint_if_due(self._delta_log(), made)
 
     def _removal(self, keys: Collection[str]) -> tuple[int, list[Action]]:
         """The newest version, and the actions that remove files from it, by their keys."""
         version, files = self._live_files()
-        gone = [file for file in files if f"{QUARANTINE_TABLE}/{file.path}" in keys]
+        gone = [file for file in files if _key(file) in keys]
         return version, [remove(file.path, file.size_bytes, file.partition) for file in gone]
 
     def replace_files(
-        self, keys: Collection[str], files: Sequence[WrittenFile], attempt_id: str
+        self, base: int, keys: Collection[str], files: Sequence[WrittenFile], attempt_id: str
     ) -> None:
         """Put files in the place of those with these keys, in one commit of an attempt.
 
-        Raises StoreError, and CommitConflict if another process removed one of the old files.
+        It continues the version `base`, which the table had before they were written: a fence that
+        came since stops it. Raises StoreError, and CommitConflict if another process removed one of
+        the old files: then the new ones are deleted.
         """
-        version, live = self._live_files()
-        old = [file for file in live if f"{QUARANTINE_TABLE}/{file.path}" in keys]
-        if len(old) < len(keys):
-            raise CommitConflict(f"{QUARANTINE_TABLE} changed: another process removed its files")
-        gone = [remove(file.path, file.size_bytes, file.partition) for file in old]
-        self._commit(version, [*map(add, files), *gone], "REPLACE", {"seglake.attempt": attempt_id})
+        with self._named_or_deleted(files):
+            old = [file for file in self._live_files()[1] if _key(file) in keys]
+            if len(old) < len(keys):
+                raise CommitConflict(f"{QUARANTINE_TABLE} changed: another process removed files")
+            self._replace(base, old, files, attempt_id)
+
+    def _replace(
+        self,
+        base: int,
+        old: Sequence[AddedFile],
+        new: Sequence[WrittenFile],
+        attempt_id: str,
+        *,
+        changes: bool = True,
+    ) -> None:
+        gone = [remove(f.path, f.size_bytes, f.partition, changes=changes) for f in old]
+        come = [add(file, changes=changes) for file in new]
+        operation: Operation = "REPLACE" if changes else "OPTIMIZE"
+        self._commit(base, [*come, *gone], operation, {"seglake.attempt": attempt_id})
+
+    def merged_with(self, attempts: Collection[str]) -> dict[str, list[str]]:
+        """The keys of the merged files that have rejects of some attempts, by topic.
+
+        One that is damaged, or gone by now, is left out. Raises StoreError.
+        """
+
+        def has_some(file: AddedFile) -> bool:
+            try:
+                return self._has_some(file, attempts)
+            except (CorruptData, MissingObject) as error:
+                _log.warning("rejects that no longer count may be left: %s", error)
+                return False
+
+        merged = [*filter(_is_merged, self._live_files()[1])] if attempts else []
+        found: dict[str, list[str]] = {}
+        for file in compress(merged, read_at_once(self._store, has_some, merged)):
+            found.setdefault(file.partition["topic"], []).append(_key(file))
+        return found
+
+    def drop(self, topic: str, attempts: Collection[str], attempt_id: str) -> list[str]:
+        """Write the merged files of a topic without the rejects of `attempts`, as an attempt.
+
+        Returns the keys of the files that it replaced. Raises AttemptAbandoned, CommitConflict,
+        CorruptData and StoreError.
+        """
+        base, rest = self.version(), list[WrittenFile]()
+        keys = self.merged_with(attempts).get(topic, [])
+        with self._named_or_deleted(rest):
+            for key in keys:
+                rows = to_merge(self._store, key)
+                goes = pc.is_in(rows["attempt_id"], pa.array(sorted(attempts), pa.string()))
+                if len(stay := rows.filter(pc.invert(goes))):
+                    rest.append(write_merged(self._store, topic, attempt_id, stay))
+            fate.require_hope(self._store, attempt_id)
+            if keys:
+                self.replace_files(base, keys, rest, attempt_id)
+        return keys
+
+    def version(self) -> int:
+        """The newest version; -1 without a table."""
+        return self._live_files()[0]
 
     def all_keys(self, topic: str) -> list[str]:
         """The keys of all files of a topic, whoever's rejects they have."""
-        return [
-            f"{QUARANTINE_TABLE}/{file.path}"
-            for file in self._live_files()[1]
-            if file.partition["topic"] == topic
-        ]
+        return list(map(_key, self._files_of(topic)[1]))
 
     def keys(self, topic: str, attempts: Collection[str]) -> list[str]:
         """The keys of the files that may have rejects of some attempts at a topic."""
         counting = {None, *attempts}  # None: another writer's file may have rejects of any attempt
-        return [key for key in self.all_keys(topic) if attempt_of(key) in counting]
+        files = [file for file in self._files_of(topic)[1] if attempt_of(file.path) in counting]
+        merged = list(filter(_is_merged, files))
+        has_some = read_at_once(self._store, partial(self._has_some, attempts=attempts), merged)
+        some = {*map(_key, compress(merged, has_some))}
+        return [key for key in map(_key, files) if key in some or not is_merged(key)]
+
+    def _has_some(self, merged: AddedFile, attempts: Collection[str]) -> bool:
+        """Whether a merged file has rejects of some attempts."""
+        return not attempts_in(self._store, _key(merged), merged.size_bytes).isdisjoint(attempts)
 
     def read(self, topic: str, attempts: Collection[str]) -> Iterator[pa.Table]:
         """The rejects of some attempts at a topic, in tables of FILE_SCHEMA, one per file."""
@@ -138,10 +284,15 @@ class QuarantineTable:
             if len(counted):
                 yield counted
 
+    def _files_of(self, topic: str) -> tuple[int, list[AddedFile]]:
+        """The newest version and its files of a topic."""
+        version, files = self._live_files()
+        return version, [file for file in files if file.partition["topic"] == topic]
+
     def _live_files(self) -> tuple[int, list[AddedFile]]:
         """The newest version and its files in the order of paths; -1 and none without a table."""
         try:
-            table = delta_rs.open_table(self._log())
+            table = delta_rs.open_table(self._delta_log())
         except MissingObject:
             return -1, []
         files = delta_rs.live_files(table, _PARTITION_BY)
@@ -150,9 +301,17 @@ class QuarantineTable:
     def _commit(
         self, base: int, actions: Sequence[Action], operation: Operation, info: Mapping[str, str]
     ) -> None:
-        log = self._log()
+        log = self._delta_log()
         commits = log.commit(base, actions, operation=operation, info=info)
         delta_rs.checkpoint_if_due(log, [commits[-1].version])
 
-    def _log(self) -> DeltaLog:
+    def _delta_log(self) -> DeltaLog:
         return DeltaLog(self._store, QUARANTINE_TABLE, CONTRACT)
+
+
+def _key(file: AddedFile | WrittenFile) -> str:
+    return f"{QUARANTINE_TABLE}/{file.path}"
+
+
+def _is_merged(file: AddedFile) -> bool:
+    return is_merged(file.path)

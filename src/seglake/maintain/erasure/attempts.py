@@ -23,6 +23,7 @@ from seglake.maintain.clock import time_of_storage
 from seglake.maintain.vacuum import (
     HOUR_MS,
     TEMPORARY,
+    Named,
     Unnamed,
     find_unnamed,
     is_at_stake,
@@ -40,6 +41,8 @@ class Attempts(NamedTuple):
 
     `left` are the objects of attempts that have ended and that no version names; `remains` are the
     keys of those of `dying` attempts, which are given up, and may write more if they are alive.
+    `named_rejects` are the keys of files of the quarantine that it names, or did within the grace
+    period: their writers need them no more.
     """
 
     running: list[str]
@@ -47,6 +50,7 @@ class Attempts(NamedTuple):
     committed: set[str]
     left: list[Listed]
     remains: set[str]
+    named_rejects: Collection[str] = ()
 
     def has_ended(self, attempt_id: str) -> bool:
         """Whether an attempt is committed, or given up."""
@@ -78,8 +82,9 @@ class _RunningSince(NamedTuple):
 
 
 def _find(table: CatalogTable, topic: str, times: _RunningSince, own: Collection[str]) -> Attempts:
-    unnamed, committed = _unnamed(table, times.now_ms)
-    attempts = Attempts([], set(), committed, [], set())
+    unnamed, named = _unnamed(table, times)
+    committed = named.attempts
+    attempts = Attempts([], set(), committed, [], set(), named.rejects or ())
     for owner, objects in unnamed.items():
         if owner is None or owner in own or not _may_be_at(table.store, topic, objects):
             continue
@@ -96,13 +101,15 @@ def _find(table: CatalogTable, topic: str, times: _RunningSince, own: Collection
     return attempts
 
 
-def _unnamed(table: CatalogTable, clock_ms: int) -> tuple[Unnamed, set[str]]:
+def _unnamed(table: CatalogTable, times: _RunningSince) -> tuple[Unnamed, Named]:
     """As `find_unnamed`, where a data file that no commit names, however young, names nothing."""
     for tries_left in reversed(range(_TRIES)):
-        never_named = NeverNamed.by(table, now_ms=clock_ms)
+        never_named = NeverNamed.by(table, now_ms=times.now_ms)
         marked = table.unmarked(table.newest_files())
         try:
-            return find_unnamed(table, never_named, marked, never_named)
+            return find_unnamed(
+                table, never_named, marked, never_named, rejects_since_ms=times.oldest_ms
+            )
         except MissingObject:  # a commit just named one of them
             if not tries_left:
                 raise

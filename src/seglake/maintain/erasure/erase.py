@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from seglake.catalog.announcement import announced
-from seglake.catalog.quarantine.files import attempt_of
+from seglake.catalog.quarantine.files import attempt_of, writer_of
 from seglake.catalog.quarantine.gone import ERASE, erasures
 from seglake.catalog.quarantine.leaving import Leaving, joined, unfinished, write_list
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -232,8 +232,9 @@ class _Erasure:
                 return
 
     def _delete_old(self, attempts: Attempts) -> None:
-        dying = {item.key for item in attempts.left if attempt_of(item.key) in attempts.dying}
-        QuarantineTable(self._table.store).remove_files(dying)  # one may just have named its files
+        dying = {item.key for item in attempts.left if writer_of(item.key) in attempts.dying}
+        own = {*filter(attempt_of, dying)}  # one may just have named them
+        QuarantineTable(self._table.store).remove_files(own, dying - own)
         before, size = self.report.deleted, self.report.deleted_bytes
         self._find_old(attempts)
         logs = any(key.startswith(f"{TOPICS}/") for key in self.report.deleted)

@@ -16,7 +16,7 @@ from itertools import chain
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog.quarantine.files import attempt_of, read_all_rejects
+from seglake.catalog.quarantine.files import read_all_rejects, writer_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.engine import Engine
@@ -94,13 +94,16 @@ class OldObjects:
         store = self._table.store
         listed = list(store.list(f"{layout.QUARANTINE_TABLE}/topic={self._topic}"))
         live = {*QuarantineTable(store).all_keys(self._topic)} - {*gone}
-        old = [
-            item for item in listed
-            if item.key not in live and self._attempts.has_ended(attempt_of(item.key) or "")
-            and not TEMPORARY.fullmatch(item.key)
-        ]  # fmt: skip
+        old = [item for item in listed if item.key not in live and self._is_old(item.key)]
         goes = engine.map(partial(_has_rejects, store, self._criteria), [item.key for item in old])
         yield from (item for item, had in zip(old, goes, strict=True) if had)
+
+    def _is_old(self, key: str) -> bool:
+        """Whether nobody will name this file of the quarantine, if it is not named."""
+        if TEMPORARY.fullmatch(key):
+            return False
+        named = self._attempts.named_rejects
+        return key in named or self._attempts.has_ended(writer_of(key) or "")
 
     def _left(self) -> Iterable[Listed]:
         return (

@@ -13,7 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.catalog.failed_run import FailedRun, all_failed_runs, rewrite_failed_run
-from seglake.catalog.quarantine.files import RejectsFile, read_all_rejects, write_rejects
+from seglake.catalog.quarantine.files import (
+    RejectsFile,
+    is_merged,
+    read_all_rejects,
+    to_merge,
+    write_merged,
+    write_rejects,
+)
 from seglake.catalog.quarantine.leaving import Leaving, are_listed, count, joined, listed
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.engine import Engine
@@ -85,20 +92,21 @@ class RejectErasure:
         object they would look like those of an attempt that runs.
         """
         for tries_left in reversed(range(_TRIES)):
-            keys = self.files()
+            base, keys = self._table.version(), self.files()
             if not keys:
                 return
             keep = partial(
                 _write_rest,
                 self._store,
                 self._topic,
+                attempt_id,
                 self._goes,
                 frozenset(self._counted),
                 frozenset(dead),
             )
             parts = self._engine.map(keep, keys)
             try:
-                self._table.replace_files(keys, list(chain.from_iterable(parts)), attempt_id)
+                self._table.replace_files(base, keys, [*chain.from_iterable(parts)], attempt_id)
             except CommitConflict:
                 if not tries_left:
                     raise
@@ -126,12 +134,23 @@ def _by_attempt(rows: pa.Table) -> dict[str, int]:
 
 
 def _write_rest(
-    store: Store, topic: str, goes: _Goes, counted: Collection[str], dead: Collection[str], key: str
+    store: Store,
+    topic: str,
+    erasure: str,
+    goes: _Goes,
+    counted: Collection[str],
+    dead: Collection[str],
+    key: str,
 ) -> list[RejectsFile]:
-    """The task: a file of the quarantine → a file of each attempt with the rejects that stay."""
-    rows = read_all_rejects(store, key)
+    """The task: a file of the quarantine → files with the rejects that stay.
+
+    A merged file stays one, of the attempt `erasure`; of others there is one for each attempt.
+    """
+    rows = to_merge(store, key) if is_merged(key) else read_all_rejects(store, key)
     is_counted = pc.is_in(rows["attempt_id"], pa.array(sorted(counted), pa.string()))
     stay = rows.filter(pc.invert(pc.and_(is_counted, goes(key, rows))))
+    if is_merged(key):
+        return [write_merged(store, topic, erasure, stay)] if len(stay) else []
     attempts: list[Any] = pc.unique(stay["attempt_id"]).to_pylist()
     return [
         write_rejects(

@@ -134,9 +134,9 @@ def test_an_attempt_that_writes_its_rows_during_a_look__is_not_committed(
         monkeypatch.setattr(CatalogTable, "_write_files", write)
         written = list[Action]()
 
-        def written_meanwhile(*asked: Any) -> Any:
+        def written_meanwhile(*asked: Any, **named: Any) -> Any:
             written.extend(write(table, *given))
-            return find(*asked)
+            return find(*asked, **named)
 
         monkeypatch.setattr(attempts, "find_unnamed", written_meanwhile)
         looks.append(look(open_catalog(str(root)), "events", Grace(24, dry_run=True)))

@@ -455,7 +455,7 @@ def test_files_that_another_program_removed__are_not_doubled(tmp_path: Path) -> 
     keys = table.all_keys("events")
     table.remove_files(keys)
     with pytest.raises(CommitConflict, match="another process removed"):
-        table.replace_files(keys, [], new_attempt())
+        table.replace_files(table.version(), keys, [], new_attempt())
 
 
 def test_an_end_between_both_commits__is_found_and_mended(

@@ -163,7 +163,7 @@ def _delete_from_the_quarantine(lake: Lake, key: str) -> None:
     (attempt_id,) = set(map(str, rows["attempt_id"].to_pylist()))
     has = pc.match_substring(rows["raw"].cast(pa.string()), key)
     new = write_rejects(store, "events", attempt_id, rows.filter(pc.invert(has)))
-    table.replace_files([old], [new], new_attempt())
+    table.replace_files(table.version(), [old], [new], new_attempt())
 
 
 def test_an_erasure_overtaken_by_one_that_dies__ends_it(

@@ -25,7 +25,7 @@ _SHARE_BYTES = 2 * 2**20  # of a unit's input for each log partition: some 700 K
 _UNIT_BYTES = 256 * 2**20  # some seconds of a core
 _CORES, _MANY_CORES = 64, 1024  # that get a unit; many if a unit has `_UNIT_BYTES` then
 _MOST_BLOBS = 3_000_000  # of a run: planning takes half a KB for each in the driver
-_RANGE_BYTES = 8 * 2**20  # of records that become blobs together
+_RANGE_BYTES = 16 * 2**20  # of records that become blobs together; half if input was not packed
 
 
 class Sizes(NamedTuple):
@@ -96,7 +96,7 @@ class Gather:
             parts.append(expand_records(data))
             partitions.append(np.repeat(names, self._counts[chunk][first:end]))
             size += parts[-1].size_bytes
-            if size >= 2 * _RANGE_BYTES:  # some log partitions have much more than others
+            if size >= 3 * _RANGE_BYTES // 2:  # some log partitions have much more than others
                 yield joined(parts), np.concatenate(partitions)
                 parts, partitions, size = [], [], 0
         if parts:

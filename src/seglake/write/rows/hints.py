@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.config import Pipeline
-from seglake.format.records import Flags, Spans
+from seglake.format.records import Flags, Int64s, Spans
 from seglake.shown import counted
+from seglake.text.spans import to_arrow
 from seglake.text.utf8 import invalid_utf8
 from seglake.times.grammar import EPOCH_POWERS, ISO, TimeFormat
 from seglake.times.readers import read_times
@@ -58,6 +59,10 @@ PATTERNS = (
 NOT_UTF_8 = (
     "rows are not UTF-8: set input.encoding to what the files are in, such as 'cp1252' or 'latin-1'"
 )
+_SOME_ARE = (
+    "rows are not UTF-8, and others with letters beyond ASCII are: mend these rows and redrive "
+    "them, since input.encoding would be that of all"
+)
 LINES_OF_AN_ARRAY = (
     "`jq -c '.[]' < FILE` makes lines of it, and so does, for a file that fits in memory, `python3 "
     "-c 'import json, sys; [print(json.dumps(each)) for each in json.load(sys.stdin)]' < FILE`"
@@ -86,9 +91,9 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
 
 
 def agreed(hints: list[str]) -> list[str]:
-    """The hints, without that of an encoding if a file is no text: only one can be followed."""
-    binary = any(hint.endswith(_IS_PARQUET) for hint in hints)
-    return [hint for hint in hints if not (binary and hint == NOT_UTF_8)]
+    """The hints, without that of an encoding if it does not help: only one can be followed."""
+    other = any(hint.endswith(_IS_PARQUET) or hint == _SOME_ARE for hint in hints)
+    return [hint for hint in hints if not (other and hint == NOT_UTF_8)]
 
 
 def times_meant(rows: Rows, pipeline: Pipeline, reasons: Codes) -> dict[str, int]:
@@ -147,8 +152,14 @@ def _of_encoding(
         yield f"{path}: {_IS_PARQUET}"
     elif (first or b"")[:2] in UTF_16_MARKS:
         yield f"{path}: it begins as UTF-16 does: set input.encoding = 'utf-16'"
-    elif (reasons == Reason.INVALID_UTF8).any():
-        yield NOT_UTF_8
+    elif (wrong := reasons == Reason.INVALID_UTF8).any():
+        yield _SOME_ARE if _beyond_ascii(rows, np.flatnonzero(~wrong)) else NOT_UTF_8
+
+
+def _beyond_ascii(rows: Rows, numbers: Int64s) -> bool:
+    """Whether some of these rows, which are UTF-8, have letters beyond ASCII."""
+    texts = to_arrow(rows.take_raw(numbers))
+    return bool(len(texts)) and not pc.all(pc.string_is_ascii(texts)).as_py()
 
 
 def _of_one_event(rows: Rows, start: str, path: str) -> Iterator[str]:

@@ -313,6 +313,16 @@ def test_check_tells_what_is_not_utf_8(tmp_path: Path) -> None:
     assert "is one split: one task reads all 12 bytes" in problem
 
 
+def test_a_row_that_is_not_utf_8_among_others_that_are__is_to_be_mended(tmp_path: Path) -> None:
+    """To set input.encoding would spoil the others."""
+    file, good = tmp_path / "a.jsonl", '{"a": "Käse"}\n'
+    file.write_bytes(20 * good.encode() + good.encode("latin-1"))
+    assert check(pipeline(file), 30).problems[0].startswith("rows are not UTF-8, and others")
+    settings = pipeline(file, root=str(tmp_path / "lake"))
+    (hint, *_) = ingest_files(LocalEngine(), settings, DeclaredRun("1")).hints
+    assert "mend these rows" in hint
+
+
 def test_rows_of_the_quarantine() -> None:
     rows = Spans.of(["é".encode(), b"\xe9", b"plain", b"\x25\xff"])
     assert from_encoding(rows, "latin-1").tolist() == [

@@ -466,6 +466,19 @@ def test_other_settings__replace_too(tmp_path: Path) -> None:
     lake.assert_holds()
 
 
+def test_a_replacement_keeps_the_interval_that_the_run_declared(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.write("a", lines(5))
+    lake.ingest("a", (T, T + HOUR))
+    lake.write("a", lines(7))
+    assert lake.replace("a").replaced_runs == ["a"]
+    topic = seglake.open(str(lake.root)).topic("events")
+    assert topic.closed(T, T + HOUR - 1)
+    assert lake.replace("a").status == "already done"
+    assert lake.replace("a", (T, T + 2 * HOUR)).replaced_runs == ["a"]
+    assert seglake.open(str(lake.root)).topic("events").closed(T, T + 2 * HOUR - 1)
+
+
 def test_a_run_that_was_never_ingested__is_an_ingest(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.write("a", lines(5))

@@ -26,7 +26,7 @@ from seglake.write.driver.attempt import Attempt, PlanAgain
 from seglake.write.driver.placement import Placement
 from seglake.write.driver.report import Report
 from seglake.write.driver.run_input import SplitCounts
-from seglake.write.driver.topics import topic_in_force, topic_rows
+from seglake.write.driver.topics import growth, topic_in_force, topic_rows
 
 _COMPARED = 1000  # of the newest run ids with a mistyped one
 
@@ -145,7 +145,8 @@ class Commit:
         if attempt.input.owners and attempt.input.is_empty():
             owners = self._owners(self._base)
             report.owner = self._nearest(owners)
-            report.hints = [] if report.owner else self._other_pipeline(owners)
+            of_another = [] if report.owner else self._other_pipeline(owners)
+            report.hints = [*growth(self._base, attempt.settings.topic), *of_another]
         start_ms, end_ms = attempt.run.interval or (None, None)
         run = RunRow(
             topic=attempt.topic,

@@ -57,7 +57,7 @@ from seglake.write.driver.failure import Failure
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run_input import InputFrame, InputOf, SplitCounts, changes_since, files_of
 from seglake.write.driver.selection import ChangedFiles, Differences
-from seglake.write.driver.topics import other_values
+from seglake.write.driver.topics import growth, other_values
 from seglake.write.map.january import FileTimes, january_notes, january_problem
 from seglake.write.map.summary import add_up
 from seglake.write.map.years import year_notes
@@ -149,6 +149,7 @@ def _ingest(
     begun = Report(pipeline.topic.name, pipeline.name, run.run_id)
     while True:
         base = table.snapshot(topics=[begun.topic]) if replacing else table.ends(begun.topic)
+        run = _as_declared(table, base, begun, run) if replacing else run
         report, attempt_id = begun.copy(), new_attempt()
         replacement = replacing(table, attempt_id) if replacing else None
         if _is_done(table, base, pipeline, run, replacement, report):
@@ -182,6 +183,19 @@ def _ingest(
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
                 settle(store, attempt_id)
+
+
+def _as_declared(
+    table: CatalogTable, base: Snapshot, report: Report, run: DeclaredRun
+) -> DeclaredRun:
+    """The run that replaces one of its id; without an interval of its own it keeps that one's."""
+    before = table.run(base, report.topic, report.pipeline, report.run_id)
+    if run.interval is not None or before is None:
+        return run
+    start_ms, end_ms = before.interval_start_ms, before.interval_end_ms
+    if start_ms is None or end_ms is None:
+        return run
+    return run._replace(interval=(start_ms, end_ms))
 
 
 @contextmanager
@@ -277,6 +291,7 @@ def carry_out(
     report = attempt.report
     report.attempt_id = attempt.attempt_id
     report.describe_input(attempt.input.selection)
+    report.hints += growth(attempt.base, attempt.settings.topic)
     counts: SplitCounts = {}
     segments: list[SegmentRow] = []
     if not attempt.input.is_empty():
@@ -346,7 +361,7 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     report.input_rows = sum(split.rows for split in totals.splits.values()) - totals.skipped
     report.records = _records(spooled, *WITH_RECORDS)
     fitting = report.records + report.skipped_records
-    report.hints = [
+    report.hints += [
         *agreed(totals.hints),
         *of_no_field(attempt.settings),
         *of_times(attempt.settings, totals.times_meant, fitting),

@@ -70,6 +70,15 @@ def topic_rows(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = no_seed) -> 
     return [new]
 
 
+def growth(snapshot: Snapshot, topic: Topic) -> list[str]:
+    """What to say if a run gives its topic more partitions, also if it brings no record."""
+    row = snapshot.find_topic(topic.name)
+    if row is None or row.partitions >= topic.partitions:
+        return []
+    now = f"the topic has {topic.partitions} partitions from now on, {row.partitions} before"
+    return [f"topic.partitions: {now}: a key may go to another one, and it cannot shrink again"]
+
+
 def other_values(topic: Topic, value_settings: Mapping[str, Any]) -> list[str]:
     """What to say if a topic finds fields in another way than values of an input have them.
 

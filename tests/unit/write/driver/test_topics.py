@@ -206,3 +206,17 @@ def test_a_contradiction_is_found_before_anything_is_read(tmp_path: Path) -> Non
     assert {p for p in (tmp_path / "lake").rglob("*") if p.suffix == ".log"} == objects
     same = pipeline_of(tmp_path / "lake", tmp_path / "a", topic={"retention.ms": 1000})
     assert ingest(same, "1").status == "already done"
+
+
+def test_a_run_that_gives_the_topic_more_partitions_says_so(tmp_path: Path) -> None:
+    """Also if it brings nothing: an older pipeline is refused from then on."""
+    path, root = write_file(tmp_path / "a.jsonl", [Line(T)]), tmp_path / "lake"
+    assert ingest(pipeline_of(root, path), "1").hints == []
+    for run, before, partitions in (("2", 3, 5), ("3", 5, 6)):
+        grown = pipeline_of(root, path, topic={"partitions": partitions})
+        (hint,) = ingest(grown, run).hints
+        assert f"has {partitions} partitions from now on, {before} before" in hint
+        assert ingest(grown, f"{run} again").hints == []
+    more = write_file(tmp_path / "b.jsonl", [Line(T)])
+    (hint,) = ingest(pipeline_of(root, more, topic={"partitions": 7}), "4").hints
+    assert "it cannot shrink again" in hint

@@ -271,6 +271,12 @@ def test_it_says_how_many_times_name_no_zone(tmp_path: Path) -> None:
         assert (f"{said}{guess}" in told) if said else (guess not in told)
 
 
+@pytest.mark.parametrize("zone", ["+02", "z", "-0530", "Z"])
+def test_zones_in_any_spelling_are_zones(tmp_path: Path, zone: str) -> None:
+    rows = ({"t": f"2026-11-26T01:00:{n:02}{zone}"} for n in range(60))
+    assert "no zone" not in doubts_of(tmp_path, "a.jsonl", jsonl(*rows))
+
+
 def test_the_name_of_a_zone_behind_the_time_is_told(tmp_path: Path) -> None:
     for zone, told in (("CET", True), ("CEST", True), ("UTC", False)):
         path = tmp_path / f"{zone}.log"

@@ -22,7 +22,7 @@ from seglake.write.rows.hints import PATTERNS, PLAUSIBLE
 _MOST = 0.95  # of the values must be times in the same format
 _DAY_MS = 86_400_000
 _PADDING = b"\0" * 64  # kernels read some bytes after a text
-_ZONED = re.compile(r"(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})$")
+_ZONED = re.compile(r"(?:[Zz]|UTC|GMT|[+-]\d{2}:?\d{2}|:\d{2}(?:[.,]\d+)?[+-]\d{2})$")
 _WHOLE_DAYS = (
     "{} has whole days; a time of day in another field is not read: write both into one field, "
     "such as '2026-01-31 12:00:00', before the ingest"

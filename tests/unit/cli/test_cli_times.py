@@ -38,6 +38,17 @@ def test_local_times_are_those_of_the_zone(local: datetime, zone: str) -> None:
         assert local < back <= local + timedelta(hours=2)
 
 
+def test_a_local_time_that_clocks_skip_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert absolute("2026-03-29T02:30", "Europe/Berlin") == "2026-03-29T01:00:00.000Z"
+    assert capsys.readouterr().err == (
+        "2026-03-29T02:30 is skipped by the clocks of Europe/Berlin: "
+        "2026-03-29T01:00:00.000Z is meant\n"
+    )
+    for text in ("2026-03-29T03:00", "2026-03-29", "2026-03-29T02:30Z", "2026-03-29T01:59:59.5"):
+        absolute(text, "Europe/Berlin")
+    assert capsys.readouterr().err == ""
+
+
 def test_a_local_time_that_is_twice_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert absolute("2026-10-25T02:30", "Europe/Berlin") == "2026-10-25T00:30:00.000Z"
     assert capsys.readouterr().err == (

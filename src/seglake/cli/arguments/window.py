@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from seglake.clock import now_ms
 from seglake.errors import UsageError
@@ -38,7 +40,8 @@ def span_ms(text: str) -> int:
 def absolute(text: str | None, zone: str | None) -> str | None:
     """A date or a local time of a zone as a text in UTC; without a zone the text as it is.
 
-    A local time that clocks show twice means the first one, and standard error says so. Raises
+    A local time that clocks show twice means the first one, one that they skip the time that they
+    show instead, and standard error says so. Raises
     UsageError for an unknown zone, what is no time, or a local time of no zone.
     """
     if text is None or text in _NAMED:
@@ -50,7 +53,19 @@ def absolute(text: str | None, zone: str | None) -> str | None:
     if first != second:
         line = f"{text} is twice in {zone}: {first} is meant; write {second} for the later one"
         print(line, file=sys.stderr)
+    elif _is_skipped(text, first, zone):
+        print(f"{text} is skipped by the clocks of {zone}: {first} is meant", file=sys.stderr)
     return first
+
+
+def _is_skipped(text: str, meant: str, zone: str) -> bool:
+    """Whether no clock of a zone shows the local time that means this time in UTC."""
+    try:
+        local = datetime.fromisoformat(text)
+    except ValueError:  # an integer, or a time of another spelling
+        return False
+    shown = datetime.fromisoformat(meant).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    return local.tzinfo is None and abs(shown - local) >= timedelta(minutes=1)
 
 
 def _require_zone(text: str) -> None:

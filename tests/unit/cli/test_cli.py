@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 from typer.testing import CliRunner
 
 from seglake import open as open_lake
@@ -129,10 +130,28 @@ def test_contradictions_are_errors(
 def test_arrow_and_parquet_files_hold_the_records(maker: LakeMaker, tmp_path: Path) -> None:
     for form in ("arrow", "parquet"):
         seglake("read", maker.root, "events", "--format", form, "--output", tmp_path / form)
-    with pa.ipc.open_stream((tmp_path / "arrow").read_bytes()) as stream:
-        table = stream.read_all()
+    with pa.ipc.open_file((tmp_path / "arrow").read_bytes()) as file:
+        table = file.read_all()
     assert len(table) == 3003
     assert pq.read_table(tmp_path / "parquet").equals(table)
+
+
+@pytest.mark.parametrize("command", [("read",), ("find", "--key", "k")], ids=" ".join)
+def test_arrow_is_a_file_where_its_name_says_so_and_else_a_stream(
+    maker: LakeMaker, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    name, *options = command
+    asked = [name, str(maker.root), "events", *options]
+    for suffix in (".arrow", ".arrows"):
+        seglake(*asked, "--output", tmp_path / f"o{suffix}")
+    table = feather.read_table(tmp_path / "o.arrow")
+    streams = (
+        (tmp_path / "o.arrows").read_bytes(),
+        CliRunner().invoke(app, [*asked, "--format", "arrow"]).stdout_bytes,
+    )
+    for data in streams:
+        with pa.ipc.open_stream(data) as stream:
+            assert stream.read_all().equals(table)
 
 
 def test_a_file_is_written_under_a_bar(

@@ -562,7 +562,7 @@ def _read_form(it: Place) -> None:
     it.tell(*read, "--format", "parquet", "--output", file)
     assert pq.read_table(file).num_rows == 303
     it.tell(*read, "--format", "arrow", "--output", file)
-    assert pa.ipc.open_stream(file.read_bytes()).read_all().num_rows == 303
+    assert pa.ipc.open_file(file.read_bytes()).read_all().num_rows == 303
     assert "offset" in it.tell(*read, "--format", "table").splitlines()[1]
     assert it.tell(*read, "--json") == it.tell(*read) == it.tell(*read, "--format", "jsonl")
     assert len(it.tell(*read, "--format", "csv").splitlines()) == 304

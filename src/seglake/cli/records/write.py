@@ -145,7 +145,7 @@ def write(
         _sink(output, binary=form in {"arrow", "parquet"}) as sink,
         _progress(planned, stats, output) as advance,
     ):
-        _WRITERS[form](advance(written), schema, sink)
+        _writer(form, output)(advance(written), schema, sink)
     _tell_written(written.records, output)
     tell_misfits(log.topic, stats)
     return written.records
@@ -211,7 +211,7 @@ def write_matches(
         tell_misfits(log.topic, stats)
         return
     with _sink(output, binary=form in {"arrow", "parquet"}) as sink:
-        _WRITERS[form](written, reader.schema, sink)
+        _writer(form, output)(written, reader.schema, sink)
     _tell_written(written.records, output)
     tell_misfits(log.topic, stats)
 
@@ -276,6 +276,12 @@ def _write_lines(batches: Iterable[pa.RecordBatch], _schema: pa.Schema, sink: An
 
 
 def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Any) -> None:
+    with pa.ipc.new_file(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _write_arrow_stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Any) -> None:
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
@@ -303,6 +309,14 @@ _WRITERS = {
     "arrow": _write_arrow,
     "parquet": _write_parquet,
 }
+
+
+def _writer(form: str, output: Path | None) -> Callable[..., None]:
+    """What writes a form. Arrow is a stream on standard output and as `.arrows`, else a file."""
+    if form == "arrow" and (output is None or output.suffix.lower() == ".arrows"):
+        return _write_arrow_stream
+    return _WRITERS[form]
+
 
 _COLUMNS = {
     "partition": number("partition", "partition", rank=1),

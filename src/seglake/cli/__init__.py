@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from seglake.cli.terminal.errors import tell_error, wants_json
 from seglake.cli.terminal.interrupt import ends_by_interrupt
+from seglake.cli.terminal.standard_output import checked_output
 from seglake.errors import SeglakeError, UsageError
 
 if TYPE_CHECKING:
@@ -21,9 +22,10 @@ def main() -> None:
         from seglake.cli.app import app  # here, so that the package imports fast
 
         try:
-            if wants_json():
-                sys.exit(_exit_code(app))
-            app()
+            with checked_output():
+                if wants_json():
+                    sys.exit(_exit_code(app))
+                app()
         except SeglakeError as error:
             tell_error(type(error).__name__, str(error), error.exit_code)
             sys.exit(error.exit_code)

@@ -69,10 +69,21 @@ def complete_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that appears as with `complete`; a device or a pipe is written at once."""
     path = path.resolve()  # a link stays a link
     if path.exists() and not (path.is_file() or path.is_dir()):
-        with path.open("wb") as file:
+        with _device_errors(path), path.open("wb") as file:
             yield file
         return
     with complete(path) as temporary, temporary.open("xb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
+
+
+@contextmanager
+def _device_errors(path: Path) -> Iterator[None]:
+    """A device that cannot be written as a StoreError; a reader of a pipe may go."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error

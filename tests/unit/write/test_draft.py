@@ -702,6 +702,9 @@ def test_a_glob_that_matches_folders_says_so(tmp_path: Path) -> None:
         InputError, match=r"no file is found.*a folder .* is not entered: add /\*\*"
     ):
         draft([str(tmp_path / "day*")])
+    (tmp_path / "day1").rename(tmp_path / "day[1]")
+    with pytest.raises(InputError, match=r"and \S*day\[1\] is there: write \S*day\[\[\]1\]/\*\* "):
+        draft([str(tmp_path / "day[1]")])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from seglake.config import Input
 from seglake.errors import InputError
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
-from seglake.write.input.listing import NOT_ENTERED, ListedInputs, find_inputs, is_glob
+from seglake.write.input.listing import ListedInputs, find_inputs, glob_hint, is_glob
 
 _SPREAD, _LARGEST = 5, 3  # files that rows are taken from
 _SUFFIX = re.compile(r"\.([A-Za-z]\w*?)(?:\.(?:gz|bz2|zst|zstd|[\d_T:-]+))*$")
@@ -46,7 +46,7 @@ def _full_files(paths: Sequence[str], store: InputStore, root: str) -> list[Sour
     if listed.missing:
         raise InputError(f"{', '.join(listed.missing)}: does not exist; correct the path")
     if not listed.files:
-        hint = NOT_ENTERED if any(is_glob(path, store) for path in paths) else ""
+        hint = next((glob_hint(path) for path in paths if is_glob(path, store)), "")
         raise InputError(f"{names}: no file is found; name other paths{hint}")
     if not any(file.size for file in listed.files):
         raise InputError(f"{names}: there is no file with any bytes; name other paths")

@@ -34,7 +34,7 @@ from seglake.write.input.files import FileVersion, SourceFile, locate
 
 Versions = dict[str, FileVersion]
 
-NOT_ENTERED = " (a folder that a glob matches is not entered: add /**)"
+_NOT_ENTERED = " (a folder that a glob matches is not entered: add /**)"
 
 _WILDCARD = re.compile(r"[*?\[]")
 _VISIBLE = r"(?![._])"
@@ -157,13 +157,30 @@ def _is_folder(path: str, store: InputStore) -> bool:
     return "/" not in path.partition("://")[2] or store.has_objects(path)
 
 
+def glob_hint(glob: str) -> str:
+    """What may be meant by a glob without files, in brackets."""
+    part = next(filter(os.path.lexists, _bracketed(glob)), None)
+    if part is None:
+        return _NOT_ENTERED
+    below = glob.removeprefix(part).strip("/") or "**"
+    written = f"{part.replace('[', '[[]')}/{below}"
+    return f" ([ begins a pattern, and {part} is there: write {written} for it)"
+
+
+def _bracketed(glob: str) -> Iterator[str]:
+    """The glob and each folder above it, the longest first, that a bracket makes a pattern."""
+    for end in (len(glob), *(each.start() for each in [*re.finditer("/", glob)][::-1])):
+        if "[" in glob[:end]:
+            yield glob[:end]
+
+
 def _nothing(path: str, left_out: int, *, glob: bool) -> str:
     if left_out:
         return (
             f"{path}: input.include and input.exclude leave out every file "
             f"({counted(left_out, 'file')}); correct them or set on_empty = 'ok'"
         )
-    hint = NOT_ENTERED if glob else ""
+    hint = glob_hint(path) if glob else ""
     return f"{path}: no file found; correct input.paths or --source, or set on_empty = 'ok'{hint}"
 
 

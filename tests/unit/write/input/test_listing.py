@@ -277,6 +277,21 @@ def test_a_glob_does_not_enter_folders(folder: Path) -> None:
     assert names(folder, "su*/**") == ["sub/c.jsonl", "sub/deep/d.txt"]
 
 
+@pytest.mark.parametrize("below", ["", "/**", "/*.jsonl", "/a/*.jsonl", "/"])
+def test_a_folder_with_a_bracket_in_its_name_is_told_how_to_write(folder: Path, below: str) -> None:
+    (folder / "dir[1]" / "a").mkdir(parents=True)
+    for name in ("a.jsonl", "a/b.jsonl"):
+        (folder / "dir[1]" / name).write_text("1")
+    there = f"([ begins a pattern, and {folder}/dir[1]{'/a' * ('a' in below)} is there: write "
+    with pytest.raises(InputError) as caught:
+        names(folder, f"dir[1]{below}")
+    message, _, remedy = str(caught.value).partition(there)
+    assert message.endswith("on_empty = 'ok' ")
+    written = remedy.removeprefix(f"{folder}/").removesuffix(" for it)")
+    assert written == f"dir[[]1]{below.rstrip('/') or '/**'}"
+    assert names(folder, written)
+
+
 def read_listed(settings: Pipeline, files: list[SourceFile]) -> list[list[Any]]:
     splits = splits_of(settings, files)
     return [list(chunks_of(split, settings)) for split in splits]

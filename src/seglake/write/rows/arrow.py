@@ -15,7 +15,14 @@ from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times, in_range, read_times
 from seglake.times.time_kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.times.zones import read_local
-from seglake.write.rows.arrow_json import LISTS, as_lists, json_of, json_or_null, text_of
+from seglake.write.rows.arrow_json import (
+    LISTS,
+    as_lists,
+    json_of,
+    json_or_null,
+    text_of,
+    without_extension,
+)  # fmt: skip
 from seglake.write.rows.header_json import read_headers
 from seglake.write.rows.rows import LackedFields, most_rows, nearest
 
@@ -157,7 +164,7 @@ class ArrowRows:
                 f"{self._path}: no column {name!r}; {nearest(name, names, 'it')}; correct the "
                 "settings or the file"
             )
-        return column
+        return without_extension(column)
 
 
 def _floor_ms(column: Any) -> Int64s:

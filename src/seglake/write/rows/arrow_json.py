@@ -10,6 +10,7 @@ from seglake.errors import InputError
 from seglake.format.records import Spans
 from seglake.limits import INT64_MAX
 from seglake.text.json import base64, json_objects, quoted
+from seglake.text.simd import padded
 from seglake.text.spans import constant, from_arrow, join_rows, nulls_as, to_arrow, where_null
 
 _STRINGS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -24,10 +25,13 @@ _BYTES = (*_STRINGS, *_BINARIES)
 _LAST_YEAR = 32_767  # Arrow counts years in 16 bits, and writes others as if they were near
 _TIMES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
 LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_map)
+_HEX = np.array([list(f"{byte:02x}".encode()) for byte in range(256)], np.uint8)
+_UUID_DIGITS = [at for at in range(36) if at not in (8, 13, 18, 23)]
 
 
 def text_of(column: Any, path: str) -> Spans:
     """The values as bytes: strings and binaries unchanged, times as ISO 8601, others as JSON."""
+    column = without_extension(column)
     kind = column.type
     if pa.types.is_dictionary(kind):
         return text_of(column.dictionary_decode(), path)
@@ -43,9 +47,10 @@ def json_of(column: Any, path: str) -> Spans:
     """The values as JSON.
 
     NaN and infinities become null, binaries base64, times ISO 8601 (in UTC if the type has a zone),
-    maps arrays of {"key": …, "value": …}. Raises InputError, which names `path`, for a type that
-    cannot be JSON.
+    maps arrays of {"key": …, "value": …}, a UUID its text. Raises InputError, which names `path`,
+    for a type that cannot be JSON.
     """
+    column = without_extension(column)
     kind = column.type
     if pa.types.is_dictionary(kind):
         return json_of(column.dictionary_decode(), path)
@@ -58,6 +63,29 @@ def json_of(column: Any, path: str) -> Spans:
     if any(test(kind) for test in LISTS):
         return _json_list(column, path)
     return _json_number(column, path)
+
+
+def without_extension(column: Any) -> Any:
+    """A UUID as text, another extension type as its storage; JSON stays, for it is no string."""
+    if not isinstance(column.type, pa.BaseExtensionType):
+        return column
+    name = column.type.extension_name
+    if name == "arrow.json":
+        return column
+    return _uuid_texts(column.storage) if name == "arrow.uuid" else column.storage
+
+
+def _uuid_texts(column: Any) -> Any:
+    """Sixteen bytes each as 8-4-4-4-12 hex digits."""
+    count = len(column)
+    data = np.frombuffer(column.buffers()[1] or b"", np.uint8)
+    out = padded(36 * count)
+    rows = out[: 36 * count].reshape(count, 36)
+    rows[:] = ord("-")
+    items = data[16 * column.offset :][: 16 * count]
+    rows[:, _UUID_DIGITS] = _HEX[items].reshape(count, 32)
+    texts = Spans(out, np.arange(count) * 36, np.full(count, 36, np.int32))
+    return to_arrow(where_null(texts, column.is_null().to_numpy(zero_copy_only=False)))
 
 
 def json_or_null(column: Any) -> Spans:

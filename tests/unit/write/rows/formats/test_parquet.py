@@ -4,6 +4,7 @@ import base64
 import json
 import math
 import tempfile
+import uuid
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -168,6 +169,32 @@ def test_times_are_shown_as_iso() -> None:
         "clock": "01:02:03.000000",
         "took": 2000,
     }
+
+
+def test_a_uuid_is_text() -> None:
+    """Also at any depth; another extension type is what it is stored as."""
+    given = [uuid.UUID(int=0xABCDEF << 96 | 7), None, uuid.UUID(int=2**128 - 1)]
+    texts = [each and str(each) for each in given]
+    ids = extended(pa.uuid(), [each and each.bytes for each in given])
+    flags = extended(pa.bool8(), [1, 0, None])
+    columns = {
+        "id": ids,
+        "in": pa.StructArray.from_arrays([ids, flags], ["id", "flag"]),
+        "all": pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), ids),
+    }
+    found = read_table(columns, key={"fields": ["in.id"]}, headers={"fields": ["id"]})
+    inside = [{"id": text, "flag": flag} for text, flag in zip(texts, [1, 0, None], strict=True)]
+    rows = zip(texts, inside, [texts[:2], [], texts[2:]], strict=True)
+    assert [json.loads(row.value or b"") for row in found.rows] == [
+        {"id": text, "in": struct, "all": every} for text, struct, every in rows
+    ]
+    assert [row.key for row in found.rows] == [text and text.encode() for text in texts]
+    rest = ArrowRows("x", pa.record_batch({"id": ids.slice(1)}))
+    assert rest.field("id").tolist() == [None, found.rows[2].key]
+
+
+def extended(kind: Any, values: list[Any]) -> Any:
+    return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
 
 
 def test_row_groups_are_divided_among_splits() -> None:

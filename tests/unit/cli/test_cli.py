@@ -674,10 +674,17 @@ def test_values_without_fields_and_keys_of_bytes_are_told(tmp_path: Path) -> Non
 
 
 def test_a_number_in_an_unusual_way_is_told(tmp_path: Path) -> None:
-    LakeMaker(tmp_path).run({0: [Event(T, None, b'{"amount": 3}')]})
-    usual = "events: amount=3.00 looks for that text; the usual one is 3"
+    """What is advised finds the number, whichever way the values have it."""
+    spelt = (b"3", b"3.10", b"3.0")
+    LakeMaker(tmp_path).run({0: [Event(T, None, b'{"amount": %s}' % each) for each in spelt]})
     none = "events: nothing is found"
-    assert told_of(tmp_path, "find", "--where", "amount=3.00") == [none, usual]
+    for text, number, found in (("3.00", 3, 2), ("3.1", 3.1, 1), ("3.100", 3.1, 1)):
+        told = told_of(tmp_path, "find", "--where", f"amount={text}")
+        advised = f"find(where={{'amount': {number}}}) finds each that is equal"
+        spelt_so = f"events: amount={text} finds a number that is spelt so; in Python {advised}"
+        assert told == [none, spelt_so]
+        log = open_lake(str(tmp_path)).topic("events")
+        assert log.find(where={"amount": number}).read_all().num_rows == found
     assert told_of(tmp_path, "find", "--where", "amount=4") == [none]
     assert told_of(tmp_path, "find", "--where", "amount=a") == [none]
 

@@ -17,6 +17,7 @@ from seglake.times.instants import format_ms
 from seglake.write.rows.rows import nearest
 
 _KEYS = 100  # that are looked at
+_DIGITS = 15  # of a number, which Python then has exactly as it is written
 _SAYS_HOW = "`seglake alter ROOT TOPIC value.format=csv value.columns=…` gives them fields"
 
 
@@ -39,17 +40,24 @@ class Sought(NamedTuple):
             tell_fields(log, self.fields, "--where")
         for name, values in self.fields.items():
             for text in values:
-                if (usual := _usual_number(text)) != text:
-                    _tell(log, f"{name}={text} looks for that text; the usual one is {usual}")
+                if (number := _number_in(text)) is not None:
+                    _tell(
+                        log,
+                        f"{name}={text} finds a number that is spelt so; in Python "
+                        f"find(where={{{name!r}: {number}}}) finds each that is equal",
+                    )
 
 
-def _usual_number(text: str) -> str:
-    """The text that JSON most often has for a number; a text of no number as it is."""
+def _number_in(text: str) -> str | None:
+    """A number as Python has it; None for other text, and for a whole number in its usual form."""
     try:
         number = Decimal(text)
     except InvalidOperation:
-        return text
-    return f"{number.normalize():f}" if number.is_finite() and abs(number.adjusted()) < 20 else text
+        return None
+    if not number.is_finite() or abs(number.adjusted()) >= _DIGITS:
+        return None
+    usual = f"{number.normalize():f}"
+    return None if usual == text and "." not in text else usual
 
 
 def describe(start: str | None, end: str | None, last: str | None, offset: int | None) -> str:

@@ -26,6 +26,7 @@ from seglake.cli.app import app
 from seglake.config import load
 from seglake.engine import LocalEngine
 from seglake.errors import InputError
+from seglake.times.instants import format_ms
 from seglake.write.draft.draft import Draft, draft
 from seglake.write.driver.run import DeclaredRun, ingest_files
 
@@ -307,15 +308,20 @@ def test_an_epoch_with_a_decimal_comma_is_a_time(tmp_path: Path) -> None:
     assert "2026-10-26T07:33:20.123Z" in made["timestamp.field"].reason
 
 
-def test_times_of_two_units_are_told_and_make_rejects(tmp_path: Path) -> None:
+def test_times_of_two_units_are_told_and_what_they_become(tmp_path: Path) -> None:
+    """Seconds that are read as milliseconds are times of 1970, microseconds are rejects."""
     rows = ({"ts": ms(t) if n % 3 else ms(t) // 1000} for n, t in enumerate(TIMES))
     (tmp_path / "a.jsonl").write_bytes(jsonl(*rows))
     made = draft([str(tmp_path / "a.jsonl")])
     assert made.choices["timestamp.format"].value == "epoch_ms"
-    assert (
-        "ts mixes formats: of 40 times 14 are epoch_s, 26 are epoch_ms; rows of another format "
-        "than timestamp.format are rejects"
-    ) in made.doubts
+    counts = "ts mixes formats: of 40 times 14 are epoch_s, 26 are epoch_ms; "
+    first = ms(TIMES[0]) // 1000
+    wrong = f"14 become records of a wrong time, such as {first} at {format_ms(first)}"
+    assert counts + wrong in made.doubts
+    rows = ({"ts": ms(t) if n % 3 else ms(t) * 1000} for n, t in enumerate(TIMES))
+    (tmp_path / "a.jsonl").write_bytes(jsonl(*rows))
+    rejects = "; rows of another format than timestamp.format are rejects"
+    assert any(each.endswith(rejects) for each in draft([str(tmp_path / "a.jsonl")]).doubts)
 
 
 def test_whole_days_have_a_remedy(tmp_path: Path) -> None:

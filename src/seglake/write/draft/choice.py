@@ -118,12 +118,24 @@ def _mixed_in(sample: Sample, name: str) -> TimeChoice | None:
     if span is None:
         return None
     choice = _choice(name, parts[form], form, None, span, sample.zones)
-    counts = ", ".join(f"{len(values):,} are {form}" for form, values in parts.items())
+    counts = ", ".join(f"{len(values):,} are {each}" for each, values in parts.items())
+    others = [value for each, values in parts.items() if each != form for value in values]
     choice.doubts.append(
-        f"{name} mixes formats: of {every:,} times {counts}; rows of another format than "
-        "timestamp.format are rejects"
+        f"{name} mixes formats: of {every:,} times {counts}; {_become(others, form)}"
     )
     return choice
+
+
+def _become(others: list[str], form: str) -> str:
+    """What becomes of times of another format than this one, which may read them, too."""
+    read = _read(others, form, None)
+    wrong = int(read.misread.sum())
+    if not wrong:
+        return "rows of another format than timestamp.format are rejects"
+    first = int(read.misread.argmax())
+    rest = f", and {len(others) - wrong:,} are rejects" if wrong < len(others) else ""
+    become = f"{wrong:,} {'becomes a record' if wrong == 1 else 'become records'} of a wrong time"
+    return f"{become}, such as {others[first]} at {format_ms(int(read.ms[first]))}{rest}"
 
 
 def unread_times(sample: Sample) -> Iterator[tuple[str, str]]:
@@ -211,10 +223,11 @@ class _Span(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """Times in ms, which of them are read and plausible, and which lie before 1970."""
+    """Times in ms: which are read and plausible, read and not plausible, or before 1970."""
 
     ms: Int64s
     good: Flags
+    misread: Flags
     early: Flags
 
 
@@ -225,12 +238,12 @@ def _read(values: list[str], form: str, year: int | None) -> _Read:
     early = (codes == OUT_OF_RANGE) & (ms < 0) & (form not in EPOCH_POWERS)
     if form in EPOCH_POWERS:
         good &= ms >= PLAUSIBLE.start
-    return _Read(ms, good, early)
+    return _Read(ms, good, (codes == READ) & ~good, early)
 
 
 def _span(values: list[str], form: str, year: int | None) -> _Span | None:
     """What some texts are in a format; None unless nearly all are times, and plausible ones."""
-    ms, good, early = _read(values, form, year)
+    ms, good, _, early = _read(values, form, year)
     if (good | early).sum() < _MOST * len(values) or not good.any():
         return None
     return _Span(int(ms[good].min()), int(ms[good].max()), int(early.sum()))

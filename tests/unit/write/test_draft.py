@@ -324,6 +324,19 @@ def test_times_of_two_units_are_told_and_what_they_become(tmp_path: Path) -> Non
     assert any(each.endswith(rejects) for each in draft([str(tmp_path / "a.jsonl")]).doubts)
 
 
+@pytest.mark.parametrize("has_day", [False, True])
+def test_columns_in_the_names_of_folders_are_told(tmp_path: Path, has_day: bool) -> None:
+    day = {"day": "x"} if has_day else {}
+    for name in ("day=2026-11-01/country=DE", "day=2026-11-02/country=FR"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "part-0.json").write_bytes(jsonl(*({"ts": ms(t), **day} for t in TIMES)))
+    begun = "country is no field: folders such as country=DE are"
+    if not has_day:
+        begun = "day, country are no fields: folders such as day=2026-11-01, country=DE are"
+    rest = "not read as columns; headers.source = true keeps the path of each record's file"
+    assert f"{begun} {rest}" in draft([str(tmp_path)]).doubts
+
+
 def test_whole_days_have_a_remedy(tmp_path: Path) -> None:
     days = table("Datum;Uhrzeit", lambda n: f"{n % 9 + 10}.03.2026;10:00:00")
     assert "write both into one field" in doubts_of(tmp_path, "a.csv", days)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from glob import escape
 from pathlib import Path, PurePosixPath
@@ -19,6 +19,7 @@ from seglake.write.input.listing import ListedInputs, find_inputs, glob_hint, is
 
 _SPREAD, _LARGEST = 5, 3  # files that rows are taken from
 _SUFFIX = re.compile(r"\.([A-Za-z]\w*?)(?:\.(?:gz|bz2|zst|zstd|[\d_T:-]+))*$")
+_FOLDER_OF_A_VALUE = re.compile(r"(?<=/)([A-Za-z_][\w.-]*)=[^/]*(?=/)")  # Spark and Hive name so
 
 
 class Chosen(NamedTuple):
@@ -113,6 +114,23 @@ def some_of(files: Sequence[SourceFile]) -> list[SourceFile]:
     spread = {at * (len(files) - 1) // (_SPREAD - 1) for at in range(_SPREAD)}
     largest = sorted(range(len(files)), key=lambda at: -files[at].size)[:_LARGEST]
     return [files[at] for at in sorted({*spread, *largest})]
+
+
+def columns_in_paths(files: Sequence[SourceFile], fields: Collection[str]) -> list[str]:
+    """The doubt about columns that stand in the names of folders and are no fields; none: []."""
+    names = dict[str, str]()
+    for file in files:
+        for found in _FOLDER_OF_A_VALUE.finditer(file.path):
+            if found[1] not in fields:
+                names.setdefault(found[1], found[0])
+    if not names:
+        return []
+    verb = "is no field" if len(names) == 1 else "are no fields"
+    doubt = (
+        f"{', '.join(names)} {verb}: folders such as {', '.join(names.values())} are not read as "
+        "columns; headers.source = true keeps the path of each record's file"
+    )
+    return [doubt]
 
 
 def without(

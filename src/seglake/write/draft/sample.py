@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from seglake.config.rules import flat
 from seglake.errors import InputError
 from seglake.shown import counted
-from seglake.write.draft.files import choose, some_of, without
+from seglake.write.draft.files import choose, columns_in_paths, some_of, without
 from seglake.write.draft.heads import Head, Refused, each_of, heads_of, is_object, parsed
 from seglake.write.draft.shapes import (
     ENOUGH,
@@ -89,7 +89,7 @@ def sample_of(
         files=len(files),
         size_bytes=size * (PACKED if packed else 1),
         packed=packed,
-        doubts=doubts + head.doubts,
+        doubts=[*doubts, *head.doubts, *columns_in_paths(files, head.fields)],
     )
 
 

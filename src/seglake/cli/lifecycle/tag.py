@@ -41,6 +41,12 @@ def _tell(report: Tagged, *, delete: bool) -> None:
         print(f"Tag {report.name} is deleted. `seglake vacuum` removes what only it held.")
         return
     until = "" if report.until_ms is None else f" until {short_time(report.until_ms)}"
+    if report.status == "already done":
+        print(
+            f"Tag {report.name} is there already, and names version {report.tagged}{until}. "
+            f"`seglake tag ROOT {report.name} --delete` makes the name free for another version."
+        )
+        return
     print(f"Tag {report.name} names version {report.tagged}{until}.")
     if report.made_version:
         print(

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 import typer
 from typer.models import ArgumentInfo
 
-from seglake.cli.terminal.standard_output import checked_output
 from seglake.errors import SeglakeError
 
 if TYPE_CHECKING:
@@ -54,8 +53,7 @@ def submit(command: Command, arguments: Sequence[str]) -> int:
     names = {each.partition("=")[0].removeprefix("--") for each in arguments}
     app.command(epilog=_EPILOG, context_settings=_HELP)(job_of(command, names))
     try:
-        with checked_output():
-            typer.main.get_command(app).main([*arguments], prog_name=f"{job.name}.py", obj=job)
+        typer.main.get_command(app).main([*arguments], prog_name=f"{job.name}.py", obj=job)
     except SystemExit as end:
         return int(end.code or 0)
     except SeglakeError as error:

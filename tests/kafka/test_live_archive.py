@@ -218,6 +218,7 @@ def test_a_broker_that_does_not_answer_is_told(world: World) -> None:
     done = world.archivist.run(["web"], "127.0.0.1:1", *options)
     assert done.code == 1
     assert "the broker at 127.0.0.1:1 did not answer" in done.topics[0]["error"]
+    assert "; check host and port, that the broker runs" in done.topics[0]["error"]
 
 
 @pytest.mark.rest

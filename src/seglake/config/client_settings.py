@@ -7,6 +7,11 @@ from pathlib import Path
 
 from seglake.errors import UsageError
 
+UNREACHABLE = (  # what an error says of a broker that does not answer
+    "; check host and port, that the broker runs, and --kafka security.protocol=… if it wants TLS "
+    "or a login"
+)
+
 
 def client_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
     """The settings of the file, then those of the pairs.

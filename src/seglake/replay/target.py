@@ -25,6 +25,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from seglake.catalog.groups import GroupOffset
+from seglake.config.client_settings import UNREACHABLE
 from seglake.errors import ConfigError, StoreError, UsageError
 from seglake.replay.progress import CONSUMER, Progress
 from seglake.replay.sender import Sender
@@ -40,10 +41,6 @@ _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes"
 _UNREACHABLE = {  # librdkafka's names
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,  # noqa: SLF001
 }  # fmt: skip
-_REMEDY = (
-    "; check host and port, that the broker runs, and --kafka security.protocol=… if it wants TLS "
-    "or a login"
-)
 _log = logging.getLogger("seglake.replay")
 _client_log = logging.getLogger("seglake.replay.client")
 _client_log.addHandler(logging.NullHandler())  # the library's log, shown on request
@@ -237,7 +234,9 @@ class Target:
     def _failed(self, error: KafkaException | FutureTimeout) -> StoreError:
         silent = f"the broker has not answered for {self._patience_s:g} s"
         words = _words(error) if isinstance(error, KafkaException) else silent
-        return StoreError(f"{self._servers}: {words}{_REMEDY if _is_unreachable(error) else ''}")
+        return StoreError(
+            f"{self._servers}: {words}{UNREACHABLE if _is_unreachable(error) else ''}"
+        )
 
 
 def _is_unreachable(error: BaseException) -> bool:

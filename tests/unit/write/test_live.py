@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from seglake.catalog import groups
 from seglake.catalog.groups import GroupInTopic, GroupOffset
+from seglake.cli.terminal.output import log_lines
 from seglake.errors import CorruptData, InputError, StoreError, UsageError
 from seglake.layout import success_key
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.report import Report
 from seglake.write.live import archive as work
-from seglake.write.live.broker import LiveRecord, LiveTopic
+from seglake.write.live.broker import Broker, LiveRecord, LiveTopic
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import T
 from tests.unit.write.test_offsets_kept import Row, ingest, pipeline_of, write_parquet
@@ -311,3 +314,23 @@ def test_a_time_that_spark_cannot_hold_is_named_or_goes_to_the_quarantine(
     assert sorted(frame.ranges) == [(3, 6), (7, 9)]
     headers = [("h", None), ("seglake.timestamp", b"9223372036854775807")]
     assert frame.rows == [(b"k", b"v", 0, 6, None, 0, headers)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"), [("TimeoutException", True), ("TopicAuthorizationException", False)]
+)
+def test_a_broker_that_is_silent_is_told_at_once_and_what_to_check(
+    kind: str, remedy: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So a job in a pipe, too, is not silent while Kafka's client waits."""
+    spark = MagicMock()
+    cause = spark.error.getCause.return_value
+    cause.getClass.return_value.getSimpleName.return_value = kind
+    cause.getMessage.return_value = "no node"
+    admin = spark._jvm.org.apache.kafka.clients.admin.AdminClient.create.return_value
+    admin.describeTopics.side_effect = Py4JJavaError("", spark.error)
+    with log_lines(), Broker(spark, {**OPTIONS, "default.api.timeout.ms": "2500"}) as broker:
+        assert "connecting to h:1, for up to 2.5 s" in capsys.readouterr().err
+        with pytest.raises(StoreError, match=r"at h:1 did not answer: .*: no node") as caught:
+            broker.topic_id("web")
+    assert ("; check host and port, that the broker runs" in str(caught.value)) is remedy

@@ -6,11 +6,13 @@ the same options as the source.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from seglake.catalog.groups import GroupOffset
+from seglake.config.client_settings import UNREACHABLE
 from seglake.errors import ConfigError, InputError, StoreError
 from seglake.extras import extra
 
@@ -18,8 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _UNKNOWN = ("UnknownTopicOrPartitionException", "InvalidTopicException")
+_SILENT = ("TimeoutException", "DisconnectException")
+_PATIENCE_MS = 60_000  # the default of default.api.timeout.ms
 _POLLS = 30  # of a second
 _JARS = '--jars "$(python -m seglake.session kafka-jars)"'
+_log = logging.getLogger(__name__)
 
 
 class LiveTopic(NamedTuple):
@@ -62,6 +67,8 @@ class Broker:
             raise ConfigError(f"this Spark session has no Kafka source: give spark-submit {_JARS}")
         with self._errors():
             self._admin = admin.AdminClient.create(properties)
+        patience_s = int(options.get("default.api.timeout.ms", _PATIENCE_MS)) / 1000
+        _log.info("connecting to %s, for up to %g s", self._servers, patience_s)
 
     def __enter__(self) -> Broker:
         return self
@@ -159,9 +166,8 @@ class Broker:
                     f"the broker at {self._servers} has no topic {topic!r}: correct the name; what "
                     "the lake has of it stays"
                 ) from None
-            raise StoreError(
-                f"the broker at {self._servers} did not answer: {kind}: {cause.getMessage()}"
-            ) from None
+            words = f"{kind}: {cause.getMessage()}{UNREACHABLE if kind in _SILENT else ''}"
+            raise StoreError(f"the broker at {self._servers} did not answer: {words}") from None
 
 
 def _first(records: Iterator[Any], what: str) -> LiveRecord:

@@ -71,8 +71,7 @@ def _archive() -> Any:
 
 
 def _last_look() -> Any:
-    look = "report.running = sorted({*self._look().running, *self._arrived()})"
-    return edited(_Erasure, "carry_out", (look, "report.running = []"))
+    return patch.object(_Erasure, "_note_running", lambda _: None)
 
 
 def _lost_files() -> Any:

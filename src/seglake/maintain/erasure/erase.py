@@ -140,14 +140,16 @@ def erase(  # noqa: PLR0913  # each is an option of the command
         work.show(vacuum=vacuum)
         return work.report
     work.carry_out(wait=wait)
+    if vacuum and not (wait and work.report.running):  # else when they have ended
+        work.delete_old()
     if wait and work.report.running:
         work.wait_for_their_ends()
         again = begin()
         again.carry_out(wait=wait)
         again.report = work.report.followed_by(again.report)
         work = again
-    if vacuum:
-        work.delete_old()
+        if vacuum:
+            work.delete_old()
     return work.report
 
 
@@ -194,8 +196,13 @@ class _Erasure:
             )
         with announced(self._table, report.attempt_id, report.topic, self._logs.attempts):
             self._commit(before)
-        report.running = sorted({*self._look().running, *self._arrived()})
+        self._note_running()
         self._samples.erase()  # also of an attempt that failed since, and is not told
+
+    def _note_running(self) -> None:
+        """Note the attempts that may have read their input before the commit."""
+        running = {*self._look().running, *self._arrived()}
+        self.report.running = sorted(running.union(self.report.running))
 
     def _commit(self, before: Attempts) -> None:
         """Take out the records, then the rejects. It reads no version before it is announced."""
@@ -253,6 +260,7 @@ class _Erasure:
         self._says_so, report = True, self.report
         with announced(self._table, report.attempt_id, report.topic, self._logs.attempts):
             self._commit(attempts)
+        self._note_running()  # others may have begun since the first look
 
     def _look(self) -> Attempts:
         own = {self.report.attempt_id, *self._logs.attempts}

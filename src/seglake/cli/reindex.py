@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seglake.cli.arguments.options import Json, Root, Topic
-from seglake.cli.submit import Job
+from seglake.cli.terminal.job import Job
 from seglake.cli.terminal.progress import bar
 from seglake.cli.terminal.tables import show_report
 from seglake.errors import UsageError

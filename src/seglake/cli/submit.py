@@ -5,8 +5,6 @@ error, which spark-submit joins to standard output. The report is one JSON objec
 of standard output. A scheduler may give the command's arguments by name: `--root lake`.
 """
 
-# ruff: noqa: PLC0415  # a command imports its modules when it runs
-
 from __future__ import annotations
 
 import inspect
@@ -14,36 +12,19 @@ import logging
 import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.models import ArgumentInfo
 
+from seglake.cli.terminal.job import Job
+from seglake.cli.terminal.standard_output import checked_output
 from seglake.errors import SeglakeError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Command = Callable[..., None]
 
 _EPILOG = "An argument can be given by its name, too: --root lake. The report is always JSON."
 _HELP = {"help_option_names": ["-h", "--help"]}
-
-
-class Job(NamedTuple):
-    """What a command gets as its context's `obj` if it is a job; the program gives it None."""
-
-    name: str
-
-    def session(self) -> SparkSession:
-        """The Spark session of spark-submit. Raises ConfigError if there can be none."""
-        from seglake.session import spark_session
-
-        return spark_session(f"seglake {self.name}", delta=False)
-
-    def tell(self, step: str) -> None:
-        """Log a step of the work."""
-        logging.getLogger(f"seglake.{self.name}").info("%s", step)
 
 
 def submit(command: Command, arguments: Sequence[str]) -> int:
@@ -53,7 +34,8 @@ def submit(command: Command, arguments: Sequence[str]) -> int:
     names = {each.partition("=")[0].removeprefix("--") for each in arguments}
     app.command(epilog=_EPILOG, context_settings=_HELP)(job_of(command, names))
     try:
-        typer.main.get_command(app).main([*arguments], prog_name=f"{job.name}.py", obj=job)
+        with checked_output():
+            typer.main.get_command(app).main([*arguments], prog_name=f"{job.name}.py", obj=job)
     except SystemExit as end:
         return int(end.code or 0)
     except SeglakeError as error:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from seglake.cli.arguments.options import Json, Root
-from seglake.cli.submit import Job
+from seglake.cli.terminal.job import Job
 from seglake.cli.terminal.progress import bar
 from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import Column, counted, number, prose

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seglake.cli.arguments.options import DryRun, GraceHours, Json, OneOrAll, Root
-from seglake.cli.submit import Job
+from seglake.cli.terminal.job import Job
 from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import Column, counted, prose

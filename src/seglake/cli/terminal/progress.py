@@ -20,7 +20,7 @@ from seglake.shown import short_bytes
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
-    from seglake.cli.submit import Job
+    from seglake.cli.terminal.job import Job
 
 _OF_CUT_CALLS = " while sending command.", " while shutting down connection"
 

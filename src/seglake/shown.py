@@ -53,11 +53,11 @@ class Column(NamedTuple):
         """A value as it is shown."""
         text = self.none if value is None else self.look(value)
         return (
-            "\n".join(map(_printable, text.split("\n"))) if self.fit == "wrap" else _printable(text)
+            "\n".join(map(printable, text.split("\n"))) if self.fit == "wrap" else printable(text)
         )
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """A text in one line, and without what a terminal would obey."""
     if text.isprintable():
         return text

@@ -14,7 +14,7 @@ import typer
 
 from seglake.cli.arguments.options import Conf, Json, Source
 from seglake.cli.terminal.tables import Listing, show
-from seglake.shown import Column, counted, number, path_ends, prose
+from seglake.shown import Column, counted, number, path_ends, printable, prose
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ def _files(checked: Checked) -> Iterator[str]:
     counts = (checked.files, "file"), (checked.size_bytes, "byte"), (checked.splits, "split")
     yield ", ".join(starmap(counted, counts))
     for path, size, packing in checked.first_files:
-        yield f"  {path}  {size:,} bytes  {packing}".rstrip()
+        yield f"  {printable(path)}  {size:,} bytes  {packing}".rstrip()
     if checked.files > len(checked.first_files):
         yield f"  … and {checked.files - len(checked.first_files):,} more"
     if checked.left_out:
         left_out = counted(len(checked.left_out), "file")
         yield f"{left_out} left out by input.include and input.exclude:"
-        yield from (f"  {path}" for path in checked.left_out[:5])
+        yield from (f"  {printable(path)}" for path in checked.left_out[:5])
 
 
 def _nothing(checked: Checked) -> str:

@@ -16,6 +16,7 @@ _MARKS = (  # utf-32 first: its little-endian mark begins as that of utf-16
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _ANY = "ascii"  # nearly every encoding reads it
+_FEW = 0.01  # of the lines of a file
 
 
 class Beginning(NamedTuple):
@@ -55,12 +56,16 @@ class Beginning(NamedTuple):
         return UTF_8
 
     def _may_be(self, encoding: str) -> bool:
-        """Whether all can be read; for UTF-8, whether most lines that are not ASCII can."""
+        """Whether all can be read; for UTF-8, whether most lines that are not ASCII can.
+
+        Or nearly all lines, ASCII or not: then the others are damaged rather than of an encoding.
+        """
         if encoding != UTF_8:
             return self.is_in(encoding)
-        text = self.text(UTF_8)
-        lines = [line for line in text.split("\n") if not line.isascii()]
-        return 2 * sum("\ufffd" in line for line in lines) <= len(lines)
+        lines = self.text(UTF_8).split("\n")
+        others = [line for line in lines if not line.isascii()]
+        wrong = sum("\ufffd" in line for line in others)
+        return 2 * wrong <= len(others) or wrong < _FEW * len(lines)
 
 
 def encoding_of(beginnings: Sequence[Beginning]) -> tuple[str, list[str]]:

@@ -389,9 +389,9 @@ def check_rejects(attempt: Attempt) -> None:
         if rejected == rows
         else f"more than pipeline.max_quarantine_ratio = {ratio} allows"
     )
-    reasons = ", ".join(f"{reason}: {count}" for reason, count in report.reasons.items())
+    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in report.reasons.items())
     raise QuarantineLimit(
-        f"{rejected} of {counted(rows, 'row')} {'was' if rejected == 1 else 'were'} rejected "
+        f"{rejected:,} of {counted(rows, 'row')} {'was' if rejected == 1 else 'were'} rejected "
         f"({reasons}), {why}; nothing was committed. "
         + "".join(
             f"{sentence}{'' if sentence.endswith('?') else '.'} "

@@ -296,6 +296,13 @@ def test_init_drafts_the_encoding_and_check_agrees(tmp_path: Path, encoding: str
     assert word in str(checked.rows[0].value)
 
 
+def test_few_damaged_lines_are_no_encoding(tmp_path: Path) -> None:
+    """All the others are ASCII, and would be read by any."""
+    good = "".join(f'{{"ts": "2026-03-01T00:00:{n % 60:02}Z", "n": {n}}}\n' for n in range(500))
+    (tmp_path / "a.jsonl").write_bytes(good.encode() + b'{"ts": "\xff\xfe"}\n')
+    assert "encoding" not in draft([str(tmp_path / "a.jsonl")]).toml
+
+
 def test_check_tells_what_is_not_utf_8(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_bytes('{"a": "Käse"}\n{"a": 1}\n'.encode("latin-1"))

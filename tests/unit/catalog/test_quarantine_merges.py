@@ -92,6 +92,7 @@ def quarantine(tmp_path: Path) -> Quarantine:
     return Quarantine(open_store(str(tmp_path)))
 
 
+@pytest.mark.rest
 def test_many_runs__leave_few_files(
     quarantine: Quarantine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,16 +62,18 @@ def told(store: Store) -> dict[str, Manifest]:
     return manifests
 
 
-def told_attempts(store: Store, after_ms: float, before_ms: float) -> set[str]:
-    """The attempts that chronicles of some age tell of: written after a time, and not after one.
+def told_since(store: Store, after_ms: float) -> dict[str, float]:
+    """The attempts that chronicles tell of which came after a time, and when the first one came.
 
     A chronicle that cannot be read tells nothing; `seglake verify` names it. Raises StoreError.
     """
-    attempts = set[str]()
+    attempts = dict[str, float]()
     for item in chronicles(store):
-        if after_ms < item.modified_ms <= before_ms:
+        if item.modified_ms > after_ms:
             try:
-                attempts.update(attempt_id for attempt_id, _ in _lines(store, item.key))
+                for attempt_id, _ in _lines(store, item.key):
+                    first_ms = attempts.get(attempt_id, item.modified_ms)
+                    attempts[attempt_id] = min(first_ms, item.modified_ms)
             except CorruptData as error:
                 _log.warning("%s", error)
     return attempts

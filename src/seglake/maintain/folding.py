@@ -9,6 +9,7 @@ A reader of manifests that began before the one sees the manifests, one that beg
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Container
 from typing import NamedTuple
 
 from seglake import layout
@@ -32,7 +33,7 @@ class _Written(NamedTuple):
     unfinished: bool = False
 
 
-def fold(store: Store, told: set[str], oldest_ms: float, *, dry_run: bool) -> int:
+def fold(store: Store, told: Container[str], oldest_ms: float, *, dry_run: bool) -> int:
     """Fold the manifests of commits that are older than a time; returns how many there are.
 
     `told` are those of young chronicles. It is done only for many at once. Raises StoreError.

@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 from seglake import layout
 from seglake.catalog import deletions, fate
 from seglake.catalog.announcement import announced
-from seglake.catalog.chronicle import told_attempts
+from seglake.catalog.chronicle import told_since
 from seglake.catalog.quarantine.files import attempt_of, writer_of
 from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -118,7 +118,9 @@ def vacuum(
     times = own if dry_run else _by_storage(table, own)
     if times is None:
         return report
-    times = times._replace(told=told_attempts(store, times.asked_ms, times.oldest_ms))
+    told = told_since(store, times.asked_ms)
+    old = {attempt_id for attempt_id, ms in told.items() if ms <= times.oldest_ms}
+    times = times._replace(told=old)
     mark = table.unmarked if dry_run else table.mark_committed
     report.marked = sorted(mark(table.newest_files()))
     report.ended_tags = ended(table, min(own.now_ms, times.now_ms))
@@ -128,7 +130,6 @@ def vacuum(
     garbage = sweep.find() if dry_run else sweep.carry_out()
     report.deleted_bytes = sum(item.size for item in garbage.objects)
     report.tags = [hold._asdict() for hold in holds(table, report.ended_tags)]
-    told = told_attempts(store, times.asked_ms, math.inf)
     report.folded = fold(store, told, times.oldest_ms, dry_run=dry_run)
     return report
 

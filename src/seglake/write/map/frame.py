@@ -100,12 +100,14 @@ class MapFrame(NamedTuple):
         context = TaskContext.get()
         unit = context.partitionId() if context else 0
         pipeline, limits = self.settings.pipeline, self.settings.limits
-        summary, maker = UnitSummary(), BlobMaker(pipeline, self.settings.sizes, unit)
+        summary = UnitSummary()
         summary.begin(unit)
-        for batch in _gather(batches, pipeline.task.chunk_bytes):
-            chunk = extract(ArrowRows(FRAME, batch), pipeline, limits, FRAME, 0)
-            summary.add(unit, chunk)
-            yield from self._blobs_of(chunk, _orders(batch, self.order_column), maker, unit)
+        with BlobMaker(pipeline, self.settings.sizes, unit) as maker:
+            for batch in _together(batches, pipeline.task.chunk_bytes):
+                chunk = extract(ArrowRows(FRAME, batch), pipeline, limits, FRAME, 0)
+                summary.add(unit, chunk)
+                yield from self._blobs_of(chunk, _orders(batch, self.order_column), maker, unit)
+            yield from maker.rest()
         yield summary.blob(unit)
 
     def _blobs_of(
@@ -132,19 +134,19 @@ class MapFrame(NamedTuple):
         return np.where(keys.lengths < 0, spread, partition_of(keys, count)).astype(np.int32)
 
 
-def _gather(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
+def _together(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
     """Spark's Arrow batches, small neighbours joined, large ones cut."""
-    gathered: list[pa.RecordBatch] = []
+    joined: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in batches:
-        gathered.append(batch)
+        joined.append(batch)
         size += batch.nbytes
         rows += batch.num_rows
         if size >= max_bytes // 2 or rows >= MOST_ROWS:
-            yield from parts(_joined(gathered), max_bytes)
-            gathered, size, rows = [], 0, 0
-    if gathered:
-        yield from parts(_joined(gathered), max_bytes)
+            yield from parts(_joined(joined), max_bytes)
+            joined, size, rows = [], 0, 0
+    if joined:
+        yield from parts(_joined(joined), max_bytes)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

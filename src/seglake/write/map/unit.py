@@ -23,7 +23,7 @@ from seglake.write.map.summary import UnitSummary
 from seglake.write.map.years import lacks_years
 from seglake.write.rows.records import Extracted, RowLimits, join_broker_fields, read_split
 from seglake.write.rows.rows import MOST_ROWS
-from seglake.write.spool.spool import GATHER_BYTES, Blob, SpoolWriter, packed_rows
+from seglake.write.spool.spool import HOLD_BYTES, Blob, SpoolWriter, packed_rows
 
 _SPLIT_COST_BYTES = 1024  # counted for each split, so that no unit gets countless empty files
 
@@ -106,12 +106,9 @@ class MapUnits(NamedTuple):
     def __call__(self, units: Sequence[Unit]) -> bytes:
         """Write the blobs of the units to the spool."""
         settings, files = self.settings, self.settings.files
-        gather_bytes = 0 if settings.sizes.gather_bytes else GATHER_BYTES  # they come in order
+        hold_bytes = 0 if settings.sizes.gather_bytes else HOLD_BYTES  # they come in order
         with SpoolWriter(
-            settings.store,
-            settings.attempt_id,
-            plain_bytes=self.plain_bytes,
-            gather_bytes=gather_bytes,
+            settings.store, settings.attempt_id, plain_bytes=self.plain_bytes, hold_bytes=hold_bytes
         ) as spool:
             for unit in units:
                 for blob in blobs_of_unit(unit, files, settings):

@@ -13,7 +13,7 @@ of its pieces, and the rows of a DataFrame are evaluated once. The objects are d
 attempt ends.
 
 A unit's records of one of many log partitions are few, and on an object store each range is a
-request. So a task holds blobs back there (`GATHER_BYTES`), and writes those of a log partition one
+request. So a task holds blobs back there (`HOLD_BYTES`), and writes those of a log partition one
 behind another: blobs that are read one after another are one request.
 """
 
@@ -77,7 +77,7 @@ S3 takes 10,000 parts, which have 8 MiB each (78 GiB): obstore fixes the size wh
 before anybody knows how much comes. Larger parts would also need more memory, several of each task.
 """
 
-GATHER_BYTES = 64 * 2**20
+HOLD_BYTES = 64 * 2**20
 """Packed blobs that a task holds back on an object store."""
 
 _ALONE_BYTES = 2**19  # of a blob that is a request of its own, wherever it stands
@@ -109,7 +109,7 @@ class SpoolWriter:
 
     Sorted records are not compressed as long as the task has written at most `plain_bytes`. An
     object has at most `object_bytes`, or one blob. On an object store the writer holds about
-    `gather_bytes` back.
+    `hold_bytes` back.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class SpoolWriter:
         *,
         plain_bytes: int = 0,
         object_bytes: int = OBJECT_BYTES,
-        gather_bytes: int = GATHER_BYTES,
+        hold_bytes: int = HOLD_BYTES,
     ) -> None:
         self._store, self._attempt_id = store, attempt_id
         self._plain_bytes, self._object_bytes = plain_bytes, object_bytes
-        self._gather_bytes = gather_bytes if store.remote else 0
+        self._hold_bytes = hold_bytes if store.remote else 0
         self._held: list[tuple[dict[str, Any], Sequence[Buffer]]] = []
         self._held_bytes = 0
         self._rows: list[dict[str, Any]] = []
@@ -139,12 +139,12 @@ class SpoolWriter:
         row = blob._replace(data=b"")._asdict()  # the data would stay in memory
         row["squeezed"] = squeezed
         self._rows.append(row)
-        if not self._gather_bytes or _size(parts) >= _ALONE_BYTES:
+        if not self._hold_bytes or _size(parts) >= _ALONE_BYTES:
             self._put(row, parts)
             return
         self._held.append((row, parts))
         self._held_bytes += _size(parts)
-        if self._held_bytes >= self._gather_bytes:
+        if self._held_bytes >= self._hold_bytes:
             self._release()
 
     def _release(self) -> None:

@@ -62,13 +62,13 @@ def test_staged_blobs_come_back_in_any_order(
     chance: Any,
     plain_bytes: int,
     object_bytes: int,
-    gather_bytes: int | None,
+    hold_bytes: int | None,
 ) -> None:
     limits = {"plain_bytes": plain_bytes, "object_bytes": object_bytes}
     with tempfile.TemporaryDirectory() as folder:
         store, attempt = open_store(folder), new_attempt()
-        if gather_bytes is not None:
-            store, limits["gather_bytes"] = open_store("memory://"), gather_bytes
+        if hold_bytes is not None:
+            store, limits["hold_bytes"] = open_store("memory://"), hold_bytes
         for task in tasks:
             with SpoolWriter(store, attempt, **limits) as stage:
                 for blob in task:
@@ -117,11 +117,11 @@ def test_what_stays_plain_is_counted_over_the_objects_of_a_task(tmp_path: Path) 
     ] * 4
 
 
-@pytest.mark.parametrize(("gather_bytes", "most"), [(1, 64), (10**6, 4)])
-def test_blobs_of_a_log_partition_are_read_together(gather_bytes: int, most: int) -> None:
+@pytest.mark.parametrize(("hold_bytes", "most"), [(1, 64), (10**6, 4)])
+def test_blobs_of_a_log_partition_are_read_together(hold_bytes: int, most: int) -> None:
     """64 units with a little of each of 16 log partitions."""
     store = CountingStore(open_store("memory://"))
-    with SpoolWriter(store, new_attempt(), gather_bytes=gather_bytes) as stage:
+    with SpoolWriter(store, new_attempt(), hold_bytes=hold_bytes) as stage:
         for unit, partition in product(range(64), range(16)):
             data = bytes([unit, partition]) * 1_000
             stage.add(Blob(BATCHES, unit, data, partition, partition + 1))
@@ -183,7 +183,7 @@ def test_a_task_that_fails_leaves_no_object_that_it_ended(
     store, attempt = open_store("memory:///"), new_attempt()
     if not deletes:
         monkeypatch.setattr(type(store), "delete", no_rights)
-    limits = {"object_bytes": 10, "gather_bytes": 0}
+    limits = {"object_bytes": 10, "hold_bytes": 0}
     with suppress(_Stopped), SpoolWriter(store, attempt, **limits) as stage:
         for number in range(3):
             stage.add(Blob(RECORDS, number, b"12345678"))

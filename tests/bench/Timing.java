@@ -57,12 +57,17 @@ public class Timing {
         return System.nanoTime() - begun;
     }
 
-    /** The same, each timed by itself: nanoseconds of each, as JSON. */
-    public String eachByTimestamp(String times) throws Exception {
+    /**
+     * The same, each timed by itself: nanoseconds of each, as JSON. Before each, so many bytes of
+     * other memory are written.
+     */
+    public String eachByTimestamp(String times, int otherBytes) throws Exception {
         long[] targets = (long[]) JSON.readValue(times, long[].class);
         long[] spent = new long[targets.length];
+        long[] other = new long[otherBytes / 8];
         long start = segment.baseOffset();
         for (int i = 0; i < targets.length; i++) {
+            for (int j = 0; j < other.length; j++) other[j]++;
             long begun = System.nanoTime();
             segment.findOffsetByTimestamp(targets[i], start);
             spent[i] = System.nanoTime() - begun;

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.bench.events import Int64s, numbers_in
+from tests.bench.measure import other_work
 from tests.bench.memory import own_peak
 from tests.bench.page_cache import hold
 from tests.bench.peers import READERS, Read, seglake_reader
@@ -35,14 +36,17 @@ class Task(NamedTuple):
     windows: dict[str, list[int]]  # first ms, by length in ms; the first ones are the warm-up
     side_by_side: str  # the length of which several threads read all windows, or nothing
     threads: int
+    busy: bool  # whether other work comes between two windows
 
 
 class Told(NamedTuple):
     """Seconds of each window, new and again, by length; what was read; the memory in bytes.
 
-    `together` has the seconds of all windows in all threads, and of each in its thread.
+    `first` has those of the warm-up, the first ones of the process. `together` has the seconds of
+    all windows in all threads, and of each in its thread.
     """
 
+    first: dict[str, list[float]]
     new: dict[str, list[float]]
     again: dict[str, list[float]]
     digests: dict[str, list[str]]
@@ -69,24 +73,34 @@ def read_alone(task: Task) -> Told:
 def told(task: Task) -> Told:
     """What this process found."""
     opened = _opened(task)
-    read = opened()
-    for length, starts in task.windows.items():
-        for start in starts[:WARM_UP]:
-            read(start, start + int(length))
+    read, between = opened(), other_work() if task.busy else _nothing
+
+    def timed(start: int, length: str) -> tuple[float, Any]:
+        between()
+        return _timed(read, start, int(length))
+
+    first = {
+        length: [timed(start, length)[0] for start in starts[:WARM_UP]]
+        for length, starts in task.windows.items()
+    }
     new: dict[str, list[float]] = {}
     again: dict[str, list[float]] = {}
     digests: dict[str, list[str]] = {}
     for length, starts in task.windows.items():
         hold([_place(task)])
         gc.collect()
-        found = [_timed(read, start, int(length)) for start in starts[WARM_UP:]]
+        found = [timed(start, length) for start in starts[WARM_UP:]]
         new[length] = [seconds for seconds, _ in found]
         digests[length] = [digest(numbers_in(table["value"])) for _, table in found]
         del found
         for _ in range(3):  # what a cache keeps at a third read is there at the fourth
-            again[length] = [_timed(read, s, int(length))[0] for s in starts[WARM_UP:]]
+            again[length] = [timed(start, length)[0] for start in starts[WARM_UP:]]
     peak = own_peak()
-    return Told(new, again, digests, _together(task, opened), peak)
+    return Told(first, new, again, digests, _together(task, opened), peak)
+
+
+def _nothing() -> None:
+    """No other work."""
 
 
 def _opened(task: Task) -> Any:

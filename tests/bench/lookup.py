@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,17 @@ from seglake.read.log import Log
 from seglake.store import open_store
 from seglake.store.counting import CountingStore
 from tests.bench.events import Int64s, numbers_in
-from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, race
+from tests.bench.measure import (
+    OTHER_BYTES,
+    Contender,
+    Goal,
+    Samples,
+    Section,
+    Table,
+    Timed,
+    other_work,
+    race,
+)
 from tests.bench.page_cache import hold
 from tests.bench.peers import with_zone_maps
 from tests.bench.workbench import TOPIC, Workbench, require
@@ -28,6 +38,12 @@ JIT_ROUNDS = 10
 CODECS = ("none", "lz4", "zstd")
 NEW_US = 20.0, 40.0  # p50 and p99 of a lookup whose index is in memory, and nothing of its log
 
+_OTHERS = ", with other work"
+_CALLERS: tuple[tuple[str, Callable[[], None], int], ...] = (
+    ("", lambda: None, 0),
+    (_OTHERS, other_work(), OTHER_BYTES),
+)
+
 _TEXT = """\
 Random times and offsets of one partition ({records:,} records, written with `order = "arrival"`),
 {count:,} per run. Every answer of ours is compared with a search through the plain list of times;
@@ -35,7 +51,8 @@ so is every answer of Kafka's, once, untimed. *Again*: the same times as in the 
 batches are decoded already. *New*: other times in each run; indexes are in memory, most batches are
 not decoded yet, as with Kafka, which decodes a batch at every lookup. Kafka's `LogSegment` runs in
 a loop inside its JVM over the same files; the broker serves them to a Java consumer on this
-machine. `translateOffset` finds the position of a batch; `record_at` returns the record.
+machine. `translateOffset` finds the position of a batch; `record_at` returns the record. *With
+other work* some MiB of other memory are written before each lookup, in Python or in the JVM.
 """
 
 
@@ -47,7 +64,7 @@ def run(bench: Workbench) -> Section:
     count = bench.sizes.lookups
     section = Section("lookup", "Lookups", _TEXT.format(records=len(truth.timestamps), count=count))
     many, one_by_one = _vectorised(bench, truth), _one_by_one(bench, truth)
-    of_zstd = next(row for row in one_by_one.rows if row[0] == "Seglake, zstd, new")
+    by_name = {row[0]: row[1:] for row in one_by_one.rows}
     _scalar, lean, new, segment, broker = samples
     section.tables = [
         _table("Time to offset, in µs per lookup", samples, segment, count),
@@ -68,8 +85,10 @@ def run(bench: Workbench) -> Section:
         Goal("Speed of a lookup (lean, new) as a multiple of the broker's RPC",
              new.times_as_fast_as(broker)[1], 20.0),
         Goal("A vectorised lookup, µs", many[1], 1.0, at_least=False),
-        Goal("A lookup, new, zstd, p50 in µs", of_zstd[1], NEW_US[0], at_least=False),
-        Goal("A lookup, new, zstd, p99 in µs", of_zstd[2], NEW_US[1], at_least=False),
+        *(Goal(f"A lookup, new, zstd{name}, {share} in µs", measured, limit, at_least=False)
+          for name, *_ in _CALLERS
+          for share, measured, limit in zip(("p50", "p99"), by_name[f"Seglake, zstd, new{name}"],
+                                            NEW_US, strict=True)),
     ]  # fmt: skip
     return section
 
@@ -218,27 +237,41 @@ def _one_by_one(bench: Workbench, truth: _Truth) -> Table:
     """Lookups timed by themselves, by codec: Kafka's depends on it as much as ours."""
     rows: list[list[Any]] = []
     for codec in CODECS:
+        times = truth.times(bench.sizes.lookups)
         root = bench.lake("arrival", compression_type=codec)
-        log = with_zone_maps(seglake.open(root).topic(TOPIC))
-        ask, times = log.reader(0).offset_for_time, truth.times(bench.sizes.lookups)
-        for warm_up in truth.times(3).tolist():
-            ask(warm_up)
-        for kind in ("new", "again"):
-            hold([root])
-            seconds, found = zip(*[_each(ask, each) for each in times.tolist()], strict=True)
-            offsets = [answer.offset for answer in found]
-            require(np.array_equal(offsets, truth.answers(times)), "a lookup is wrong")
-            rows.append([f"Seglake, {codec}, {kind}", *_percentiles(np.array(seconds) * 1e6)])
-        segment, text = _segment(bench, compression_type=codec), json.dumps(times.tolist())
-        for _ in range(JIT_ROUNDS):
-            spent = json.loads(bench.kafka.call("eachByTimestamp", text, on=segment))
-        rows.append([f"Kafka's `LogSegment`, {codec}", *_percentiles(np.array(spent) / 1e3)])
+        segment = _segment(bench, compression_type=codec)
+        for name, between, other_bytes in _CALLERS:
+            for kind, spent in _ours_by_one(truth, root, times, between):
+                rows.append([f"Seglake, {codec}, {kind}{name}", *_percentiles(spent * 1e6)])
+            text = json.dumps(times.tolist())
+            for _ in range(JIT_ROUNDS):
+                theirs = bench.kafka.call("eachByTimestamp", text, other_bytes, on=segment)
+            spent = np.array(json.loads(theirs)) / 1e3
+            rows.append([f"Kafka's `LogSegment`, {codec}{name}", *_percentiles(spent)])
     notes = ["Lookups that share a batch with an earlier one are *new* for Kafka alone."]
     columns = ["", "p50", "p99"]
     return Table("Time to offset by codec, each timed by itself, in µs", columns, rows, notes)
 
 
-def _each(ask: Callable[[int], Any], time_ms: int) -> tuple[float, Any]:
+def _ours_by_one(
+    truth: _Truth, root: str, times: Int64s, between: Callable[[], None]
+) -> Iterator[tuple[str, Any]]:
+    """Seconds of each lookup, new and then again, by a reader that has only its indexes."""
+    ask = with_zone_maps(seglake.open(root).topic(TOPIC)).reader(0).offset_for_time
+    for warm_up in truth.times(3).tolist():
+        ask(warm_up)
+    for kind in ("new", "again"):
+        hold([root])
+        seconds, found = zip(*[_each(ask, each, between) for each in times.tolist()], strict=True)
+        offsets = [answer.offset for answer in found]
+        require(np.array_equal(offsets, truth.answers(times)), "a lookup is wrong")
+        yield kind, np.array(seconds)
+
+
+def _each(
+    ask: Callable[[int], Any], time_ms: int, between: Callable[[], None]
+) -> tuple[float, Any]:
+    between()
     begun = time.perf_counter()
     found = ask(time_ms)
     return time.perf_counter() - begun, found

@@ -121,6 +121,22 @@ def timed(run: Callable[[], Any]) -> Timed:
     return result if isinstance(result, Timed) else Timed(spent, result)
 
 
+OTHER_BYTES = 4 * 2**20  # of memory that a caller uses between two calls
+
+
+def other_work() -> Callable[[], None]:
+    """What a caller does between calls: it reads and writes some MB of other memory each time.
+
+    So a call finds the processor's nearest caches full of what is not its own.
+    """
+    other = np.zeros(OTHER_BYTES // 8, np.int64)
+
+    def touch() -> None:
+        np.add(other, 1, out=other)
+
+    return touch
+
+
 _chance = random.Random()
 
 

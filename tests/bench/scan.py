@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,13 +17,15 @@ from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed,
 from tests.bench.workbench import TOPIC, Workbench, adaptive, require
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, DataFrameReader
 
 FETCH_BYTES = 4 * 2**20
 PLAIN = "Seglake `read_range`, two threads"
 OURS = 'Spark, `format("seglake")`'
 WHOLE_DELTA = "Spark on Delta, all columns"
 PRUNED = f"{OURS}, two columns"
+NOOP = ", to `noop`"
+TWO_COLUMNS = {"columns": "value,timestamp"}
 
 _TEXT = """\
 All events, once: the number of records, the bytes of their values and the largest time, compared
@@ -32,7 +35,8 @@ the broker's; Spark and DuckDB use all cores. DuckDB reads row groups of 8,192 r
 which are its default. Each query on Spark is planned in its time, with its `load()`; those on Delta
 with adaptive execution as it comes. Spark asks Delta for the two columns that the query needs, and
 for *all columns* by an expression over each; `format("seglake")` is read whole, as Spark's Kafka
-source is, and with `columns` = `value,timestamp`.
+source is, and with `columns` = `value,timestamp`. Those *to `noop`* hand every row of these columns
+to Spark's sink of that name, and aggregate nothing.
 """
 
 
@@ -60,8 +64,8 @@ def run(bench: Workbench) -> Section:
     if bench.has_spark_kafka:
         contenders.append(_contender(bench, "Spark's Kafka source", _kafka(bench), lake))
     contenders.append(_contender(bench, OURS, _seglake(bench), lake))
-    contenders.append(_contender(bench, PRUNED, _seglake(bench, columns="value,timestamp"), lake))
-    samples = race(contenders, bench.sizes.runs, aloud=True)
+    contenders.append(_contender(bench, PRUNED, _seglake(bench, **TWO_COLUMNS), lake))
+    samples = race([*contenders, *_to_noop(bench)], bench.sizes.runs, aloud=True)
     section.tables = [_table(bench, samples)]
     section.goals = _goals(samples, len(bench.events.times))
     return section
@@ -117,6 +121,26 @@ def _delta(bench: Workbench, *more: Column) -> Callable[[], _Facts]:
     return run
 
 
+def _to_noop(bench: Workbench) -> list[Contender]:
+    """All rows of the same scans, which the others have checked."""
+    delta, path = bench.spark.read.format("delta"), str(bench.delta)
+    loads: dict[str, tuple[Callable[[], DataFrame], str | Path]] = {
+        WHOLE_DELTA: (lambda: delta.load(path), path),
+        "Spark on Delta": (lambda: delta.load(path).select("value", "time"), path),
+        OURS: (_source(bench).load, bench.lake("arrival")),
+        PRUNED: (_source(bench, **TWO_COLUMNS).load, bench.lake("arrival")),
+    }
+
+    def write(load: Callable[[], DataFrame]) -> None:
+        with adaptive(bench.spark):
+            load().write.format("noop").mode("overwrite").save()
+
+    return [
+        Contender(name + NOOP, partial(write, load), reads=[place])
+        for name, (load, place) in loads.items()
+    ]
+
+
 def _kafka(bench: Workbench) -> Callable[[], _Facts]:
     source = bench.spark.read.format("kafka").option("subscribe", TOPIC)
     source = source.option("kafka.bootstrap.servers", bench.broker.address)
@@ -124,9 +148,12 @@ def _kafka(bench: Workbench) -> Callable[[], _Facts]:
 
 
 def _seglake(bench: Workbench, **options: str) -> Callable[[], _Facts]:
+    return _spark(_source(bench, **options).load, f.unix_millis(f.max("timestamp")))
+
+
+def _source(bench: Workbench, **options: str) -> DataFrameReader:
     source = bench.spark.read.format("seglake").option("path", bench.lake("arrival"))
-    source = source.option("subscribe", TOPIC).options(**options)
-    return _spark(source.load, f.unix_millis(f.max("timestamp")))
+    return source.option("subscribe", TOPIC).options(**options)
 
 
 def _consumer(bench: Workbench) -> Contender:
@@ -159,8 +186,8 @@ def _table(bench: Workbench, samples: list[Samples]) -> Table:
 def _goals(samples: list[Samples], events: int) -> list[Goal]:
     named = {sample.name: sample for sample in samples}
     wanted = [
-        (OURS, "Spark's Kafka source", 3.0), (OURS, WHOLE_DELTA, 1.0),
-        (PRUNED, "Spark on Delta", 1.0),
+        (OURS, "Spark's Kafka source", 3.0), (OURS + NOOP, WHOLE_DELTA + NOOP, 1.0),
+        (PRUNED + NOOP, "Spark on Delta" + NOOP, 1.0),
     ]  # fmt: skip
     goals = [
         Goal(f"{ours}, as a multiple of {name}",

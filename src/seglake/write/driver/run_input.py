@@ -30,7 +30,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
 from seglake.write.input.listing import ListedInputs, find_inputs, list_inputs
 from seglake.write.map.frame import MapFrame
-from seglake.write.map.gather import sizes_of
+from seglake.write.map.gather import sizes_of, sizes_of_frame
 from seglake.write.map.summary import SplitCount
 from seglake.write.map.unit import MapSettings, MapUnits, shared_units, size_bytes
 from seglake.write.quarantine import SplitOrigin, origins
@@ -196,6 +196,7 @@ class InputFrame(RunInput):
 
     def spool(self, settings: MapSettings) -> pa.Table:
         """Run the map side over each partition of the DataFrame."""
+        settings = settings._replace(sizes=sizes_of_frame(settings.pipeline))
         spooled = MapFrame(settings, self.order_column).read(self._frame)
         self._check()
         return spooled

@@ -26,7 +26,7 @@ from seglake.write.map.unit import MapSettings
 from seglake.write.rows.arrow import ArrowRows, parts
 from seglake.write.rows.records import Extracted, RejectedRows, extract
 from seglake.write.rows.rows import MOST_ROWS
-from seglake.write.spool.spool import Blob, SpoolWriter, packed_rows, unpacked_rows
+from seglake.write.spool.spool import HOLD_BYTES, Blob, SpoolWriter, packed_rows, unpacked_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -88,7 +88,9 @@ class MapFrame(NamedTuple):
         yield pa.record_batch({"packed": [run_task(self._spool, named)]})
 
     def _spool(self, batches: Iterable[pa.RecordBatch]) -> bytes:
-        with SpoolWriter(self.settings.store, self.settings.attempt_id) as spool:
+        hold_bytes = 0 if self.settings.sizes.gather_bytes else HOLD_BYTES  # they come in order
+        settings = self.settings
+        with SpoolWriter(settings.store, settings.attempt_id, hold_bytes=hold_bytes) as spool:
             for blob in self.blobs(batches):
                 spool.add(blob)
         return packed_rows(spool.rows())

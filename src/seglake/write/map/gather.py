@@ -53,6 +53,17 @@ def sizes_of(input_bytes: int, pipeline: Pipeline) -> Sizes:
     return Sizes(unit_bytes, blob_bytes, 2 * unit_bytes)  # of input that is compressed
 
 
+def sizes_of_frame(pipeline: Pipeline) -> Sizes:
+    """The sizes of a run of a DataFrame, each of whose partitions is a unit.
+
+    Nobody knows how large it is before it is read. So a unit gathers all it can if its chunks have
+    less than a blob for each log partition.
+    """
+    sizes = sizes_of(0, pipeline)
+    is_spread = pipeline.task.chunk_bytes < pipeline.topic.partitions * sizes.blob_bytes
+    return sizes._replace(gather_bytes=2 * _UNIT_BYTES) if is_spread else sizes
+
+
 class Grouped(NamedTuple):
     """Records by log partition: those of partition p end at position ends[p]."""
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from seglake.config import Pipeline
 from seglake.errors import StoreError
 from seglake.write.map import gather
-from seglake.write.map.gather import Gather, Grouped, Sizes, sizes_of
+from seglake.write.map.frame import MapFrame
+from seglake.write.map.gather import Gather, Grouped, Sizes, sizes_of, sizes_of_frame
 from seglake.write.map.unit import MapUnits, group_splits, size_bytes
 from seglake.write.spool import scratch
 from seglake.write.spool.spool import RECORDS, of_kinds, unpacked_rows
@@ -117,6 +119,34 @@ def test_a_large_run_has_few_blobs(tmp_path: Path) -> None:
     assert large_ones[0] * 4 < small[0]
     assert large_ones[1] * 4 < small[1]
     assert large_ones[2] == 1
+
+
+@pytest.mark.parametrize(("partitions", "gathers"), [(3, False), (50, True)])
+@pytest.mark.parametrize("order", ["time", "arrival"])
+def test_a_partition_of_a_dataframe_has_few_blobs(
+    tmp_path: Path, partitions: int, gathers: bool, order: str
+) -> None:
+    settings = Pipeline.model_validate({
+        "name": "a", "root": str(tmp_path), "order": order,
+        "input": {"format": "dataframe", "order_column": "n"},
+        "timestamp": {"field": "t", "format": "epoch_ms"}, "key": {"fields": ["k"]},
+        "topic": {"name": "c", "partitions": partitions},
+        "task": {"chunk_bytes": 4_000, "blob_bytes": 1_000},
+    })  # fmt: skip
+    numbers = np.random.default_rng(1).permutation(2_000)
+    columns = {"t": T + numbers % 500, "k": list(map(str, numbers % 300)), "n": numbers}
+    batch = pa.record_batch({name: pa.array(values) for name, values in columns.items()})
+    sizes = sizes_of_frame(settings)
+    assert bool(sizes.gather_bytes) is gathers
+    task = MapFrame(map_settings(settings)._replace(sizes=sizes), "n", tuple(columns))
+    blobs = [each for each in task.blobs([batch]) if each.kind == RECORDS]
+    assert sum(each.records for each in blobs) == 2_000
+    most = max(Counter(each.partition for each in blobs).values())
+    assert most <= (6 if gathers else 60)
+    assert gathers or most > 10
+    for each in blobs:
+        keys = [(item.sort_key, item.tie_breaker) for item in items_of(each.data)]
+        assert keys == sorted(keys)
 
 
 def test_memory_does_not_grow_with_what_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None:

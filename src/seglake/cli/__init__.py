@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the program. A SeglakeError is told on standard error, and gives the exit code."""
+    os.environ.setdefault("RUST_LOG", "error")  # warnings of delta-rs say what the error says
     with ends_by_interrupt():
         from seglake.cli.app import app  # here, so that the package imports fast
 

@@ -40,6 +40,11 @@ _REMEDIES = {
     errno.EDQUOT: _NO_ROOM,
     errno.ENOTDIR: "a file stands where a folder is needed: name another folder",
 }
+_NO_KEYS = re.compile(r"169\.254\.169\.254|\bIMDS\b")  # the machine was asked for a role it has not
+_SET_KEYS = (
+    "no credentials of AWS: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machine "
+    "a role that may use the bucket"
+)
 _Answer = TypeVar("_Answer")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # delta-rs colours its messages
 
@@ -175,7 +180,8 @@ def reason(error: Exception) -> str:
     text = _COLOURS.sub("", str(error)).partition("\n\nDebug source")[0]
     message, *answer = re.split(r"<\?xml|<Error>", text, maxsplit=1)
     facts = re.findall(r"<(?:Code|Message)>([^<]*)<", "".join(answer))
-    return " ".join(" ".join([message, *facts]).split()) or type(error).__name__
+    told = " ".join(" ".join([message, *facts]).split()) or type(error).__name__
+    return f"{_SET_KEYS} ({told})" if _NO_KEYS.search(told) else told
 
 
 def may_ask_again(error: Exception, failures: int) -> bool:

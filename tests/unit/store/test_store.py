@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from seglake.errors import ConfigError, MissingObject, StoreError
 from seglake.store import CountingStore, Store, local, open_store
+from seglake.store.interface import store_errors
 from tests.makers.strategies import examples
 
 KEYS = st.sampled_from(["a", "b/c", "b/d", "b/d.x", "bb/c", "e/f/g/h"])
@@ -485,3 +486,22 @@ def test_local__a_place_that_takes_no_folder(
         ):
             pass
         assert not isinstance(caught.value, MissingObject)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Error performing PUT http://169.254.169.254/latest/api/token in 1ms - Server returned 403",
+        "Kernel error -> an error occurred while loading credentials ↳ IMDS is disabled",
+    ],
+)
+def test_a_machine_without_credentials_is_told_to_set_them(told: str) -> None:
+    with pytest.raises(StoreError, match=r"s3://b/k: no credentials of AWS: set AWS_ACCESS_KEY_ID"):
+        _fail_with(told)
+    with pytest.raises(StoreError, match=r"s3://b/k: Server returned 403$"):
+        _fail_with("Server returned 403")
+
+
+def _fail_with(told: str) -> None:
+    with store_errors("s3://b", "k"):
+        raise OSError(told)

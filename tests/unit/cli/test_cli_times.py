@@ -70,8 +70,9 @@ def test_a_date_is_its_midnight_and_other_texts_stay() -> None:
             absolute(local, None)
     with pytest.raises(UsageError, match="1780272000 looks like seconds"):
         absolute("1780272000", None)
-    with pytest.raises(UsageError, match="zone 'Berlin' is unknown"):
-        absolute("2026-06-01", "Berlin")
+    for text in ("2026-06-01", "2026-06-01T00:00:00Z", "1780272000000"):
+        with pytest.raises(UsageError, match="zone 'Berlin' is unknown"):
+            absolute(text, "Berlin")
     for zone in ("Europe/Berlin", None):
         with pytest.raises(UsageError, match="'nonsense' is not a time"):
             absolute("nonsense", zone)

@@ -49,6 +49,7 @@ def absolute(text: str | None, zone: str | None) -> str | None:
     if zone is None:
         _require_zone(text)
         return text
+    to_epoch_ms("2000-01-01", zone)  # refuses an unknown zone, also beside a time with its own
     first, second = (format_ms(to_epoch_ms(text, zone, which)) for which in ("earliest", "latest"))
     if first != second:
         line = f"{text} is twice in {zone}: {first} is meant; write {second} for the later one"

@@ -13,6 +13,7 @@
     attempts/<attempt>/manifest.json | success                    what its commit changes; its mark
     attempts/<attempt>/manifest-<n>.json                          after the n-th lost race
     chronicles/<name>                                             the manifests of many old commits
+    chronicles/tombstones                                         the files that commits removed
     attempts/<attempt>/begun                                      it reads its input
     attempts/<attempt>/fate                                       whether it may commit
     attempts/<attempt>/blobs/<name>                               blobs between map and reduce
@@ -46,6 +47,7 @@ WHOLE_LAKE = "@lake"  # of rows that are of no topic; no topic can have this nam
 TOPICS = "topics"
 ATTEMPTS = "attempts"
 CHRONICLES = "chronicles"
+TOMBSTONES = "chronicles/tombstones"
 
 KEY_INDEX: Literal["keyindex"] = "keyindex"
 Suffix = Literal["log", "index", "timeindex", "zonemap", "keyindex"]

@@ -30,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     read.add_argument("--whole", action="store_true", help="do not make the story short")
     read.add_argument("--fault", choices=sorted(faults.FAULTS), help="put this fault back first")
     read.add_argument("--find", action="store_true", help="put back each fault, and look for it")
+    read.add_argument("--found", action="store_true", help="put back each, and find it again")
     read.add_argument("--steady", action="store_true", help="play those that show faults, too")
     read.add_argument("--repeat", action="store_true", help="play the first ones twice")
     asked = read.parse_args(arguments)
@@ -37,6 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"seed {seed if asked.history is None else asked.history}", flush=True)
     if asked.find:
         return find(seed, asked.minutes)
+    if asked.found:
+        return find_again()
     with faults.put_back(asked.fault):
         if asked.history is not None:
             return tell(asked.history, whole=asked.whole)
@@ -74,6 +77,19 @@ def find(seed: int, minutes: float) -> int:
         missed += found is None
         print(f"{fault}: " + (f"seed {found}" if found else "NOT FOUND") + f", {tried} histories",
               flush=True)  # fmt: skip
+    return int(missed > 0)
+
+
+def find_again() -> int:
+    """Whether the history that finds each fault fails with it, and does not fail without it."""
+    missed = 0
+    for fault, seed in faults.FOUND.items():
+        with faults.put_back(fault):
+            is_found = bool(campaign.play(seed, most=1).failed)
+        is_right = not campaign.play(seed, most=1).failed
+        missed += not (is_found and is_right)
+        what = ("found" if is_found else "NOT FOUND") + ", but also without it" * (not is_right)
+        print(f"{fault}: {what}", flush=True)
     return int(missed > 0)
 
 

@@ -23,7 +23,7 @@ MUST_MEET = (
     "erase after one that died", "tail read", "tailed record",
     "find read", "segment found by index", "group kept", "commit of tag", "commit of delete-tag",
     "rebuild from a chronicle", "tag read", "tag gone", "tag at the end", "tag lost records",
-    "rejects merged", "merged rejects dropped",
+    "tombstones kept", "rejects merged", "merged rejects dropped",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import seglake
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, SeglakeError, StoreError, UsageError, VersionExpired
-from seglake.layout import CHRONICLES
+from seglake.layout import CHRONICLES, TOMBSTONES
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
@@ -889,7 +889,9 @@ def _rebuild(play: Play) -> None:
 
 def _rebuild_folded(play: Play) -> None:
     """The same, when no manifest is left that a chronicle tells."""
-    if any(play.model.state.ends.values()) and play.bucket.keys(f"lake/{CHRONICLES}/"):
+    keys = play.bucket.keys(f"lake/{CHRONICLES}/")
+    play.met["tombstones kept"] += f"lake/{TOMBSTONES}" in keys
+    if any(play.model.state.ends.values()) and {*keys} - {f"lake/{TOMBSTONES}"}:
         vacuum(LAKE, dry_run=False, grace_hours=0)
         _rebuild(play)
         play.met["rebuild from a chronicle"] += 1

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 import seglake
 from seglake import store as real_store
-from seglake.catalog import schema
+from seglake.catalog import schema, tombstones
 from seglake.catalog.delta import actions, commit_log, data_files, delta_rs, file_merges
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.quarantine import merges
@@ -55,7 +55,7 @@ def play(new: Bucket | None, *, on_disk: bool = False, folds: bool = False) -> N
     """Let Seglake be in this world from now on, or in none."""
     global bucket, disk  # there is one stage
     bucket, disk = new, on_disk
-    folding._FEW = 2 if folds else 1000
+    folding._FEW, tombstones._FEW = (2, 2) if folds else (1000, 100)
     batch._store.cache_clear()
     origin._origin_at.cache_clear()
 

@@ -19,6 +19,7 @@ from seglake.catalog.delta.data_files import DataFile, read_files, read_rows
 from seglake.catalog.schema import FILE_SCHEMAS, Kind, TagRow
 from seglake.catalog.table import CONTRACT, CatalogTable
 from seglake.catalog.tags import read_object
+from seglake.catalog.tombstones import tombstones
 from seglake.catalog.version.snapshot_files import attempts, data_files
 from seglake.errors import CorruptData, MissingObject, SeglakeError, StoreError
 from seglake.layout import LOG_TABLE, tag_key
@@ -66,10 +67,9 @@ class NeverNamed(Container[str]):
         own_ms = table.handle.retention_ms()
         retention_ms = own_ms if retention_hours is None else retention_hours * _HOUR_MS
         live = {file.path for file in table.newest_files()}
-        commits = DeltaLog(table.store, LOG_TABLE, CONTRACT).retained()
-        return NeverNamed(
-            live.union(*(c.removed for ms, c in commits if ms > now_ms - retention_ms))
-        )
+        known = tombstones(table.delta_log()).values()
+        young = (each.paths for each in known if each.modified_ms > now_ms - retention_ms)
+        return NeverNamed(live.union(*young))
 
     def __contains__(self, key: object) -> bool:
         path = str(key).removeprefix(f"{LOG_TABLE}/")

@@ -147,6 +147,10 @@ class CatalogTable:
         """The version and the time (ms) of each commit that is retained, oldest first."""
         return self._delta_log.commit_times()
 
+    def delta_log(self) -> DeltaLog:
+        """The table's log, for a reader that does not check commits."""
+        return DeltaLog(self.store, layout.LOG_TABLE, CONTRACT)
+
     @property
     def lake(self) -> str:
         """The lake's identity, a UUID. It is random, and stays when the catalog is rebuilt.

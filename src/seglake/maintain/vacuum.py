@@ -44,6 +44,7 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import NeverNamed, expired_files, retained_rows, tagged_rows
 from seglake.catalog.schema import Kind, MaintenanceRow, RunState, rows_of
 from seglake.catalog.table import CatalogTable, sync_commits
+from seglake.catalog.tombstones import remember
 from seglake.catalog.version import snapshot_files
 from seglake.clock import now_ms
 from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData, MissingObject, StoreError
@@ -126,6 +127,7 @@ def vacuum(
     report.ended_tags = ended(table, min(own.now_ms, times.now_ms))
     if not dry_run:
         delete_ended(table, report.ended_tags)
+        remember(table.delta_log())
     sweep = _Sweep(table, times, report, progress)
     garbage = sweep.find() if dry_run else sweep.carry_out()
     report.deleted_bytes = sum(item.size for item in garbage.objects)
@@ -543,7 +545,7 @@ def _place(key: str, named: Named) -> tuple[str, bool]:
     if key.startswith(f"{layout.TOPICS}/"):
         file = layout.parse_segment_key(key)
         return file.attempt_id, named.needs(file)
-    if layout.is_chronicle_key(key):
+    if layout.is_chronicle_key(key) or key == layout.TOMBSTONES:
         return "", True
     attempt_id, name = layout.parse_attempt_key(key)
     # nothing needs blobs, an announcement, nor what is known of a failure, once it has ended

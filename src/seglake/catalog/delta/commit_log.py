@@ -40,7 +40,7 @@ _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, Over
 class DeltaLog:
     """The log of the existing table in `folder` of a store, which must keep a contract.
 
-    Every method that reads commits, except `retained`, raises CorruptData if one breaks the
+    Every method that reads commits, but `retained` and `read`, raises CorruptData if one breaks the
     contract or is damaged, VersionExpired if the table was created anew since an earlier call, and
     StoreError.
     """
@@ -145,6 +145,12 @@ class DeltaLog:
         commits are not checked against the contract. A damaged one raises CorruptData, unless it is
         to be skipped. Raises StoreError.
         """
+        times = {version: ms for version, ms in self.commit_times() if ms >= since_ms}
+        for commit in self.read(sorted(times), skip_damaged=skip_damaged):
+            yield times[commit.version], commit
+
+    def read(self, versions: Sequence[int], *, skip_damaged: bool = False) -> Iterator[DeltaCommit]:
+        """Those of these commits that were not cleaned up meanwhile. Raises as `retained`."""
 
         def read(version: int) -> DeltaCommit | None:
             try:
@@ -154,11 +160,8 @@ class DeltaLog:
                     return None
                 raise
 
-        times = {version: ms for version, ms in self.commit_times() if ms >= since_ms}
-        for some in _parts(sorted(times)):
-            for version, commit in zip(some, read_at_once(self.store, read, some), strict=True):
-                if commit is not None:  # it was not cleaned up meanwhile
-                    yield times[version], commit
+        for some in _parts(versions):
+            yield from filter(None, read_at_once(self.store, read, some))
 
     def commit_times(self) -> list[tuple[int, int]]:
         """The version and the time (ms) of each commit that the log still has, oldest first."""

@@ -1,4 +1,22 @@
-"""What profiles say of the parts that miss a goal."""
+"""What profiles say of the parts that miss a goal, and what some goals were before."""
+
+# As a page of 2026-11-23 had them; what it did not measure is not here.
+BEFORE = {
+    '`order = "arrival"` as a multiple of Spark to Delta, line': 5.4,
+    '`order = "arrival"` as a multiple of DuckDB to Parquet, line': 2.08,
+    '`order = "time"` as a multiple of Spark to Delta, line': 5.03,
+    '`order = "time"` as a multiple of DuckDB to Parquet, line': 1.51,
+    "A lookup, new, zstd, p50 in µs": 47.6,
+    "A lookup, new, zstd, p99 in µs": 137.0,
+    "New windows of 1 s, time: times the time of Vortex": 1.34,
+    "New windows of 10 s, time: times the time of Vortex": 1.62,
+    "New windows of 60 s, time: times the time of Vortex": 1.53,
+    "Millions of records a second without Spark": 7.19,
+    'Ingest into the object store, `order = "time"`: times the time of a local disk': 1.64,
+    'Ingest into the object store, `order = "arrival"`: times the time of a local disk': 1.54,
+    "MB of log per second and core, large segments": 91.2,
+    "A window of 10 s, time: bytes on the wire by the bytes needed": 1.34,
+}
 
 WHY = {
     "ingest": """\

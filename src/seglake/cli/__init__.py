@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from seglake.cli.terminal.errors import tell_error, wants_json
+from seglake.cli.terminal.errors import remedy, tell_error, wants_json
 from seglake.cli.terminal.interrupt import ends_by_interrupt
 from seglake.cli.terminal.standard_output import checked_output
 from seglake.errors import SeglakeError, UsageError
@@ -29,7 +29,7 @@ def main() -> None:
                     sys.exit(_exit_code(app))
                 app()
         except SeglakeError as error:
-            tell_error(type(error).__name__, str(error), error.exit_code)
+            tell_error(type(error).__name__, f"{error}{remedy(error)}", error.exit_code)
             sys.exit(error.exit_code)
 
 

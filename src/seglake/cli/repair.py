@@ -58,7 +58,7 @@ def _repair_indexes(root: str, *, json: bool, dry_run: bool) -> None:
     with bar("looking" if dry_run else "repairing") as progress:
         reports = repair_indexes(root, dry_run=dry_run, progress=progress)
     if not (reports or json):
-        print("No index file is missing or damaged.")
+        print("No index file is missing or damaged. (`seglake verify` looks at logs, too.)")
     else:
         _print(reports, as_json=json)
     raise typer.Exit(1 if any(report.damaged for report in reports) else 0)

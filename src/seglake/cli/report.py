@@ -43,8 +43,10 @@ def report(
 
     with step_display("reading the catalog") as progress:
         made = lake_report(root, topic, list_objects=list_objects, progress=progress)
+        if output is not None:
+            progress(f"writing {output}")
+            page = (made.as_json() if json else made.as_html()).encode()
     if output is not None:
-        page = (made.as_json() if json else made.as_html()).encode()
         with complete_file(output) as file:
             file.write(page)
         alerts = counted(len(once(made.alerts)), "alert")

@@ -162,7 +162,19 @@ def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iter
             raise StoreError(f"{uri}{_remedy(error)}") from cause
         if getattr(error, "errno", None) == errno.EACCES:
             raise StoreError(f"{uri}/{key}: {_DENIED}; {lacking(uri, key)}") from cause
+        if link := _loop(error):
+            raise StoreError(
+                f"{uri}: the link {link} leads to a folder above it: remove it"
+            ) from cause
         raise StoreError(f"{uri}/{key}: {reason(error)}{_remedy(error)}") from cause
+
+
+def _loop(error: Exception) -> Path | None:
+    """The link that a walk followed again and again."""
+    if getattr(error, "errno", None) != errno.ELOOP:
+        return None
+    path = Path(getattr(error, "filename", None) or "")
+    return next((each for each in (*reversed(path.parents), path) if each.is_symlink()), None)
 
 
 def _remedy(error: Exception) -> str:

@@ -73,6 +73,8 @@ def test_a_date_is_its_midnight_and_other_texts_stay() -> None:
     for text in ("2026-06-01", "2026-06-01T00:00:00Z", "1780272000000"):
         with pytest.raises(UsageError, match="zone 'Berlin' is unknown"):
             absolute(text, "Berlin")
+    with pytest.raises(UsageError, match="zone 'Berlin' is unknown"):
+        window(None, None, "1h", "Berlin")
     for zone in ("Europe/Berlin", None):
         with pytest.raises(UsageError, match="'nonsense' is not a time"):
             absolute("nonsense", zone)

@@ -15,8 +15,16 @@ from typer.testing import CliRunner
 
 import seglake
 from seglake.cli.app import app
-from seglake.cli.terminal.progress import counted
-from seglake.errors import ConfigError, StoreError, UnknownTopic
+from seglake.cli.terminal.errors import remedy
+from seglake.cli.terminal.progress import awaited, counted
+from seglake.errors import (
+    ConfigError,
+    CorruptData,
+    MissingObject,
+    StoreError,
+    UnknownTopic,
+    UsageError,
+)
 from seglake.pace import line_every
 from seglake.replay.target import Target
 from seglake.serve import settings
@@ -145,7 +153,9 @@ def test_what_is_not_shown_is_not_called_none(folder: Path) -> None:
     told("ingest", "--conf-file", "web.toml", "--local", "--run-id", "1")
     said = told("quarantine", "lake", "events", "--limit", 0)
     assert said.startswith("0 of 1 rejected rows are shown")
-    assert told("repair", "lake") == "No index file is missing or damaged.\n"
+    assert told("repair", "lake").startswith(
+        "No index file is missing or damaged. (`seglake verify`"
+    )
 
 
 def test_check_bounds_its_cells_also_for_a_pipe(folder: Path) -> None:
@@ -240,3 +250,16 @@ def test_a_broker_that_is_not_there_is_told_with_a_remedy(caplog: pytest.LogCapt
     ):
         Target(at, "events", {}, 0.5).prepared(1)
     assert f"connecting to {at}, for up to 0.5 s" in caplog.text
+
+
+def test_a_damaged_or_lost_log_is_told_with_what_helps() -> None:
+    log = "topics/events-0/0/00000000000000000000.log"
+    for error in (CorruptData("no", file=log), MissingObject(f"s3://b/lake/{log}: no such object")):
+        assert "restore that log from a copy, or `seglake undo` its run" in remedy(error)
+    for other in (CorruptData("no", file="catalog/x.parquet"), UsageError(log)):
+        assert remedy(other) == ""
+
+
+def test_what_is_awaited_comes_whole() -> None:
+    for count in range(3):
+        assert [*awaited(iter(range(count)), "searching")] == [*range(count)]

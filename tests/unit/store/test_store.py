@@ -505,3 +505,11 @@ def test_a_machine_without_credentials_is_told_to_set_them(told: str) -> None:
 def _fail_with(told: str) -> None:
     with store_errors("s3://b", "k"):
         raise OSError(told)
+
+
+def test_a_link_to_a_folder_above_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "deeper").mkdir(parents=True)
+    link = tmp_path / "deep" / "deeper" / "up"
+    link.symlink_to(tmp_path / "deep")
+    with pytest.raises(StoreError, match=f"the link {link} leads to a folder above it: remove it$"):
+        [*open_store(str(tmp_path)).list()]

@@ -22,6 +22,7 @@ def window(start: str | None, end: str | None, last: str | None, zone: str | Non
         return absolute(start, zone), absolute(end, zone)
     if start is not None or end is not None:
         raise UsageError("--last does not go with --start and --end: keep one")
+    _require_known(zone)
     end_ms = now_ms()
     return format_ms(end_ms - span_ms(last)), format_ms(end_ms)
 
@@ -49,7 +50,7 @@ def absolute(text: str | None, zone: str | None) -> str | None:
     if zone is None:
         _require_zone(text)
         return text
-    to_epoch_ms("2000-01-01", zone)  # refuses an unknown zone, also beside a time with its own
+    _require_known(zone)
     first, second = (format_ms(to_epoch_ms(text, zone, which)) for which in ("earliest", "latest"))
     if first != second:
         line = f"{text} is twice in {zone}: {first} is meant; write {second} for the later one"
@@ -67,6 +68,11 @@ def _is_skipped(text: str, meant: str, zone: str) -> bool:
         return False
     shown = datetime.fromisoformat(meant).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
     return local.tzinfo is None and abs(shown - local) >= timedelta(minutes=1)
+
+
+def _require_known(zone: str | None) -> None:
+    """Refuse an unknown zone, also beside a time with its own. Raises UsageError."""
+    to_epoch_ms("2000-01-01", zone or "UTC")
 
 
 def _require_zone(text: str) -> None:

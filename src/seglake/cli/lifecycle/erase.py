@@ -13,6 +13,8 @@ from seglake.cli.arguments.options import DryRun, Json, Root, Topic
 from seglake.cli.terminal.progress import bar
 from seglake.shown import counted
 
+_RAN = "ran meanwhile: erase again when it has ended"
+
 if TYPE_CHECKING:
     from seglake.maintain.erasure.erase import Erased
 
@@ -72,6 +74,8 @@ def _tell(report: Erased) -> None:
     for name, count in report.tags.items():
         lost = "would lose" if report.dry_run else "has lost"
         print(f"tag {name} {lost} {counted(count, 'record')}")
+    from seglake.maintain.erasure.erase import IF_RUNNING
+
     for attempt_id in report.running:
-        now = "may still run" if report.dry_run else "ran meanwhile: erase again when it has ended"
+        now = f"may still run: {IF_RUNNING}" if report.dry_run else _RAN
         print(f"attempt {attempt_id} {now}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seglake.cli.arguments.options import Json, Root
+from seglake.cli.terminal.progress import step_display
 
 if TYPE_CHECKING:
     from seglake.maintain.tagging import Tagged
@@ -27,7 +28,8 @@ def tag(
     """Give a version a name; its records stay until the tag is deleted."""
     from seglake.maintain.tagging import tag as change
 
-    report = change(root, name, version, until=until, delete=delete)
+    with step_display("reading the rows of the version"):
+        report = change(root, name, version, until=until, delete=delete)
     if json:
         print(report.as_json())
     else:

@@ -17,7 +17,7 @@ from seglake.cli.records.nothing import Sought, with_field_hints
 from seglake.cli.terminal.csv_rows import csv_rows, csv_schema
 from seglake.cli.terminal.json_lines import json_lines
 from seglake.cli.terminal.output import complete_file
-from seglake.cli.terminal.progress import byte_columns
+from seglake.cli.terminal.progress import awaited, byte_columns
 from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
@@ -203,7 +203,8 @@ def write_matches(
 
     If there are none, lines on standard error say so, and what may be meant.
     """
-    first = _first(reader, _TABLE_ROWS if form == "table" else None)
+    found = awaited(reader, f"searching {log.topic}")
+    first = _first(found, _TABLE_ROWS if form == "table" else None)
     batches = with_field_hints(first, log, fields.kinds if fields is not None else ())
     written = _Counted(_or_hint(batches, partial(sought.tell_nothing, log)))
     if form == "table":

@@ -7,9 +7,10 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
 
 from seglake.cli.terminal.interrupt import tell_stopped
 from seglake.cli.terminal.output import handled, log_lines
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from seglake.cli.terminal.job import Job
 
+_Batch = TypeVar("_Batch")
 _OF_CUT_CALLS = " while sending command.", " while shutting down connection"
 
 
@@ -182,6 +184,15 @@ def step_display(first: str) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status(first) as status:
         yield lambda step: status.update(Text(step))
+
+
+def awaited(batches: Iterable[_Batch], what: str) -> Iterator[_Batch]:
+    """The batches; on a terminal `what` is shown until the first one comes."""
+    left = iter(batches)
+    with step_display(what):
+        first = [*islice(left, 1)]
+    yield from first
+    yield from left
 
 
 def _now_and_then() -> Callable[[str], None]:

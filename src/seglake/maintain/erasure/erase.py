@@ -54,6 +54,9 @@ from seglake.store import open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+IF_RUNNING = (
+    "erase with --wait, or when it has ended, or give a shorter --grace-hours if it is dead"
+)
 _COUNTS = ("segments", "records", "rejects", "samples")
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 30  # between two looks at what runs
 
@@ -191,8 +194,7 @@ class _Erasure:
         report, before = self.report, self._look()
         if before.running and not wait:
             raise UsageError(
-                f"attempt {before.running[0]} may still run, and bring a key back: erase with "
-                "--wait, or when it has ended, or give a shorter --grace-hours if it is dead"
+                f"attempt {before.running[0]} may still run, and bring a key back: {IF_RUNNING}"
             )
         with announced(self._table, report.attempt_id, report.topic, self._logs.attempts):
             self._commit(before)

@@ -238,6 +238,9 @@ def sampled(path: Path, text: str, form: str = "epoch_s") -> dict[str, Any]:
             "iso8601, none fits 'epoch_ms': set timestamp.format = 'iso8601'",
         ),
         ("31/Jan/2026:12:00:00 +0000", "iso8601", "%d/%b/%Y:%H:%M:%S %z"),
+        ("20260131T120000Z", "iso8601", "%Y%m%dT%H%M%S%z, none fits 'iso8601': set timestamp."),
+        ("20260131120000", "iso8601", "%Y%m%d%H%M%S, none fits 'iso8601': set timestamp.format"),
+        (46346.41, "iso8601", "days as Excel counts them, which Seglake does not read: write them"),
     ],
 )
 def test_a_time_that_cannot_be_read_is_shown_with_what_would_read_it(

@@ -173,6 +173,10 @@ CASES: dict[str, Case] = {
     "name of a host": ("a.json", jsonl(*({"@timestamp": t.isoformat(), "host": {"name": u}}
                                          for t, u in zip(TIMES, USERS, strict=True))),
                        {"field": "@timestamp", "format": "iso8601"}, "host.name"),
+    "compact": ("a.csv", table("ts,n", lambda n: f"{TIMES[n]:%Y%m%dT%H%M%SZ},{n}"),
+                {"field": "ts", "format": "%Y%m%dT%H%M%S%z", "zone": None}, None),
+    "compact numbers": ("a.jsonl", jsonl(*({"ts": int(f"{t:%Y%m%d%H%M%S}")} for t in TIMES)),
+                        {"field": "ts", "format": "%Y%m%d%H%M%S", "zone": "UTC"}, None),
     "no time": ("a.csv", table("color,size", lambda n: f"red,{n}"), {}, None),
 }  # fmt: skip
 
@@ -261,6 +265,62 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
     assert "zone = 'UTC' is a guess" in doubts_of(tmp_path, "l.parquet", parquet(NANOSECONDS))
     both = jsonl(*({"created": ms(t), "time": ms(t)} for t in TIMES))
     assert "these fields are times, too: created" in doubts_of(tmp_path, "g.jsonl", both)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["updated_at", "created_at"], "created_at is taken for its name; {}: updated_at"),
+        (["pickup_time", "dropoff_time"], "pickup_time is taken since it stands first; {}: dropof"),
+        (["received_at", "size", "event_time"], "event_time is taken for its name; {}: received_"),
+    ],
+)
+def test_the_times_that_are_not_taken_are_named(
+    tmp_path: Path, names: list[str], said: str
+) -> None:
+    """Also in the draft itself; numbers that may be times are none of them."""
+    (tmp_path / "a.jsonl").write_bytes(
+        jsonl(*({n: ms(t) if n == "size" else t.isoformat() for n in names} for t in TIMES))
+    )
+    made = draft([str(tmp_path / "a.jsonl")])
+    said = said.format("these fields are times, too")
+    assert [doubt for doubt in made.doubts if doubt.startswith(said) and "size" not in doubt]
+    assert f"# Not sure: {said}" in made.toml
+
+
+def test_a_number_that_may_be_a_time_is_doubted(tmp_path: Path) -> None:
+    """One that is called a phone, a number or an id is not taken at all."""
+    rows = table("order_no;phone;user_id", lambda n: f"{17 * 10**8 + n};{1650 * 10**6 + n * n};5")
+    doubts = doubts_of(tmp_path, "a.csv", rows)
+    for name, value in (("order_no", 17 * 10**8), ("phone", 1650 * 10**6)):
+        assert f"{name} could be times (epoch_s), such as '{value}', but its name" in doubts
+    assert "no field has times" in doubts
+    wide = rows.replace(b"order_no", b"sent_at", 1).replace(b"phone", b"width", 1)
+    (tmp_path / "b.csv").write_bytes(wide)
+    made = draft([str(tmp_path / "b.csv")])
+    assert made.choices["timestamp.field"].value == "sent_at"
+    assert "times, too" not in "; ".join(made.doubts)
+    doubts = doubts_of(tmp_path, "b.csv", wide.replace(b"sent_at", b"height"))
+    assert "height has numbers that are times if they are epoch_s, but its name" in doubts
+    counter = wide.replace(b"sent_at", b"at", 1).replace(b"width", b"received", 1)
+    assert "times, too" not in doubts_of(tmp_path, "c.csv", counter)  # of bytes, as nginx has
+    assert "look whether 2023-11-14T22:13:20.000Z to 2023-11-14T22:13:59.000Z is right" in doubts
+
+
+def test_days_of_excel_are_named(tmp_path: Path) -> None:
+    rows = table("when;width", lambda n: f"{46346 + n / 100};{46346 + n}")
+    doubts = doubts_of(tmp_path, "a.csv", rows)
+    assert "when, such as '46346.0', looks like days as Excel counts them, which Seglake" in doubts
+    assert "width, such" not in doubts
+
+
+def test_values_that_are_no_times_do_not_lack_a_zone(tmp_path: Path) -> None:
+    rows = [f"{t.isoformat()},{n}" for n, t in enumerate(TIMES)]
+    content = "\n".join(["ts,n", *rows, "Total,780", "N/A,1"]).encode()
+    assert "zone" not in doubts_of(tmp_path, "a.csv", content)
+    made = draft([str(tmp_path / "a.csv")])
+    assert "timestamp.zone" not in made.choices
+    assert made.choices["timestamp.field"].reason.endswith("in 40 sampled rows")
 
 
 def test_it_says_how_many_times_name_no_zone(tmp_path: Path) -> None:

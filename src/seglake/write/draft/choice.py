@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from seglake.times.instants import format_ms
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import OUT_OF_RANGE, READ
 from seglake.write.draft.sample import Sample
-from seglake.write.rows.hints import PATTERNS, PLAUSIBLE
+from seglake.write.rows.hints import EXCEL_DAYS, OF_EXCEL, PATTERNS, PLAUSIBLE
 
 _MOST = 0.95  # of the values must be times in the same format
 _DAY_MS = 86_400_000
@@ -32,6 +32,14 @@ _LIKE_A_TIME = re.compile(
 )
 _LONGEST_TIME = 50  # characters: longer texts have other words
 _UTC = {"UTC", "GMT"}
+_NUMBERS = {*EPOCH_POWERS, "%Y%m%d%H%M%S", "%Y%m%d"}  # formats that other numbers may fit, too
+_OF_A_NUMBER = {"phone", "telephone", "telefon", "tel", "mobile", "handy", "fax", "number",
+                "nummer", "num", "no", "nr", "id", "uid", "code", "zip", "plz", "ean", "isbn",
+                "iban", "account", "konto", "serial", "seq", "sequence"}  # fmt: skip
+_SAYS_TIME = re.compile(
+    r"(?:time|date|datum|epoch|zeit|fecha|heure|hora).*|.*(?:time|date|datum|stamp|zeit)|"
+    r"t|day|start|end|begin|started|ended|updated|modified|logged|unix"
+)
 _OF_A_TIME = ("timestamp", "datetime", "time", "ts", "date", "at", "when", "created", "occurred")
 _OF_A_KEY = (  # the first ones also in German, French, Spanish, Italian, Portuguese and Dutch
     *("user", "benutzer", "nutzer", "utilisateur", "usuario", "utente", "gebruiker"),
@@ -46,6 +54,7 @@ _SAY_NOTHING = {"name", "no", "number", "nr", "code", "uuid", "guid", "hash", "u
                 "addr", "event", "utc", "local", "ms", "log", "of", "the"}  # fmt: skip
 _IDS = {"id", "key", "uuid", "guid", "uid"}
 _KEY_BYTES = 200
+_NAMED = 10  # fields of other times
 _NOBODY = "-"  # in an access log, where nobody logged in
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
@@ -74,12 +83,40 @@ def time_of(sample: Sample) -> TimeChoice | None:
         choices = [choice for name in sample.fields if (choice := _mixed_in(sample, name))]
     if not choices:
         return None
-    choices.sort(key=lambda choice: _rank(choice.field, _OF_A_TIME))  # stable: then as they stand
+    choices.sort(key=_order)  # stable: then as they stand
     first, *others = choices
-    names = [choice.field for choice in others if _is_named(choice.field, _OF_A_TIME)]
-    if names:
-        first.doubts.append(f"these fields are times, too: {', '.join(names[:10])}")
+    others = [choice for choice in others if not _is_unsure(choice)]
+    if others:
+        why = "for its name" if _order(first) < _order(others[0]) else "since it stands first"
+        names = ", ".join(choice.field for choice in others[:_NAMED])
+        more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+        first.doubts.append(
+            f"{first.field} is taken {why}; these fields are times, too: {names}{more}"
+        )
     return first
+
+
+def _order(choice: TimeChoice) -> tuple[bool, tuple[int, ...]]:
+    """Numbers that nobody calls times come last; else the most telling name is first."""
+    return _is_unsure(choice), _rank(choice.field, _OF_A_TIME)
+
+
+def _is_unsure(choice: TimeChoice) -> bool:
+    return choice.settings.get("format") in _NUMBERS and not _says_time(choice.field)
+
+
+def _says_time(field: str) -> bool:
+    return any(word in _OF_A_TIME or _SAYS_TIME.fullmatch(word) for word in _own_words(field))
+
+
+def _says_number(field: str) -> bool:
+    """Whether a name is that of a number which is no time, such as phone, order_no, created_by_id.
+
+    It is by its last word, or by any if no word is that of a time.
+    """
+    words = _own_words(field)
+    last = words[-1:] if _says_time(field) else words
+    return not _OF_A_NUMBER.isdisjoint(last)
 
 
 def _time_in(sample: Sample, name: str) -> TimeChoice | None:
@@ -88,12 +125,26 @@ def _time_in(sample: Sample, name: str) -> TimeChoice | None:
         return None
     if name in sample.times:
         return _typed(name, values[0])
-    for form in (*EPOCH_POWERS, ISO, *_patterns(values)):
+    for form in _that_fit(name, (*EPOCH_POWERS, ISO, *_patterns(values))):
         year = None if _has_year(form) else _year(values, form)
         span = _span(values, form, year)
         if span is not None:
-            return _choice(name, values, form, year, span, sample.zones)
+            times = _times_among(values, form, year)
+            return _choice(name, times, form, year, span, sample.zones)
     return None
+
+
+def _that_fit(name: str, forms: Iterable[str]) -> list[str]:
+    """The formats that a field of this name may have: a phone number is no time."""
+    number = _says_number(name)
+    return [form for form in forms if not (number and form in _NUMBERS)]
+
+
+def _times_among(values: list[str], form: str, year: int | None) -> list[str]:
+    """The values without those that are no times at all, such as N/A, so name no zone either."""
+    read = _read(values, form, year)
+    fit = (read.good | read.early).tolist()
+    return [value for value, fits in zip(values, fit, strict=True) if fits]
 
 
 def _values(sample: Sample, name: str) -> list[str]:
@@ -106,7 +157,7 @@ def _mixed_in(sample: Sample, name: str) -> TimeChoice | None:
     """The most frequent of several formats, if nearly all values are in one of them."""
     left, parts = _values(sample, name), dict[str, list[str]]()
     every = len(left)
-    for form in (*EPOCH_POWERS, ISO, *filter(_has_year, PATTERNS)):
+    for form in _that_fit(name, (*EPOCH_POWERS, ISO, *filter(_has_year, PATTERNS))):
         good = _read(left, form, None).good.tolist() if left else []
         if any(good):
             parts[form] = [value for value, fits in zip(left, good, strict=True) if fits]
@@ -138,15 +189,44 @@ def _become(others: list[str], form: str) -> str:
     return f"{become}, such as {others[first]} at {format_ms(int(read.ms[first]))}{rest}"
 
 
-def unread_times(sample: Sample) -> Iterator[tuple[str, str]]:
-    """The fields whose values look like times, each with a value."""
+def unread_times(sample: Sample) -> Iterator[str]:
+    """What is said of the fields whose values look like times, each with a value."""
     for name in sample.fields:
         values = _values(sample, name)
-        like = sum(
-            len(each) <= _LONGEST_TIME and bool(_LIKE_A_TIME.search(each)) for each in values
+        if values and (said := _unread(name, values)):
+            yield said
+
+
+def _unread(name: str, values: list[str]) -> str | None:
+    number = _says_number(name)
+    form = next((form for form in EPOCH_POWERS if number and _span(values, form, None)), None)
+    if form is not None:
+        return (
+            f"{name} could be times ({form}), such as {values[0]!r}, but its name says "
+            "another thing: if it is a time, set timestamp.field and timestamp.format"
         )
-        if values and like >= _MOST * len(values):
-            yield name, values[0]
+    if _says_time(name) and not number and _most(map(_is_of_excel, values), values):
+        return f"{name}, such as {values[0]!r}, looks like {OF_EXCEL}"
+    if _most(map(_is_like_a_time, values), values):
+        return (
+            f"{name} looks like times, such as {values[0]!r}, and no format that is known "
+            "reads them: set timestamp.field, and a strptime pattern as timestamp.format, if "
+            "one does"
+        )
+    return None
+
+
+def _most(fits: Iterable[bool], values: list[str]) -> bool:
+    return sum(fits) >= _MOST * len(values)
+
+
+def _is_of_excel(value: str) -> bool:
+    day = re.fullmatch(r"(\d{5})(?:[.,]\d+)?", value)
+    return day is not None and int(day[1]) in EXCEL_DAYS
+
+
+def _is_like_a_time(value: str) -> bool:
+    return len(value) <= _LONGEST_TIME and _LIKE_A_TIME.search(value) is not None
 
 
 def _typed(name: str, value: str) -> TimeChoice:
@@ -199,6 +279,11 @@ def _choice(
     if span.early:
         doubts.append(f"times before 1970, which make rejects: {span.early:,} of {len(values):,}")
     first, last = format_ms(span.first_ms), format_ms(span.last_ms)
+    if form in _NUMBERS and not _says_time(name):
+        doubts.append(
+            f"{name} has numbers that are times if they are {form}, but its name says no such "
+            f"thing: look whether {first} to {last} is right"
+        )
     reason = f"times from {first} to {last} in {counted(len(values), 'sampled row')}"
     return TimeChoice(name, settings, reason, doubts)
 
@@ -302,11 +387,15 @@ def _rank(field: str, words: tuple[str, ...]) -> tuple[int, int, int, int]:
     Beside one of the words, only such stand as say no other thing: user_id, but not user_agent.
     An id is better than no such word, and a name, which others may have, too, is worse.
     """
-    path = field.split(".")
-    own = [word.lower() for word in _WORDS.findall(path[-1])]
+    path, own = field.split("."), _own_words(field)
     if len(path) > 1 and (_SAY_NOTHING | _IDS).issuperset(own):  # host.name, user.id
         own += [word.lower() for word in _WORDS.findall(path[-2])]
     at = next((at for at, word in enumerate(words) if word in own), len(words))
     rest = {*own} - {*words} - _SAY_NOTHING
     sure = 0 if _IDS.intersection(own) else 2 if "name" in own else 1
     return (len(words) if rest else at), sure, len(path), len(own)
+
+
+def _own_words(field: str) -> list[str]:
+    """The words of the last name of a field's path."""
+    return [word.lower() for word in _WORDS.findall(field.rpartition(".")[2])]

@@ -110,11 +110,7 @@ def _choices(
 def _doubts(sample: Sample, time: TimeChoice | None, key: KeyChoice | None) -> Iterator[str]:
     fields = ", ".join(list(sample.fields)[:20])
     if time is None:
-        for name, value in islice(unread_times(sample), _SHOWN):
-            yield (
-                f"{name} looks like times, such as {value!r}, and no format that is known reads "
-                "them: set timestamp.field, and a strptime pattern as timestamp.format, if one does"
-            )
+        yield from islice(unread_times(sample), _SHOWN)
         yield (
             "no field has times that are read in nearly all rows; if there is one, set "
             f"timestamp.field, timestamp.format and pipeline.order; fields: {fields}"

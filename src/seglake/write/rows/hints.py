@@ -35,6 +35,10 @@ PATTERNS = (
     "%b %e %H:%M:%S",
     "%m%d %H:%M:%S.%f",
     "%Y%m%d %H:%M:%S.%f",
+    "%Y%m%dT%H%M%S%z",
+    "%Y%m%dT%H%M%S.%f%z",
+    "%Y%m%dT%H%M%S",
+    "%Y%m%d%H%M%S",
     "%d.%m.%Y %H:%M:%S",
     "%d.%m.%Y %H:%M",
     "%d.%m.%y %H:%M:%S",
@@ -55,6 +59,7 @@ PATTERNS = (
     "%d.%m.%Y",
     "%d/%m/%Y",
     "%m/%d/%Y",
+    "%Y%m%d",
 )
 NOT_UTF_8 = (
     "rows are not UTF-8: set input.encoding to what the files are in, such as 'cp1252' or 'latin-1'"
@@ -72,8 +77,14 @@ UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _IS_PARQUET = "it is a Parquet file: set input.format = 'parquet'"
 _OF_TIMES = [Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE]
 PLAUSIBLE = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099, in ms
+EXCEL = "Excel days"  # stands among formats, but none reads it
+EXCEL_DAYS = range(36_526, 54_789)  # 2000 to 2049, counted from 1899-12-30
+OF_EXCEL = (
+    "days as Excel counts them, which Seglake does not read: write them as ISO 8601, or as "
+    "seconds, (day - 25569) * 86400, before the ingest"
+)
 _UNITS = {"epoch_s": "seconds", "epoch_ms": "milliseconds", "epoch_us": "microseconds",
-          "epoch_ns": "nanoseconds"}  # fmt: skip
+          "epoch_ns": "nanoseconds", EXCEL: OF_EXCEL}  # fmt: skip
 _FORMATS = 3  # that are looked for in one chunk
 
 
@@ -123,6 +134,8 @@ def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list
     form, settings = max(meant, key=lambda form: meant[form]), pipeline.timestamp
     rows = f"{counted(meant[form], 'row')} look{'s' if meant[form] == 1 else ''} like"
     begun = f"timestamp.field {settings.field!r}: {rows} {_UNITS.get(form, form)}"
+    if form == EXCEL:
+        return [begun]
     if not records:
         return [f"{begun}, none fits {settings.format!r}: set timestamp.format = {form!r}"]
     others = f"{counted(records, 'other')} fit{'s' if records == 1 else ''} {settings.format!r}"
@@ -180,7 +193,7 @@ def _of_one_event(rows: Rows, start: str, path: str) -> Iterator[str]:
 
 def _format_of(value: Spans, form: TimeFormat) -> str | None:
     """The format that reads a time, given as one item; None if nothing known does."""
-    for text in (*EPOCH_POWERS, ISO, *PATTERNS):
+    for text in (*EPOCH_POWERS, ISO, *PATTERNS, EXCEL):
         if text != form.text and _reads(value, form._replace(text=text)).all():
             return text
     return None
@@ -188,6 +201,10 @@ def _format_of(value: Spans, form: TimeFormat) -> str | None:
 
 def _reads(values: Spans, form: TimeFormat) -> Flags:
     """Whether each time is read, and lies in the years that are meant."""
+    if form.text == EXCEL:
+        days, codes = read_times(values, form._replace(text="epoch_ms"))
+        of_excel: Flags = (codes == READ) & (days >= EXCEL_DAYS.start) & (days < EXCEL_DAYS.stop)
+        return of_excel
     ms, codes = read_times(values, form)
     plausible: Flags = (codes == READ) & (ms >= PLAUSIBLE.start) & (ms < PLAUSIBLE.stop)
     return plausible

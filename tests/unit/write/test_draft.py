@@ -314,6 +314,29 @@ def test_days_of_excel_are_named(tmp_path: Path) -> None:
     assert "width, such" not in doubts
 
 
+def test_a_time_inside_of_a_traceback_makes_no_event(tmp_path: Path) -> None:
+    trace = 'Traceback (most recent call last):\n  File "x.py"\nValueError: 2025-01-01 00:00:00\n'
+    lines = [f"{t:%Y-%m-%d %H:%M:%S},123 - app - hello\n{trace}" for t in TIMES]
+    (tmp_path / "a.log").write_text("".join(lines))
+    made, report = drafted(tmp_path, tmp_path / "a.log")
+    assert (report.records, report.quarantined) == (ROWS, 0)
+    so = "so they continue an event"
+    assert f"a time that they do not begin with, {so}: 40 of 160 sampled lines" in made.doubts
+    assert f"no time, {so}: 80 of 160 sampled lines" in made.doubts
+    records = seglake.open(str(tmp_path / "lake")).topic("a").read_range(0, ms(TIMES[0]))
+    assert records.read_all().num_rows == 0
+
+
+def test_a_time_inside_of_some_lines_is_doubted(tmp_path: Path) -> None:
+    """They are events of their own where nothing says that they continue one."""
+    lines = (f"{'main: ' * (n % 5 == 0)}{t:%Y-%m-%d %H:%M:%S} hello" for n, t in enumerate(TIMES))
+    (tmp_path / "a.log").write_text("\n".join(lines))
+    made, report = drafted(tmp_path, tmp_path / "a.log")
+    assert (report.records, report.quarantined) == (ROWS, 0)
+    assert "8 of 40 sampled times stand inside of their lines, which become" in made.toml
+    assert "stand inside" not in doubts_of(tmp_path, "b.log", MIDDLE)
+
+
 def test_values_that_are_no_times_do_not_lack_a_zone(tmp_path: Path) -> None:
     rows = [f"{t.isoformat()},{n}" for n, t in enumerate(TIMES)]
     content = "\n".join(["ts,n", *rows, "Total,780", "N/A,1"]).encode()
@@ -502,6 +525,17 @@ def test_it_says_why_ragged_csv_is_not_taken_as_csv(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         draft([str(tmp_path / "a.csv")])
     assert str(error.value).endswith(f"; {why}")
+
+
+def test_a_log_with_commas_is_not_said_to_be_no_csv(tmp_path: Path) -> None:
+    trace = "\njava.lang.Error: a\n\tat a.b.C(D.java:3)"
+    lines = (
+        f"{t:%Y-%m-%d %H:%M:%S},123 [main] INFO  com.x.Y - hello{trace * (n % 8 == 0)}"
+        for n, t in enumerate(TIMES)
+    )
+    assert "not taken" not in doubts_of(tmp_path, "a.log", "\n".join(lines).encode())
+    ragged = table("time,user", lambda n: f"{TIMES[n].isoformat()},u{',x' * (n % 3 == 1)}")
+    assert "not taken as CSV: line 3 of" in doubts_of(tmp_path, "a.txt", ragged)
 
 
 def test_a_file_of_another_format_is_named(tmp_path: Path) -> None:

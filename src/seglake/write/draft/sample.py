@@ -29,6 +29,7 @@ from seglake.write.draft.shapes import (
     log_shape_of,
     logfmt_shape_of,
     shape_of,
+    times_inside,
     zones_behind,
 )
 from seglake.write.input.content import InputStore
@@ -271,20 +272,23 @@ def _other_headers(tables: Mapping[SourceFile, list[list[str]]]) -> Refused:
 def _no_csv(heads: Sequence[Head]) -> Iterator[str]:
     """Why files that look like CSV are not taken for it: the first row that is of another width.
 
-    They do if their name says so, or if half of the rows have as many fields as the first line.
+    They do if their name says so, or if the first line is a header, and half of the rows have as
+    many fields; a log with commas has none.
     """
     head = next(each for each in heads if each.lines)
     delimiter = max(_DELIMITERS, key=head.lines[0].count)
-    rows = list[tuple[int, int]]()
+    rows, numbers = list[list[str]](), list[int]()
     reader = csv.reader(head.lines, delimiter=delimiter)
     with suppress(csv.Error):  # as at a field of more than 128 KiB
         for row in reader:
-            rows.append((head.numbers[reader.line_num - 1], len(row)))
-    width = rows[0][1] if rows else 0
-    uneven = [(line, fields) for line, fields in rows if fields != width]
+            rows.append(row)
+            numbers.append(head.numbers[reader.line_num - 1])
+    width = len(rows[0]) if rows else 0
+    uneven = [at for at, row in enumerate(rows) if len(row) != width]
     named = re.search(r"\.[ct]sv\b", head.path.rpartition("/")[2])
-    if uneven and width > 1 and (named or 2 * len(uneven) <= len(rows)):
-        line, fields = uneven[0]
+    half = 2 * len(uneven) <= len(rows)
+    if uneven and width > 1 and (named or (half and _is_header(rows[0], rows[1:]))):
+        line, fields = numbers[uneven[0]], len(rows[uneven[0]])
         yield (
             f"not taken as CSV: line {line:,} of {head.path} has {fields:,} fields, and the first "
             f"one {width:,}; another number: {len(uneven):,} of {counted(len(rows), 'sampled row')}"
@@ -389,6 +393,7 @@ def _shaped(heads: Sequence[Head], shape: Shape | None) -> Sample | None:
     settings: dict[str, Any] = {"format": "text", "pattern": shape.pattern}
     settings |= _continued(shape, lines)
     doubts = _doubts(shape, lines, len(matches))
+    doubts += _inside(shape, matches)
     zones = zones_behind(matches) if "time" in fields else frozenset[str]()
     return Sample(settings, fields, len(matches), 0, 0, doubts, zones=zones)
 
@@ -404,8 +409,23 @@ def _continued(shape: Shape, lines: Sequence[str]) -> dict[str, Any]:
 
 def _doubts(shape: Shape, lines: Sequence[str], matches: int) -> list[str]:
     doubts, others = list[str](), len(lines) - matches
-    if others:
-        several = _continued(shape, lines)
+    several = _continued(shape, lines)
+    inside = len(times_inside(shape, lines)) if several else 0
+    if inside:
+        what = "a time that they do not begin with, so they continue an event"
+        doubts.append(f"{what}: {_part(inside, lines, 'sampled line')}")
+    if others > inside:
         what = "no time, so they continue an event" if several else "no match of input.pattern"
-        doubts.append(f"{what}: {_part(others, lines, 'sampled line')}")
+        doubts.append(f"{what}: {_part(others - inside, lines, 'sampled line')}")
     return doubts
+
+
+def _inside(shape: Shape, matches: Sequence[re.Match[str]]) -> Iterator[str]:
+    """The doubt about times inside of lines, if most lines begin with theirs."""
+    inside = sum(match.start("time") > 1 for match in matches) if shape.is_anywhere else 0
+    if 0 < 2 * inside <= len(matches):
+        yield (
+            f"{inside:,} of {counted(len(matches), 'sampled time')} stand inside of their lines, "
+            "which become events of their own: if they continue one, take .*? from the beginning "
+            "of input.pattern and of input.multiline_start_pattern"
+        )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 ENOUGH = 0.02
 """Of the lines of a file, so many must match: an event may have many lines."""
 _MOST_LOGFMT = 0.5  # of the lines must be such: others may continue an event
+_HALF = 0.5  # of the lines with a time must begin with it, if the others continue an event
 _NEARLY = 0.99  # as many as another shape, or as there are events: then it is taken
 
 
@@ -23,6 +24,11 @@ class Shape(NamedTuple):
     def expression(self) -> re.Pattern[str]:
         """The pattern, compiled; RE2 and Python read it alike."""
         return re.compile(self.pattern)
+
+    @property
+    def is_anywhere(self) -> bool:
+        """Whether the time may stand anywhere in a line."""
+        return self.pattern.startswith(".*?(?P<time>")
 
 
 _DAY_AND_TIME = r"\d{2}/[A-Z][a-z]{2}/\d{4}:[\d:]{8}"
@@ -65,11 +71,8 @@ _LOGS = (
     Shape(rf"\W?(?P<time>{_MAIL})", rf"\W?{_MAIL}"),
     Shape(rf"(?P<level>[IWEF])(?P<time>{_GLOG})", rf"[IWEF]{_GLOG}"),
 )
-_SHAPES = (
-    *_LOGS,
-    *(Shape(rf"\W?(?P<time>{time})", rf"\W?{time}") for time in _TIMES),
-    *(Shape(rf".*?(?P<time>{time})", rf".*?{time}") for time in _TIMES),
-)
+_BEGIN = (*_LOGS, *(Shape(rf"\W?(?P<time>{time})", rf"\W?{time}") for time in _TIMES))
+_ANYWHERE = tuple(Shape(rf".*?(?P<time>{time})", rf".*?{time}") for time in _TIMES)
 
 
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
@@ -92,14 +95,38 @@ def log_shape_of(lines: Sequence[str]) -> Shape | None:
 
 
 def shape_of(lines: Sequence[str]) -> Shape | None:
-    """The first shape that matches nearly as many lines as any does; None if none does."""
-    counts = [sum(map(bool, map(shape.expression.match, lines))) for shape in _SHAPES]
-    most = max(counts)
-    if most < max(1, ENOUGH * len(lines)):
+    """The first shape that matches nearly as many lines as any does; None if none does.
+
+    Times inside of lines do not count if these continue an event, as those of a traceback do.
+    """
+    begun, first = _most(_BEGIN, lines)
+    every, shape = _most((*_BEGIN, *_ANYWHERE), lines)
+    if every < max(1, ENOUGH * len(lines)):
         return None
-    return next(
-        shape for shape, count in zip(_SHAPES, counts, strict=True) if count >= _NEARLY * most
-    )
+    inside = times_inside(first, lines)
+    continuing = sum(_continues(lines[at - 1 : at + 1], first) for at in inside)
+    return first if begun >= _HALF * every and 2 * continuing > len(inside) else shape
+
+
+def _most(shapes: Sequence[Shape], lines: Sequence[str]) -> tuple[int, Shape]:
+    """How many lines match at most, and the first shape that matches nearly as many."""
+    counts = [sum(map(bool, map(shape.expression.match, lines))) for shape in shapes]
+    pairs = zip(counts, shapes, strict=True)
+    return max(counts), next(shape for count, shape in pairs if count >= _NEARLY * max(counts))
+
+
+def times_inside(shape: Shape, lines: Sequence[str]) -> list[int]:
+    """The indexes of the lines that an event does not begin with, but that have such a time."""
+    if shape not in _BEGIN or shape.start is None:
+        return []
+    begins, has = re.compile(shape.start), re.compile(rf".+?(?:{shape.start})")
+    return [at for at, line in enumerate(lines) if not begins.match(line) and has.match(line)]
+
+
+def _continues(two: Sequence[str], shape: Shape) -> bool:
+    """Whether the second of two lines is indented, or stands below one without a time."""
+    has = re.compile(rf".*?(?:{shape.start})")
+    return bool(two) and (two[-1][:1].isspace() or not has.match(two[0]))
 
 
 def zones_behind(matches: Sequence[re.Match[str]]) -> frozenset[str]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from seglake.errors import InputError
 from seglake.write.draft.encoding import Beginning, encoding_of
+from seglake.write.input.binaries import NO_TEXT, is_binary
 from seglake.write.input.codecs import HEAD_BYTES, codec_of
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
@@ -99,6 +100,8 @@ def _head(file: SourceFile, beginning: Beginning, encoding: str) -> Head:
     if sum("\0" in line for line in head.lines) > _MOST_ZEROS * len(head.lines):
         raise InputError(f"{path}: is no text: bytes of zero stand in it; name other files")
     if "\n" not in text and len(head.lines) > 1:
+        if is_binary(text.encode("utf-8", "replace")):
+            raise InputError(f"{path}: {NO_TEXT}")
         raise InputError(f"{path}: lines end with CR alone, which ends no line here: {LF_FOR_CR}")
     if problem := next(_no_rows(head.lines), None):
         raise InputError(f"{path}: {problem}")

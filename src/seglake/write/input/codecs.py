@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 import pyarrow as pa
 
 from seglake.errors import InputError
+from seglake.write.input.binaries import binary_remark
 from seglake.write.input.streams import Ahead, RawFile
 
 if TYPE_CHECKING:
@@ -42,8 +43,10 @@ _READ_BYTES = 1 << 18  # read at once from a compressed file
 def codec_of(head: bytes, path: str) -> Codec | None:
     """The codec that the first HEAD_BYTES of a file name; None if the file is not compressed.
 
-    Raises InputError for a compression that is not supported.
+    Raises InputError for a compression that is not supported, and for files of columns.
     """
+    if remark := binary_remark(head):
+        raise InputError(f"{path}: {remark}")
     refused = next((_REFUSED[magic] for magic in _REFUSED if head.startswith(magic)), None)
     if refused is not None and path.lower().endswith(_SHEETS):
         raise InputError(f"{path}: this is a spreadsheet; save it as CSV")

@@ -3,18 +3,23 @@
 import bz2
 import gzip
 import io
+import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import zstandard
+from pyarrow import feather, orc, parquet
 
 from seglake.errors import InputError
+from seglake.write.draft.draft import draft
 from tests.makers.files import pipeline, read, read_bytes
 
 PACKED = [
@@ -293,3 +298,55 @@ def test_a_bomb_needs_no_memory() -> None:
     tracemalloc.stop()
     assert [reject.reason for reject in found.rejects] == ["record too large"]
     assert peak < 20_000_000
+
+
+AVRO = b"Obj\x01\x04\x14avro.codec\x08null\x16avro.schema\x0c{\r\rab}\r\x10\r\x00\x01\x02more\r"
+
+
+def columns(kind: str, path: Path) -> None:
+    """A file of a column `n`, in a format of columns."""
+    if kind == "Avro":
+        path.write_bytes(AVRO)
+        return
+    if kind == "Feather":
+        path.write_bytes(b"FEA1\0\0\0\0" + AVRO + b"FEA1")  # as old versions wrote it
+        return
+    write: dict[str, Callable[..., Any]]
+    write = {"Arrow": feather.write_feather, "ORC": orc.write_table, "Parquet": parquet.write_table}
+    write[kind](pa.table({"n": range(100)}), str(path))
+
+
+@pytest.mark.parametrize("kind", ["Arrow", "Avro", "Feather", "ORC", "Parquet"])
+@pytest.mark.parametrize("form", ["jsonl", "csv", "text", "parquet", "init"])
+def test_a_file_of_columns_is_named_with_what_to_do(kind: str, form: str, tmp_path: Path) -> None:
+    columns(kind, tmp_path / "file")
+    if kind == "Parquet" == form.title() or (kind, form) == ("Parquet", "init"):
+        return  # it is read
+    with pytest.raises(InputError, match=f"file: this is an? {kind} file: ") as refused:
+        draft([str(tmp_path)]) if form == "init" else read(pipeline(tmp_path / "file", form))
+    remedy = "set input.format = 'parquet'" if kind == "Parquet" else "write it as Parquet"
+    assert [remedy in str(refused.value), "tr '" in str(refused.value)] == [True, False]
+
+
+@pytest.mark.parametrize("kind", ["Arrow", "ORC"])
+def test_the_remedy_writes_parquet(kind: str, tmp_path: Path) -> None:
+    columns(kind, tmp_path / "file")
+    with pytest.raises(InputError) as refused:
+        read(pipeline(tmp_path / "file"))
+    (code,) = re.findall("`python3 -c '([^`]*)' FILE`", str(refused.value))
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "file")], check=True)
+    rows = read(pipeline(tmp_path / "file.parquet", "parquet", value={"columns": ["n"]})).rows
+    assert [row.value for row in rows] == [b'{"n":%d}' % n for n in range(100)]
+
+
+@pytest.mark.parametrize("head", ["PAR1", "ARROW1", "FEA1", "ORC", "Obj\x1b"])
+def test_a_text_may_begin_as_a_file_of_columns(head: str) -> None:
+    (row,) = read_bytes(f"{head},n\na\tb,1\n".encode(), "csv").rows
+    assert row.value == b"a\tb,1"
+
+
+@pytest.mark.parametrize("form", ["csv", "init"])
+def test_a_binary_file_with_cr_alone_is_no_text(form: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"a,b\r\x01\x02\rc\r" * 9)
+    with pytest.raises(InputError, match="file: is no text: bytes that no text has stand"):
+        draft([str(tmp_path)]) if form == "init" else read(pipeline(tmp_path / "file", form))

@@ -22,6 +22,7 @@ from seglake.limits import REQUESTS
 from seglake.text.csv_fields import texts_of
 from seglake.text.csv_kernels import scan_records
 from seglake.text.newlines import first_newline
+from seglake.write.input.binaries import NO_TEXT, is_binary
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.rows.hints import LF_FOR_CR
@@ -234,6 +235,8 @@ def _take_header(buffer: LineBuffer, path: str, settings: Input) -> Header:
             "file is in"
         ) from None
     if "\r" in line.rstrip("\r\n"):
+        if is_binary(line.encode()):
+            raise InputError(f"{path}: {NO_TEXT}")
         raise InputError(
             f"{path}: lines end with CR alone, which no line of CSV does here: {LF_FOR_CR}"
         )

@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 from seglake.config import Pipeline
 from seglake.errors import InputError
 from seglake.limits import INT64_MAX, REQUESTS
+from seglake.write.input.binaries import binary_remark
+from seglake.write.input.codecs import HEAD_BYTES
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import PARQUET_MARK, SourceFile, Split
 from seglake.write.rows.arrow import ArrowRows, leaf_names, leaves, parts
@@ -150,9 +152,10 @@ def _errors(file: SourceFile, store: InputStore) -> Iterator[None]:
     except InputError:
         raise
     except (pa.ArrowException, OSError, ValueError) as problem:
-        if (store.raw(file).read(len(PARQUET_MARK)) or b"") != PARQUET_MARK:
-            text = f"{file.path}: it is no Parquet file: set input.format to what it is"
-            raise InputError(text) from problem
+        head = store.raw(file).read(HEAD_BYTES) or b""
+        if not head.startswith(PARQUET_MARK):
+            remark = binary_remark(head) or "it is no Parquet file: set input.format to what it is"
+            raise InputError(f"{file.path}: {remark}") from problem
         raise InputError(
             f"{file.path}: cannot be read as Parquet: {problem}; write it again"
         ) from problem

@@ -1,0 +1,44 @@
+"""Files of columns that are no lines: known by their first bytes, each with what to do."""
+
+import re
+from typing import NamedTuple
+
+NO_TEXT = "is no text: bytes that no text has stand in it; name other files"
+_OTHER_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # not tab, line ends, or escape
+_TO_PARQUET = (
+    "write it as Parquet: for a file that fits in memory, `python3 -c 'import sys; from pyarrow "
+    "import {0}, parquet; parquet.write_table({0}.read_table(sys.argv[1]), sys.argv[1] + "
+    "\".parquet\")' FILE` does, and input.format = 'parquet' reads that"
+)
+_ARROW = _TO_PARQUET.format("feather")
+
+
+class _Kind(NamedTuple):
+    name: str
+    remedy: str
+
+
+_KINDS = {
+    b"PAR1": _Kind("a Parquet file", "set input.format = 'parquet'"),
+    b"ARROW1": _Kind("an Arrow file", _ARROW),
+    b"FEA1": _Kind("a Feather file", _ARROW),
+    b"ORC": _Kind("an ORC file", _TO_PARQUET.format("orc")),
+    b"Obj\x01": _Kind(
+        "an Avro file", "write it as Parquet, or as JSON lines, as `avro-tools tojson FILE` does"
+    ),
+}
+
+
+def binary_remark(head: bytes) -> str | None:
+    """What a file with these first bytes is, with the remedy; None if that is not known.
+
+    A text may begin with the same letters, such as a header of CSV.
+    """
+    kinds = (_KINDS[mark] for mark in _KINDS if head.startswith(mark))
+    kind = next(kinds, None) if is_binary(head) else None
+    return None if kind is None else f"this is {kind.name}: {kind.remedy}"
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether there are bytes that no text has."""
+    return _OTHER_BYTES.search(data) is not None

@@ -171,6 +171,19 @@ def test_times_are_shown_as_iso() -> None:
     }
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_duration_is_a_number_in_the_unit_of_its_column(unit: str) -> None:
+    """As the page about the input says."""
+    number = 2 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    took = pa.array([timedelta(seconds=2)], pa.duration(unit))
+    (row,) = read_table({"took": took}, key={"fields": ["took"]}).rows
+    assert (row.key, row.value) == (b"%d" % number, b'{"took":%d}' % number)
+    page = (Path(__file__).parents[5] / "docs/operations.md").read_text()
+    (told,) = (line for line in page.splitlines() if "| a duration in a Parquet file" in line)
+    assert f"`{unit}`" in told
+    assert f"`{number}` of" in told or unit not in {"ms", "us"}
+
+
 def test_a_uuid_is_text() -> None:
     """Also at any depth; another extension type is what it is stored as."""
     given = [uuid.UUID(int=0xABCDEF << 96 | 7), None, uuid.UUID(int=2**128 - 1)]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from seglake.errors import InputError
 from seglake.write.draft.encoding import Beginning, encoding_of
-from seglake.write.input.binaries import NO_TEXT, is_binary
+from seglake.write.input.binaries import NO_TEXT, binary_remark, is_binary
 from seglake.write.input.codecs import HEAD_BYTES, codec_of
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
@@ -80,6 +80,8 @@ def _beginning(file: SourceFile, store: InputStore) -> Beginning:
         whole = not more
         if len(data) == most and not (b"\n" in data or b"\r" in data):
             most = min(2 * most, _LONG_BYTES)  # the first line is longer
+    if remark := binary_remark(bytes(data[:HEAD_BYTES])):
+        raise InputError(f"{path}: {remark}")
     if codec := codec_of(bytes(data[:HEAD_BYTES]), path):
         where = "an archive" if path != file.path else "a packed file"
         raise InputError(

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from seglake.errors import InputError
 from seglake.write.input.binaries import binary_remark
+from seglake.write.input.files import PARQUET_MARK
 from seglake.write.input.streams import Ahead, RawFile
 
 if TYPE_CHECKING:
@@ -43,9 +44,10 @@ _READ_BYTES = 1 << 18  # read at once from a compressed file
 def codec_of(head: bytes, path: str) -> Codec | None:
     """The codec that the first HEAD_BYTES of a file name; None if the file is not compressed.
 
-    Raises InputError for a compression that is not supported, and for files of columns.
+    Raises InputError for a compression that is not supported, and for files of columns but Parquet:
+    lines of that are rejects, which a redrive reads as what they are.
     """
-    if remark := binary_remark(head):
+    if not head.startswith(PARQUET_MARK) and (remark := binary_remark(head)):
         raise InputError(f"{path}: {remark}")
     refused = next((_REFUSED[magic] for magic in _REFUSED if head.startswith(magic)), None)
     if refused is not None and path.lower().endswith(_SHEETS):

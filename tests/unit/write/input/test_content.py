@@ -320,8 +320,8 @@ def columns(kind: str, path: Path) -> None:
 @pytest.mark.parametrize("form", ["jsonl", "csv", "text", "parquet", "init"])
 def test_a_file_of_columns_is_named_with_what_to_do(kind: str, form: str, tmp_path: Path) -> None:
     columns(kind, tmp_path / "file")
-    if kind == "Parquet" == form.title() or (kind, form) == ("Parquet", "init"):
-        return  # it is read
+    if kind == "Parquet" and form != "csv":
+        return  # it is read, or its lines are rejects with a hint
     with pytest.raises(InputError, match=f"file: this is an? {kind} file: ") as refused:
         draft([str(tmp_path)]) if form == "init" else read(pipeline(tmp_path / "file", form))
     remedy = "set input.format = 'parquet'" if kind == "Parquet" else "write it as Parquet"

@@ -22,7 +22,8 @@ from seglake.limits import REQUESTS
 from seglake.text.csv_fields import texts_of
 from seglake.text.csv_kernels import scan_records
 from seglake.text.newlines import first_newline
-from seglake.write.input.binaries import NO_TEXT, is_binary
+from seglake.write.input.binaries import NO_TEXT, binary_remark, is_binary
+from seglake.write.input.codecs import HEAD_BYTES
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.rows.hints import LF_FOR_CR
@@ -225,6 +226,10 @@ def _take_header(buffer: LineBuffer, path: str, settings: Input) -> Header:
         buffer.fill()
     buffer.skip_mark()
     begin = buffer.begin
+    if remark := binary_remark(
+        buffer.data[begin : min(begin + HEAD_BYTES, buffer.filled)].tobytes()
+    ):
+        raise InputError(f"{path}: {remark}")
     if not buffer.skip_line() and not buffer.final:
         raise InputError(f"{path}: no line ends in the first {buffer.filled} bytes; is it CSV?")
     try:

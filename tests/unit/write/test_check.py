@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -333,6 +334,52 @@ def test_a_file_without_the_beginning_of_an_event_is_named(
     )
 
 
+def test_a_pattern_that_no_row_matches_is_named(tmp_path: Path) -> None:
+    """Of several such files the first; one in which a row matches is not."""
+    for name in "bcd":
+        (tmp_path / f"{name}.log").write_text("other\n" * 600)
+    (tmp_path / "a.log").write_text("other\n" * 600 + f"{T} a\n")
+    text = {"format": "text", "pattern": r"(?P<ts>\d+)"}
+    timestamp = {"field": "ts", "format": "epoch_ms"}
+    found = checked(tmp_path, 2000, input=text, timestamp=timestamp, key={})
+    told = (
+        f"{tmp_path}/b.log: none of 600 rows at its beginning matches input.pattern: correct it, "
+        "as `seglake init` drafts one; or if the file has another format, leave it out with "
+        "input.exclude, and ingest it by a pipeline of its own"
+    )
+    assert found["problems"] == [told]
+    lake = str(tmp_path / "lake")
+    settings = pipeline(tmp_path, "text", root=lake, timestamp=timestamp, input=text)
+    with pytest.raises(QuarantineLimit, match=re.escape(told)):
+        ingest_files(LocalEngine(), settings, DeclaredRun("1"))
+    (tmp_path / "b.log").write_text("other\n")
+    one = f"{tmp_path}/b.log: the row at its beginning does not match input.pattern: correct it"
+    (said,) = checked(tmp_path, 9, input=text, timestamp=timestamp, key={})["problems"]
+    assert said.startswith(one)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_array_in_a_field_says_that_lines_are_wanted(packed: bool, tmp_path: Path) -> None:
+    line = json.dumps({"Records": [{"eventTime": "2026-11-20T10:00:00Z"}] * 3}).encode()
+    for number in range(2):
+        name, content = (".gz", gzip.compress(line)) if packed else ("", line)
+        (tmp_path / f"{number}.json{name}").write_bytes(content)
+    command = "gzip -dc FILE | jq -c '.Records[]'" if packed else "jq -c '.Records[]' < FILE"
+    told = (
+        f"{tmp_path}/0.json{'.gz' * packed}: one event a line is wanted: `{command}` makes lines "
+        "of the array in field 'Records'; else each line is one record, whatever the array holds"
+    )
+    assert check(pipeline(tmp_path), 20).problems == [told, NO_FIELD]
+    settings = pipeline(tmp_path, root=str(tmp_path / "lake"))
+    assert ingest_files(LocalEngine(), settings, DeclaredRun("1")).hints == [told, NO_FIELD]
+    path = tmp_path / "others.json"
+    for items in ([1, 2], [], [{}, 1], {"n": 1}):
+        path.write_text(json.dumps({"items": items}))
+        assert check(pipeline(path), 20).problems == [NO_FIELD]
+    path.write_text(json.dumps({"items": [{"n": 1}], "ts": T}))
+    assert check(pipeline(path), 20).problems == [NO_FIELD]
+
+
 def test_a_key_that_is_an_object_is_told_with_a_field_of_it(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     user: dict[str, Any] = {"name": "anna", "id": 74}
@@ -351,11 +398,10 @@ def test_a_key_that_is_an_object_is_told_with_a_field_of_it(tmp_path: Path) -> N
 def test_a_parquet_file_that_is_read_as_lines_says_so(form: str, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     pq.write_table(pa.table({"ts": [T + n for n in range(99)]}), path)
-    plain = {"compression": "none"}  # else the first bytes are looked at before
-    problems = check(pipeline(path, form, input=plain), 20).problems
+    problems = check(pipeline(path, form), 20).problems
     assert problems[0] == f"{path}: it is a Parquet file: set input.format = 'parquet'"
     assert "input.encoding" not in str(problems)
-    pieces = pipeline(path, root=str(tmp_path / "lake"), input=plain, task={"chunk_bytes": 64})
+    pieces = pipeline(path, root=str(tmp_path / "lake"), task={"chunk_bytes": 64})
     assert check(pieces, 20).problems == problems
     with pytest.raises(QuarantineLimit, match="it is a Parquet file") as caught:
         ingest_files(LocalEngine(), pieces, DeclaredRun("1"))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seglake.config import Pipeline
+from seglake.config import Input, Pipeline
 from seglake.format.records import Flags, Int64s, Spans
 from seglake.shown import counted
 from seglake.text.spans import to_arrow
@@ -19,6 +19,7 @@ from seglake.times.grammar import EPOCH_POWERS, ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 from seglake.write.input.files import PARQUET_MARK
+from seglake.write.rows.arrays import array_alone, lines_of
 from seglake.write.rows.rows import Codes, Reason, Rows
 
 PATTERNS = (
@@ -68,10 +69,20 @@ _SOME_ARE = (
     "rows are not UTF-8, and others with letters beyond ASCII are: mend these rows and redrive "
     "them, since input.encoding would be that of all"
 )
+_KEPT = (
+    "rows are not UTF-8, and others with letters beyond ASCII are: their records have these bytes "
+    "as they are, since input.encoding would be that of all rows"
+)
+_NO_MATCH = (
+    " input.pattern: correct it, as `seglake init` drafts one; or if the file has another "
+    "format, leave it out with input.exclude, and ingest it by a pipeline of its own"
+)
+_IN_A_FIELD = "; else each line is one record, whatever the array holds"
 LINES_OF_AN_ARRAY = (
     "`jq -c '.[]' < FILE` makes lines of it, and so does, for a file that fits in memory, `python3 "
     "-c 'import json, sys; [print(json.dumps(each)) for each in json.load(sys.stdin)]' < FILE`"
 )
+_OF_EACH_FILE = (_NO_MATCH, LINES_OF_AN_ARRAY, _IN_A_FIELD)
 LF_FOR_CR = "end them with LF, as `tr '\\r' '\\n' < FILE` does"
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _IS_PARQUET = "it is a Parquet file: set input.format = 'parquet'"
@@ -96,15 +107,40 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
             f"{path}: it begins with '[', so it is a JSON array; one JSON object a line is wanted: "
             + LINES_OF_AN_ARRAY
         )
-    if line == 0 and (start := pipeline.input.multiline_start_pattern) is not None:
-        sentences += _of_one_event(rows, start, path)
+    if line == 0 and pipeline.input.format == "jsonl":
+        sentences += _of_field(rows, path)
+    if line == 0 and pipeline.input.format == "text":
+        sentences += _of_patterns(rows, pipeline.input, reasons, path)
     return sentences
 
 
+def _of_patterns(rows: Rows, settings: Input, reasons: Codes, path: str) -> list[str]:
+    """What is said of a text whose first chunk does not match a pattern of the settings."""
+    start = settings.multiline_start_pattern
+    said = [] if start is None else list(_of_one_event(rows, start, path))
+    if not said and rows.line_count and len(reasons) and (reasons == Reason.NOT_PARSEABLE).all():
+        some = f"none of {len(reasons):,} rows at its beginning matches"
+        none = some if len(reasons) > 1 else "the row at its beginning does not match"
+        said.append(f"{path}: {none}{_NO_MATCH}")
+    return said
+
+
+def _of_field(rows: Rows, path: str) -> Iterator[str]:
+    """What is said of a file whose first line has an array of objects, and nothing else."""
+    name = array_alone(_first(rows)) if len(rows.numbers) else None
+    if name is not None:
+        yield f"{path}: {lines_of(name, path)}{_IN_A_FIELD}"
+
+
 def agreed(hints: list[str]) -> list[str]:
-    """The hints, without that of an encoding if it does not help: only one can be followed."""
-    other = any(hint.endswith(_IS_PARQUET) or hint == _SOME_ARE for hint in hints)
-    return [hint for hint in hints if not (other and hint == NOT_UTF_8)]
+    """The hints, without that of an encoding if it does not help: only one can be followed.
+
+    Of those that say the same of several files, the first.
+    """
+    other = any(hint.endswith(_IS_PARQUET) or hint in {_SOME_ARE, _KEPT} for hint in hints)
+    left = [hint for hint in hints if not (other and hint == NOT_UTF_8)]
+    ends = [next((end for end in _OF_EACH_FILE if hint.endswith(end)), hint) for hint in left]
+    return [hint for at, hint in enumerate(left) if ends.index(ends[at]) == at]
 
 
 def times_meant(rows: Rows, pipeline: Pipeline, reasons: Codes) -> dict[str, int]:
@@ -160,13 +196,15 @@ def _of_encoding(
     settings = pipeline.input
     if settings.columnar or settings.recoded or not len(rows.numbers):
         return
-    (first,) = rows.take_raw(np.zeros(1, np.int64)).tolist() if line == 0 else (b"",)
-    if (first or b"").startswith(PARQUET_MARK) and invalid_utf8(*rows.raw).any():
+    first = _first(rows) if line == 0 else b""
+    if first.startswith(PARQUET_MARK) and invalid_utf8(*rows.raw).any():
         yield f"{path}: {_IS_PARQUET}"
-    elif (first or b"")[:2] in UTF_16_MARKS:
+    elif first[:2] in UTF_16_MARKS:
         yield f"{path}: it begins as UTF-16 does: set input.encoding = 'utf-16'"
     elif (wrong := reasons == Reason.INVALID_UTF8).any():
         yield _SOME_ARE if _beyond_ascii(rows, np.flatnonzero(~wrong)) else NOT_UTF_8
+    elif (kept := invalid_utf8(*rows.raw) & (reasons == Reason.NONE)).any():
+        yield _KEPT if _beyond_ascii(rows, np.flatnonzero(~kept)) else NOT_UTF_8
 
 
 def _beyond_ascii(rows: Rows, numbers: Int64s) -> bool:
@@ -179,8 +217,7 @@ def _of_one_event(rows: Rows, start: str, path: str) -> Iterator[str]:
     """What is said of a file whose first chunk has no line that begins an event."""
     if len(rows.numbers) != 1 or not rows.line_count:  # a part of a chunk counts none
         return
-    (raw,) = rows.take_raw(np.zeros(1, np.int64)).tolist()
-    first = pa.array([re.split(rb"[\r\n]", raw or b"", maxsplit=1)[0]], pa.large_binary())
+    first = pa.array([re.split(rb"[\r\n]", _first(rows), maxsplit=1)[0]], pa.large_binary())
     begins = pc.match_substring_regex(first, f"^(?:{start})")
     if not begins[0].as_py():
         lines = counted(rows.line_count, "line")
@@ -214,5 +251,10 @@ def _is_array(rows: Rows) -> bool:
     """Whether the first row is the beginning of a JSON array."""
     if not len(rows.numbers) or rows.numbers[0] or not rows.reasons[0]:
         return False
+    return _first(rows).lstrip()[:1] == b"["
+
+
+def _first(rows: Rows) -> bytes:
+    """The first of some rows."""
     (raw,) = rows.take_raw(np.zeros(1, np.int64)).tolist()
-    return (raw or b"").lstrip()[:1] == b"["
+    return raw or b""

@@ -330,6 +330,26 @@ def test_a_row_that_is_not_utf_8_among_others_that_are__is_to_be_mended(tmp_path
     assert "mend these rows" in hint
 
 
+@pytest.mark.parametrize(("form", "key"), [("csv", {"fields": ["a"]}), ("text", {})])
+def test_the_report_tells_of_records_that_are_not_utf_8(
+    tmp_path: Path, form: str, key: dict[str, Any]
+) -> None:
+    """Where the value is the line, they are no rejects."""
+    for name, encoding, told in (
+        ("a", "latin-1", "rows are not UTF-8: set input.encoding to"), ("b", "utf-8", None),
+        ("c", "mixed", "rows are not UTF-8, and others with letters beyond ASCII are: their rec"),
+    ):  # fmt: skip
+        file, rows = tmp_path / name, "a,b\nKäse,1\n"
+        mixed = rows.encode() + "Müller,2\n".encode("latin-1")
+        file.write_bytes(mixed if encoding == "mixed" else rows.encode(encoding))
+        settings = pipeline(file, form, root=str(tmp_path / "lake"), key=key)
+        report = ingest_files(LocalEngine(), settings, DeclaredRun(name))
+        assert report.quarantined == 0
+        hints = [hint for hint in report.hints if "UTF-8" in hint]
+        assert [hint[: len(told or "")] for hint in hints] == ([told] if told else [])
+        assert hints == [hint for hint in check(settings, 9).problems if "UTF-8" in hint]
+
+
 def test_rows_of_the_quarantine() -> None:
     rows = Spans.of(["é".encode(), b"\xe9", b"plain", b"\x25\xff"])
     assert from_encoding(rows, "latin-1").tolist() == [

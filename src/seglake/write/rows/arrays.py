@@ -1,0 +1,37 @@
+"""Lines of JSON that are no event: one object around an array of events."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_BEGINS = re.compile(rb'\s*\{\s*"[A-Za-z_]\w*"\s*:\s*\[\s*\{')  # most lines need no parser
+
+
+def array_alone(line: bytes) -> str | None:
+    """The name of the field of a JSON object that has one alone, an array of objects; else None."""
+    if not _BEGINS.match(line):
+        return None
+    try:
+        members = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    names = [*arrays_in(members)] if isinstance(members, dict) and len(members) == 1 else []
+    return names[0] if names else None
+
+
+def arrays_in(members: Mapping[str, Any]) -> list[str]:
+    """The names of the fields that are arrays of objects."""
+    return [
+        name
+        for name, value in members.items()
+        if isinstance(value, list) and value and all(isinstance(each, dict) for each in value)
+    ]
+
+
+def lines_of(name: str, path: str) -> str:
+    """What is wanted instead of an array in a field, and the command that makes it."""
+    field = f".{name}" if re.fullmatch(r"[A-Za-z_]\w*", name) else f".[{json.dumps(name)}]"
+    unpacked = path.endswith(".gz")
+    command = f"gzip -dc FILE | jq -c '{field}[]'" if unpacked else f"jq -c '{field}[]' < FILE"
+    return f"one event a line is wanted: `{command}` makes lines of the array in field {name!r}"

@@ -383,6 +383,53 @@ def test_fields_that_look_like_times_are_named(tmp_path: Path) -> None:
         assert "note looks like" not in doubts
 
 
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_a_field_with_times_that_many_rows_lack_is_named(tmp_path: Path, form: str) -> None:
+    times = [f"2026-11-26T01:00:{n:02}Z" if n % 10 else None for n in range(ROWS)]
+    content = {
+        "jsonl": jsonl(*({"n": 1, "when": time} for time in times)),
+        "csv": table("n,when", lambda n: f"{n},{times[n] or ''}"),
+        "parquet": parquet(times),
+    }[form]
+    name = "at" if form == "parquet" else "when"
+    assert doubts_of(tmp_path, "a", content).startswith(
+        f"{name} has times in 36 of 40 sampled rows: with timestamp.field = '{name}', "
+        "timestamp.format = 'iso8601' the others are rejects, which pipeline.max_quarantine_ratio "
+        "must allow; no field has times that are read in nearly all rows"
+    )
+
+
+def test_fields_with_times_in_some_files_are_named(tmp_path: Path) -> None:
+    for name, field, count in (("a", "ts", 60), ("b", "time", 40)):
+        (tmp_path / f"{name}.jsonl").write_bytes(
+            jsonl(*({field: ms(BEGIN) + n} for n in range(count)))
+        )
+    doubts = draft([str(tmp_path)]).doubts
+    own = "draft pipelines of their own for files with it and without it"
+    found = (("time", 40, "b"), ("ts", 60, "a"))
+    assert doubts[:2] == [
+        f"{field} has times in {count} of 100 sampled rows, in 1 of 2 files, such as "
+        f"{tmp_path}/{name}.jsonl: {own}"
+        for field, count, name in found
+    ]
+
+
+def test_an_array_of_objects_without_a_time_beside_it_is_named(tmp_path: Path) -> None:
+    """The events may be in it; a list of nothing has no fields to name."""
+    export: dict[str, Any] = {"count": 2, "results": [{"ts": 1}, {"ts": 2}]}
+    doubts = doubts_of(tmp_path, "a.json", jsonl(export))
+    assert (
+        "results is an array of objects; if these are the events, one event a line is wanted: "
+        "`jq -c '.results[]' < FILE` makes lines of the array in field 'results'; "
+    ) in doubts
+    assert "results is an array" not in doubts_of(
+        tmp_path, "b.json", jsonl({**export, "ts": ms(BEGIN)})
+    )
+    assert "fields" not in doubts_of(tmp_path, "c.json", jsonl({"n": [1]})).replace(
+        "key.fields", ""
+    )
+
+
 def test_an_epoch_with_a_decimal_comma_is_a_time(tmp_path: Path) -> None:
     rows = table("zeit;id", lambda n: f"17930000{n:02},123;{n}")
     (tmp_path / "a.csv").write_bytes(rows)
@@ -783,6 +830,7 @@ def test_what_it_cannot_read(tmp_path: Path, content: bytes, problem: str) -> No
         (b'{"events": [\n{"ts": 1},\n{"ts": 2}]}', r"`jq -c '.events\[\]' < FILE` of the array"),
         (b'{\n "events": [\n{"ts": 1},\n{"ts": 2}]}', r"`jq -c '.events\[\]' < FILE` of the"),
         (b'{"ts": 1,\n "a": 2}\n' * 9, "over several lines"),
+        (b'{"Records":[{"ts":1},{"ts":2}]}\n', r"nothing else: .* `jq -c '.Records\[\]' < FILE`"),
     ],
 )  # fmt: skip
 def test_files_that_are_no_lines_have_a_remedy(tmp_path: Path, content: bytes, remedy: str) -> None:

@@ -20,6 +20,7 @@ from seglake.write.draft.sample import Sample
 from seglake.write.rows.hints import EXCEL_DAYS, OF_EXCEL, PATTERNS, PLAUSIBLE
 
 _MOST = 0.95  # of the values must be times in the same format
+_FEW = 0.05  # of the rows may have a field that is worth a word
 _DAY_MS = 86_400_000
 _PADDING = b"\0" * 64  # kernels read some bytes after a text
 _ZONED = re.compile(r"(?:[Zz]|UTC|GMT|[+-]\d{2}:?\d{2}|:\d{2}(?:[.,]\d+)?[+-]\d{2})$")
@@ -119,8 +120,43 @@ def _says_number(field: str) -> bool:
     return not _OF_A_NUMBER.isdisjoint(last)
 
 
+def times_of_some_rows(sample: Sample) -> Iterator[str]:
+    """Which fields are times, though many rows lack them; the one with the best name first."""
+    for name in sorted(sample.fields, key=lambda name: _rank(name, _OF_A_TIME)):
+        values = [value for value in sample.fields[name] if value]
+        if not _FEW <= len(values) / max(sample.rows, 1) < _MOST:
+            continue
+        choice = _time_of(sample, name, values)
+        if choice is not None and not _is_unsure(choice):
+            rows = f"{len(values):,} of {counted(sample.rows, 'sampled row')}"
+            yield f"{name} has times in {rows}{_remedy(sample, choice)}"
+
+
+def _remedy(sample: Sample, choice: TimeChoice) -> str:
+    """What to do where some rows have a time, which may be those of some files."""
+    paths = list(_files_with(sample, choice.field))
+    if len(paths) < len(sample.parts):
+        files = f"{len(paths)} of {len(sample.parts)} files, such as {paths[0]}"
+        return f", in {files}: draft pipelines of their own for files with it and without it"
+    settings = {"field": choice.field, **choice.settings}
+    given = ", ".join(f"timestamp.{key} = {value!r}" for key, value in settings.items())
+    return f": with {given} the others are rejects, which pipeline.max_quarantine_ratio must allow"
+
+
+def _files_with(sample: Sample, name: str) -> Iterator[str]:
+    """The files in which some sampled rows have a field."""
+    at = 0
+    for path, rows in sample.parts:
+        if any(sample.fields[name][at : at + rows]):
+            yield path
+        at += rows
+
+
 def _time_in(sample: Sample, name: str) -> TimeChoice | None:
-    values = _values(sample, name)
+    return _time_of(sample, name, _values(sample, name))
+
+
+def _time_of(sample: Sample, name: str, values: list[str]) -> TimeChoice | None:
     if not values:
         return None
     if name in sample.times:

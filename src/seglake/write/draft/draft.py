@@ -13,8 +13,16 @@ from typing import Any, NamedTuple
 
 from seglake.errors import InputError
 from seglake.shown import counted, short_bytes
-from seglake.write.draft.choice import KeyChoice, TimeChoice, key_of, time_of, unread_times
+from seglake.write.draft.choice import (
+    KeyChoice,
+    TimeChoice,
+    key_of,
+    time_of,
+    times_of_some_rows,
+    unread_times,
+)
 from seglake.write.draft.sample import PACKED, Sample, sample_of
+from seglake.write.rows.arrays import lines_of
 
 _BYTES_OF_A_PARTITION = 2**30
 _MOST_PARTITIONS = 64
@@ -108,22 +116,30 @@ def _choices(
 
 
 def _doubts(sample: Sample, time: TimeChoice | None, key: KeyChoice | None) -> Iterator[str]:
-    fields = ", ".join(list(sample.fields)[:20])
+    fields = f"; fields: {', '.join(list(sample.fields)[:20])}" if sample.fields else ""
     if time is None:
+        yield from _of_arrays(sample)
+        yield from islice(times_of_some_rows(sample), _SHOWN)
         yield from islice(unread_times(sample), _SHOWN)
         yield (
             "no field has times that are read in nearly all rows; if there is one, set "
-            f"timestamp.field, timestamp.format and pipeline.order; fields: {fields}"
+            f"timestamp.field, timestamp.format and pipeline.order{fields}"
         )
     else:
         yield from time.doubts
     if key is None:
         yield (
-            "no field is the key, so records go to any log partition; else set key.fields; "
-            f"fields: {fields}"
+            f"no field is the key, so records go to any log partition; else set key.fields{fields}"
         )
     else:
         yield from key.doubts
+
+
+def _of_arrays(sample: Sample) -> Iterator[str]:
+    """What is said of arrays whose objects may be the events, which then have a time."""
+    path = sample.parts[0][0] if sample.parts else ""
+    for name in sample.arrays[:_SHOWN]:
+        yield f"{name} is an array of objects; if these are the events, {lines_of(name, path)}"
 
 
 def _partitions(size_bytes: int) -> int:

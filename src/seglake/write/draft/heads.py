@@ -14,10 +14,12 @@ from seglake.write.input.binaries import NO_TEXT, binary_remark, is_binary
 from seglake.write.input.codecs import HEAD_BYTES, codec_of
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
+from seglake.write.rows.arrays import array_alone, lines_of
 from seglake.write.rows.hints import LF_FOR_CR, LINES_OF_AN_ARRAY
 
 _HEAD_BYTES = 1 << 18  # read of each
 _ROWS = 1000  # taken of each
+_LOOKED_AT = 10  # lines
 _MOST_ZEROS = 0.1  # of the lines may have bytes of zero, as after a loss of power
 _LONG_BYTES = 1 << 24  # read for the sake of a first line
 _SEPARATOR = re.compile(r"sep=.")
@@ -105,12 +107,12 @@ def _head(file: SourceFile, beginning: Beginning, encoding: str) -> Head:
         if is_binary(text.encode("utf-8", "replace")):
             raise InputError(f"{path}: {NO_TEXT}")
         raise InputError(f"{path}: lines end with CR alone, which ends no line here: {LF_FOR_CR}")
-    if problem := next(_no_rows(head.lines), None):
+    if problem := next(_no_rows(head.lines, path), None):
         raise InputError(f"{path}: {problem}")
     return head
 
 
-def _no_rows(lines: list[str]) -> Iterator[str]:
+def _no_rows(lines: list[str], path: str) -> Iterator[str]:
     """What is wrong with lines that are no rows, and the remedy."""
     if not lines:
         return
@@ -121,6 +123,8 @@ def _no_rows(lines: list[str]) -> Iterator[str]:
         )
     if _ARRAY.match(lines[0]):
         yield f"is a JSON array; one JSON object a line is wanted: {LINES_OF_AN_ARRAY}"
+    if (name := _array_of_all(lines)) is not None:
+        yield f"its lines have an array of objects and nothing else: {lines_of(name, path)}"
     if _goes_on(lines):
         inside = _ARRAY_INSIDE.match("\n".join(lines[:2]))
         of_array = f", and `jq -c '.{inside[1]}[]' < FILE` of the array in it" if inside else ""
@@ -128,6 +132,12 @@ def _no_rows(lines: list[str]) -> Iterator[str]:
             "is JSON over several lines; one JSON object a line is wanted: `jq -c . < FILE` makes "
             f"lines of it{of_array}"
         )
+
+
+def _array_of_all(lines: list[str]) -> str | None:
+    """The field of the first line that is an array, if each line has one alone."""
+    names = [array_alone(line.encode("utf-8", "replace")) for line in lines[:_LOOKED_AT]]
+    return names[0] if None not in names else None
 
 
 def _goes_on(lines: list[str]) -> bool:

@@ -35,6 +35,7 @@ from seglake.write.draft.shapes import (
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import PARQUET_MARK, SourceFile
+from seglake.write.rows.arrays import arrays_in
 
 _ROWS = 1000  # taken of each
 _MOST = 0.9  # of the lines must agree with a format
@@ -54,7 +55,8 @@ class Sample(NamedTuple):
     each field in each sampled row, as text; those of `times` have a time type, and need no format.
     `size_bytes` is what all the files have, about that if they are `packed`. `doubts` are
     sentences. `refused` says why the settings leave some files out. `zones` are the names of zones
-    that stand behind times, and belong to no field.
+    that stand behind times, and belong to no field. `arrays` are those of objects, which are no
+    fields. `parts` are the rows of each file, if files may have other fields.
     """
 
     settings: dict[str, Any]
@@ -67,6 +69,8 @@ class Sample(NamedTuple):
     packed: bool = False
     refused: Mapping[SourceFile, str] = MappingProxyType({})
     zones: frozenset[str] = frozenset()
+    arrays: tuple[str, ...] = ()
+    parts: tuple[tuple[str, int], ...] = ()
 
 
 def sample_of(
@@ -170,7 +174,7 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     lines = [line for head in heads for line in head.lines]
     if not lines:
         raise InputError(f"{files[0].path}: has no lines; name other files")
-    readers = (_json, partial(_log, heads=heads),
+    readers = (partial(_json, heads=heads), partial(_log, heads=heads),
                partial(_logfmt, heads=heads), partial(_csv, heads=heads),
                partial(_text, heads=heads))  # fmt: skip
     for read in readers:
@@ -215,9 +219,13 @@ def _leave_out(file: SourceFile) -> str:
     return f"{name} out with input.exclude = [{json.dumps(name, ensure_ascii=False)}]"
 
 
-def _json(lines: Sequence[str]) -> Sample | None:
+def _json(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
     """A sample of JSON lines; None if they are none."""
-    rows = [row for line in lines if isinstance(row := parsed(line), dict)]
+    objects = [
+        (head.path, [row for line in head.lines if isinstance(row := parsed(line), dict)])
+        for head in heads
+    ]
+    rows = [row for _, some in objects for row in some]
     if len(rows) < _HALF * len(lines):
         return None
     items = [dict(flat(row)) for row in rows]
@@ -229,7 +237,10 @@ def _json(lines: Sequence[str]) -> Sample | None:
     }
     wrong = len(lines) - len(rows)
     doubts = [f"no JSON objects: {_part(wrong, lines, 'sampled line')}"] if wrong else []
-    return Sample({"format": "jsonl"}, fields, len(rows), 0, 0, doubts)
+    arrays = tuple(dict.fromkeys(name for row in rows for name in arrays_in(row)))
+    parts = tuple((path, len(some)) for path, some in objects)
+    sample = Sample({"format": "jsonl"}, fields, len(rows), 0, 0, doubts)
+    return sample._replace(arrays=arrays, parts=parts)
 
 
 def _part(count: int, lines: Sequence[str], noun: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import tempfile
 from collections.abc import Sequence
@@ -152,6 +153,30 @@ def blobs_of(task: MapUnits, units: list[Unit]) -> list[tuple[dict[str, Any], by
 
 
 # ------------------------------------------------------------------ what is written down
+
+
+@pytest.mark.parametrize(
+    ("start", "times", "told"),
+    [
+        (11, [1], "1 record lies outside of the declared interval "),
+        (2, [1, 1], "2 records lie outside of the declared interval "),
+        (1, [1, 1], None),
+        (2, [1, 2], None),
+        (0, [1, 2], None),
+        (0, [2, 2], "2 records lie outside of the declared interval "),
+    ],
+)
+def test_a_run_without_a_record_in_its_interval_says_so(
+    tmp_path: Path, start: int, times: list[int], told: str | None
+) -> None:
+    """The end is exclusive; a late record among others is nothing odd."""
+    write_files(tmp_path / "in", [([Line(T + time, "a") for time in times], "")])
+    interval = (T + start, T + start + 1 + (start == 0))
+    report = ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"), "x", interval)
+    assert [hint[: len(told or "")] for hint in report.hints] == ([told] if told else [])
+    catalog = open_catalog(str(tmp_path / "lake"))
+    (run,) = catalog.runs(catalog.snapshot(), "events")
+    assert json.loads(run.report).get("hints", []) == report.hints
 
 
 def test_the_report_and_the_run_row_say_the_same(tmp_path: Path) -> None:

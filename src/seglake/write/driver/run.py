@@ -54,6 +54,7 @@ from seglake.write.driver.attempt import (
 )
 from seglake.write.driver.commit import Commit
 from seglake.write.driver.failure import Failure
+from seglake.write.driver.interval import interval_notes
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run_input import InputFrame, InputOf, SplitCounts, changes_since, files_of
 from seglake.write.driver.selection import ChangedFiles, Differences
@@ -307,6 +308,7 @@ def carry_out(
                 check_rejects(attempt)
                 check_times(attempt, counts)
                 segments = _write_segments(attempt, spooled)
+                report.hints += interval_notes(attempt.settings, attempt.run.interval, segments)
                 _write_quarantine(attempt, rejects, quarantine)
                 before_commit(attempt)
             except Exception as error:

@@ -172,7 +172,7 @@ def test_times_are_shown_as_iso() -> None:
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_a_duration_is_a_number_in_the_unit_of_its_column(unit: str) -> None:
+def test_a_duration_is_a_number_in_the_unit_of_its_column(unit: Any) -> None:
     """As the page about the input says."""
     number = 2 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
     took = pa.array([timedelta(seconds=2)], pa.duration(unit))

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
+from rich.progress import Progress, TaskID
 from typer.testing import CliRunner
 
 from seglake import open as open_lake
@@ -171,6 +173,30 @@ def test_a_file_is_written_under_a_bar(
     assert "for each byte of a matching batch" in capsys.readouterr().err
 
 
+def test_a_read_by_time_counts_each_record_once(
+    maker: LakeMaker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It reads some again, since a slice of time can have too many; its bar ends at its end."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr("seglake.read.window.time_order._MOST_BYTES", 20_000)
+    done: list[float] = []
+
+    def update(bar: Progress, task: TaskID, *, completed: float) -> None:
+        done.append(completed / (bar.tasks[task].total or 1))
+
+    monkeypatch.setattr("rich.progress.Progress.update", update)
+    read = ["read", maker.root, "events", "--order", "time", "--output", tmp_path / "a.csv"]
+    monkeypatch.setattr(sys, "argv", ["seglake", *map(str, read)])
+    with pytest.raises(SystemExit):
+        main()
+    told = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().err)
+    assert re.findall(r"([\d,]+) record", told) == ["3,003", "3,003"]
+    assert max(done) <= 1
+
+
 @pytest.mark.parametrize("command", [("read",), ("find", "--key", "k")], ids=" ".join)
 def test_the_suffix_of_a_file_says_how_it_is_written(
     maker: LakeMaker, tmp_path: Path, command: tuple[str, ...]
@@ -291,6 +317,29 @@ def test_tables_are_for_people(maker: LakeMaker) -> None:
     assert "3,003" in seglake("topics", maker.root)
     assert "zstd" in seglake("segments", maker.root, "events")
     assert "run 0" in seglake("history", maker.root)
+
+
+def test_a_table_says_which_records_it_lacks(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T + at, b"k%d" % (at % 2)) for at in range(300)]})
+    table = "--format", "table"
+
+    def ends(*command: object) -> tuple[int, str]:
+        """How many rows there are, and the last line."""
+        told = seglake(command[0], tmp_path, "events", *command[1:], *table).splitlines()
+        return sum(" 2023-" in line for line in told), told[-1]
+
+    first = "the first 100 records of at most 300 are shown: --max-records 300 shows all"
+    assert ends("read") == (100, f"{first}, --format jsonl too")
+    count, last = ends("read", "--max-records", 300)
+    assert (count, last.split()[1]) == (300, "299")
+    count, last = ends("read", "--tail", 150)
+    assert (count, last.split()[1]) == (150, "299")
+    first = "the first 100 records are shown: --newest N shows the last N of each log partition"
+    assert ends("find", "--key", "k1") == (100, f"{first}, --format jsonl too")
+    count, last = ends("find", "--key", "k1", "--newest", 140)
+    assert (count, last.split()[1]) == (140, "299")
+    assert ends("read", "--start", T, "--end", T + 100)[1].split()[1] == "99"  # no more
 
 
 def test_times_of_fields_look_like_those_of_records(tmp_path: Path) -> None:

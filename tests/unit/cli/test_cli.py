@@ -579,7 +579,7 @@ def test_a_run_that_is_taken_out_is_one_row_of_history(tmp_path: Path) -> None:
     lake = open_lake(str(tmp_path))
     rows = [*history_rows([*lake.history(), *lake.maintenance()], as_json=False).rows]
     assert [(row["operation"], row["run_id"], row["state"]) for row in rows] == [
-        ("undo", "run 0", None),
+        ("undo", "run 0", "undo"),
         ("ingest", "run 1", "committed"),
         ("ingest", "run 0", "undone"),
     ]
@@ -645,16 +645,17 @@ def test_what_has_no_row_is_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_history_has_the_operation_at_any_usual_width(width: int, tmp_path: Path) -> None:
+def test_an_undo_looks_like_no_ingest_at_any_usual_width(width: int, tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path)
     maker.run({0: [Event(1)]}, interval=(0, 3_600_000))
-    (run,) = open_lake(str(tmp_path)).history()
-    rows = [replace(run, run_id="scheduled__2026-11-26T01:00:00+00:00"[: width - 60])]
-    columns, shown = history_rows(rows, as_json=False)
+    undo(str(tmp_path), "events", "run 0")
+    lake = open_lake(str(tmp_path))
+    runs = [replace(run, run_id="scheduled__2026-11-26T01:00:00+00:00") for run in lake.history()]
+    columns, shown = history_rows([*runs, *lake.maintenance()], as_json=False)
     page = io.StringIO()
     draw(columns, ([row[column.field] for column in columns] for row in shown), page, width)
-    assert "operation" in page.getvalue().partition("\n")[0]
-    assert " ingest " in page.getvalue()
+    _, _, *rows = page.getvalue().splitlines()[:4]
+    assert [(" undo " in row, " undone " in row) for row in rows] == [(True, False), (False, True)]
 
 
 def test_a_search_that_finds_nothing_says_so(maker: LakeMaker) -> None:

@@ -700,19 +700,17 @@ def test_nothing_is_sampled_where_something_is_found(
     assert told_of(maker.root, "find", "--key", "k") == []
 
 
-OF_CSV = (
-    "events: if they are CSV or lines of text: `seglake alter ROOT TOPIC value.format=csv "
-    "value.columns=…` gives them fields"
-)
-
-
 def test_values_without_fields_and_keys_of_bytes_are_told(tmp_path: Path) -> None:
     keys = [bytes([0, 0, 0, at]) for at in range(5)] + [b"\xff\xfe", None]
     LakeMaker(tmp_path).run({0: [Event(T, key, b"no JSON") for key in keys]})
     none = "events: nothing is found"
     told = partial(told_of, tmp_path)
+    of_csv = (
+        f"events: if they are CSV or lines of text: `seglake alter {tmp_path} events "
+        "value.format=csv value.columns=…` gives them fields"
+    )
     no_fields = "events: the values are no JSON objects, so they have no fields: "
-    assert told("find", "--where", "a=1") == [none, f"{no_fields}search with --key", OF_CSV]
+    assert told("find", "--where", "a=1") == [none, f"{no_fields}search with --key", of_csv]
     assert told("read", "--fields", "a")[0] == f"{no_fields}leave out --fields"
     of_bytes = "events: the keys are bytes, not text; give one as --key base64://4="
     assert told("find", "--key", "abc") == [none, of_bytes]
@@ -751,6 +749,10 @@ def test_values_that_are_not_as_the_topic_says_are_told(tmp_path: Path) -> None:
 def test_a_way_that_is_advised_is_one_that_the_topic_has(tmp_path: Path) -> None:
     """A topic of texts has no fields, one without keys none to search for."""
     none, no_keys = "events: nothing is found", "events: no record of a sample has a key; "
+    of_csv = (
+        f"events: if they are CSV or lines of text: `seglake alter {tmp_path} events "
+        "value.format=csv value.columns=…` gives them fields"
+    )
     no_fields = "events: the values are no JSON objects, so they have no fields: "
     grep = "`seglake read` and grep find text"
     headers = (("h", b"1"),)
@@ -763,7 +765,7 @@ def test_a_way_that_is_advised_is_one_that_the_topic_has(tmp_path: Path) -> None
         LakeMaker(tmp_path / name).run({0: [event]})
         told = partial(told_of, tmp_path / name)
         if by_field:
-            assert told("find", "--where", "b=1") == [none, no_fields + by_field, OF_CSV], name
+            assert told("find", "--where", "b=1") == [none, no_fields + by_field, of_csv], name
         wanted = by_field if by_key is None else by_key
         assert told("find", "--key", "abc") == [none, *[no_keys + wanted] * bool(wanted)], name
 

@@ -852,9 +852,9 @@ def _settings(it: Place) -> None:
 
 @TABLE.shows("retain --dry-run", "retain --json")
 def _retain(it: Place) -> None:
-    for topic, *asked in (("TOPIC",), ("events", "events"), ("events", "events", "--dry-run")):
+    for topic, *given in (("TOPIC",), ("events", "events"), ("events", "events", "--dry-run")):
         unlimited = f"no limit is set; `seglake alter {it.root} {topic} retention.ms=30d` sets one"
-        assert unlimited in it.tell("retain", it.root, *asked)
+        assert unlimited in it.tell("retain", it.root, *given)
     assert it.json("retain", it.root, "events")[0]["moved"] == []
     it.tell("alter", it.root, "events", "retention.bytes=1000000")
     for asked in ((), ("events",)):

@@ -78,12 +78,18 @@ class Pace:
         self._begun = self._last_line = clock()
 
     def line(self, done: int, total: int) -> str | None:
-        """A line about the work, if one is due: "3 of 12 MiB done, 0.1 MiB a second, 90 s left"."""
+        """A line about the work, if one is due: "3 of 12 MiB done, 0.1 MiB a second, 90 s left".
+
+        Before any part of it is done, it says only how much there is to do, and the time.
+        """
         now = self._clock()
         if now - self._last_line < interval_s():
             return None
         self._last_line = now
-        rate = done / (now - self._begun)
+        spent = now - self._begun
+        if not done:  # no unit of it is, and a rate of nothing would say that it stands still
+            return f"{self._look(total)}{self._unit} to do, {_span(spent)} so far"
+        rate = done / spent
         left = f", {_span((total - done) / rate)} left" if rate and done < total else ""
         amount = f"{self._look(done)} of {self._look(total)}{self._unit}"
         return f"{amount} done, {self._look(rate)} a second{left}"

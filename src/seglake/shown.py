@@ -1,7 +1,8 @@
 """Tables of text, for commands and for objects that show themselves: in a notebook as HTML.
 
 A table has a width. A number or a time stands in one piece; a text is cut, and prose goes on in the
-next line. Where even that has no room, columns leave, and a line under the table names them.
+next line, or has lines of its own below its row. Where even that has no room, columns leave, and a
+line under the table names them.
 """
 
 # ruff: noqa: PLC0415  # a table is rarely needed, and its libraries take time to import
@@ -20,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table as RichTable
 
 _ROWS, _WIDTH, _ITEMS, _GAP = 20, 160, 20, 2
@@ -28,7 +30,8 @@ _NONE = "-"
 _EMPTY: tuple[object, ...] = "", None, [], {}, 0, -1
 _PLACES = "timestamp", "_at_ms", "lateness_ms", "offset", "partition", "position", "version"
 
-Fit = Literal["whole", "cut", "wrap"]
+Fit = Literal["whole", "cut", "wrap", "below"]
+_LINES = "wrap", "below"  # a text with several lines keeps them
 
 
 class Column(NamedTuple):
@@ -37,7 +40,9 @@ class Column(NamedTuple):
     None is shown as `none`. Where there is no room, the columns without a value leave, unnamed;
     then those of the largest `rank`, from the right; one that fits beside the rest stays. `fit`
     says whether a text always stays whole, and `least` how much of a longer one stays, if not the
-    usual number of characters.
+    usual number of characters; of a table on a terminal one column may be "below", and then each
+    row has one line, without prose. `shorten` cuts a text to so many characters, if the usual
+    place is wrong.
     """
 
     field: str
@@ -48,12 +53,13 @@ class Column(NamedTuple):
     fit: Fit = "cut"
     none: str = _NONE
     least: int = 0
+    shorten: Callable[[str, int], str] | None = None
 
     def text(self, value: object) -> str:
         """A value as it is shown."""
         text = self.none if value is None else self.look(value)
         return (
-            "\n".join(map(printable, text.split("\n"))) if self.fit == "wrap" else printable(text)
+            "\n".join(map(printable, text.split("\n"))) if self.fit in _LINES else printable(text)
         )
 
 
@@ -190,6 +196,9 @@ def draw(
     from rich.text import Text
 
     cells = [list(map(Column.text, columns, row)) for row in rows]
+    below = list[str]()
+    if width is not None:
+        columns, cells, below = _apart(columns, cells)
     widths = _fit(columns, cells, width)
     total = max(1, sum(widths.values()) + _GAP * (len(widths) - 1))
     page = StringIO()  # of a table of any width
@@ -203,11 +212,37 @@ def draw(
     )
     if title:
         console.print(Text(title, "table.title"))
-    console.print(_rich(columns, cells, widths))
+    with console.capture() as captured:
+        console.print(_rich(columns, cells, widths))
+    drawn = captured.get()
+    console.file.write(_with_below(drawn, below, console, width) if width and below else drawn)
     remark = _remark(columns, cells, widths, rest)
     if remark:
         console.print(Text(fill(remark, width or len(remark), break_on_hyphens=False)))
     file.writelines(map(_unpadded, page.getvalue().splitlines()))
+
+
+def _apart(
+    columns: Sequence[Column], cells: list[list[str]]
+) -> tuple[list[Column], list[list[str]], list[str]]:
+    """The columns and cells without the one whose texts stand below the rows, and these texts."""
+    below = next((at for at, column in enumerate(columns) if column.fit == "below"), len(columns))
+    beside = [at for at in range(len(columns)) if at != below]
+    texts = [row[below] for row in cells if below < len(row)]
+    return [columns[at] for at in beside], [[row[at] for at in beside] for row in cells], texts
+
+
+def _with_below(drawn: str, below: Sequence[str], console: Console, width: int) -> str:
+    """A table whose rows have a line each, and folded below each of them a text."""
+    from rich.text import Text
+
+    lines = drawn.splitlines()
+    heads = len(lines) - len(below)
+    whole = lines[:heads]
+    for line, text in zip(lines[heads:], below, strict=True):
+        folded = Text(text).wrap(console, max(1, width - _GAP))
+        whole += [line, *(f"{'':{_GAP}}{each.plain.rstrip()}" for each in folded)]
+    return "".join(f"{line}\n" for line in whole)
 
 
 def _unpadded(line: str) -> str:
@@ -228,7 +263,7 @@ def _rich(
         box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), show_header=heads
     )
     for at, width in widths.items():
-        heading, wraps = Text(columns[at].heading), columns[at].fit == "wrap"
+        heading, wraps = Text(columns[at].heading), columns[at].fit in _LINES
         justify: Literal["left", "right"] = "right" if columns[at].right else "left"
         drawn.add_column(
             heading, justify=justify, width=width, no_wrap=not wraps, overflow="fold"
@@ -293,11 +328,19 @@ def _has_no_value(cells: Sequence[Sequence[str]], at: int) -> bool:
 
 def _cut(text: str, column: Column, width: int) -> str:
     """A text with "…" in the place of its middle, if it is too long for its column."""
-    from rich.cells import cell_len, set_cell_size
+    from rich.cells import cell_len
 
-    if column.fit == "wrap" or cell_len(text) <= width:
+    if column.fit in _LINES or cell_len(text) <= width:
         return text
-    end = (width - 1) // 3
+    if column.shorten is not None:
+        return column.shorten(text, width)
+    return without_middle(text, width, (width - 1) // 3)
+
+
+def without_middle(text: str, width: int, end: int) -> str:
+    """A text of so many characters, of which the last `end` are its end."""
+    from rich.cells import set_cell_size
+
     return f"{set_cell_size(text, width - 1 - end)}…{set_cell_size(text[::-1], end)[::-1]}"
 
 

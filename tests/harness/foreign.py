@@ -64,7 +64,7 @@ def assert_refused(maker: LakeMaker, problem: str) -> None:
         lambda: vacuum(root, dry_run=False, grace_hours=0, retention_hours=0),
         lambda: reindex(root, maker.topic),
     ):
-        with pytest.raises(CorruptData, match=f"{problem}.*`seglake repair ROOT --catalog`"):
+        with pytest.raises(CorruptData, match=f"{problem}.*`seglake repair {root} --catalog`"):
             refused()
     attempt = new_attempt()
     rows: list[Row] = [run("late", attempt, maker.topic)]

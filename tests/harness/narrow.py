@@ -57,15 +57,17 @@ def assert_whole(columns: Sequence[Column], rows: Sequence[Sequence[object]], wi
     assert max(map(cell_len, lines), default=0) <= width, page.getvalue()
     hints = [at for at, line in enumerate(lines) if line.startswith(_HINTS)]
     body, hint = (lines[: hints[0]], " ".join(lines[hints[0] :])) if hints else (lines, "")
+    below = [at for at, column in enumerate(columns) if column.fit == "below"]
     empty = [all(column.text(row[at]) == "-" for row in rows) for at, column in enumerate(columns)]
-    shown = [at for at, column in enumerate(columns) if not (empty[at] or _named(column, hint))]
+    hidden = [at for at, column in enumerate(columns) if empty[at] or _named(column, hint)]
+    shown = [at for at in range(len(columns)) if at not in (*hidden, *below)]
     heads = 2 * any(column.heading for column in columns)
     assert all(columns[at].heading in body[0] for at in shown if heads)
     for at in shown:
         for row in rows if columns[at].fit == "whole" else ():
             text = columns[at].text(row[at])
             assert any(text in line for line in body[heads:]), text
-    if all(columns[at].fit != "wrap" for at in shown):
+    if all(columns[at].fit != "wrap" for at in shown) and not below:
         assert len(body) == len(rows) + heads, page.getvalue()
 
 

@@ -160,7 +160,7 @@ def assert_planned(
     )  # fmt: skip
     assert (first.clean_bytes, first.dirty_bytes) == (told.clean_bytes, told.dirty_bytes)
     rows = [r for r in live_rows(history.maker, 0) if r.end_offset <= told.first_uncleanable_offset]
-    groups = groups_of(rows, Policy.of(snapshot.topic("events")))
+    groups = groups_of(rows, Policy.of(snapshot.topic("events"), "lake"))
     assert [[rows[number].base_offset for number in group] for group in groups] == told.groups
 
 

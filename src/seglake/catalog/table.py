@@ -63,7 +63,7 @@ from seglake.errors import (
 from seglake.spelling import nearest
 from seglake.store import Store, nearby_root
 
-_REMEDY = "`seglake repair ROOT --catalog` rebuilds it from the manifests of the runs"
+_REMEDY = "`seglake repair {root} --catalog` rebuilds it from the manifests of the runs"
 CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY, LATER_COLUMNS)
 COMMITS: tuple[Kind, ...] = ("run", "maintenance")  # each commit adds a row of one of these
 _A_DAY_MS = 86_400_000
@@ -227,8 +227,8 @@ class CatalogTable:
         check_name(name)
         names = {tag.name: tag for tag in self.tags()}
         if name not in names:
-            near = nearest(name, names)
-            helps = f"did you mean {near[0]}?" if near else "`seglake tags ROOT` lists the tags"
+            near, lists = nearest(name, names), f"`seglake tags {self.store.uri}` lists the tags"
+            helps = f"did you mean {near[0]}?" if near else lists
             raise UsageError(f"there is no tag {name}; {helps}")
         return names[name]
 
@@ -581,7 +581,7 @@ def _open_complete(store: Store) -> CatalogTable:
 def _require_rebuilt(store: Store) -> None:
     """Raise CorruptData if a rebuild of the catalog has begun, and not ended."""
     if rebuild_marks.is_under_way(store):
-        what = f"the catalog is only rebuilt in part; {_REMEDY}"
+        what = f"the catalog is only rebuilt in part; {CONTRACT.at(store.uri).remedy}"
         raise CorruptData(what, file=layout.REBUILDING)
 
 
@@ -590,8 +590,8 @@ def _open_used(store: Store) -> CatalogTable:
     try:
         return CatalogTable(store)
     except MissingObject as error:
-        what = f"the catalog is missing, but runs were committed to it; {_REMEDY}"
-        raise CorruptData(what, file=layout.LOG_TABLE) from error
+        what = "the catalog is missing, but runs were committed to it; "
+        raise CorruptData(what + CONTRACT.at(store.uri).remedy, file=layout.LOG_TABLE) from error
 
 
 def _was_used(store: Store) -> bool:

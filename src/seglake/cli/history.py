@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seglake.cli.arguments.options import Json, Root
+from seglake.cli.runs.run_ids import run_column
 from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import Column, number, prose, second
 
@@ -52,15 +53,15 @@ def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -
     one_topic = len({commit.topic for commit in ordered}) == 1
     columns = [
         second("finished_at_ms", "finished"),
-        Column("topic", "topic", rank=4 if one_topic else 0),
-        Column("operation", "operation", rank=2),  # else an undo looks like an ingest
+        Column("topic", "topic", rank=3 if one_topic else 0, least=8),
+        Column("operation", "operation", rank=4),
         Column("pipeline", "pipeline", rank=6),
-        Column("run_id", "run", fit="whole"),  # for `seglake undo`
+        run_column(least=18),
         Column("state", "state", rank=1),  # else a run that is undone looks like a committed one
         number("input_files", "files", rank=7),
         number("input_rows", "rows", rank=7),
-        number("records", "records", rank=3),
-        number("quarantined", "rejected", rank=4),
+        number("records", "records", rank=2),
+        number("quarantined", "rejected", rank=3),
     ]
     empty = dict.fromkeys(column.field for column in columns) | {"operation": "ingest"}
     if as_json:
@@ -95,8 +96,11 @@ def _of_run(run: RunRow) -> dict[str, str | None]:
 
 
 def _of_maintenance(commit: MaintenanceRow) -> dict[str, str | None]:
-    """Its duration, and of an undo the runs that left."""
+    """Its duration, of an undo the runs that left, and as state what it is.
+
+    Else an undo looks like an ingest where there is no room for the operation.
+    """
     from seglake.read.listings import took
 
     return {"run_id": ", ".join(loads(commit.report).get("runs") or ()) or None,
-            "took": took(commit)}  # fmt: skip
+            "state": commit.operation, "took": took(commit)}  # fmt: skip

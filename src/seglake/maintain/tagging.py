@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Any, NamedTuple
 
 from seglake import layout
@@ -156,7 +157,7 @@ class _Tagging:
         if self._version not in (None, before.version):
             raise UsageError(
                 f"tag {before.name} names version {before.version}: take another name, or delete "
-                f"it with `seglake tag ROOT {before.name} --delete`"
+                f"it with `seglake tag {quote(self._table.store.uri)} {before.name} --delete`"
             )
         until_ms = before.until_ms if self._until_ms is None else self._until_ms
         row = replace(before, sequence=before.sequence + 1, until_ms=until_ms)

@@ -146,7 +146,7 @@ def test_a_catalog_that_is_gone__is_not_taken_for_a_new_one(
         (root / "catalog/log/_delta_log").mkdir(parents=True)
         (root / f"catalog/log/_delta_log/{0:020}.json.{'a' * 32}.tmp").write_bytes(b"")
     for begin in (create_catalog, open_catalog):
-        with pytest.raises(CorruptData, match=r"is missing.* repair ROOT --catalog"):
+        with pytest.raises(CorruptData, match=f"is missing.* repair {root} --catalog"):
             begin(str(root))
     assert not list(root.glob("catalog/log/_delta_log/*.json"))
 

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
+from rich.progress import Progress, TaskID
 from typer.testing import CliRunner
 
 from seglake import open as open_lake
@@ -171,6 +173,30 @@ def test_a_file_is_written_under_a_bar(
     assert "for each byte of a matching batch" in capsys.readouterr().err
 
 
+def test_a_read_by_time_counts_each_record_once(
+    maker: LakeMaker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It reads some again, since a slice of time can have too many; its bar ends at its end."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr("seglake.read.window.time_order._MOST_BYTES", 20_000)
+    done: list[float] = []
+
+    def update(bar: Progress, task: TaskID, *, completed: float) -> None:
+        done.append(completed / (bar.tasks[task].total or 1))
+
+    monkeypatch.setattr("rich.progress.Progress.update", update)
+    read = ["read", maker.root, "events", "--order", "time", "--output", tmp_path / "a.csv"]
+    monkeypatch.setattr(sys, "argv", ["seglake", *map(str, read)])
+    with pytest.raises(SystemExit):
+        main()
+    told = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().err)
+    assert re.findall(r"([\d,]+) record", told) == ["3,003", "3,003"]
+    assert max(done) <= 1
+
+
 @pytest.mark.parametrize("command", [("read",), ("find", "--key", "k")], ids=" ".join)
 def test_the_suffix_of_a_file_says_how_it_is_written(
     maker: LakeMaker, tmp_path: Path, command: tuple[str, ...]
@@ -291,6 +317,29 @@ def test_tables_are_for_people(maker: LakeMaker) -> None:
     assert "3,003" in seglake("topics", maker.root)
     assert "zstd" in seglake("segments", maker.root, "events")
     assert "run 0" in seglake("history", maker.root)
+
+
+def test_a_table_says_which_records_it_lacks(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T + at, b"k%d" % (at % 2)) for at in range(300)]})
+    table = "--format", "table"
+
+    def ends(*command: object) -> tuple[int, str]:
+        """How many rows there are, and the last line."""
+        told = seglake(command[0], tmp_path, "events", *command[1:], *table).splitlines()
+        return sum(" 2023-" in line for line in told), told[-1]
+
+    first = "the first 100 records of at most 300 are shown: --max-records 300 shows all"
+    assert ends("read") == (100, f"{first}, --format jsonl too")
+    count, last = ends("read", "--max-records", 300)
+    assert (count, last.split()[1]) == (300, "299")
+    count, last = ends("read", "--tail", 150)
+    assert (count, last.split()[1]) == (150, "299")
+    first = "the first 100 records are shown: --newest N shows the last N of each log partition"
+    assert ends("find", "--key", "k1") == (100, f"{first}, --format jsonl too")
+    count, last = ends("find", "--key", "k1", "--newest", 140)
+    assert (count, last.split()[1]) == (140, "299")
+    assert ends("read", "--start", T, "--end", T + 100)[1].split()[1] == "99"  # no more
 
 
 def test_times_of_fields_look_like_those_of_records(tmp_path: Path) -> None:
@@ -530,7 +579,7 @@ def test_a_run_that_is_taken_out_is_one_row_of_history(tmp_path: Path) -> None:
     lake = open_lake(str(tmp_path))
     rows = [*history_rows([*lake.history(), *lake.maintenance()], as_json=False).rows]
     assert [(row["operation"], row["run_id"], row["state"]) for row in rows] == [
-        ("undo", "run 0", None),
+        ("undo", "run 0", "undo"),
         ("ingest", "run 1", "committed"),
         ("ingest", "run 0", "undone"),
     ]
@@ -596,16 +645,17 @@ def test_what_has_no_row_is_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_history_has_the_operation_at_any_usual_width(width: int, tmp_path: Path) -> None:
+def test_an_undo_looks_like_no_ingest_at_any_usual_width(width: int, tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path)
     maker.run({0: [Event(1)]}, interval=(0, 3_600_000))
-    (run,) = open_lake(str(tmp_path)).history()
-    rows = [replace(run, run_id="scheduled__2026-11-26T01:00:00+00:00"[: width - 60])]
-    columns, shown = history_rows(rows, as_json=False)
+    undo(str(tmp_path), "events", "run 0")
+    lake = open_lake(str(tmp_path))
+    runs = [replace(run, run_id="scheduled__2026-11-26T01:00:00+00:00") for run in lake.history()]
+    columns, shown = history_rows([*runs, *lake.maintenance()], as_json=False)
     page = io.StringIO()
     draw(columns, ([row[column.field] for column in columns] for row in shown), page, width)
-    assert "operation" in page.getvalue().partition("\n")[0]
-    assert " ingest " in page.getvalue()
+    _, _, *rows = page.getvalue().splitlines()[:4]
+    assert [(" undo " in row, " undone " in row) for row in rows] == [(True, False), (False, True)]
 
 
 def test_a_search_that_finds_nothing_says_so(maker: LakeMaker) -> None:
@@ -650,19 +700,17 @@ def test_nothing_is_sampled_where_something_is_found(
     assert told_of(maker.root, "find", "--key", "k") == []
 
 
-OF_CSV = (
-    "events: if they are CSV or lines of text: `seglake alter ROOT TOPIC value.format=csv "
-    "value.columns=…` gives them fields"
-)
-
-
 def test_values_without_fields_and_keys_of_bytes_are_told(tmp_path: Path) -> None:
     keys = [bytes([0, 0, 0, at]) for at in range(5)] + [b"\xff\xfe", None]
     LakeMaker(tmp_path).run({0: [Event(T, key, b"no JSON") for key in keys]})
     none = "events: nothing is found"
     told = partial(told_of, tmp_path)
+    of_csv = (
+        f"events: if they are CSV or lines of text: `seglake alter {tmp_path} events "
+        "value.format=csv value.columns=…` gives them fields"
+    )
     no_fields = "events: the values are no JSON objects, so they have no fields: "
-    assert told("find", "--where", "a=1") == [none, f"{no_fields}search with --key", OF_CSV]
+    assert told("find", "--where", "a=1") == [none, f"{no_fields}search with --key", of_csv]
     assert told("read", "--fields", "a")[0] == f"{no_fields}leave out --fields"
     of_bytes = "events: the keys are bytes, not text; give one as --key base64://4="
     assert told("find", "--key", "abc") == [none, of_bytes]
@@ -701,6 +749,10 @@ def test_values_that_are_not_as_the_topic_says_are_told(tmp_path: Path) -> None:
 def test_a_way_that_is_advised_is_one_that_the_topic_has(tmp_path: Path) -> None:
     """A topic of texts has no fields, one without keys none to search for."""
     none, no_keys = "events: nothing is found", "events: no record of a sample has a key; "
+    of_csv = (
+        f"events: if they are CSV or lines of text: `seglake alter {tmp_path} events "
+        "value.format=csv value.columns=…` gives them fields"
+    )
     no_fields = "events: the values are no JSON objects, so they have no fields: "
     grep = "`seglake read` and grep find text"
     headers = (("h", b"1"),)
@@ -713,7 +765,7 @@ def test_a_way_that_is_advised_is_one_that_the_topic_has(tmp_path: Path) -> None
         LakeMaker(tmp_path / name).run({0: [event]})
         told = partial(told_of, tmp_path / name)
         if by_field:
-            assert told("find", "--where", "b=1") == [none, no_fields + by_field, OF_CSV], name
+            assert told("find", "--where", "b=1") == [none, no_fields + by_field, of_csv], name
         wanted = by_field if by_key is None else by_key
         assert told("find", "--key", "abc") == [none, *[no_keys + wanted] * bool(wanted)], name
 

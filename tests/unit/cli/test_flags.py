@@ -844,7 +844,7 @@ def _settings(it: Place) -> None:
         it.tell(*alter, "index.keys=yes")
     it.refused("given twice", *alter, "retention.ms=1", "retention.ms=2")
     assert "segments have no" not in it.tell(*alter, "retention.ms=7d")
-    told = "2 segments have no index of it yet: `seglake reindex LAKE TOPIC` makes it"
+    told = f"2 segments have no index of it yet: `seglake reindex {it.root} events` makes it"
     for setting in ("index.keys=true", "index.fields=k", "index.headers=a,b"):
         assert told in it.tell(*alter, setting, "--dry-run")
         assert told in it.tell(*alter, setting)
@@ -852,9 +852,9 @@ def _settings(it: Place) -> None:
 
 @TABLE.shows("retain --dry-run", "retain --json")
 def _retain(it: Place) -> None:
-    unlimited = "no limit is set; `seglake alter LAKE TOPIC retention.ms=30d` sets one"
-    for asked in ((), ("events",), ("events", "--dry-run")):
-        assert unlimited in it.tell("retain", it.root, *asked)
+    for topic, *given in (("TOPIC",), ("events", "events"), ("events", "events", "--dry-run")):
+        unlimited = f"no limit is set; `seglake alter {it.root} {topic} retention.ms=30d` sets one"
+        assert unlimited in it.tell("retain", it.root, *given)
     assert it.json("retain", it.root, "events")[0]["moved"] == []
     it.tell("alter", it.root, "events", "retention.bytes=1000000")
     for asked in ((), ("events",)):
@@ -975,6 +975,7 @@ def _tags(it: Place) -> None:
     made = it.json(*tag, "q3", "--version", 2, "--until", "2099-06-01")
     assert (made["name"], made["tagged"], made["until_ms"]) == ("q3", 2, 4_083_955_200_000)
     assert "is there already, and names version 2 until 2099-06-01T00:00:00Z" in it.tell(*tag, "q3")
+    assert f"`seglake tag {it.root} q3 --delete` makes" in it.tell(*tag, "q3")
     it.tell("delete-records", it.root, "events", "--partition", 1, "--before-offset", -1)
     assert it.lines() == [(0, 0), (0, 1), (0, 2)]
     assert len(it.lines("--version", "q3")) == 303

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import seglake
+from seglake.catalog.failed_run import FailedRun
 from seglake.cli.app import app
 from seglake.cli.history import history_rows
 from seglake.cli.terminal.tables import show
@@ -91,21 +92,75 @@ def test_history_keeps_what_matters(root: Path) -> None:
     with narrow_terminal():
         title, heads, _, *rows, hint = printed("history", root).splitlines()
     assert title.strip() == "commits"
-    assert heads.split() == ["finished", "topic", "operation", "run", "state", "records"]
+    shown = ["finished", "topic", "operation", "run", "state", "records", "rejected"]
+    assert heads.split() == shown
     assert sum("ingest" in row and " run " in row for row in rows) == 3
-    left = "pipeline, interval, took, files, rows, rejected"  # there are no reasons
-    assert hint == f"no room for: {left}; --json has all"
+    assert hint == "no room for: pipeline, interval, took, files, rows; --json has all"
 
 
-def test_history_never_cuts_a_run_id(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`undo` needs it; without a name, a run has the time at which it began."""
+@pytest.mark.parametrize(
+    ("run_id", "shown"),
+    [
+        ("scheduled__2026-11-20T10:00:00+00:00", "2026-11-20T10:00…"),
+        ("backfill-of-northern-shops-manual__2026-11-20T10:02:03+01:00", "6-11-20T10:02:03…"),
+        ("a-run-of-the-northern-shops-without-a-time-20261120", "61120"),
+    ],
+)
+def test_a_long_run_id_drives_out_no_column(
+    root: Path, capsys: pytest.CaptureFixture[str], run_id: str, shown: str
+) -> None:
+    """It is cut, so that what tells the runs of a schedule apart stays."""
+    (run, *_) = seglake.open(str(root)).history()
+    runs = [replace(run, run_id=run_id, records=2_100_000, topic=topic) for topic in (NAME, "big3")]
+    for width, whole in ((80, False), (250, True)):
+        of_both = runs if whole else runs[1:]
+        with narrow_terminal(shown=width):
+            show("commits", history_rows(of_both, as_json=False), as_json=False)
+        _, heads, _, first, *_ = capsys.readouterr().out.splitlines()
+        assert (run_id in first) is whole
+        assert shown in first or whole
+        kept = ["finished", "topic", "run", "state", "records", "rejected"]
+        assert [head for head in heads.split() if head in kept] == kept
+
+
+def test_the_time_of_a_run_without_a_name_stays(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the run's id."""
     made = declared(None, (None, None)).run_id
     runs = [replace(run, run_id=made) for run in seglake.open(str(root)).history()]
     with narrow_terminal():
         show("commits", history_rows(runs, as_json=False), as_json=False)
-    _, heads, _, first, *_ = capsys.readouterr().out.splitlines()
-    assert made in first
-    assert heads.split() == ["finished", "operation", "run", "state", "records"]
+    assert f"{made[3:19]}…" in capsys.readouterr().out.splitlines()[3]
+
+
+def test_an_error_has_the_whole_width_below_its_row() -> None:
+    columns = [second("t", "failed"), Column("id", "run"), Column("error", "error", fit="below")]
+    rows = [(T, "run 1", "no such file: " * 9 + "\nlook"), (T, "run 2", "a disk is full")]
+    page = StringIO()
+    draw(columns, rows, page, 80)
+    heads, _, *body = page.getvalue().splitlines()
+    assert heads.split() == ["failed", "run"]
+    assert [line.split()[0] for line in body] == [
+        "2026-11-20T10:00:00Z", "no", "file:", "look", "2026-11-20T10:00:00Z", "a"
+    ]  # fmt: skip
+    assert [len(line) > 60 for line in body] == [False, True, False, False, False, False]
+    page = StringIO()
+    draw(columns, rows, page, None)  # a pipe has a line for each row
+    assert "a disk is full" in page.getvalue().splitlines()[-1]
+
+
+def test_failed_attempts_say_why_below_them(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "input/2026-11-20/10.jsonl.gz is cut: its last block is not whole; write it again"
+    run = FailedRun(
+        topic=NAME, pipeline="p", run_id="scheduled__2026-11-20T10:00:00+00:00", attempt_id="a",
+        error=said, exit_code=1, failed_at_ms=T,
+    )  # fmt: skip
+    monkeypatch.setattr("seglake.cli.runs.of_topic.all_failed_runs", lambda *_: [run])
+    with narrow_terminal():
+        printed_lines = printed("history", root, "--failed").splitlines()
+    assert printed_lines[3].split()[2] == run.run_id
+    assert " ".join(map(str.strip, printed_lines[4:6])) == said
 
 
 def test_topics_show_large_numbers_whole() -> None:

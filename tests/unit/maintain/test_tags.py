@@ -270,7 +270,9 @@ def test_the_same_again__changes_nothing(maker: LakeMaker) -> None:
     again = tag(root, "q3")
     assert (again.status, again.version, again.tagged) == ("already done", -1, first.tagged)
     assert tag(root, "q3", first.tagged).status == "already done"
-    with pytest.raises(UsageError, match=f"tag q3 names version {first.tagged}: .*--delete"):
+    with pytest.raises(
+        UsageError, match=f"tag q3 names version {first.tagged}: .* tag {maker.root} q3 --delete"
+    ):
         tag(root, "q3", 1)
     tag(root, "q3", delete=True)
     assert tag(root, "q3", 1).tagged == 1
@@ -299,7 +301,7 @@ def test_what_is_refused(maker: LakeMaker) -> None:
     newest = seglake.open(root).version
     with pytest.raises(UsageError, match="is newer than the newest"):
         tag(root, "q3", newest + 50)
-    with pytest.raises(UsageError, match="there is no tag q3; `seglake tags ROOT`"):
+    with pytest.raises(UsageError, match=f"there is no tag q3; `seglake tags {root}`"):
         tag(root, "q3", delete=True)
     with pytest.raises(UsageError, match="by its name alone"):
         tag(root, "q3", delete=True, until="2099-01-01")

@@ -205,6 +205,7 @@ def test_the_json_is_a_twin_of_the_page(found: LakeReport) -> None:
 
 def test_the_page_is_small_whole_and_escaped(found: LakeReport) -> None:
     html = found.as_html()
+    assert f"seglake quarantine {found.root} " in html
     assert len(html.encode()) < 2_000_000
     assert not re.search(r"""(?:src|href)=["'](?!#)""", html.partition("<script")[0])
     evil = LakeReport("<b>&", 1, NOW_MS, found.topics, found.storage).as_html()

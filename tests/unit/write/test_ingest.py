@@ -20,6 +20,7 @@ from seglake.engine import Engine, LocalEngine, ThreadEngine
 from seglake.errors import InputError, QuarantineLimit, UnknownTopic
 from seglake.format.codecs.compression import NAMES
 from seglake.layout import SUFFIXES
+from seglake.pace import line_every
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits, Unit, group_splits
 from seglake.write.spool.spool import read_blobs, unpacked_rows
@@ -313,3 +314,17 @@ def test_a_pipeline_of_every_input_format_is_the_same_story(tmp_path: Path) -> N
         found.append([(r.partition, r.timestamp, r.key) for log in logs for r in log])
     assert found[0] == found[1] == found[2]
     assert sorted((t, (k or b"").decode()) for _, t, k in found[0]) == sorted(rows)
+
+
+def test_the_progress_of_a_run_counts_each_record_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where a blob has records of several pieces."""
+    write_files(tmp_path / "in", [([Line(T + n * 7 % 90, "k") for n in range(300)], "")])
+    settings = pipeline_of(tmp_path / "lake", tmp_path / "in", task=TINY)
+    caplog.set_level(logging.INFO, logger="seglake")
+    with line_every(0.0):
+        ingest_files(LocalEngine(), settings, DeclaredRun("r"))
+    told = [line for line in caplog.messages if "records done" in line]
+    assert told
+    assert {line.partition(" of ")[2].partition(" ")[0] for line in told} == {"300"}

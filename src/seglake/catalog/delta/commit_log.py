@@ -46,7 +46,7 @@ class DeltaLog:
     """
 
     def __init__(self, store: Store, folder: str, contract: TableContract) -> None:
-        self.store, self.folder, self.contract = store, folder, contract
+        self.store, self.folder, self.contract = store, folder, contract.at(store.uri)
         self.table_uri = f"{store.uri}/{folder}"
         self._seen: DeltaCommit | None = None  # the newest one that was read and checked
 

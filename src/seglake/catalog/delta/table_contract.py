@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -50,6 +51,7 @@ class Definition(NamedTuple):
 class TableContract(NamedTuple):
     """What must hold of the table `name`; `remedy` is what a person can do if it does not.
 
+    `{root}` in a remedy stands for the lake, see `at`.
     `later` are columns that an older table may lack. With `guards`, only Seglake may change rows.
     """
 
@@ -59,6 +61,10 @@ class TableContract(NamedTuple):
     remedy: str
     later: Collection[str] = ()
     guards: bool = True
+
+    def at(self, root: str) -> TableContract:
+        """The contract of a table of the lake at `root`, which the remedy names."""
+        return self._replace(remedy=self.remedy.format(root=quote(root)))
 
     def check_rows(self, commit: DeltaCommit, file: str) -> None:
         """Raise CorruptData if the commit in `file` is not Seglake's, and changes rows."""

@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from json import loads
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -38,7 +39,8 @@ def alter(
     if report.unindexed:
         segments = counted(report.unindexed, "segment")
         have = "has" if report.unindexed == 1 else "have"
-        print(f"{segments} {have} no index of it yet: `seglake reindex LAKE TOPIC` makes it")
+        reindex = f"`seglake reindex {quote(root)} {topic}`"
+        print(f"{segments} {have} no index of it yet: {reindex} makes it")
     if not report.changes:
         print(f"{topic} has these settings already.")
 

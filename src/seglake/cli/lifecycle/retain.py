@@ -5,12 +5,13 @@
 import sys
 from collections.abc import Sequence
 from json import dumps
+from shlex import quote
 
 from seglake.cli.arguments.options import DryRun, Json, OneOrAll, Root
 from seglake.cli.lifecycle.log_starts import show_moves
 
 _NO_LIMIT = (
-    "retention.ms and retention.bytes are -1: no limit is set; `seglake alter LAKE TOPIC "
+    "retention.ms and retention.bytes are -1: no limit is set; `seglake alter {} {} "
     "retention.ms=30d` sets one"
 )
 
@@ -25,8 +26,9 @@ def retain(root: Root, topic: OneOrAll = None, dry_run: DryRun = False, json: Js
         return
     moves = [(report.topic, move) for report in reports for move in report.moved]
     show_moves(moves, dry_run=dry_run)
-    if not moves and _are_kept_for_ever(root, [report.topic for report in reports]):
-        print(_NO_LIMIT)
+    topics = [report.topic for report in reports]
+    if not moves and _are_kept_for_ever(root, topics):
+        print(_NO_LIMIT.format(quote(root), topics[0] if len(topics) == 1 else "TOPIC"))
     for blocked in (move for report in reports for move in report.blocked):
         print(f"seglake: {blocked.help}", file=sys.stderr)
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,10 +34,10 @@ def tag(
     if json:
         print(report.as_json())
     else:
-        _tell(report, delete=delete)
+        _tell(report, root, delete=delete)
 
 
-def _tell(report: Tagged, *, delete: bool) -> None:
+def _tell(report: Tagged, root: str, *, delete: bool) -> None:
     from seglake.shown import short_time
 
     if delete:
@@ -46,7 +47,8 @@ def _tell(report: Tagged, *, delete: bool) -> None:
     if report.status == "already done":
         print(
             f"Tag {report.name} is there already, and names version {report.tagged}{until}. "
-            f"`seglake tag ROOT {report.name} --delete` makes the name free for another version."
+            f"`seglake tag {quote(root)} {report.name} --delete` makes the name free for another "
+            "version."
         )
         return
     print(f"Tag {report.name} names version {report.tagged}{until}.")

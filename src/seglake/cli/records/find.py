@@ -89,4 +89,4 @@ def find(
     )  # fmt: skip
     when = "" if start is None and end is None else "in the time that is asked for"
     sought = Sought(what["keys"] or [], what["where"], what["headers"], when)
-    records.write_matches(reader, log, sought, form, output, stats, chosen)
+    records.write_matches(reader, log, sought, form, output, stats, chosen, newest)

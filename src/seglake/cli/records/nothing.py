@@ -8,6 +8,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
+from shlex import quote
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from seglake.write.rows.rows import nearest
 
 _KEYS = 100  # that are looked at
 _DIGITS = 15  # of a number, which Python then has exactly as it is written
-_SAYS_HOW = "`seglake alter ROOT TOPIC value.format=csv value.columns=…` gives them fields"
+_SAYS_HOW = "value.format=csv value.columns=…` gives them fields"
 
 
 class Sought(NamedTuple):
@@ -105,7 +106,8 @@ def tell_fields(log: Log, names: Iterable[str], option: str) -> None:
         instead = "leave out --fields" if option == "--fields" else _other_ways(log)
         _tell(log, f"{_no_fields(log)}, so they have no fields: {instead}")
         if not log.value_format:
-            _tell(log, f"if they are CSV or lines of text: {_SAYS_HOW}")
+            alter = f"`seglake alter {quote(log.store.uri)} {log.topic} {_SAYS_HOW}"
+            _tell(log, f"if they are CSV or lines of text: {alter}")
         return
     for name in names if sample.objects else ():
         if name not in field_names:

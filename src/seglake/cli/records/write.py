@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -34,7 +35,7 @@ from seglake.read.window.reader import WindowReader
 from seglake.shown import Column, counted, moment, number, size
 from seglake.times.instants import Time
 
-_TABLE_ROWS = 100  # without --max-records
+_TABLE_ROWS = 100  # unless an option says how many records are wanted
 
 Advance = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
@@ -127,11 +128,11 @@ def write(
 
     Returns how many they are.
     """
-    if form == "table" and max_records is None:
-        max_records = _TABLE_ROWS
     planned, stats = plan(log, request), ReadStats()
     reader = _reader(log, planned, request, stats)
-    schema, batches = reader.schema, _first(reader, max_records)
+    cut = form == "table" and max_records is None and request.tail is None
+    first = _FirstRows(reader, _TABLE_ROWS) if cut else _first(reader, max_records)
+    schema, batches = reader.schema, iter(first)
     if request.fields is not None:
         beside = FieldReader(request.fields, None, log.value_format)
         schema, batches = beside.schema(schema), beside.batches(batches, stats.misfits)
@@ -139,11 +140,13 @@ def write(
     written = _Counted(batches)
     if form == "table":
         show(f"records of {log.topic}", _listing(schema, written), as_json=False)
+        most = planned.records_at_most
+        _tell_more(first, f" of at most {most:,}", f"--max-records {most} shows all")
         tell_misfits(log.topic, stats)
         return written.records
     with (
         _sink(output, binary=form in {"arrow", "parquet"}) as sink,
-        _progress(planned, stats, output) as advance,
+        _progress(planned, stats, written, output) as advance,
     ):
         _writer(form, output)(advance(written), schema, sink)
     _tell_written(written.records, output)
@@ -198,17 +201,19 @@ def write_matches(
     output: Path | None,
     stats: ReadStats,
     fields: Fields | None = None,
+    newest: int | None = None,
 ) -> None:
-    """Write the records of a search, as `write` does; a table shows the first ones.
+    """Write the records of a search, as `write` does; a table shows the first or `newest` ones.
 
     If there are none, lines on standard error say so, and what may be meant.
     """
     found = awaited(reader, f"searching {log.topic}")
-    first = _first(found, _TABLE_ROWS if form == "table" else None)
+    first = _FirstRows(found, _TABLE_ROWS if form == "table" and newest is None else INT64_MAX)
     batches = with_field_hints(first, log, fields.kinds if fields is not None else ())
     written = _Counted(_or_hint(batches, partial(sought.tell_nothing, log)))
     if form == "table":
         show(f"records of {log.topic}", _listing(reader.schema, written), as_json=False)
+        _tell_more(first, "", "--newest N shows the last N of each log partition")
         tell_misfits(log.topic, stats)
         return
     with _sink(output, binary=form in {"arrow", "parquet"}) as sink:
@@ -269,6 +274,29 @@ def _first(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[pa.
         left -= min(left, len(batch))
         if not left:
             return
+
+
+class _FirstRows:
+    """The first `count` records; after them, `more` says whether others follow."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], count: int) -> None:
+        self._batches, self._count, self.more = batches, count, False
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        left = self._count
+        for batch in self._batches:
+            self.more = len(batch) > left
+            if left:
+                yield batch.slice(0, left)
+            if self.more:
+                return
+            left -= len(batch)
+
+
+def _tell_more(first: object, of: str, how: str) -> None:
+    """Say under a table which records it lacks, and how to get them."""
+    if isinstance(first, _FirstRows) and first.more:
+        print(f"the first {_TABLE_ROWS} records{of} are shown: {how}, --format jsonl too")
 
 
 def _write_lines(batches: Iterable[pa.RecordBatch], _schema: pa.Schema, sink: Any) -> None:
@@ -370,7 +398,9 @@ def _sink(output: Path | None, *, binary: bool) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _progress(planned: Plan, stats: ReadStats, output: Path | None) -> Iterator[Advance]:
+def _progress(
+    planned: Plan, stats: ReadStats, written: _Counted, output: Path | None
+) -> Iterator[Advance]:
     """A bar on standard error, if that is a terminal and the records do not go to one.
 
     At its end, a line with the records and bytes read, and the bytes per byte of matching batches.
@@ -383,15 +413,23 @@ def _progress(planned: Plan, stats: ReadStats, output: Path | None) -> Iterator[
 
     console = Console(stderr=True)
     with Progress(*byte_columns(), console=console, transient=True) as bar:
-        task = bar.add_task("read", total=planned.size_bytes)
+        total = planned.size_bytes
+        task = bar.add_task("read", total=total)
 
         def advance(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                bar.update(task, completed=stats.bytes_fetched)
+                bar.update(task, completed=min(stats.bytes_fetched, total))
                 yield batch
 
         yield advance
-    console.print(
-        f"{counted(stats.records, 'record')}; {counted(stats.bytes_fetched, 'byte')} read,"
-        f" {stats.amplification:.2f} for each byte of a matching batch"
+    console.print(_told_at_end(planned, stats, written.records))
+
+
+def _told_at_end(planned: Plan, stats: ReadStats, records: int) -> str:
+    """What a read took; in the order of time it may read a batch in several slices."""
+    matching = min(stats.bytes_matching, planned.size_bytes)
+    cost = replace(stats, bytes_matching=matching).amplification
+    return (
+        f"{counted(records, 'record')}; {counted(stats.bytes_fetched, 'byte')} read,"
+        f" {cost:.2f} for each byte of a matching batch"
     )

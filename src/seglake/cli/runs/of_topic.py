@@ -9,9 +9,10 @@ from seglake.catalog.quarantine.redrives import chain_of, open_attempts
 from seglake.catalog.schema import RunRow, committed_runs
 from seglake.catalog.table import CatalogTable
 from seglake.cli.runs.rejects import Rejects
+from seglake.cli.runs.run_ids import run_column
 from seglake.cli.terminal.tables import Listing
 from seglake.errors import QuarantineLimit, UsageError
-from seglake.shown import Column, number, prose
+from seglake.shown import Column, number
 from seglake.store import open_store
 from seglake.times.instants import format_ms
 
@@ -168,11 +169,11 @@ def failed_rows(root: str, topic: str | None) -> Listing:
     """A row for each attempt that failed, of one topic or of all, the newest first."""
     columns = [
         Column("failed", "failed", lambda text: f"{text[:19]}Z", fit="whole"),
-        Column("topic", "topic", rank=1),
+        Column("topic", "topic", rank=1, least=8),
         Column("pipeline", "pipeline", rank=3),
-        Column("run_id", "run"),
+        run_column(least=36),
         number("exit_code", "exit code", rank=2),
-        prose("error", "error"),
+        Column("error", "error", fit="below"),
     ]
     store = open_store(root)
     CatalogTable.open(store)  # a root without a lake has no failed runs either, but is an error

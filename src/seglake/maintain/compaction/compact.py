@@ -187,7 +187,8 @@ def _logs(
     table: CatalogTable, snapshot: Snapshot, topic: str, now_ms: int
 ) -> tuple[list[LogToClean], Policy]:
     """Every log partition with something to clean, and the topic's policy. Raises UsageError."""
-    policy, rows = Policy.of(snapshot.topic(topic)), defaultdict[int, list[SegmentRow]](list)
+    policy = Policy.of(snapshot.topic(topic), table.store.uri)
+    rows = defaultdict[int, list[SegmentRow]](list)
     for row in table.segments(snapshot, topic):
         rows[row.partition].append(row)
     return [

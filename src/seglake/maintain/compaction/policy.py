@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, NamedTuple
 
 from seglake.catalog.schema import SegmentRow, TopicRow
@@ -31,14 +32,17 @@ class Policy(NamedTuple):
     subjects: Subjects = ()  # of key indexes
 
     @staticmethod
-    def of(topic: TopicRow) -> Policy:
-        """The policy of a topic. Raises UsageError if its `cleanup.policy` lacks `compact`."""
+    def of(topic: TopicRow, root: str) -> Policy:
+        """The policy of a topic of the lake at `root`.
+
+        Raises UsageError if its `cleanup.policy` lacks `compact`.
+        """
         settings: Mapping[str, Any] = json.loads(topic.settings)
         policy = str(settings.get("cleanup.policy", "delete"))
         if "compact" not in (word.strip() for word in policy.split(",")):
             raise UsageError(
                 f"topic {topic.topic!r} has cleanup.policy = {policy!r}, which does not compact: "
-                f"`seglake alter ROOT {topic.topic} cleanup.policy=compact` changes that"
+                f"`seglake alter {quote(root)} {topic.topic} cleanup.policy=compact` changes that"
             )
         values = {field: settings.get(name) for field, name in _NAMES.items()}
         said = {field: value for field, value in values.items() if value is not None}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from shlex import quote
 
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -72,7 +73,7 @@ def delete_records(
         before_ms = to_past_ms(before_time, clock.machine_ms, _BY_OFFSET)
 
     def plan(base: Snapshot) -> Change | None:
-        _require_policy(base, topic)
+        _require_policy(base, topic, table.store.uri)
         if before_ms is None:
             asked = before_offsets or {}
         else:
@@ -94,13 +95,13 @@ def delete_records(
     return report
 
 
-def _require_policy(base: Snapshot, topic: str) -> None:
+def _require_policy(base: Snapshot, topic: str, root: str) -> None:
     policy = topic_of(base.topic(topic)).cleanup_policy
     if "delete" not in policy:
         raise PolicyViolation(
             f"records of {topic} are not deleted, since its cleanup.policy is {policy} "
-            f"(POLICY_VIOLATION): `seglake alter ROOT {topic} cleanup.policy=compact,delete` "
-            "allows it"
+            f"(POLICY_VIOLATION): `seglake alter {quote(root)} {topic} "
+            "cleanup.policy=compact,delete` allows it"
         )
 
 

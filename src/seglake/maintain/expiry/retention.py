@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from shlex import quote
 
 import numpy as np
 import numpy.typing as npt
@@ -139,7 +140,7 @@ class _RetainedPartition:
     def __init__(
         self, table: CatalogTable, base: Snapshot, view: PartitionView, settings: Topic, now_ms: int
     ) -> None:
-        self.view = view
+        self.view, self._root = view, table.store.uri
         self._sizes: Int64s = view.segments.details["sizes"][:, 0].astype(np.int64)
         self._times = view.segments.max_timestamps
         old = np.zeros(len(view), np.bool_)
@@ -173,9 +174,9 @@ class _RetainedPartition:
             int(self.shielded.sum()),
             int(self._sizes[self.shielded].sum()),
             f"{place}: {what}, keeps old segments behind it; if it is wrong, `seglake "
-            f"delete-records ROOT {first.topic} --partition {first.partition} --before-offset "
-            f"{first.end_offset}` deletes its segment with all before it, and the setting "
-            "message.timestamp.after.max.ms keeps such records out",
+            f"delete-records {quote(self._root)} {first.topic} --partition {first.partition} "
+            f"--before-offset {first.end_offset}` deletes its segment with all before it, "
+            "and the setting message.timestamp.after.max.ms keeps such records out",
         )
 
 

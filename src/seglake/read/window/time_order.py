@@ -65,6 +65,7 @@ class _Slice:
         """The records in order of time. `end_ms` is final after the last record."""
         if not self._collect(readers):
             # A single millisecond has too many records. Their order is partition and offset.
+            self._drop(self._batches)
             self._batches = []
             yield from self._read(readers, 0)
         elif self._batches:
@@ -114,9 +115,15 @@ class _Slice:
         middle = int(np.partition(times, len(times) // 2)[len(times) // 2])
         self.end_ms = max(self.start_ms + 1, middle)
         left = [batch.take(np.flatnonzero(_times(batch) < self.end_ms)) for batch in self._batches]
+        self._stats.records += sum(map(len, left))
+        self._drop(self._batches)
         self._batches = [batch for batch in left if len(batch)]
         self._size = sum(batch.nbytes for batch in self._batches)
         return True
+
+    def _drop(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Count out what is read again: a record is counted once."""
+        self._stats.records -= sum(map(len, batches))
 
 
 def _times(batch: pa.RecordBatch) -> Int64s:

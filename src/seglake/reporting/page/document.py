@@ -29,7 +29,7 @@ def page(
         from bokeh.resources import Resources  # noqa: PLC0415  # an extra
         from jinja2 import Environment  # noqa: PLC0415  # the same
 
-        sections, script = _sections(topics[:CHARTED])
+        sections, script = _sections(topics[:CHARTED], root)
     except ImportError as error:
         raise ConfigError(
             f"a page needs {error.name}: pip install 'seglake[report]', or take --json"
@@ -55,7 +55,7 @@ def page(
     )
 
 
-def _sections(topics: Sequence[TopicFigures]) -> tuple[list[dict[str, Any]], str]:
+def _sections(topics: Sequence[TopicFigures], root: str) -> tuple[list[dict[str, Any]], str]:
     """What the template shows of each topic, and the script that draws all charts."""
     from bokeh.embed import components  # noqa: PLC0415  # an extra
 
@@ -70,7 +70,7 @@ def _sections(topics: Sequence[TopicFigures]) -> tuple[list[dict[str, Any]], str
             "figures": figures,
             "tiles": _tiles(figures),
             "shown": [_shown(figures, chart, place[figures.topic, chart.name]) for chart in some],
-            "tables": list(lone_tables(figures)),
+            "tables": list(lone_tables(figures, root)),
         }
         for figures, some in drawn
     ]

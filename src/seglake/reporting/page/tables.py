@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import Any, NamedTuple
 
 from seglake.catalog.schema import MaintenanceRow, RunRow
@@ -153,14 +154,15 @@ TABLES = {
 }  # fmt: skip
 
 
-def lone_tables(figures: TopicFigures) -> Iterator[ChartTable]:
+def lone_tables(figures: TopicFigures, root: str) -> Iterator[ChartTable]:
     """The tables without a chart."""
     yield ChartTable("history", "Runs", "Newest first.", "", _history(figures))
     if figures.rejects:
         yield ChartTable(
             "rejects", "Rejects",
             "Rows that no redrive took over, with a sample of the newest runs. "
-            f"`seglake quarantine ROOT {figures.topic} --run-id RUN` shows their bytes.", "",
+            f"`seglake quarantine {quote(root)} {figures.topic} --run-id RUN` shows their "
+            "bytes.", "",
             _rejects(figures),
         )  # fmt: skip
     if figures.maintenance:

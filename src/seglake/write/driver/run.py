@@ -458,7 +458,8 @@ def _plan(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
     straddling = _count_straddling(attempt, spooled, routes, pieces)
     counts = plan.count_records(blobs, routes, straddling)
     bases = plan.base_offsets(pieces, counts, end_offsets(attempt.base, attempt.topic))
-    return _tasks(attempt, spooled, blobs, routes, pieces, [(base, None) for base in bases])
+    offsets = [(base, None) for base in bases]
+    return _tasks(attempt, spooled, blobs, routes, pieces, offsets, counts)
 
 
 def _plan_at_offsets(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
@@ -489,8 +490,12 @@ def _tasks(
     routes: plan.Routes,
     pieces: list[PieceBounds],
     offsets: Sequence[tuple[int, int | None]],
+    counts: Sequence[int] = (),
 ) -> list[list[PieceInput]]:
-    """The pieces of each task; `offsets` has (first offset, end offset) of each piece."""
+    """The pieces of each task; `offsets` has (first offset, end offset) of each piece.
+
+    `counts` has the records of each, if they were counted.
+    """
 
     def piece_input(number: int, members: Int64s) -> PieceInput:
         base_offset, end_offset = offsets[number]
@@ -502,7 +507,8 @@ def _tasks(
             created_at_ms=attempt.started_ms,
             end_offset=end_offset,
         )
-        return PieceInput.of(piece, pieces[number], rows_at(spooled, members))
+        made = PieceInput.of(piece, pieces[number], rows_at(spooled, members))
+        return made._replace(records=counts[number]) if counts else made
 
     most = TASKS_PER_CORE * attempt.engine.cores_for(int(blobs.size_bytes.sum()))
     tasks = plan.share_pieces(blobs, routes, len(pieces), most)

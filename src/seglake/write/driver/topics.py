@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Mapping
+from shlex import quote
 from typing import Any
 
 from pydantic import ValidationError
@@ -40,7 +41,7 @@ def topic_in_force(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = no_seed)
         return pipeline.topic
     topic = combined_topic(stored, settings)
     if row is not None:
-        _require_same(row, topic, settings)
+        _require_same(row, topic, settings, pipeline.root)
     return topic
 
 
@@ -104,7 +105,7 @@ def stored_settings(row: TopicRow) -> dict[str, Any]:
     }
 
 
-def _require_same(row: TopicRow, topic: Topic, settings: Mapping[str, Any]) -> None:
+def _require_same(row: TopicRow, topic: Topic, settings: Mapping[str, Any], root: str) -> None:
     has = f"topic {row.topic!r} has"
     for name, expected, key in (
         (row.partitioner, _partitioner(topic), "partitioner"),
@@ -127,7 +128,7 @@ def _require_same(row: TopicRow, topic: Topic, settings: Mapping[str, Any]) -> N
         if value != settings[key]:
             raise ConfigError(
                 f"{has} {key} = {value!r}, the pipeline says {settings[key]!r}: remove it from the "
-                f"pipeline, or change the topic with `seglake alter ROOT {row.topic} "
+                f"pipeline, or change the topic with `seglake alter {quote(root)} {row.topic} "
                 f"{key}={settings[key]}`"
             )
 

@@ -43,7 +43,7 @@ class ReducePiece(NamedTuple):
 class PieceInput(NamedTuple):
     """A piece, and the rows of its blobs in SPOOLED, packed, in the order of their places.
 
-    `records` counts the records of its blobs, also those that lie in other pieces.
+    `records` counts its records; `of` counts those of its blobs, also those of other pieces.
     """
 
     piece: ReducePiece

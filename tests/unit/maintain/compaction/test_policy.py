@@ -44,7 +44,7 @@ def planned(
 
 
 def test_a_policy_is_the_topics() -> None:
-    assert Policy.of(topic(cleanup_policy="compact")) == Policy()
+    assert Policy.of(topic(cleanup_policy="compact"), "lake") == Policy()
     found = Policy.of(
         topic(
             cleanup_policy="delete, compact",
@@ -55,15 +55,18 @@ def test_a_policy_is_the_topics() -> None:
             segment_bytes=5,
             segment_index_bytes=6,
             retention_ms=None,
-        )
+        ),
+        "lake",
     )
     assert found == Policy(1, 2, 3, 0.25, 5, 6)
 
 
 @pytest.mark.parametrize("policy", ["", "delete", "compacted"])
 def test_a_topic_that_is_not_compacted_is_refused(policy: str) -> None:
-    with pytest.raises(UsageError, match=f"topic 't' has cleanup.policy = '{policy}'"):
-        Policy.of(topic(cleanup_policy=policy))
+    with pytest.raises(
+        UsageError, match=f"topic 't' has cleanup.policy = '{policy}'.* alter lake t "
+    ):
+        Policy.of(topic(cleanup_policy=policy), "lake")
 
 
 def test_a_log_is_dirty_from_where_the_last_round_ended() -> None:

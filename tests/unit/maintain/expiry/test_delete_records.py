@@ -200,7 +200,8 @@ def test_an_unknown_topic(maker: LakeMaker) -> None:
 def test_a_compacted_topic_keeps_its_records_unless_it_may_delete(maker: LakeMaker) -> None:
     root = str(maker.root)
     seglake.alter(root, "events", {"cleanup.policy": "compact"})
-    with pytest.raises(PolicyViolation, match=r"cleanup\.policy is compact \(POLICY_VIOLATION\)"):
+    problem = r"cleanup\.policy is compact \(POLICY_VIOLATION\)"
+    with pytest.raises(PolicyViolation, match=f"{problem}: `seglake alter {root} events "):
         seglake.delete_records(root, "events", {0: 5})
     assert log_of(maker).beginning_offsets()[0] == 0
     seglake.alter(root, "events", {"cleanup.policy": "compact,delete"})

@@ -153,9 +153,9 @@ def test_what_is_blocked_names_the_record_and_what_helps(tmp_path: Path) -> None
     assert (found.segments, found.log_bytes) == (2, 140)
     assert found.help == (
         "orders-1: the record at offset 2, of 2023-11-26T12:00:00.000Z, keeps old segments behind "
-        "it; if it is wrong, `seglake delete-records ROOT orders --partition 1 --before-offset 5` "
-        "deletes its segment with all before it, and the setting message.timestamp.after.max.ms "
-        "keeps such records out"
+        f"it; if it is wrong, `seglake delete-records {tmp_path} orders --partition 1 "
+        "--before-offset 5` deletes its segment with all before it, and the setting "
+        "message.timestamp.after.max.ms keeps such records out"
     )
     assert [each.after for each in report.moved] == [2]
     seglake.delete_records(str(tmp_path), "orders", {1: 5})

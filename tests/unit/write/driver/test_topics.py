@@ -120,9 +120,10 @@ def test_a_lifecycle_setting_is_seeded_and_then_no_pipeline_changes_it(key: str)
         has = OTHERS[key] if contradicts is made else DEFAULTS[key]
         with pytest.raises(ConfigError) as caught:
             topic_rows(contradicts, settings_of(**{key: value}))
+        root = settings_of().root
         assert str(caught.value) == (
             f"topic 'events' has {key} = {has!r}, the pipeline says {value!r}: remove it from the "
-            f"pipeline, or change the topic with `seglake alter ROOT events {key}={value}`"
+            f"pipeline, or change the topic with `seglake alter {root} events {key}={value}`"
         )
 
 

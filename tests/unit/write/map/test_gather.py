@@ -6,6 +6,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from seglake.write.map.frame import MapFrame
 from seglake.write.map.gather import Gather, Grouped, Sizes, sizes_of, sizes_of_frame
 from seglake.write.map.unit import MapUnits, group_splits, size_bytes
 from seglake.write.spool import scratch
+from seglake.write.spool.sorted_records import SortedRecords
 from seglake.write.spool.spool import RECORDS, of_kinds, unpacked_rows
 from tests.harness.large_runs import large_runs
 from tests.makers.inputs import map_settings, splits_of
@@ -134,8 +136,8 @@ def test_a_partition_of_a_dataframe_has_few_blobs(
         "task": {"chunk_bytes": 4_000, "blob_bytes": 1_000},
     })  # fmt: skip
     numbers = np.random.default_rng(1).permutation(2_000)
-    columns = {"t": T + numbers % 500, "k": list(map(str, numbers % 300)), "n": numbers}
-    batch = pa.record_batch({name: pa.array(values) for name, values in columns.items()})
+    columns: dict[str, Any] = {"t": T + numbers % 500, "k": numbers % 300, "n": numbers}
+    batch = pa.table(columns).to_batches()[0]
     sizes = sizes_of_frame(settings)
     assert bool(sizes.gather_bytes) is gathers
     task = MapFrame(map_settings(settings)._replace(sizes=sizes), "n", tuple(columns))
@@ -145,6 +147,7 @@ def test_a_partition_of_a_dataframe_has_few_blobs(
     assert most <= (6 if gathers else 60)
     assert gathers or most > 10
     for each in blobs:
+        assert isinstance(each.data, SortedRecords)
         keys = [(item.sort_key, item.tie_breaker) for item in items_of(each.data)]
         assert keys == sorted(keys)
 

@@ -97,7 +97,7 @@ class Report(ShowsTable):
 
     def copy(self) -> Report:
         """A report for the next attempt, which shares the `seconds` of this one."""
-        return replace(self)
+        return replace(self, hints=[*self.hints])
 
     def describe_input(self, selection: InputSelection) -> None:
         """Fill in the files that are read, skipped and changed, and the paths without any."""

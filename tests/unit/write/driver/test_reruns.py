@@ -28,6 +28,7 @@ from seglake.errors import CommitConflict, ConfigError, InputError, StoreError, 
 from seglake.layout import new_attempt, success_key
 from seglake.store import local, open_store
 from seglake.write.api import run_pipeline
+from seglake.write.driver.report import Report
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.input.files import Split
 from seglake.write.map import unit as units
@@ -598,3 +599,12 @@ def test_a_long_failure_of_storage_is_raised_and_the_run_can_be_repeated(
         assert 2 <= len(calls) <= 10
     assert ingest(settings).status == "committed"
     assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])
+
+
+def test_an_attempt_that_is_planned_again_has_hints_of_its_own() -> None:
+    begun = Report("events", "web", "1")
+    first = begun.copy()
+    first.hints += ["told by the first one"]
+    first.seconds["plan"] = 1.0
+    again = begun.copy()
+    assert (again.hints, again.seconds) == ([], {"plan": 1.0})

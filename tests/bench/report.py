@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -14,7 +15,7 @@ from typing import Any
 
 from seglake.session import find_java
 from tests.bench.measure import Cell, Chart, Goal, Section, Table
-from tests.bench.why import BEFORE, WHY
+from tests.bench.why import WHY
 from tests.judges.kafka_jars import KAFKA_VERSION
 
 PACKAGES = (
@@ -22,6 +23,8 @@ PACKAGES = (
     "numba", "zstandard", "kafka-python", "confluent-kafka", "pylance", "vortex-data", "chdb",
     "chdb-core", "obstore",
 )  # fmt: skip
+
+BEFORE: dict[str, str] = json.loads(Path(__file__).with_name("before.json").read_text())
 
 _INTRODUCTION = """\
 # Benchmarks
@@ -40,14 +43,15 @@ Times, rates and ratios are medians where something ran several times. `make ben
 tables with what each part does, and writes them to `build/benchmarks.md`; the raw figures go to
 `build/benchmarks.json`.
 
-In the table *before* is the figure of a page of 2026-11-23, where it has one. *Line* means that the
-value of a record is the whole line of the input. *Time* and *arrival* are orders of a topic; a
-topic has zstd unless a codec is named. *New* is what a process reads for the first time, *again*
-what it has read before, and *with other work* the caller writes some MiB of other memory before
-each call. *Lean* is `offset_for_time`, which answers one time of one partition. *Vortex*, *Lance*
-and *Parquet* are files of the same events, sorted by time. A *padded* read ends late enough for
-every late record. *Deep* is how many requests wait for each other. *Amplification* is bytes fetched
-per byte of the batches that have a record of the window.
+In the table *before* has the figure of a page of 2026-11-26 and, before a semicolon, of one of
+2026-11-23, where the part ran again. *Line* means that the value of a record is the whole line of
+the input. *Time* and *arrival* are orders of a topic; a topic has zstd unless a codec is named.
+*New* is what a process reads for the first time, *again* what it has read before, and *with other
+work* the caller writes some MiB of other memory before each call. *Lean* is `offset_for_time`,
+which answers one time of one partition. *Vortex*, *Lance* and *Parquet* are files of the same
+events, sorted by time. A *padded* read ends late enough for every late record. *Deep* is how many
+requests wait for each other. *Amplification* is bytes fetched per byte of the batches that have a
+record of the window.
 """
 
 
@@ -88,7 +92,7 @@ def as_page(about: dict[str, Any], sections: list[Section]) -> str:
 
 def _row(section: Section, goal: Goal) -> list[Cell]:
     reached = "yes" if goal.reached else "**no**"
-    before = BEFORE.get(goal.text)
+    before = BEFORE.get(goal.text, "")
     return [section.title, goal.text, before, goal.measured, _target(goal), reached]
 
 

@@ -7,9 +7,9 @@ written plain and read again
 ([decision 18](decisions/0018-no-finished-batches-in-order-of-time.md)).""",
     "lookup": """\
 A new lookup decompresses one batch, 16 KiB of records, which zstd alone does in 24 µs of the 53
-that such a lookup took when that was measured apart; without a codec it took 27, of which 2 are
+that such a lookup took when that was measured apart; without a codec it took 27, of which 3 are
 the read of a block, and most of the rest Python calls. So 20 µs are below the floor of zstd there.
-After other work of the caller the processor's caches have nothing of the index any more.""",
+After other work of the caller even what was read before takes 40 µs instead of 13.""",
     "window": """\
 The first window of a process takes 75 ms: numba loads three compiled kernels from its cache in 72
 of them. Of a new window with zstd, zstd itself takes more than half, and most of the rest is memory

@@ -750,8 +750,8 @@ def test_a_way_that_is_advised_is_one_that_the_topic_has(tmp_path: Path) -> None
     """A topic of texts has no fields, one without keys none to search for."""
     none, no_keys = "events: nothing is found", "events: no record of a sample has a key; "
     of_csv = (
-        f"events: if they are CSV or lines of text: `seglake alter {tmp_path} events "
-        "value.format=csv value.columns=…` gives them fields"
+        "events: if they are CSV or lines of text: `seglake alter {} events value.format=csv "
+        "value.columns=…` gives them fields"
     )
     no_fields = "events: the values are no JSON objects, so they have no fields: "
     grep = "`seglake read` and grep find text"
@@ -765,7 +765,8 @@ def test_a_way_that_is_advised_is_one_that_the_topic_has(tmp_path: Path) -> None
         LakeMaker(tmp_path / name).run({0: [event]})
         told = partial(told_of, tmp_path / name)
         if by_field:
-            assert told("find", "--where", "b=1") == [none, no_fields + by_field, of_csv], name
+            advice = [no_fields + by_field, of_csv.format(tmp_path / name)]
+            assert told("find", "--where", "b=1") == [none, *advice]
         wanted = by_field if by_key is None else by_key
         assert told("find", "--key", "abc") == [none, *[no_keys + wanted] * bool(wanted)], name
 

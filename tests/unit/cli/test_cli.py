@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -765,7 +766,7 @@ def test_a_way_that_is_advised_is_one_that_the_topic_has(tmp_path: Path) -> None
         LakeMaker(tmp_path / name).run({0: [event]})
         told = partial(told_of, tmp_path / name)
         if by_field:
-            advice = [no_fields + by_field, of_csv.format(tmp_path / name)]
+            advice = [no_fields + by_field, of_csv.format(quote(str(tmp_path / name)))]
             assert told("find", "--where", "b=1") == [none, *advice]
         wanted = by_field if by_key is None else by_key
         assert told("find", "--key", "abc") == [none, *[no_keys + wanted] * bool(wanted)], name

@@ -40,7 +40,8 @@ _REMEDIES = {
     errno.EDQUOT: _NO_ROOM,
     errno.ENOTDIR: "a file stands where a folder is needed: name another folder",
 }
-_NO_KEYS = re.compile(r"169\.254\.169\.254|\bIMDS\b")  # the machine was asked for a role it has not
+# A machine was asked for a role of AWS that it has not; Azure's and Google's have the same address.
+_NO_KEYS = re.compile(r"S3 error.*169\.254\.169\.254|IMDS session token")
 _SET_KEYS = (
     "no credentials of AWS: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machine "
     "a role that may use the bucket"

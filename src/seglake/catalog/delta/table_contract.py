@@ -64,7 +64,7 @@ class TableContract(NamedTuple):
 
     def at(self, root: str) -> TableContract:
         """The contract of a table of the lake at `root`, which the remedy names."""
-        return self._replace(remedy=self.remedy.format(root=quote(root)))
+        return self._replace(remedy=self.remedy.replace("{root}", quote(root)))
 
     def check_rows(self, commit: DeltaCommit, file: str) -> None:
         """Raise CorruptData if the commit in `file` is not Seglake's, and changes rows."""

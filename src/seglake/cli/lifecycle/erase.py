@@ -13,10 +13,10 @@ from seglake.cli.arguments.options import DryRun, Json, Root, Topic
 from seglake.cli.terminal.progress import bar
 from seglake.shown import counted
 
-_RAN = "ran meanwhile: erase again when it has ended"
-
 if TYPE_CHECKING:
     from seglake.maintain.erasure.erase import Erased
+
+_RAN = "ran meanwhile: erase again when it has ended"
 
 
 def erase(
@@ -58,6 +58,8 @@ def erase(
 
 
 def _tell(report: Erased) -> None:
+    from seglake.maintain.erasure.erase import IF_RUNNING
+
     for key in report.deleted:
         print(key)
     counts = (
@@ -74,8 +76,6 @@ def _tell(report: Erased) -> None:
     for name, count in report.tags.items():
         lost = "would lose" if report.dry_run else "has lost"
         print(f"tag {name} {lost} {counted(count, 'record')}")
-    from seglake.maintain.erasure.erase import IF_RUNNING
-
     for attempt_id in report.running:
         now = f"may still run: {IF_RUNNING}" if report.dry_run else _RAN
         print(f"attempt {attempt_id} {now}")

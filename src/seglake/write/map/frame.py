@@ -88,8 +88,8 @@ class MapFrame(NamedTuple):
         yield pa.record_batch({"packed": [run_task(self._spool, named)]})
 
     def _spool(self, batches: Iterable[pa.RecordBatch]) -> bytes:
-        hold_bytes = 0 if self.settings.sizes.gather_bytes else HOLD_BYTES  # they come in order
         settings = self.settings
+        hold_bytes = 0 if settings.sizes.gather_bytes else HOLD_BYTES  # they come in order
         with SpoolWriter(settings.store, settings.attempt_id, hold_bytes=hold_bytes) as spool:
             for blob in self.blobs(batches):
                 spool.add(blob)

@@ -203,6 +203,8 @@ def _of_encoding(
         yield f"{path}: it begins as UTF-16 does: set input.encoding = 'utf-16'"
     elif (wrong := reasons == Reason.INVALID_UTF8).any():
         yield _SOME_ARE if _beyond_ascii(rows, np.flatnonzero(~wrong)) else NOT_UTF_8
+    elif settings.format == "jsonl":  # of which only rejects may be anything else
+        return
     elif (kept := invalid_utf8(*rows.raw) & (reasons == Reason.NONE)).any():
         yield _KEPT if _beyond_ascii(rows, np.flatnonzero(~kept)) else NOT_UTF_8
 

@@ -34,7 +34,7 @@ BENCH := --document docs/benchmarks.md --tables build/benchmarks.md --json build
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo tools test test-all test-rest test-unit test-spark test-kafka test-live test-clients test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
+.PHONY: help setup demo tools test test-all test-rest test-whole test-unit test-spark test-kafka test-live test-clients test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
   s3-server lint style types fmt docs golden bench chaos fuzz simulate soak scale cluster explore coverage bench-report lock wheel archive site picture check-java
 
 help: ## List the targets
@@ -59,8 +59,11 @@ test: tools style ## Run every check and the tests: all parts, in short forms (t
 test-all: test ## Run make test, then make test-rest: everything (half an hour)
 	@$(MAKE) --no-print-directory test-rest
 
-test-rest: tools ## Run what make test leaves out: long tests, and all examples of each property
+test-rest: tools ## Run what make test leaves out; of long tests and of all examples, a third each day
 	$(PYTEST) $(PARALLEL) -m "(rest or hypothesis) and not another_day" $(DURATIONS)/rest.tsv
+
+test-whole: tools ## Run what make test leaves out, on any day: long tests, all examples (40 minutes)
+	$(PYTEST) $(PARALLEL) -m "rest or hypothesis" $(DURATIONS)/whole.tsv
 
 test-unit: $(COMPILED) ## Run the tests that need no Java (three minutes)
 	$(PYTEST) $(PARALLEL) $(QUICK) -m "$(NO_JAVA)" $(DURATIONS)/unit.tsv

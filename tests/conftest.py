@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
     "tests.harness.durations", "tests.harness.left_out", "tests.harness.seed_of_the_day",
-    "tests.harness.shared_out",
+    "tests.harness.shared_out", "tests.harness.tiers",
 ]  # fmt: skip
 TESTS = Path(__file__).parent
 # What the optimising compiler costs, a JVM that lives for seconds never earns back.

@@ -51,6 +51,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_all_parts_are_there(results: dict[str, Any]) -> None:
     assert [section["name"] for section in results["sections"]] == PARTS
     assert results["environment"]["settings"]["events"] == SMALL["events"]

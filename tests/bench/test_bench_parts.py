@@ -49,7 +49,6 @@ from tests.bench.measure import (
 from tests.bench.why import WHY
 from tests.bench.wire import Request, depth
 from tests.bench.workbench import Sizes, Workbench
-from tests.harness.tiers import every_other_day
 from tests.makers.strategies import examples
 
 
@@ -279,7 +278,8 @@ def test_cold_reads_of_an_object_store_are_counted(
     assert len(ingested.rows) == 4
 
 
-@every_other_day(1)
+@pytest.mark.rest
+@pytest.mark.long
 def test_parts_without_a_jvm(tmp_path: Path) -> None:
     sizes = Sizes(events=6000, files=4, partitions=2, runs=1, lookups=50, copies=10, commits=20)
     with Workbench(sizes, tmp_path, LocalEngine()) as bench:
@@ -348,6 +348,7 @@ def test_searches_in_copies_find_what_was_generated(tmp_path: Path) -> None:
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_planning_gives_every_blob_to_its_pieces(tmp_path: Path) -> None:
     with Workbench(Sizes(blobs=20_000), tmp_path, LocalEngine()) as bench:
         section = planning.run(bench)

@@ -30,6 +30,7 @@ def account() -> Account:
 
 
 @pytest.mark.parametrize("kills", rest_but([2, 20], 2))
+@pytest.mark.long
 def test_some_kills(tmp_path: Path, account: Account, kills: int) -> None:
     campaign = Campaign(account, LOCAL, tmp_path, str(tmp_path / "lakes"), kill_forked)
     campaign.run(kills)
@@ -48,6 +49,7 @@ def test_some_kills(tmp_path: Path, account: Account, kills: int) -> None:
     [(("erase",), 1), pytest.param(STORY, 20, marks=pytest.mark.rest)],
     ids=["one", "all"],
 )
+@pytest.mark.long
 def test_some_kills_of_maintenance(
     tmp_path: Path, account: Account, verbs: tuple[str, ...], kills: int
 ) -> None:

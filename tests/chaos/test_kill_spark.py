@@ -14,11 +14,11 @@ from tests.chaos.kill import Campaign
 from tests.chaos.scenarios import SHAPES, Scenario
 from tests.chaos.verbs import OTHER, RUN
 from tests.harness.cluster import standalone_cluster
-from tests.harness.tiers import every_other_day
 
 pytestmark = [pytest.mark.spark, pytest.mark.rest]
 
 
+@pytest.mark.long
 def test_a_kill_of_a_run_on_spark(tmp_path: Path) -> None:
     account = Account.begun(4, "")
     settings = {**SETTINGS, "spark.master": "local[2,3]"}
@@ -35,7 +35,8 @@ def has_second_copy(note: Path) -> bool:
     return bool(list(note.parent.glob(note.name.replace("-0 dawdles", "-1 *"))))
 
 
-@every_other_day(1)
+@pytest.mark.rest
+@pytest.mark.long
 def test_lost_executors_slow_and_failing_tasks_change_nothing(tmp_path: Path) -> None:
     shape = next(shape for shape in SHAPES if shape.other == "overtakes")
     scenario = Scenario(shape, tmp_path, str(tmp_path / "lakes"), random.Random(1))

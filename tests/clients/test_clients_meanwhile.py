@@ -13,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 import seglake
 from seglake.maintain.vacuum import vacuum
 from tests.chaos import race
 from tests.chaos.race import Deed, Place, Record, Told
 from tests.clients.followers import READERS, Again, InWindow, Member, Row
 from tests.harness.server_process import ServerProcess
-from tests.harness.tiers import every_other_day
 from tests.makers.raw_events import ingest, pipeline_of
 
 ROUNDS = 2
@@ -49,7 +50,8 @@ def act(lake: str, folder: str, seed: int) -> Done:
     return Done(deeds, deleted)
 
 
-@every_other_day(0)
+@pytest.mark.rest
+@pytest.mark.long
 def test_clients_read_while_all_commands_run(tmp_path: Path) -> None:
     lake, first = str(tmp_path / "lake"), race._some_file(tmp_path / "1.jsonl", random.Random(1))
     version = ingest(pipeline_of(lake, first, name="first", topic=race.LAYOUT), "1").version

@@ -38,6 +38,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(("program", "check"), PAIRS)
+@pytest.mark.long
 def test_a_client(
     program: Program, check: Check, stage: Stage, record_property: Callable[[str, object], None]
 ) -> None:

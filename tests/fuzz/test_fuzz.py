@@ -54,6 +54,7 @@ def test_stored_bytes(tmp_path: Path, inputs: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inputs", rest_but(["30", "300"], "30"))
+@pytest.mark.long
 def test_input_files(tmp_path: Path, inputs: str) -> None:
     run(tmp_path, *INPUT, "--inputs", inputs)
 

@@ -1,15 +1,17 @@
-"""What `make test` leaves to `make test-rest`."""
+"""What `make test` leaves to `make test-rest`, and that to another day: also a pytest plugin."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
+from zlib import crc32
 
 import pytest
+from hypothesis import is_hypothesis_test
 
 from tests.harness.seed_of_the_day import seed_of_the_day
 
-Test = TypeVar("Test", bound=Callable[..., Any])
+DAYS = 3
 
 
 def rest_but(values: Iterable[Any], *quick: Any) -> list[Any]:
@@ -36,16 +38,22 @@ def of_today(values: Iterable[Any], one_in: int = 3) -> list[Any]:
     return [each for i, each in enumerate(values) if (i + seed_of_the_day()) % one_in == 0]
 
 
-def every_other_day(turn: int) -> Callable[[Test], Test]:
-    """A long test of `make test-rest` that runs on half of the days; two turns share the load.
+def waits(test: str) -> bool:
+    """Whether the day of this test is another one: each has one in three, by its name."""
+    return (crc32(test.encode()) + seed_of_the_day()) % DAYS != 0
 
-    On the others it is marked `another_day`, and left out by that.
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests, and properties with all their examples, run on one day of three.
+
+    On the others they are marked `another_day`, and `make test-rest` leaves them out.
     """
+    for item in items:
+        if _takes_turns(item) and waits(item.nodeid):
+            item.add_marker("another_day")
 
-    def marked(test: Test) -> Test:
-        if (seed_of_the_day() + turn) % 2:
-            test = pytest.mark.another_day(test)
-        both: Test = pytest.mark.rest(test)
-        return both
 
-    return marked
+def _takes_turns(item: pytest.Item) -> bool:
+    """Hypothesis has not marked its own tests yet."""
+    test = getattr(item, "obj", None)
+    return item.get_closest_marker("long") is not None or is_hypothesis_test(test)

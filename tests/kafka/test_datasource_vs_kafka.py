@@ -225,6 +225,7 @@ ROWS = {
 
 @pytest.mark.rest
 @pytest.mark.parametrize("job", JOBS)
+@pytest.mark.long
 def test_batch_jobs_give_the_same_rows(found: dict[str, dict[str, str]], job: str) -> None:
     if job in ROWS:
         assert found["batch"][job] == f"{ROWS[job]} rows"

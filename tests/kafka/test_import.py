@@ -33,7 +33,6 @@ from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.maintain.topic_settings import alter
 from seglake.read.log import Log
-from tests.harness.tiers import every_other_day
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_judge import Kafka, Record
 from tests.judges.kafka_producers import Committed, Producers
@@ -350,7 +349,8 @@ def test_the_broker_has_no_complaint(mounted: Mounted) -> None:
     assert not list(mounted.broker.folder.glob("*-stray"))
 
 
-@every_other_day(0)
+@pytest.mark.rest
+@pytest.mark.long
 def test_other_clients(mounted: Mounted) -> None:
     """confluent-kafka, which is librdkafka, over all that is mounted."""
     client = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
@@ -381,7 +381,8 @@ def test_other_clients(mounted: Mounted) -> None:
         consumer.close()
 
 
-@every_other_day(1)
+@pytest.mark.rest
+@pytest.mark.long
 def test_sparks_source(mounted: Mounted, tmp_path: Path) -> None:
     """Every record at its offset, and no loss of data where offsets are gaps."""
     file, topics = tmp_path / "found.json", {topic for topic, _ in MOUNTED}

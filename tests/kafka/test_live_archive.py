@@ -129,6 +129,7 @@ def killed_again_and_again(world: World, steps: Sequence[str], seed: int) -> Non
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_nothing_is_lost_and_nothing_is_there_twice(world: World) -> None:
     killed_again_and_again(world, ["commit"], seed=1)
     done = world.archivist.run(list(TOPICS))
@@ -222,6 +223,7 @@ def test_a_broker_that_does_not_answer_is_told(world: World) -> None:
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_timestamps_that_no_calendar_has(world: World) -> None:
     """Microseconds for milliseconds are archived; nanoseconds are more than Spark can hold."""
     limit = {"message.timestamp.after.max.ms": str(2**63 - 1)}

@@ -149,6 +149,7 @@ def test_a_window_arrives_whole_and_a_second_call_sends_nothing(
 
 
 @pytest.mark.parametrize("kills", rest_but([1, 3], 1))
+@pytest.mark.long
 def test_killed_at_any_moment_and_resumed(log: Log, lake: Path, broker: Broker, kills: int) -> None:
     """SIGKILL, again and again; the last call ends the work."""
     chance, topic = random.Random(3), f"killed-{kills}"
@@ -320,6 +321,7 @@ def _with(log: Log, value: bytes, header: str = "h") -> Log:
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_a_transaction_of_somebody_else_is_waited_for(log: Log, broker: Broker) -> None:
     """Behind an open one nothing can be read back, so nothing is sent."""
     replay_window(log, START, END, Target(broker.address, "shared", {}))

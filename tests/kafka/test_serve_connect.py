@@ -12,7 +12,6 @@ import pytest
 from seglake.session import find_java
 from tests.harness.ports import free_ports
 from tests.harness.server_process import ServerProcess
-from tests.harness.tiers import every_other_day
 from tests.judges.kafka_jars import connect_jars
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import T
@@ -41,7 +40,8 @@ def properties(path: Path, **settings: object) -> Path:
     return path
 
 
-@every_other_day(0)
+@pytest.mark.rest
+@pytest.mark.long
 def test_a_sink_gets_every_record_once(root: Path, tmp_path: Path) -> None:
     """Two lives of one worker: the second goes on where the first one committed."""
     text, out = "org.apache.kafka.connect.storage.StringConverter", tmp_path / "out.txt"

@@ -14,7 +14,6 @@ import pytest
 from seglake.errors import SeglakeError
 from seglake.session import find_java
 from tests.harness.server_process import ServerProcess
-from tests.harness.tiers import every_other_day
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_jars import mirror_jars
 from tests.makers.lakes import LakeMaker, Shape
@@ -74,7 +73,8 @@ def await_all(
         time.sleep(0.2)
 
 
-@every_other_day(0)
+@pytest.mark.rest
+@pytest.mark.long
 def test_each_record_comes_once(broker: Broker, tmp_path: Path) -> None:
     """Two lives: the second one goes on where the first one was, with what is new in the lake."""
     try:

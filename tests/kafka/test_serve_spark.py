@@ -17,7 +17,6 @@ import pytest
 from seglake.errors import SeglakeError
 from seglake.session import spark_session
 from tests.harness.lake_server import serving
-from tests.harness.tiers import every_other_day
 from tests.judges.kafka_jars import spark_kafka_jars
 from tests.kafka.test_datasource_vs_kafka import (
     JOBS,
@@ -58,7 +57,8 @@ def main(folder: Path, address: str) -> None:
     spark.stop()
 
 
-@every_other_day(0)
+@pytest.mark.rest
+@pytest.mark.long
 def test_sparks_source_reads_what_ours_reads(tmp_path: Path) -> None:
     try:
         spark_kafka_jars()

@@ -82,6 +82,7 @@ def test_the_wheel_has_everything_and_nothing_else(wheel: Path) -> None:
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_it_reads_without_spark_and_pandas(python: Path, lake: Path) -> None:
     done = called(python, "-c", READ, lake)
     assert done.returncode == 0, done.stderr
@@ -100,6 +101,7 @@ def test_the_program_reads(python: Path, lake: Path) -> None:
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_it_ingests_without_spark(python: Path, tmp_path: Path) -> None:
     rows = [{"ts": T + n, "user": f"u{n}"} for n in range(5)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

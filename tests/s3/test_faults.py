@@ -19,7 +19,7 @@ from seglake.maintain.health.verify import verify
 from seglake.read.log import Log
 from seglake.store import objects, open_store
 from tests.harness.survival import RECORDS, assert_survives, two_files, visible
-from tests.harness.tiers import every_other_day, rest_but, rest_but_today
+from tests.harness.tiers import rest_but, rest_but_today
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (
     Line,
@@ -210,6 +210,7 @@ def test_reads_answer_or_name_the_object(
 
 
 @pytest.mark.parametrize("fault", rest_but([Fault.CUT, Fault.REFUSED], Fault.REFUSED))
+@pytest.mark.long
 def test_a_refresh_that_fails_leaves_the_lake_as_it_was(
     place: str, proxy: Proxy, paths: list[Path], fault: Fault
 ) -> None:
@@ -233,7 +234,8 @@ def always(fault: Fault) -> Callable[[str, str], Fault]:
     return lambda _method, _path: fault
 
 
-@every_other_day(0)  # it waits for half a minute; one that ends connections is asked each time
+@pytest.mark.rest  # it waits for half a minute; one that ends connections is asked each time
+@pytest.mark.long
 def test_a_server_that_never_answers_is_an_error(
     place: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

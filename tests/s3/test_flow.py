@@ -185,6 +185,7 @@ def test_a_cold_lookup_costs_three_requests(
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_spark_ingests_with_the_keys_of_the_environment(
     place: str, server: Server, tmp_path: Path
 ) -> None:
@@ -248,6 +249,7 @@ print(json.dumps([[[row[0], row[1], bytes(row[2]).decode()] for row in each] for
 
 @pytest.mark.spark
 @pytest.mark.rest
+@pytest.mark.long
 def test_spark_reads_the_format_with_the_keys_of_the_environment(
     place: str, server: Server, tmp_path: Path
 ) -> None:

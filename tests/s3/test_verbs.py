@@ -89,6 +89,7 @@ def behind(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Choi
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_each_does_what_it_does_on_a_local_disk(
     lake: str, story: Story, proxy: Proxy, behind: Callable[[str, Choice, str], None]
 ) -> None:
@@ -104,6 +105,7 @@ def test_each_does_what_it_does_on_a_local_disk(
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_each_commits_once_whatever_becomes_of_the_reply(
     lake: str, story: Story, proxy: Proxy, behind: Callable[[str, Choice, str], None]
 ) -> None:
@@ -131,6 +133,7 @@ def reset_then_lost() -> Choice:
 
 
 @pytest.mark.parametrize("verbs", rest_but([STORY[:8], STORY]), ids=["eight", "all"])
+@pytest.mark.long
 def test_each_survives_a_server_that_is_bad_all_the_time(
     lake: str,
     story: Story,
@@ -161,6 +164,7 @@ def unsteady() -> Choice:
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_killed_at_some_steps_each_ends_its_work(lake: str, story: Story, tmp_path: Path) -> None:
     """`make chaos` kills at all of them."""
     for before, verb in pairwise(["", *STORY]):

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.harness.s3_server import NoServerError, binary
-from tests.harness.tiers import every_other_day
 from tests.scale.cluster import Setup, played
 
 pytestmark = [pytest.mark.rest, pytest.mark.s3, pytest.mark.spark]
@@ -22,7 +21,8 @@ def server() -> None:
         pytest.skip(f"no S3 server: {reason}")
 
 
-@every_other_day(1)
+@pytest.mark.rest
+@pytest.mark.long
 def test_a_run_ends_though_its_machines_die(tmp_path: Path) -> None:
     outcome = played(tmp_path, Setup(0.05, 8, after_s=1.0, file_bytes=5_000_000))
     assert outcome.report["records"] == outcome.events

@@ -23,6 +23,7 @@ def _airflow() -> Path:
         pytest.skip(f"Airflow cannot be installed: {error}")
 
 
+@pytest.mark.long
 def test_triggers_and_retries_in_airflows_python(tmp_path: Path) -> None:
     """Each `check_*.py` beside this file."""
     done = run_inside(tmp_path / "home", {}, "python", "-m", "pytest", "-q", "-c", "/dev/null",
@@ -32,6 +33,7 @@ def test_triggers_and_retries_in_airflows_python(tmp_path: Path) -> None:
     assert " passed" in done.stdout
 
 
+@pytest.mark.long
 def test_an_interval(tmp_path: Path) -> None:
     """Ingested by a real spark-submit, found by `seglake run-status`, read where it is closed."""
     hourly = HourlyEvents(tmp_path)

@@ -44,6 +44,7 @@ def test_a_fault_that_is_put_back_is_found() -> None:
 
 @pytest.mark.rest
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_every_fault_that_is_put_back_is_found() -> None:
     """By its history, which does not fail without the fault."""
     done = simulated("--found")

@@ -19,7 +19,7 @@ from tests.harness.foreign import (
     made_lake,
     table_of,
 )
-from tests.harness.tiers import every_other_day, rest_but
+from tests.harness.tiers import rest_but
 from tests.makers.lakes import Event, LakeMaker, open_catalog
 
 ENGINE = r"Apache-Spark/[\d.]+ Delta-Lake/[\d.]+"
@@ -39,7 +39,8 @@ def run(spark: SparkSession) -> Iterator[Callable[..., None]]:
     spark.conf.unset("spark.databricks.delta.snapshotPartitions")
 
 
-@every_other_day(0)
+@pytest.mark.rest
+@pytest.mark.long
 def test_an_optimize__is_digested(run: Spark, tmp_path: Path) -> None:
     maker = made_lake(tmp_path)
     run(maker, "OPTIMIZE {t}", "ALTER TABLE {t} ADD COLUMN (note STRING)")
@@ -47,7 +48,8 @@ def test_an_optimize__is_digested(run: Spark, tmp_path: Path) -> None:
     assert_digested(maker, 2)
 
 
-@every_other_day(1)
+@pytest.mark.rest
+@pytest.mark.long
 def test_what_changes_no_row__is_digested(run: Spark, spark: SparkSession, tmp_path: Path) -> None:
     maker = made_lake(tmp_path)
     run(

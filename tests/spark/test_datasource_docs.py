@@ -29,6 +29,7 @@ def refused() -> AbstractContextManager[Any]:
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_the_examples_run(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,11 +18,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 import seglake
 from seglake.session import spark_session
-from tests.harness.tiers import every_other_day
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 PROJECT = Path(__file__).parents[2]
@@ -35,7 +35,8 @@ RUNNING = {"processingTime": "0 seconds"}, {**OPTIONS, "maxOffsetsPerTrigger": "
 LAST = {"availableNow": True}, OPTIONS
 
 
-@every_other_day(1)
+@pytest.mark.rest
+@pytest.mark.long
 def test_a_query_that_is_killed_at_any_moment(spark: SparkSession, tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")

@@ -20,7 +20,6 @@ from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.read.log import Log
 from tests.harness.flags import options_of_job
-from tests.harness.tiers import every_other_day
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.spark.jobs import run_job
 
@@ -134,7 +133,8 @@ def test_mistakes_are_told_before_a_task_starts(log: Log, alerts: DataFrame) -> 
         events_around(alerts, log, "at", before_ms=1, columns=["offsets"])
 
 
-@every_other_day(1)
+@pytest.mark.rest
+@pytest.mark.long
 def test_the_job(
     spark: SparkSession,
     maker: LakeMaker,
@@ -156,6 +156,7 @@ def test_the_job(
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_every_option_of_the_job_acts(
     spark: SparkSession,
     maker: LakeMaker,

@@ -128,6 +128,7 @@ class FailingEngine(SparkEngine):
 
 
 @pytest.mark.parametrize("order", rest_but(["time", "arrival"]))
+@pytest.mark.long
 def test_tasks_that_fail_at_first_change_nothing(
     spark: SparkSession, tmp_path: Path, inbox: Path, order: str
 ) -> None:
@@ -177,6 +178,7 @@ def in_order(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("runs", rest_but([1, 5], 1))
+@pytest.mark.long
 def test_spark_delta_rs_and_duckdb_read_the_same_catalog(
     spark: SparkSession, tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch, runs: int
 ) -> None:

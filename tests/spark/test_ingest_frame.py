@@ -194,6 +194,7 @@ def test_batches_with_lists_are_short(spark: SparkSession) -> None:
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_rows_of_sparks_kafka_source_keep_their_offsets(
     spark: SparkSession, tmp_path: Path
 ) -> None:

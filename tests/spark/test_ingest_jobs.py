@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from seglake.config import load
 from tests.harness import installed
 from tests.harness.cluster import standalone_cluster
-from tests.harness.tiers import every_other_day
 from tests.makers.raw_events import Line, T, assert_holds, quarantined, read_lake, write_files
 from tests.spark.jobs import run_job
 
@@ -95,7 +94,8 @@ def submit(
     return Ended(done.returncode, reports[0] if reports else {}, done.stdout + done.stderr)
 
 
-@every_other_day(0)
+@pytest.mark.rest
+@pytest.mark.long
 def test_a_run_on_a_cluster_and_again_without_one(folder: Path, packed: Path) -> None:
     """The cluster's machines have no Seglake but the one that the job brings."""
     arguments = ("--run-id", "2026-11-20T01", "--interval-start", str(T), "--interval-end",

@@ -75,6 +75,7 @@ def test_workers_are_bounded_by_the_settings(spark: SparkSession, tmp_path: Path
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_all_processes_keep_to_what_is_declared(tmp_path: Path) -> None:
     """With `order = "time"`: neither the driver nor a worker has more of a larger input."""
     done = subprocess.run(

@@ -52,6 +52,7 @@ def other(tmp_path: Path) -> Path:
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_one_sentence_names_the_setting(tmp_path: Path, other: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     chosen = {"PYSPARK_PYTHON": str(other), "PYSPARK_DRIVER_PYTHON": sys.executable}

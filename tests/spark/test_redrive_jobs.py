@@ -15,7 +15,6 @@ from seglake.cli.app import app
 from seglake.config import load
 from seglake.errors import QuarantineLimit, UsageError
 from seglake.maintain.health.verify import verify
-from tests.harness.tiers import every_other_day
 from tests.makers.raw_events import ingest
 from tests.makers.redriven import Event, open_rejects, records, write
 from tests.spark.jobs import run_job
@@ -76,7 +75,8 @@ def test_the_command_redrives_once(spark: SparkSession, folder: Path) -> None:
     assert str(other) == f"{folder}/b.toml is for the topic 'events', not 'other': correct one"
 
 
-@every_other_day(0)
+@pytest.mark.rest
+@pytest.mark.long
 def test_the_sql_of_the_page_finds_the_open_rejects(spark: SparkSession, folder: Path) -> None:
     page = (PROJECT / "docs" / "operations.md").read_text()
     (query,) = re.findall(r"```sql\n(.+?)```", page, re.DOTALL)

@@ -22,7 +22,6 @@ from seglake.engine import SparkEngine
 from seglake.errors import ConfigError, SeglakeError
 from tests.harness.cluster import standalone_cluster
 from tests.harness.ports import free_ports
-from tests.harness.tiers import every_other_day
 
 SPARK_SUBMIT = str(Path(sys.executable).parent / "spark-submit")
 CONF = Path(__file__).parents[2] / "conf"
@@ -83,6 +82,7 @@ def printed(command: list[str], program: str, folder: Path, *arguments: str) -> 
 
 
 @pytest.mark.rest
+@pytest.mark.long
 def test_a_session_has_our_settings_and_reads_delta(spark: SparkSession, tmp_path: Path) -> None:
     for key in ("spark.sql.adaptive.enabled", "spark.sql.session.timeZone"):
         assert spark.conf.get(key) == session.SETTINGS[key]
@@ -238,7 +238,8 @@ def test_only_a_driver_alone_is_bound_to_its_own_machine(
     assert ("PYSPARK_PYTHON" in os.environ) == local
 
 
-@every_other_day(1)
+@pytest.mark.rest
+@pytest.mark.long
 def test_a_job_runs_on_both_workers_of_a_cluster(tmp_path: Path) -> None:
     with standalone_cluster(tmp_path) as master:
         found = printed([sys.executable], PRINT_FOLDERS, tmp_path, master)
@@ -248,7 +249,8 @@ def test_a_job_runs_on_both_workers_of_a_cluster(tmp_path: Path) -> None:
     assert sum(rows for _, rows in found) == 10
 
 
-@every_other_day(0)
+@pytest.mark.rest
+@pytest.mark.long
 def test_a_cluster_without_a_worker_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(COUNT)
     with standalone_cluster(tmp_path, workers=0) as master, (tmp_path / "log").open("wb") as log:

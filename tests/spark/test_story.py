@@ -17,8 +17,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.harness.tiers import every_other_day
-
 STORY = Path(__file__).parents[2] / "docs" / "story.ipynb"
 CELLS = 10
 DIFFERS = re.compile(r"'[^']*story/lake'|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -46,7 +44,8 @@ def shown(cell: Any) -> Iterator[str]:
 
 
 @pytest.mark.spark
-@every_other_day(0)
+@pytest.mark.rest
+@pytest.mark.long
 def test_every_cell_of_the_story_shows_what_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.seed_of_the_day import VARIABLE
-from tests.harness.tiers import every_other_day
+from tests.harness.tiers import waits
 
 pytestmark = pytest.mark.slow  # processes of their own
 
@@ -32,14 +32,16 @@ def test_expected_to_fail(): assert False
 def test_that_runs(): pass
 """
 
+TODAY = ("-p", "tests.harness.tiers", "-m", "not another_day")
 
-def outcome(folder: Path, tests: str, **environment: str) -> tuple[int, str]:
+
+def outcome(folder: Path, tests: str, *options: str, **environment: str) -> tuple[int, str]:
     """The exit code of a run of these tests, and what it prints."""
     (folder / "test_some.py").write_text(tests)
     settings = {k: v for k, v in os.environ.items() if k not in ("SEGLAKE_REQUIRE_ALL", "COLUMNS")}
     command = [sys.executable, "-m", "pytest", "-p", "tests.harness.left_out", "-c", os.devnull]
     done = subprocess.run(
-        [*command, f"--rootdir={folder}", "test_some.py"],
+        [*command, *options, f"--rootdir={folder}", "test_some.py"],
         cwd=folder,
         env={**settings, **ALONE, **environment},
         capture_output=True,
@@ -88,27 +90,39 @@ def test_continuous_integration_requires_all() -> None:
 def test_each_test_is_in_one_part_of_test_all() -> None:
     """The second part has what the first leaves out, and all examples of what has some.
 
-    Of the clients' matrix it has two checks for each client; the others are in test-clients. Some
-    long tests wait for the next day.
+    Of the clients' matrix it has two checks for each client; the others are in test-clients. Long
+    tests have a day of three; test-whole runs all of the second part.
     """
     targets = (PROJECT / "Makefile").read_text()
     assert targets.count('$(QUICK) -m "not rest and not clients" ') == 1
     assert targets.count("$(PYTEST) tests/clients/test_matrix.py\n") == 1
     assert targets.count('-m "(rest or hypothesis) and not another_day" ') == 1
+    assert targets.count('-m "rest or hypothesis" ') == 1
     assert "\ntest-all: test ##" in targets
     assert "\n\t@$(MAKE) --no-print-directory test-rest\n" in targets
 
 
-def test_what_waits_for_another_day_runs_on_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    def waits(day: int, turn: int) -> bool:
-        monkeypatch.setenv(VARIABLE, str(day))
+def test_what_waits_runs_on_one_day_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    tests, ran = {f"tests/test_some.py::test_{i}" for i in range(300)}, list[set[str]]()
+    for day in ("20261127", "20261128", "20261129"):
+        monkeypatch.setenv(VARIABLE, day)
+        ran.append({test for test in tests if not waits(test)})
+    assert set.union(*ran) == tests
+    assert sum(map(len, ran)) == len(tests)
+    assert min(map(len, ran)) > 80
 
-        @every_other_day(turn)
-        def test() -> None: ...
 
-        names = {mark.name for mark in getattr(test, "pytestmark", ())}
-        assert "rest" in names
-        return "another_day" in names
-
-    days = [[waits(day, turn) for turn in (0, 1)] for day in (20261127, 20261128)]
-    assert days == [[True, False], [False, True]]
+@pytest.mark.parametrize(
+    ("kind", "codes"),
+    [
+        ("@pytest.mark.long\ndef test_of_a_kind()", [0, 5, 5]),
+        ("@given(st.none())\ndef test_of_a_kind(_)", [0, 5, 5]),
+        ("@pytest.mark.slow\ndef test_of_a_kind()", [0, 0, 0]),
+    ],
+    ids=["long", "property", "slow"],
+)
+def test_only_what_takes_turns_waits(tmp_path: Path, kind: str, codes: list[int]) -> None:
+    """Such a test is left out on two days of three, another on none."""
+    tests = f"import pytest\nfrom hypothesis import given, strategies as st\n{kind}: pass\n"
+    found = [outcome(tmp_path, tests, *TODAY, **{VARIABLE: day})[0] for day in "123"]
+    assert sorted(found) == codes

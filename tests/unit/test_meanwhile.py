@@ -16,7 +16,6 @@ import pytest
 import seglake
 from seglake import meanwhile
 from seglake.meanwhile import BESIDE, WAITS
-from tests.harness.tiers import every_other_day
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
@@ -206,7 +205,8 @@ def test_one_process_compiles_for_all(started: list[list[str]], tmp_path: Path) 
     assert len(started) == 1
 
 
-@every_other_day(1)
+@pytest.mark.rest
+@pytest.mark.long
 def test_the_process_beside_compiles_what_reads_need(lake: Path, tmp_path: Path) -> None:
     """Its kernels are loaded by whoever began without them, and by others."""
     temporary = {"TMPDIR": str(tmp_path)}

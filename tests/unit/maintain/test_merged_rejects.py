@@ -119,6 +119,7 @@ deeds = st.one_of(
 @pytest.mark.rest
 @given(st.lists(deeds, max_size=8))
 @examples(8)
+@pytest.mark.long
 def test_whatever_comes__merged_rejects_are_those_of_files_of_one_attempt(
     tmp_path_factory: pytest.TempPathFactory, story: list[tuple[str, Any]]
 ) -> None:

@@ -39,7 +39,6 @@ from seglake.read.log import Log
 from seglake.read.origin import Origin
 from seglake.read.window.plan import Plan
 from seglake.store import local, open_store
-from tests.harness.tiers import every_other_day
 from tests.judges.log_questions import ASKED, Question, Row, expected, outcome, shown
 from tests.makers.lakes import LakeMaker
 from tests.makers.lives import ACTS, PARTITIONS, SPAN, TOPICS, Content, Life, append
@@ -279,7 +278,8 @@ STEPS: list[Callable[[World, random.Random], None]] = [
 ]  # fmt: skip
 
 
-@every_other_day(0)
+@pytest.mark.rest
+@pytest.mark.long
 @given(st.lists(st.integers(0, 2**32), min_size=16, max_size=32))
 @examples(20)
 def test_no_cache_changes_an_answer(seeds: list[int]) -> None:

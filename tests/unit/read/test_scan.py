@@ -90,7 +90,7 @@ def test_what_is_cached_changes_nothing(
 ) -> None:
     """Windows that meet, in a cache that holds nothing, some, or all; it keeps what comes again."""
     slabs = SlabCache(cache_bytes)
-    for window in 3 * wanted:
+    for window in 4 * wanted:  # what is read the third time is kept
         store: Any = Shelf(asked, remote=False)
         stats = ReadStats()
         with pytest.MonkeyPatch.context() as patch:

@@ -169,6 +169,7 @@ def answered(server: Serving, data: bytes) -> bytes | None:
 
 
 @pytest.mark.parametrize("which", ["some", pytest.param("all", marks=pytest.mark.rest)])
+@pytest.mark.long
 def test_no_request_holds_the_loop(server: Serving, which: str) -> None:
     """Each API with its arrays at some 60 KB; the loop's own time is counted, not the clock."""
     for api in offered(server):

@@ -126,6 +126,7 @@ OTHERS = of_today(name for name in HOSTILE if name != QUICK)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", rest_but([QUICK, *OTHERS], QUICK))
+@pytest.mark.long
 def test_hostile_rows_take_the_memory_of_others(name: str, tmp_path: Path) -> None:
     hostile = HOSTILE[name]
     small, large = (tmp_path / f"{size}.{hostile.suffix}" for size in ("small", "large"))

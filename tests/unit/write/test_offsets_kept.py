@@ -262,6 +262,7 @@ def test_json_lines_say_the_same(rows: list[Row]) -> None:
 @pytest.mark.rest
 @examples(15)
 @given(logs(), st.data())
+@pytest.mark.long
 def test_maintenance_holds_over_such_segments(rows: list[Row], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, root = Path(name), Path(name) / "lake"

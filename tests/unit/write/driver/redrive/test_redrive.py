@@ -224,6 +224,7 @@ def test_every_row_is_a_record_once_or_an_open_reject(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", rest_but([1, 4]))
+@pytest.mark.long
 def test_a_redrive_may_die_at_any_write(tmp_path: Path, step: int) -> None:
     """Its records are visible all at once, and a second call makes them what they would be."""
     good = [Event("a"), Event("b", long=True), Event("c"), Event("b"), Event("", broken=True)]

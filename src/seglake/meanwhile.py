@@ -65,9 +65,9 @@ class Meanwhile:
             return self._compiled(*args, **named)
         if time.monotonic() < self._looked + _LOOK_SECONDS:
             return self._stand_in()
-        return self._loaded(*args, **named) or self._absent(*args, **named)
+        return self.loaded(*args, **named) or self._absent(*args, **named)
 
-    def _loaded(self, *args: Any, **named: Any) -> Any:
+    def loaded(self, *args: Any, **named: Any) -> Any:
         """Machine code that is there. None if it has to be compiled."""
         try:
             with never_compiling():
@@ -100,6 +100,13 @@ class Meanwhile:
         finally:
             _THREAD.interprets = False
             self._seconds += time.thread_time() - started
+
+
+def load(kernel: Any, *args: Any) -> None:
+    """Load the machine code of a kernel for such arguments, if it is there, before any call."""
+    resolves = getattr(kernel, "_compile_for_args", None)
+    if isinstance(resolves, Meanwhile) and not kernel.signatures:
+        resolves.loaded(*args)
 
 
 def _say_that_it_waits(kernel: str) -> None:

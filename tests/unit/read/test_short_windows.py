@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -38,6 +40,21 @@ from tests.makers.versions import Run, cuts, lake_of, lost, runs
 COLUMNS = ["key", "value", "timestamp"]
 EVERYTHING = (0, T + 1000)
 names = st.lists(st.sampled_from(SCHEMA.names), unique=True, min_size=1)
+KERNELS = """
+import sys
+import seglake
+from seglake.log.short.share_kernels import read_shares
+from seglake.log.short.window_kernels import choose, plan_stretches
+
+def loaded():
+    return [len(kernel.signatures) for kernel in (choose, plan_stretches, read_shares)]
+
+print(loaded())
+log = seglake.open(sys.argv[1]).topic("events")
+print(loaded())
+print(log.read_range(0, 2**62).read_all().num_rows)
+print(loaded())
+"""
 windows = st.lists(
     st.tuples(st.integers(T - 60, T + 200), st.integers(0, 200)), min_size=1, max_size=4
 )
@@ -437,3 +454,13 @@ def test_a_page_stays_where_it_is(tmp_path: Path) -> None:
     (page,) = zones._load(np.arange(1))
     zones._add(0, page.blocks.copy())
     assert np.array_equal(zones.pages, before)
+
+
+@pytest.mark.slow
+def test_no_window_waits_for_kernels_that_are_compiled(tmp_path: Path) -> None:
+    """A process has them when it has opened the log."""
+    LakeMaker(tmp_path / "lake").run({0: [Event(T), Event(T)]})
+    for last in (False, True):  # the first process may compile them
+        command = [sys.executable, "-c", KERNELS, str(tmp_path / "lake")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout == "[0, 0, 0]\n[1, 1, 1]\n2\n[1, 1, 1]\n" or not last

@@ -14,8 +14,16 @@ import numpy as np
 
 from seglake.format.records import Int64s
 from seglake.locks import Lock
-from seglake.log.short.share_kernels import CALLS, SLOT_FIELDS, WAKES, help_readers, read_shares
+from seglake.log.short.share_kernels import (
+    CALLS,
+    SLOT_FIELDS,
+    WAKES,
+    WORDS,
+    help_readers,
+    read_shares,
+)
 from seglake.log.threads import DECODERS
+from seglake.meanwhile import load
 
 _FUNCTIONS = "read", "write", "pread", "sched_yield"  # of C, as the kernels number them
 
@@ -28,6 +36,11 @@ def read(shares: Int64s) -> None:
     """Read shares, with help where there are several. Each row has the words of a share."""
     starts = len(shares) > 1 and not len(_slots) and _is_compiled()
     read_shares(shares, _started() if starts else _slots, functions())
+
+
+def load_kernel() -> None:
+    """Load the kernel of `read`, if it is compiled."""
+    load(read_shares, np.zeros((0, WORDS), np.int64), _slots, functions())
 
 
 def _is_compiled() -> bool:

@@ -14,6 +14,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.errors import SeglakeError
@@ -52,7 +53,8 @@ from seglake.log.short.window_kernels import (
 from seglake.log.slabs import Shelved, SlabCache
 from seglake.log.threads import READERS
 from seglake.log.zones.search import ZoneSearch
-from seglake.store import OpenFile, Store, local_file
+from seglake.meanwhile import load
+from seglake.store import OpenFile, Store, is_local, local_file
 
 # Bytes of a log in a share, by codec: the least that are worth a thread, and the most that fit an
 # Arrow batch.
@@ -73,6 +75,8 @@ class ShortWindows:
         self._codec = 0  # of the batches that were read last
         self._unusual = set[bool]()  # True: windows with headers are unusual; False: without, too
         self._choice = lru_cache(_CHOICES)(_SegmentChoice)
+        if is_local(reads.store) and _is_possible():
+            _load_kernels(reads.cached_fetch.slabs.seen)
 
     def read(
         self,
@@ -274,6 +278,14 @@ class _Own(threading.local):
 
 
 _OWN = _Own()
+
+
+def _load_kernels(seen: npt.NDArray[np.uint64]) -> None:
+    """Load what is compiled: else the first window of a process waits for that, some 70 ms."""
+    extents, limits = np.empty((4, 0), np.int64), np.array(Window().limits())
+    load(choose, extents, np.zeros(1, np.int64), limits, _OWN.chosen)
+    load(plan_stretches, _OWN.segments, _OWN.ranges, _OWN.stretches, seen, INT64_MAX)
+    slots.load_kernel()
 
 
 def _ends(count: int) -> list[int]:

@@ -155,8 +155,7 @@ def in_turns(count: int) -> list[int]:
 def _settle(spent: float) -> None:
     """Let the one before, which took so many seconds, end what it left to the disk and to threads.
 
-    Whoever syncs its own files would wait for those of others, too: an ingest behind Spark's to
-    Delta took 6.1 and 6.4 s here, and 3.5 s behind another.
+    Whoever syncs its own files would wait for those of others, too.
     """
     os.sync()
     time.sleep(min(spent, SETTLE_S))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
@@ -9,7 +10,7 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -358,15 +359,22 @@ def test_a_pattern_that_no_row_matches_is_named(tmp_path: Path) -> None:
     assert said.startswith(one)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_an_array_in_a_field_says_that_lines_are_wanted(packed: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("end", "pack", "command"),
+    [
+        ("", bytes, "jq -c '.Records[]' < FILE"),
+        (".gz", gzip.compress, "gzip -dc FILE | jq -c '.Records[]'"),
+        (".bz2", bz2.compress, "bzip2 -dc FILE | jq -c '.Records[]'"),
+    ],
+)
+def test_an_array_in_a_field_says_that_lines_are_wanted(
+    end: str, pack: Callable[[bytes], bytes], command: str, tmp_path: Path
+) -> None:
     line = json.dumps({"Records": [{"eventTime": "2026-11-20T10:00:00Z"}] * 3}).encode()
     for number in range(2):
-        name, content = (".gz", gzip.compress(line)) if packed else ("", line)
-        (tmp_path / f"{number}.json{name}").write_bytes(content)
-    command = "gzip -dc FILE | jq -c '.Records[]'" if packed else "jq -c '.Records[]' < FILE"
+        (tmp_path / f"{number}.json{end}").write_bytes(pack(line))
     told = (
-        f"{tmp_path}/0.json{'.gz' * packed}: one event a line is wanted: `{command}` makes lines "
+        f"{tmp_path}/0.json{end}: one event a line is wanted: `{command}` makes lines "
         "of the array in field 'Records'; else each line is one record, whatever the array holds"
     )
     assert check(pipeline(tmp_path), 20).problems == [told, NO_FIELD]

@@ -7,10 +7,10 @@ NO_TEXT = "is no text: bytes that no text has stand in it; name other files"
 _OTHER_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # not tab, line ends, or escape
 _TO_PARQUET = (
     "write it as Parquet: for a file that fits in memory, `python3 -c 'import sys; from pyarrow "
-    "import {0}, parquet; parquet.write_table({0}.read_table(sys.argv[1]), sys.argv[1] + "
+    "import {0}, parquet; parquet.write_table({0}.{1}, sys.argv[1] + "
     "\".parquet\")' FILE` does, and input.format = 'parquet' reads that"
 )
-_ARROW = _TO_PARQUET.format("feather")
+_ARROW = _TO_PARQUET.format("feather", "read_table(sys.argv[1])")
 
 
 class _Kind(NamedTuple):
@@ -21,8 +21,11 @@ class _Kind(NamedTuple):
 _KINDS = {
     b"PAR1": _Kind("a Parquet file", "set input.format = 'parquet'"),
     b"ARROW1": _Kind("an Arrow file", _ARROW),
+    b"\xff\xff\xff\xff": _Kind(
+        "an Arrow stream", _TO_PARQUET.format("ipc", "open_stream(sys.argv[1]).read_all()")
+    ),
     b"FEA1": _Kind("a Feather file", _ARROW),
-    b"ORC": _Kind("an ORC file", _TO_PARQUET.format("orc")),
+    b"ORC": _Kind("an ORC file", _TO_PARQUET.format("orc", "read_table(sys.argv[1])")),
     b"Obj\x01": _Kind(
         "an Avro file", "write it as Parquet, or as JSON lines, as `avro-tools tojson FILE` does"
     ),

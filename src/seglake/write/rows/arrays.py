@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _BEGINS = re.compile(rb'\s*\{\s*"[A-Za-z_]\w*"\s*:\s*\[\s*\{')  # most lines need no parser
+_UNPACKS = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".zst": "zstd -dc", ".zstd": "zstd -dc"}
 
 
 def array_alone(line: bytes) -> str | None:
@@ -32,6 +33,6 @@ def arrays_in(members: Mapping[str, Any]) -> list[str]:
 def lines_of(name: str, path: str) -> str:
     """What is wanted instead of an array in a field, and the command that makes it."""
     field = f".{name}" if re.fullmatch(r"[A-Za-z_]\w*", name) else f".[{json.dumps(name)}]"
-    unpacked = path.endswith(".gz")
-    command = f"gzip -dc FILE | jq -c '{field}[]'" if unpacked else f"jq -c '{field}[]' < FILE"
+    unpacks = next((_UNPACKS[end] for end in _UNPACKS if path.endswith(end)), "")
+    command = f"{unpacks} FILE | jq -c '{field}[]'" if unpacks else f"jq -c '{field}[]' < FILE"
     return f"one event a line is wanted: `{command}` makes lines of the array in field {name!r}"

@@ -311,24 +311,29 @@ def columns(kind: str, path: Path) -> None:
     if kind == "Feather":
         path.write_bytes(b"FEA1\0\0\0\0" + AVRO + b"FEA1")  # as old versions wrote it
         return
+    if kind == "Arrow stream":
+        table = pa.table({"n": range(100)})
+        with pa.ipc.new_stream(path, table.schema) as stream:
+            stream.write_table(table)
+        return
     write: dict[str, Callable[..., Any]]
     write = {"Arrow": feather.write_feather, "ORC": orc.write_table, "Parquet": parquet.write_table}
     write[kind](pa.table({"n": range(100)}), str(path))
 
 
-@pytest.mark.parametrize("kind", ["Arrow", "Avro", "Feather", "ORC", "Parquet"])
+@pytest.mark.parametrize("kind", ["Arrow", "Arrow stream", "Avro", "Feather", "ORC", "Parquet"])
 @pytest.mark.parametrize("form", ["jsonl", "csv", "text", "parquet", "init"])
 def test_a_file_of_columns_is_named_with_what_to_do(kind: str, form: str, tmp_path: Path) -> None:
     columns(kind, tmp_path / "file")
     if kind == "Parquet" and form != "csv":
         return  # it is read, or its lines are rejects with a hint
-    with pytest.raises(InputError, match=f"file: this is an? {kind} file: ") as refused:
+    with pytest.raises(InputError, match=f"file: this is an? {kind}( file)?: ") as refused:
         draft([str(tmp_path)]) if form == "init" else read(pipeline(tmp_path / "file", form))
     remedy = "set input.format = 'parquet'" if kind == "Parquet" else "write it as Parquet"
     assert [remedy in str(refused.value), "tr '" in str(refused.value)] == [True, False]
 
 
-@pytest.mark.parametrize("kind", ["Arrow", "ORC"])
+@pytest.mark.parametrize("kind", ["Arrow", "Arrow stream", "ORC"])
 def test_the_remedy_writes_parquet(kind: str, tmp_path: Path) -> None:
     columns(kind, tmp_path / "file")
     with pytest.raises(InputError) as refused:

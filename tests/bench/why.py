@@ -11,13 +11,14 @@ that such a lookup took when that was measured apart; without a codec it took 27
 the read of a block, and most of the rest Python calls. So 20 µs are below the floor of zstd there.
 After other work of the caller even what was read before takes 40 µs instead of 13.""",
     "window": """\
-The first window of a process takes 75 ms: numba loads three compiled kernels from its cache in 72
-of them. Of a new window with zstd, zstd itself takes more than half, and most of the rest is memory
-that is used for the first time: to copy 1.3 MB there took 0.8 ms, and 0.03 ms where memory is in
-use. In order of arrival the records of a window stand in almost twice as many batches.
-`format("seglake")` is as fast as Spark lets it be: a window of 1 s took 116 ms, a Python data
-source that reads nothing 114. `events_between` spends most of the time of a long window on the way
-from Python to the JVM and back.""",
+A process that has opened a log has the kernels of short windows. One of its first windows starts
+the threads that help, in 1.6 ms, and each uses memory for the first time: the longest took 3 to
+5 ms when that was measured apart. Of a new window with zstd, zstd itself takes more than half, and
+most of the rest is memory that is used for the first time: to copy 1.3 MB there took 0.8 ms, and
+0.03 ms where memory is in use. In order of arrival the records of a window stand in almost twice as
+many batches. `format("seglake")` is as fast as Spark lets it be: a window of 1 s took 116 ms, a
+Python data source that reads nothing 114. `events_between` spends most of the time of a long window
+on the way from Python to the JVM and back.""",
     "scan": """\
 Without Spark, more than half of the time is zstd. On Spark, the records of a Python data source go
 from a Python worker to the JVM through a socket as Arrow batches, and there become rows one by one;

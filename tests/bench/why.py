@@ -11,7 +11,7 @@ that such a lookup took when that was measured apart; without a codec it took 27
 the read of a block, and most of the rest Python calls. So 20 µs are below the floor of zstd there.
 After other work of the caller even what was read before takes 40 µs instead of 13.""",
     "window": """\
-A process that has opened a log has the kernels of short windows. One of its first windows starts
+A process that has planned a window has the kernels of short ones. One of its first windows starts
 the threads that help, in 1.6 ms, and each uses memory for the first time: the longest took 3 to
 5 ms when that was measured apart. Of a new window with zstd, zstd itself takes more than half, and
 most of the rest is memory that is used for the first time: to copy 1.3 MB there took 0.8 ms, and

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,7 +72,12 @@ class Log(ShowsTable):
         self._snapshot, self._origin = snapshot, origin
         self.topic = snapshot.topic(topic).topic
         self._readers: dict[int, PartitionReader] = {}
-        self._offset_order = OffsetOrder(origin.reads.cached_fetch, ShortWindows(origin.reads))
+
+    @cached_property
+    def _offset_order(self) -> OffsetOrder:
+        """How windows are read in order of offsets. It loads kernels, so not every log has it."""
+        reads = self._origin.reads
+        return OffsetOrder(reads.cached_fetch, ShortWindows(reads))
 
     def _table(self) -> Table:
         title = f"<{self.topic} in version {self.version} of {self._origin.store.uri!r}>"
@@ -575,6 +580,7 @@ class Log(ShowsTable):
 
     def _plan(self, windows: Mapping[int, Window], columns: Sequence[str] | None) -> Plan:
         schema = schema_of(columns)
+        self._offset_order  # noqa: B018  # a plan may take longer, a window should not
         pieces = pieces_of([(self.reader(p), window) for p, window in windows.items()])
         return Plan(self.version, tuple(pieces), schema, self._origin.reads.cached_fetch)
 

@@ -1,6 +1,6 @@
-"""The names that are near to one that nobody knows."""
+"""The names that are near to one that nobody knows, and what to say of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -8,3 +8,11 @@ def nearest(name: str, names: Iterable[str], most: int = 1) -> list[str]:
     """Of some names those that are near to one, whatever their case; the nearest first."""
     by_lower = {each.lower(): each for each in names}
     return [by_lower[each] for each in get_close_matches(name.lower(), by_lower, most)]
+
+
+def remedy(name: str, names: Sequence[str], prefix: str = "") -> str:
+    """What to write in the place of an unknown name: the nearest of `names`, or any of them."""
+    close = nearest(name, names) or get_close_matches(name.replace("_", "."), names, 1, 0.4)
+    if close:
+        return f"did you mean {prefix}{close[0]}?"
+    return f"use one of {', '.join(prefix + other for other in names)}"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from seglake import spelling
 from seglake.config.rules import flat
 from seglake.errors import ConfigError
 
@@ -29,13 +27,3 @@ def tables_of(file: Path, first: str) -> dict[str, dict[str, Any]]:
     if loose:
         raise ConfigError(f"{file}: {loose[0]}: is in no table; put it under [{first}]")
     return {name: dict(flat(table)) for name, table in document.items()}
-
-
-def nearest(name: str, names: list[str], prefix: str = "") -> str:
-    """The remedy for an unknown name: the one of `names` that it is close to, or all of them."""
-    close = spelling.nearest(name, names) or difflib.get_close_matches(
-        name.replace("_", "."), names, 1, 0.4
-    )
-    if close:
-        return f"did you mean {prefix}{close[0]}?"
-    return f"use one of {', '.join(prefix + other for other in names)}"

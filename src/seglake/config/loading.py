@@ -8,13 +8,14 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from seglake.config.document import nearest, tables_of
+from seglake.config.document import tables_of
 from seglake.config.input import Input
 from seglake.config.pipeline import Pipeline
 from seglake.config.rules import flat
 from seglake.config.sections import HeaderFields, Key, TaskLimits, Timestamp, Value
 from seglake.config.topic import Topic, combined
 from seglake.errors import ConfigError
+from seglake.spelling import remedy
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "input": Input,
@@ -87,7 +88,7 @@ def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:
     names = ["pipeline", *SECTIONS, "storage"]
     for name in tables:
         if name not in names:
-            yield f"{name}: unknown table; {nearest(name, names)}"
+            yield f"{name}: unknown table; {remedy(name, names)}"
     for key in own:
         if key not in _keys("pipeline"):
             yield f"pipeline.{key}: unknown key; {_remedy('pipeline', key)}"
@@ -101,7 +102,7 @@ def _remedy(section: str, key: str) -> str:
     owners = [each for each in ("pipeline", *SECTIONS) if key in _keys(each)]
     if owners:
         return f"did you mean {' or '.join(f'{owner}.{key}' for owner in owners)}?"
-    return nearest(key, _keys(section), f"{section}.")
+    return remedy(key, _keys(section), f"{section}.")
 
 
 def _explain(error: Any) -> str:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from seglake.config.document import nearest
 from seglake.read.field_list import FieldList
+from seglake.spelling import remedy
 
 _MOST = 1000  # fields that are looked for in one process: the look reads a sample
 
@@ -40,7 +40,7 @@ def with_hints(
     for name in new if fields.objects else ():
         if not any(each == name or each.startswith(f"{name}.") for each in present):
             _log.warning("%s: no value of a sample has the field %r; %s", topic, name,
-                         nearest(name, present))  # fmt: skip
+                         remedy(name, present))  # fmt: skip
 
 
 @contextmanager

@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from seglake.config.document import nearest, tables_of
+from seglake.config.document import tables_of
 from seglake.config.rules import Size
 from seglake.errors import ConfigError
+from seglake.spelling import remedy
 
 
 class Address(NamedTuple):
@@ -201,8 +202,8 @@ def _said(error: Any) -> str:
 def _unknown(table: str, *key: str) -> str:
     """What is said of a table, or of a key in a table, that there is not."""
     if not key:
-        return f"{table}: unknown table; {nearest(table, list(Settings.model_fields))}"
+        return f"{table}: unknown table; {remedy(table, list(Settings.model_fields))}"
     section: Any = Settings.model_fields[table].annotation
     keys = [info.alias or name for name, info in section.model_fields.items()]
     name = ".".join(key)
-    return f'"{name}" in [{table}]: unknown key; {nearest(name, keys)}'
+    return f'"{name}" in [{table}]: unknown key; {remedy(name, keys)}'

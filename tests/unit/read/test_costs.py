@@ -45,7 +45,8 @@ import sys, seglake
 log = seglake.open(sys.argv[1]).topic("t")
 assert len(log.offsets_for_times({{0: {T}, 1: {T}}})) == 2
 assert log.read_range({T}, {T + 9}).read_all().num_rows == 36
-print([name for name in ("pandas", "numba.typed.typeddict", "pyspark") if name in sys.modules])
+heavy = "pandas", "numba.typed.typeddict", "pydantic", "pyspark"
+print([name for name in heavy if name in sys.modules])
 """
 
 

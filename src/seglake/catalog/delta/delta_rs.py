@@ -236,7 +236,8 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
     with _delta_errors(table.table_uri, "its files cannot be listed"):
         added = _asked(lambda: table.get_add_actions(flatten=True))
         files = pa.RecordBatchReader.from_stream(added).read_all()
-    bounded = [name for name in sorted(USED_STATISTICS) if f"min.{name}" in files.column_names]
+    columns = {*files.column_names}
+    bounded = [name for name in sorted(USED_STATISTICS) if f"min.{name}" in columns]
     used = ["path", "size_bytes", "num_records", *names.values()]
     used += [f"{end}.{name}" for name in bounded for end in ("min", "max")]
     for some in files.select(used).to_batches(max_chunksize=_LISTED_FILES):

@@ -298,8 +298,8 @@ def engine_of(spark: SparkSession | None, master: str | None, *, local: bool) ->
         return SparkEngine(spark, master)
     if spark is not None or master is not None:
         raise UsageError(
-            "local work needs no Spark, and a session or a master was given: leave out that, or "
-            "local"
+            "local work needs no Spark: leave out --local (in Python: local), or --master (the "
+            "session)"
         )
     return ThreadEngine()
 

@@ -40,6 +40,10 @@ _SPARK = ".".join(pyspark.__version__.split(".")[:2])
 DELTA_ARTIFACT, DELTA_VERSION = f"delta-spark_{_SPARK}_2.13", "4.4.0"  # there is one for each Spark
 MASTER_WAIT_S = 20.0  # for a master that does not answer, as while it is restarted
 _REGISTERS_S = 5.0  # a registration that takes longer is told
+_MASTER = re.compile(  # as SparkContext.createTaskScheduler and SparkSubmit have it
+    r"local(\[(\d+|\*)\s*(,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
+    r"|spark://[^,:/]+.*:\d+(,.+:\d+)*|yarn|k8s://.+"
+)
 _DELTA_JAR = re.compile(r"\b(delta-spark_[\w.]+-\d[\w.]*)\.jar")
 
 # conf/spark-defaults.conf holds the same settings for spark-submit; a test compares the two.
@@ -320,10 +324,16 @@ def _warning_if_slow(master: str) -> Iterator[None]:
 
 
 def require_master(master: str) -> None:
-    """Wait for a standalone master that does not answer; any other master is left to Spark.
+    """Wait for a standalone master that does not answer.
 
-    Spark would be silent for a minute. Raises SeglakeError after `MASTER_WAIT_S` seconds.
+    Spark would be silent for a minute. Raises SeglakeError after `MASTER_WAIT_S` seconds, and
+    ConfigError at once for what is no master, where Spark would print a stack trace.
     """
+    if not _MASTER.fullmatch(master):
+        raise ConfigError(
+            f"{master!r} is no master of Spark: give local[*], local[N], spark://HOST:PORT, yarn "
+            "or k8s://HOST:PORT; --local needs no Spark"
+        )
     until, warned = time.monotonic() + MASTER_WAIT_S, False
     while problem := _unreachable(master):
         if time.monotonic() >= until:

@@ -149,8 +149,14 @@ def test_a_master_that_does_not_answer_is_told_and_refused(
     assert f"for Spark's master spark://{gone} (Connection refused)" in caplog.text
     with socket.create_server(("127.0.0.1", 0)) as there:
         session.require_master(f"spark://{gone},127.0.0.1:{there.getsockname()[1]}")
-    for others in ("local[2]", "yarn", "k8s://https://127.0.0.1:1", "spark://no-port"):
+    for others in ("local", "local[2]", "local[*, 4]", "yarn", "k8s://https://127.0.0.1:1"):
         session.require_master(others)
+
+
+@pytest.mark.parametrize("master", ["lokal", "local[x]", "spark://no-port", "yarn-client", "k8s"])
+def test_a_master_that_spark_does_not_know_is_refused(master: str) -> None:
+    with pytest.raises(ConfigError, match=r"is no master of Spark: give local\[\*\], .*--local"):
+        session.require_master(master)
 
 
 def test_what_is_no_master_is_told_and_refused(

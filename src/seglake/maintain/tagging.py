@@ -121,8 +121,16 @@ class _Tagging:
     def make(self) -> Tagged:
         report, named = self._report, {tag.name for tag in self._table.tags()}
         if report.name not in named:
+            self._require_version()
             self._admitted = self._table.admit_tags()
         return self._commit(self._made)
+
+    def _require_version(self) -> None:
+        """Raise as `tag` if the version cannot be tagged: a refused tag makes no commit at all."""
+        if self._version is not None and not self._table.may_have_tags:
+            base = self._table.snapshot()
+            if self._version != base.version:
+                self._check(self._table.logged(self._version), base)
 
     def delete(self) -> Tagged:
         return self._commit(self._deleted)

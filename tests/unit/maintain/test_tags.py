@@ -320,6 +320,10 @@ def test_the_format__is_that_of_tags_from_the_first_one_on(maker: LakeMaker) -> 
         return metadata.configuration["seglake.format"]
 
     assert said() == "1"
+    before = seglake.open(str(maker.root)).version
+    with pytest.raises(UsageError, match="version 99 is newer than the newest"):
+        tag(str(maker.root), "q3", 99)
+    assert (said(), seglake.open(str(maker.root)).version) == ("1", before)
     tag(str(maker.root), "q3")
     assert said() == "5"
     tag(str(maker.root), "q3", delete=True)

@@ -274,11 +274,14 @@ def _require_same(done: RunRow, pipeline: Pipeline, run: DeclaredRun) -> None:
             "settings. To ingest its files anew with these, add --replace (`seglake undo` takes "
             "the run out); else restore the settings, or give a run of other files another --run-id"
         )
-    interval = (done.interval_start_ms, done.interval_end_ms)
-    if interval != (run.interval or (None, None)):
+    start_ms, end_ms = done.interval_start_ms, done.interval_end_ms
+    if (start_ms, end_ms) != (run.interval or (None, None)):
+        interval, same = "no interval", "leave out the interval"
+        if start_ms is not None and end_ms is not None:
+            interval = f"the interval {format_ms(start_ms)} to {format_ms(end_ms)}"
+            same = "the same interval"
         raise ConfigError(
-            f"{committed} with the interval {interval}, by {winner}: give this run another "
-            "--run-id, or the same interval"
+            f"{committed} with {interval}, by {winner}: give this run another --run-id, or {same}"
         )
 
 

@@ -205,8 +205,11 @@ def test_the_same_run_with_other_settings_or_interval_is_an_error(inbox: Path, l
     ingest(pipeline_of(lake, inbox), "r", (T, T + 5))
     with pytest.raises(ConfigError, match=r"'r'.*other settings, by attempt .*--run-id"):
         ingest(pipeline_of(lake, inbox, order="arrival"), "r", (T, T + 5))
-    with pytest.raises(ConfigError, match=r"'r'.*the interval"):
+    with pytest.raises(ConfigError, match=r"'r'.* the interval 2\d{3}-.*Z to 2\d{3}-.*Z, by"):
         ingest(pipeline_of(lake, inbox), "r")
+    ingest(pipeline_of(lake, inbox, name="none"), "r")
+    with pytest.raises(ConfigError, match=r"with no interval, by .* or leave out the interval"):
+        ingest(pipeline_of(lake, inbox, name="none"), "r", (T, T + 5))
     assert ingest(pipeline_of(lake, inbox), "r", (T, T + 5)).status == "already done"
     other_name = pipeline_of(lake, inbox, name="other", order="arrival")
     assert ingest(other_name, "r").status == "committed"  # a run of another pipeline

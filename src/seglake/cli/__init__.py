@@ -8,6 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from seglake.cli.terminal.arrow import PROGRAM
 from seglake.cli.terminal.errors import remedy, tell_error, wants_json
 from seglake.cli.terminal.interrupt import ends_by_interrupt
 from seglake.cli.terminal.standard_output import checked_output
@@ -27,7 +28,7 @@ def main() -> None:
             with checked_output():
                 if wants_json():
                     sys.exit(_exit_code(app))
-                app()
+                app(obj=PROGRAM)
         except SeglakeError as error:
             tell_error(type(error).__name__, f"{error}{remedy(error)}", error.exit_code)
             sys.exit(error.exit_code)
@@ -39,7 +40,7 @@ def _exit_code(app: typer.Typer) -> int | None:
 
     refused: Any = BadParameter.mro()[1]  # Click's UsageError, which typer does not name
     try:
-        code: int | None = app(standalone_mode=False)
+        code: int | None = app(standalone_mode=False, obj=PROGRAM)
     except refused as error:
         raise UsageError(error.format_message()) from None
     return code

@@ -74,10 +74,8 @@ class Log(ShowsTable):
         self._readers: dict[int, PartitionReader] = {}
 
     @cached_property
-    def _offset_order(self) -> OffsetOrder:
-        """How windows are read in order of offsets. It loads kernels, so not every log has it."""
-        reads = self._origin.reads
-        return OffsetOrder(reads.cached_fetch, ShortWindows(reads))
+    def _offset_order(self) -> OffsetOrder:  # it loads kernels, so not every log has it
+        return OffsetOrder(self._origin.reads.cached_fetch, ShortWindows(self._origin.reads))
 
     def _table(self) -> Table:
         title = f"<{self.topic} in version {self.version} of {self._origin.store.uri!r}>"
@@ -426,11 +424,9 @@ class Log(ShowsTable):
         """
         log, columns = self.at(version), ["timestamp", "partition", "offset"]
         rows = log.find(key, partitions=partitions, columns=columns, newest=1).read_all()
-        if not len(rows):
-            return None
         places = zip(*(rows[name].cast(pa.int64()).to_pylist() for name in columns), strict=True)
-        _, partition, offset = max(places)
-        return log.record_at(partition, offset)
+        _, partition, offset = max(places, default=(-1, -1, -1))
+        return log.record_at(partition, offset) if len(rows) else None
 
     def dataset(
         self,

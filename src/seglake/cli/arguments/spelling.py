@@ -6,6 +6,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from seglake.cli.terminal.arrow import PROGRAM, without_pandas
 from seglake.errors import UsageError
 
 _MEANT = {
@@ -25,6 +26,12 @@ class Command(TyperCommand):
         if not ctx.resilient_parsing:  # as completion parses
             self._check([word.partition("=")[0] for word in args])
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """As typer does."""
+        if ctx.obj == PROGRAM:
+            without_pandas()
+        return super().invoke(ctx)
 
     def _check(self, words: list[str]) -> None:
         own = {name for parameter in self.params for name in parameter.opts}

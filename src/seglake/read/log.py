@@ -32,7 +32,7 @@ from seglake.read.listings import SUMS, SegmentList, summed
 from seglake.read.origin import Origin
 from seglake.read.record import Record
 from seglake.read.where import Conditions
-from seglake.read.window.around import Around, with_plain_types
+from seglake.read.window.around import Around, stream_of
 from seglake.read.window.edges import open_window, window_of
 from seglake.read.window.find import Criteria, FindPlan, Search, found, searches_of
 from seglake.read.window.from_offset import records_from
@@ -497,7 +497,7 @@ class Log(ShowsTable):
         """
         schema = schema_of(columns)
         around = Around(self, at, before_ms, after_ms, key, schema)
-        stream = with_plain_types(pa.RecordBatchReader.from_stream(rows))
+        stream = stream_of(rows)
         around.check(stream.schema, schema.names)
         batches = around(stream, memory_bytes, stats)
         return pa.RecordBatchReader.from_batches(around.schema(stream.schema), batches)

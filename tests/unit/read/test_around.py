@@ -394,6 +394,13 @@ def test_what_has_no_meaning_is_refused_at_once(
         log.read_around(rows, **options)
 
 
+@pytest.mark.parametrize("rows", [[T], {"at": [T]}, None])
+def test_what_is_no_table_is_refused(maker: LakeMaker, rows: Any) -> None:
+    log = seglake.open(str(maker.root)).topic("events")
+    with pytest.raises(UsageError, match=rf"not {type(rows).__name__}: pyarrow.table\("):
+        log.read_around(rows, "at", after_ms=1)
+
+
 def test_seconds_are_refused(maker: LakeMaker) -> None:
     log = seglake.open(str(maker.root)).topic("events")
     with pytest.raises(UsageError, match="seconds"):

@@ -134,14 +134,22 @@ class Around:
         return execute(reader.fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
 
 
-def with_plain_types(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """The stream with string and binary columns in place of views.
+def stream_of(rows: Any) -> pa.RecordBatchReader:
+    """The rows of an Arrow table or stream, with string and binary columns in place of views.
 
-    Polars makes views, and Arrow cannot repeat the items of a view.
+    Polars makes views, and Arrow cannot repeat the items of a view. Raises UsageError for what is
+    neither a table nor a stream.
     """
+    try:
+        stream = pa.RecordBatchReader.from_stream(rows)
+    except TypeError:
+        raise UsageError(
+            f"read_around takes an Arrow table, or a stream that Arrow can take, not "
+            f"{type(rows).__name__}: pyarrow.table({{...}}) makes a table of columns"
+        ) from None
     plain: Any = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    fields = [field.with_type(plain.get(field.type, field.type)) for field in rows.schema]
-    return rows.cast(pa.schema(fields))
+    fields = [field.with_type(plain.get(field.type, field.type)) for field in stream.schema]
+    return stream.cast(pa.schema(fields))
 
 
 class _Moments(NamedTuple):

@@ -314,6 +314,24 @@ def test_days_of_excel_are_named(tmp_path: Path) -> None:
     assert "width, such" not in doubts
 
 
+@pytest.mark.parametrize(
+    ("name", "epoch"),
+    [("Windows FILETIME", 116444736000000000), (".NET ticks", 621355968000000000)],
+)
+def test_ticks_of_windows_are_no_nanoseconds(tmp_path: Path, name: str, epoch: int) -> None:
+    """They would be times of 1974 and 1990; a time beside them is taken."""
+    rows = table("TimeCreated,at", lambda n: f"{ms(TIMES[n]) * 10**4 + epoch},{TIMES[n]}")
+    said = f"looks like {name}, which Seglake does not read: write them as epoch_ms, (n - {epoch})"
+    (tmp_path / "a.csv").write_bytes(rows.replace(b",at", b",n").replace(b" ", b"x"))
+    made = draft([str(tmp_path / "a.csv")])
+    assert made.choices["pipeline.order"].value == "arrival"
+    assert said in made.toml
+    assert said in doubts_of(tmp_path, "b.csv", rows)
+    assert draft([str(tmp_path / "b.csv")]).choices["timestamp.field"].value == "at"
+    real = jsonl(*({"ts": ms(time) * 10**6} for time in TIMES))
+    assert "looks like" not in doubts_of(tmp_path, "c.jsonl", real)
+
+
 def test_a_time_inside_of_a_traceback_makes_no_event(tmp_path: Path) -> None:
     trace = 'Traceback (most recent call last):\n  File "x.py"\nValueError: 2025-01-01 00:00:00\n'
     lines = [f"{t:%Y-%m-%d %H:%M:%S},123 - app - hello\n{trace}" for t in TIMES]

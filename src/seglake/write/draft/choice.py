@@ -17,6 +17,7 @@ from seglake.times.instants import format_ms
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import OUT_OF_RANGE, READ
 from seglake.write.draft.sample import Sample
+from seglake.write.draft.ticks import ticks_of
 from seglake.write.rows.hints import EXCEL_DAYS, OF_EXCEL, PATTERNS, PLAUSIBLE
 
 _MOST = 0.95  # of the values must be times in the same format
@@ -161,7 +162,7 @@ def _time_of(sample: Sample, name: str, values: list[str]) -> TimeChoice | None:
         return None
     if name in sample.times:
         return _typed(name, values[0])
-    for form in _that_fit(name, (*EPOCH_POWERS, ISO, *_patterns(values))):
+    for form in _that_fit(name, values, (*EPOCH_POWERS, ISO, *_patterns(values))):
         year = None if _has_year(form) else _year(values, form)
         span = _span(values, form, year)
         if span is not None:
@@ -170,9 +171,9 @@ def _time_of(sample: Sample, name: str, values: list[str]) -> TimeChoice | None:
     return None
 
 
-def _that_fit(name: str, forms: Iterable[str]) -> list[str]:
-    """The formats that a field of this name may have: a phone number is no time."""
-    number = _says_number(name)
+def _that_fit(name: str, values: list[str], forms: Iterable[str]) -> list[str]:
+    """The formats that a field of this name may have: a phone number is no time, ticks no epoch."""
+    number = _says_number(name) or ticks_of(values) is not None
     return [form for form in forms if not (number and form in _NUMBERS)]
 
 
@@ -193,7 +194,7 @@ def _mixed_in(sample: Sample, name: str) -> TimeChoice | None:
     """The most frequent of several formats, if nearly all values are in one of them."""
     left, parts = _values(sample, name), dict[str, list[str]]()
     every = len(left)
-    for form in _that_fit(name, (*EPOCH_POWERS, ISO, *filter(_has_year, PATTERNS))):
+    for form in _that_fit(name, left, (*EPOCH_POWERS, ISO, *filter(_has_year, PATTERNS))):
         good = _read(left, form, None).good.tolist() if left else []
         if any(good):
             parts[form] = [value for value, fits in zip(left, good, strict=True) if fits]
@@ -233,7 +234,21 @@ def unread_times(sample: Sample) -> Iterator[str]:
             yield said
 
 
+def unread_ticks(sample: Sample, time: str) -> Iterator[str]:
+    """What is said of the fields that are called times, and count ticks, beside the time."""
+    for name in sample.fields:
+        if name != time and _says_time(name) and (said := _of_ticks(name, _values(sample, name))):
+            yield said
+
+
+def _of_ticks(name: str, values: list[str]) -> str | None:
+    ticks = None if _says_number(name) else ticks_of(values)
+    return f"{name}, such as {values[0]}, looks like {ticks.remark}" if ticks else None
+
+
 def _unread(name: str, values: list[str]) -> str | None:
+    if said := _of_ticks(name, values):
+        return said
     number = _says_number(name)
     form = next((form for form in EPOCH_POWERS if number and _span(values, form, None)), None)
     if form is not None:

@@ -273,6 +273,15 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
         (["updated_at", "created_at"], "created_at is taken for its name; {}: updated_at"),
         (["pickup_time", "dropoff_time"], "pickup_time is taken since it stands first; {}: dropof"),
         (["received_at", "size", "event_time"], "event_time is taken for its name; {}: received_"),
+        (
+            ["of.sent_time", "sent_time", "read_time"],
+            "sent_time is taken since of the fields that are not nested it stands first; {}: read",
+        ),
+        (["of.sent_time", "read_time"], "read_time is taken since it is not nested; {}: of.sent_"),
+        (
+            ["read_time", "event_time", "log_time"],
+            "event_time is taken since of the fields with such a name it stands first; {}: log_",
+        ),
     ],
 )
 def test_the_times_that_are_not_taken_are_named(

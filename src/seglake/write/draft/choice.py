@@ -57,6 +57,7 @@ _SAY_NOTHING = {"name", "no", "number", "nr", "code", "uuid", "guid", "hash", "u
 _IDS = {"id", "key", "uuid", "guid", "uid"}
 _KEY_BYTES = 200
 _NAMED = 10  # fields of other times
+_DEPTH = 2  # the place in a rank that says how deep a field is nested
 _NOBODY = "-"  # in an access log, where nobody logged in
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
@@ -85,17 +86,36 @@ def time_of(sample: Sample) -> TimeChoice | None:
         choices = [choice for name in sample.fields if (choice := _mixed_in(sample, name))]
     if not choices:
         return None
-    choices.sort(key=_order)  # stable: then as they stand
-    first, *others = choices
+    first, *others = sorted(choices, key=_order)  # stable: then as they stand
     others = [choice for choice in others if not _is_unsure(choice)]
     if others:
-        why = "for its name" if _order(first) < _order(others[0]) else "since it stands first"
+        before = [choice for choice in choices[: choices.index(first)] if choice in others]
+        why = _why(first, others[0], before)
         names = ", ".join(choice.field for choice in others[:_NAMED])
         more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
         first.doubts.append(
             f"{first.field} is taken {why}; these fields are times, too: {names}{more}"
         )
     return first
+
+
+def _why(first: TimeChoice, second: TimeChoice, before: Sequence[TimeChoice]) -> str:
+    """Why a time is taken rather than the second best, and than those that stand before it."""
+    depth = "nested least" if "." in first.field else "not nested"
+    told = _told(first, second)
+    if told is not None:
+        return f"since it is {depth}" if told == _DEPTH else "for its name"
+    if not before:
+        return "since it stands first"
+    deeper = all(_told(first, each) == _DEPTH for each in before)
+    those = f"that are {depth}" if deeper else "with such a name"
+    return f"since of the fields {those} it stands first"
+
+
+def _told(one: TimeChoice, other: TimeChoice) -> int | None:
+    """The place in their ranks where two fields first differ; None if they do not."""
+    ranks = zip(_rank(one.field, _OF_A_TIME), _rank(other.field, _OF_A_TIME), strict=True)
+    return next((at for at, (mine, its) in enumerate(ranks) if mine != its), None)
 
 
 def _order(choice: TimeChoice) -> tuple[bool, tuple[int, ...]]:

@@ -786,7 +786,22 @@ def test_files_of_other_kinds_are_left_out_by_name(tmp_path: Path) -> None:
     (folder / "README.md").write_text("about these files")
     made, report = drafted(tmp_path, folder)
     assert (report.records, made.topic, made.files) == (3 * ROWS, "in", 3)
-    assert "files of other kinds are left out: 1" in made.doubts
+    assert "files of other kinds are left out: 1 (README.md)" in made.doubts
+
+
+def test_files_rotated_by_day_are_of_the_same_kind(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("access.log", "access.log-20261118", "access.log-2026-11-17", "access.log-1"):
+        (folder / name).write_bytes(EPOCHS)
+    (folder / "access.log-20261119.gz").write_bytes(gzip.compress(EPOCHS))
+    (folder / "access.log-20261120.xz").write_bytes(b"x")
+    for name in "abc":
+        (folder / f"{name}.md").write_text("about these files")
+    made, report = drafted(tmp_path, folder)
+    assert (report.records, made.files) == (5 * ROWS, 5)
+    named = "(a.md, access.log-20261120.xz, b.md and 1 more)"
+    assert f"files of other kinds are left out: 4 {named}" in made.doubts
 
 
 def test_a_path_without_a_file_of_the_kind_of_most_is_refused(tmp_path: Path) -> None:

@@ -354,6 +354,20 @@ def test_a_time_inside_of_a_traceback_makes_no_event(tmp_path: Path) -> None:
     assert records.read_all().num_rows == 0
 
 
+def test_lines_before_the_first_event_may_have_no_time(tmp_path: Path) -> None:
+    """As those about the server above a slow log of MySQL: they are one reject."""
+    head = b"/usr/sbin/mysqld, Version: 8.0.36. started with:\nTcp port: 3306\n"
+    events = of_events("# Time: %Y-%m-%dT%H:%M:%S.123456Z\n# User@Host: {user}\nSELECT {n};")
+    (tmp_path / "slow.log").write_bytes(head + events)
+    made, report = drafted(tmp_path, tmp_path / "slow.log")
+    assert (report.records, report.quarantined) == (ROWS, 1)
+    few = "no time, before the first line of the file that has one, so they are rejects: 2 of 122"
+    assert f"{few} sampled lines" in made.doubts
+    assert "no time, so they continue an event: 80 of 122 sampled lines" in made.doubts
+    flat = doubts_of(tmp_path, "flat.log", head + LEVEL_FIRST)
+    assert "no match of input.pattern: 2 of 42 sampled lines" in flat
+
+
 def test_a_time_inside_of_some_lines_is_doubted(tmp_path: Path) -> None:
     """They are events of their own where nothing says that they continue one."""
     lines = (f"{'main: ' * (n % 5 == 0)}{t:%Y-%m-%d %H:%M:%S} hello" for n, t in enumerate(TIMES))

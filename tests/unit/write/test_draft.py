@@ -1004,6 +1004,20 @@ def test_a_doubt_about_rows_has_their_count_and_the_first_place(
     assert done.stdout.splitlines()[0] == tried.replace("'", "")
 
 
+@pytest.mark.parametrize(
+    ("others", "step"),
+    [(5, "Next: seglake check"), (50, "Too little would be a record: correct a.toml, then")],
+)
+def test_no_ingest_is_the_next_step_if_most_rows_are_rejects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int, step: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.log").write_bytes(b"no time\n" * others + MIDDLE)
+    told = CliRunner().invoke(app, ["init", "a.log"]).stdout
+    assert told.splitlines()[-1].startswith(step)
+    assert ("seglake ingest" in told) == (others == 5)
+
+
 def test_records_without_a_time_of_the_input_are_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,7 +80,8 @@ def _show(file: Path, made: Draft, checked: Checked) -> None:
     for doubt in dict.fromkeys((*made.doubts, *checked.problems, *_rejects(checked))):
         print(f"  not sure: {doubt}")
     option = f"--conf-file {quote(str(file))}"
-    if rejected == len(checked.rows):
-        print(f"Nothing would be a record: correct {file}, then seglake check {option}")
+    if 2 * rejected >= len(checked.rows):  # an ingest would fail
+        few = "Nothing" if rejected == len(checked.rows) else "Too little"
+        print(f"{few} would be a record: correct {file}, then seglake check {option}")
         return
     print(f"Next: seglake check {option}, then seglake ingest {option} --local")

@@ -273,6 +273,15 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
         (["updated_at", "created_at"], "created_at is taken for its name; {}: updated_at"),
         (["pickup_time", "dropoff_time"], "pickup_time is taken since it stands first; {}: dropof"),
         (["received_at", "size", "event_time"], "event_time is taken for its name; {}: received_"),
+        (
+            ["of.sent_time", "sent_time", "read_time"],
+            "sent_time is taken since of the fields that are not nested it stands first; {}: read",
+        ),
+        (["of.sent_time", "read_time"], "read_time is taken since it is not nested; {}: of.sent_"),
+        (
+            ["read_time", "event_time", "log_time"],
+            "event_time is taken since of the fields with such a name it stands first; {}: log_",
+        ),
     ],
 )
 def test_the_times_that_are_not_taken_are_named(
@@ -314,6 +323,24 @@ def test_days_of_excel_are_named(tmp_path: Path) -> None:
     assert "width, such" not in doubts
 
 
+@pytest.mark.parametrize(
+    ("name", "epoch"),
+    [("Windows FILETIME", 116444736000000000), (".NET ticks", 621355968000000000)],
+)
+def test_ticks_of_windows_are_no_nanoseconds(tmp_path: Path, name: str, epoch: int) -> None:
+    """They would be times of 1974 and 1990; a time beside them is taken."""
+    rows = table("TimeCreated,at", lambda n: f"{ms(TIMES[n]) * 10**4 + epoch},{TIMES[n]}")
+    said = f"looks like {name}, which Seglake does not read: write them as epoch_ms, (n - {epoch})"
+    (tmp_path / "a.csv").write_bytes(rows.replace(b",at", b",n").replace(b" ", b"x"))
+    made = draft([str(tmp_path / "a.csv")])
+    assert made.choices["pipeline.order"].value == "arrival"
+    assert said in made.toml
+    assert said in doubts_of(tmp_path, "b.csv", rows)
+    assert draft([str(tmp_path / "b.csv")]).choices["timestamp.field"].value == "at"
+    real = jsonl(*({"ts": ms(time) * 10**6} for time in TIMES))
+    assert "looks like" not in doubts_of(tmp_path, "c.jsonl", real)
+
+
 def test_a_time_inside_of_a_traceback_makes_no_event(tmp_path: Path) -> None:
     trace = 'Traceback (most recent call last):\n  File "x.py"\nValueError: 2025-01-01 00:00:00\n'
     lines = [f"{t:%Y-%m-%d %H:%M:%S},123 - app - hello\n{trace}" for t in TIMES]
@@ -325,6 +352,20 @@ def test_a_time_inside_of_a_traceback_makes_no_event(tmp_path: Path) -> None:
     assert f"no time, {so}: 80 of 160 sampled lines" in made.doubts
     records = seglake.open(str(tmp_path / "lake")).topic("a").read_range(0, ms(TIMES[0]))
     assert records.read_all().num_rows == 0
+
+
+def test_lines_before_the_first_event_may_have_no_time(tmp_path: Path) -> None:
+    """As those about the server above a slow log of MySQL: they are one reject."""
+    head = b"/usr/sbin/mysqld, Version: 8.0.36. started with:\nTcp port: 3306\n"
+    events = of_events("# Time: %Y-%m-%dT%H:%M:%S.123456Z\n# User@Host: {user}\nSELECT {n};")
+    (tmp_path / "slow.log").write_bytes(head + events)
+    made, report = drafted(tmp_path, tmp_path / "slow.log")
+    assert (report.records, report.quarantined) == (ROWS, 1)
+    few = "no time, before the first line of the file that has one, so they are rejects: 2 of 122"
+    assert f"{few} sampled lines" in made.doubts
+    assert "no time, so they continue an event: 80 of 122 sampled lines" in made.doubts
+    flat = doubts_of(tmp_path, "flat.log", head + LEVEL_FIRST)
+    assert "no match of input.pattern: 2 of 42 sampled lines" in flat
 
 
 def test_a_time_inside_of_some_lines_is_doubted(tmp_path: Path) -> None:
@@ -759,7 +800,22 @@ def test_files_of_other_kinds_are_left_out_by_name(tmp_path: Path) -> None:
     (folder / "README.md").write_text("about these files")
     made, report = drafted(tmp_path, folder)
     assert (report.records, made.topic, made.files) == (3 * ROWS, "in", 3)
-    assert "files of other kinds are left out: 1" in made.doubts
+    assert "files of other kinds are left out: 1 (README.md)" in made.doubts
+
+
+def test_files_rotated_by_day_are_of_the_same_kind(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("access.log", "access.log-20261118", "access.log-2026-11-17", "access.log-1"):
+        (folder / name).write_bytes(EPOCHS)
+    (folder / "access.log-20261119.gz").write_bytes(gzip.compress(EPOCHS))
+    (folder / "access.log-20261120.xz").write_bytes(b"x")
+    for name in "abc":
+        (folder / f"{name}.md").write_text("about these files")
+    made, report = drafted(tmp_path, folder)
+    assert (report.records, made.files) == (5 * ROWS, 5)
+    named = "(a.md, access.log-20261120.xz, b.md and 1 more)"
+    assert f"files of other kinds are left out: 4 {named}" in made.doubts
 
 
 def test_a_path_without_a_file_of_the_kind_of_most_is_refused(tmp_path: Path) -> None:
@@ -946,6 +1002,20 @@ def test_a_doubt_about_rows_has_their_count_and_the_first_place(
     assert "seglake check --conf-file 'my clicks.toml', then" in done.stdout
     tried = f"'my clicks.toml' is written. {count} rows tried: {ROWS} records, 3 rejects."
     assert done.stdout.splitlines()[0] == tried.replace("'", "")
+
+
+@pytest.mark.parametrize(
+    ("others", "step"),
+    [(5, "Next: seglake check"), (50, "Too little would be a record: correct a.toml, then")],
+)
+def test_no_ingest_is_the_next_step_if_most_rows_are_rejects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int, step: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.log").write_bytes(b"no time\n" * others + MIDDLE)
+    told = CliRunner().invoke(app, ["init", "a.log"]).stdout
+    assert told.splitlines()[-1].startswith(step)
+    assert ("seglake ingest" in told) == (others == 5)
 
 
 def test_records_without_a_time_of_the_input_are_told_of(

@@ -17,6 +17,7 @@ from seglake.times.instants import format_ms
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import OUT_OF_RANGE, READ
 from seglake.write.draft.sample import Sample
+from seglake.write.draft.ticks import ticks_of
 from seglake.write.rows.hints import EXCEL_DAYS, OF_EXCEL, PATTERNS, PLAUSIBLE
 
 _MOST = 0.95  # of the values must be times in the same format
@@ -56,6 +57,7 @@ _SAY_NOTHING = {"name", "no", "number", "nr", "code", "uuid", "guid", "hash", "u
 _IDS = {"id", "key", "uuid", "guid", "uid"}
 _KEY_BYTES = 200
 _NAMED = 10  # fields of other times
+_DEPTH = 2  # the place in a rank that says how deep a field is nested
 _NOBODY = "-"  # in an access log, where nobody logged in
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
@@ -84,17 +86,36 @@ def time_of(sample: Sample) -> TimeChoice | None:
         choices = [choice for name in sample.fields if (choice := _mixed_in(sample, name))]
     if not choices:
         return None
-    choices.sort(key=_order)  # stable: then as they stand
-    first, *others = choices
+    first, *others = sorted(choices, key=_order)  # stable: then as they stand
     others = [choice for choice in others if not _is_unsure(choice)]
     if others:
-        why = "for its name" if _order(first) < _order(others[0]) else "since it stands first"
+        before = [choice for choice in choices[: choices.index(first)] if choice in others]
+        why = _why(first, others[0], before)
         names = ", ".join(choice.field for choice in others[:_NAMED])
         more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
         first.doubts.append(
             f"{first.field} is taken {why}; these fields are times, too: {names}{more}"
         )
     return first
+
+
+def _why(first: TimeChoice, second: TimeChoice, before: Sequence[TimeChoice]) -> str:
+    """Why a time is taken rather than the second best, and than those that stand before it."""
+    depth = "nested least" if "." in first.field else "not nested"
+    told = _told(first, second)
+    if told is not None:
+        return f"since it is {depth}" if told == _DEPTH else "for its name"
+    if not before:
+        return "since it stands first"
+    deeper = all(_told(first, each) == _DEPTH for each in before)
+    those = f"that are {depth}" if deeper else "with such a name"
+    return f"since of the fields {those} it stands first"
+
+
+def _told(one: TimeChoice, other: TimeChoice) -> int | None:
+    """The place in their ranks where two fields first differ; None if they do not."""
+    ranks = zip(_rank(one.field, _OF_A_TIME), _rank(other.field, _OF_A_TIME), strict=True)
+    return next((at for at, (mine, its) in enumerate(ranks) if mine != its), None)
 
 
 def _order(choice: TimeChoice) -> tuple[bool, tuple[int, ...]]:
@@ -161,7 +182,7 @@ def _time_of(sample: Sample, name: str, values: list[str]) -> TimeChoice | None:
         return None
     if name in sample.times:
         return _typed(name, values[0])
-    for form in _that_fit(name, (*EPOCH_POWERS, ISO, *_patterns(values))):
+    for form in _that_fit(name, values, (*EPOCH_POWERS, ISO, *_patterns(values))):
         year = None if _has_year(form) else _year(values, form)
         span = _span(values, form, year)
         if span is not None:
@@ -170,9 +191,9 @@ def _time_of(sample: Sample, name: str, values: list[str]) -> TimeChoice | None:
     return None
 
 
-def _that_fit(name: str, forms: Iterable[str]) -> list[str]:
-    """The formats that a field of this name may have: a phone number is no time."""
-    number = _says_number(name)
+def _that_fit(name: str, values: list[str], forms: Iterable[str]) -> list[str]:
+    """The formats that a field of this name may have: a phone number is no time, ticks no epoch."""
+    number = _says_number(name) or ticks_of(values) is not None
     return [form for form in forms if not (number and form in _NUMBERS)]
 
 
@@ -193,7 +214,7 @@ def _mixed_in(sample: Sample, name: str) -> TimeChoice | None:
     """The most frequent of several formats, if nearly all values are in one of them."""
     left, parts = _values(sample, name), dict[str, list[str]]()
     every = len(left)
-    for form in _that_fit(name, (*EPOCH_POWERS, ISO, *filter(_has_year, PATTERNS))):
+    for form in _that_fit(name, left, (*EPOCH_POWERS, ISO, *filter(_has_year, PATTERNS))):
         good = _read(left, form, None).good.tolist() if left else []
         if any(good):
             parts[form] = [value for value, fits in zip(left, good, strict=True) if fits]
@@ -233,7 +254,21 @@ def unread_times(sample: Sample) -> Iterator[str]:
             yield said
 
 
+def unread_ticks(sample: Sample, time: str) -> Iterator[str]:
+    """What is said of the fields that are called times, and count ticks, beside the time."""
+    for name in sample.fields:
+        if name != time and _says_time(name) and (said := _of_ticks(name, _values(sample, name))):
+            yield said
+
+
+def _of_ticks(name: str, values: list[str]) -> str | None:
+    ticks = None if _says_number(name) else ticks_of(values)
+    return f"{name}, such as {values[0]}, looks like {ticks.remark}" if ticks else None
+
+
 def _unread(name: str, values: list[str]) -> str | None:
+    if said := _of_ticks(name, values):
+        return said
     number = _says_number(name)
     form = next((form for form in EPOCH_POWERS if number and _span(values, form, None)), None)
     if form is not None:

@@ -19,6 +19,7 @@ from seglake.write.draft.choice import (
     key_of,
     time_of,
     times_of_some_rows,
+    unread_ticks,
     unread_times,
 )
 from seglake.write.draft.sample import PACKED, Sample, sample_of
@@ -127,6 +128,7 @@ def _doubts(sample: Sample, time: TimeChoice | None, key: KeyChoice | None) -> I
         )
     else:
         yield from time.doubts
+        yield from islice(unread_ticks(sample, time.field), _SHOWN)
     if key is None:
         yield (
             f"no field is the key, so records go to any log partition; else set key.fields{fields}"

@@ -18,7 +18,8 @@ from seglake.write.input.files import SourceFile
 from seglake.write.input.listing import ListedInputs, find_inputs, glob_hint, is_glob
 
 _SPREAD, _LARGEST = 5, 3  # files that rows are taken from
-_SUFFIX = re.compile(r"\.([A-Za-z]\w*?)(?:\.(?:gz|bz2|zst|zstd|[\d_T:-]+))*$")
+_NAMED = 3  # files of other kinds
+_SUFFIX = re.compile(r"\.([A-Za-z]\w*?)(?:-\d[\d_T:-]*)?(?:\.(?:gz|bz2|zst|zstd|[\d_T:-]+))*$")
 _FOLDER_OF_A_VALUE = re.compile(r"(?<=/)([A-Za-z_][\w.-]*)=[^/]*(?=/)")  # Spark and Hive name so
 
 
@@ -61,13 +62,18 @@ def _listed(paths: Sequence[str], store: InputStore, root: str) -> ListedInputs:
 def _require_some(path: str, files: Sequence[SourceFile], suffix: str) -> None:
     """Raise InputError if a path has files, and none with this suffix: a run would read nothing."""
     if files and all(_suffix(file) != suffix for file in files):
-        names = ", ".join(PurePosixPath(file.path).name for file in files[:3])
-        more = f" and {len(files) - 3:,} more" if len(files) > 3 else ""
         kind = f"with the suffix .{suffix}" if suffix else "without a suffix"
         raise InputError(
-            f"{path}: holds no file {kind}, as most bytes of these paths are in, but {names}"
-            f"{more}; draft a pipeline of its own: seglake init {quote(path)}"
+            f"{path}: holds no file {kind}, as most bytes of these paths are in, but "
+            f"{_names(files)}; draft a pipeline of its own: seglake init {quote(path)}"
         )
+
+
+def _names(files: Sequence[SourceFile]) -> str:
+    """The names of the first files, and how many more there are."""
+    names = ", ".join(PurePosixPath(file.path).name for file in files[:_NAMED])
+    more = len(files) - _NAMED
+    return f"{names} and {more:,} more" if more > 0 else names
 
 
 def _holds(path: str, output: Path) -> bool:
@@ -83,8 +89,9 @@ def _one_kind(files: list[SourceFile], *, beside: bool) -> Chosen:
         return Chosen(files, {}, [])
     ((suffix, _),) = sizes.most_common(1)
     chosen = [file for file in files if _suffix(file) == suffix]
-    others = len(files) - len(chosen)
-    doubts = [f"files of other kinds are left out: {others:,}"] if others else []
+    others = [file for file in files if _suffix(file) != suffix]
+    doubts = [f"files of other kinds are left out: {len(others):,} ({_names(others)})"]
+    doubts = doubts if others else []
     if not suffix:
         globs = [glob for each in sizes if each for glob in _globs(each)] + ["*.toml"] * beside
         return Chosen(chosen, {"exclude": globs}, doubts)
@@ -96,7 +103,8 @@ def _one_kind(files: list[SourceFile], *, beside: bool) -> Chosen:
 
 
 def _globs(suffix: str) -> list[str]:
-    return [f"*.{suffix}", f"*.{suffix}.*"]
+    """What the names of its files match: also those that logrotate adds a number or a day to."""
+    return [f"*.{suffix}", f"*.{suffix}.*", f"*.{suffix}-[0-9]*"]
 
 
 def _matches(file: SourceFile, globs: Sequence[str]) -> bool:

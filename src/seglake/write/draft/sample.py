@@ -396,39 +396,49 @@ def _shaped(heads: Sequence[Head], shape: Shape | None) -> Sample | None:
     if shape is None:
         return None
     has = shape.expression.match
-    lines = [line for head in heads if any(map(has, head.lines)) for line in head.lines]
+    parts = [head.lines for head in heads if any(map(has, head.lines))]
+    lines = [line for part in parts for line in part]
     matches = [match for line in lines if (match := has(line))]
     fields: Fields = {
         name: [match[name] for match in matches] for name in shape.expression.groupindex
     }
     settings: dict[str, Any] = {"format": "text", "pattern": shape.pattern}
-    settings |= _continued(shape, lines)
-    doubts = _doubts(shape, lines, len(matches))
+    before = sum(_before(shape, part) for part in parts)
+    several = _continued(shape, lines, before, len(matches))
+    settings |= several
+    doubts = _doubts(shape, lines, len(lines) - len(matches), before if several else None)
     doubts += _inside(shape, matches)
     zones = zones_behind(matches) if "time" in fields else frozenset[str]()
     return Sample(settings, fields, len(matches), 0, 0, doubts, zones=zones)
 
 
-def _continued(shape: Shape, lines: Sequence[str]) -> dict[str, Any]:
+def _continued(shape: Shape, lines: Sequence[str], before: int, matches: int) -> dict[str, Any]:
     """The setting for events of several lines: lines without a time continue the one before.
 
-    The sample may have none of them, such as a stack trace; an access log never has.
+    The sample may have none of them, such as a stack trace; an access log never has. Lines about
+    the program may stand before the first event, if most of the others continue one.
     """
-    several = shape.start is not None and shape.expression.match(lines[0]) is not None
-    return {"multiline_start_pattern": shape.start} if several else {}
+    several = not _before(shape, lines) or before <= matches < _HALF * len(lines)
+    return {"multiline_start_pattern": shape.start} if shape.start and several else {}
 
 
-def _doubts(shape: Shape, lines: Sequence[str], matches: int) -> list[str]:
-    doubts, others = list[str](), len(lines) - matches
-    several = _continued(shape, lines)
-    inside = len(times_inside(shape, lines)) if several else 0
-    if inside:
-        what = "a time that they do not begin with, so they continue an event"
-        doubts.append(f"{what}: {_part(inside, lines, 'sampled line')}")
-    if others > inside:
-        what = "no time, so they continue an event" if several else "no match of input.pattern"
-        doubts.append(f"{what}: {_part(others - inside, lines, 'sampled line')}")
-    return doubts
+def _before(shape: Shape, lines: Sequence[str]) -> int:
+    """How many lines stand before the first event."""
+    return next((at for at, line in enumerate(lines) if shape.expression.match(line)), len(lines))
+
+
+def _doubts(shape: Shape, lines: Sequence[str], others: int, before: int | None) -> list[str]:
+    """What is not sure of lines: `before` stand before the first event, if events go on in them."""
+    if before is None:
+        what = "no match of input.pattern"
+        return [f"{what}: {_part(others, lines, 'sampled line')}"] if others else []
+    inside = min(len(times_inside(shape, lines)), others - before)
+    said = {
+        "no time, before the first line of the file that has one, so they are rejects": before,
+        "a time that they do not begin with, so they continue an event": inside,
+        "no time, so they continue an event": others - before - inside,
+    }
+    return [f"{what}: {_part(n, lines, 'sampled line')}" for what, n in said.items() if n]
 
 
 def _inside(shape: Shape, matches: Sequence[re.Match[str]]) -> Iterator[str]:

@@ -242,6 +242,16 @@ def sampled(path: Path, text: str, form: str = "epoch_s") -> dict[str, Any]:
         ("31/Jan/2026:12:00:00 +0000", "iso8601", "%d/%b/%Y:%H:%M:%S %z"),
         ("20260131T120000Z", "iso8601", "%Y%m%dT%H%M%S%z, none fits 'iso8601': set timestamp."),
         ("20260131120000", "iso8601", "%Y%m%d%H%M%S, none fits 'iso8601': set timestamp.format"),
+        ("2026-01-31 12:00:00 UTC", "epoch_ms", "%Y-%m-%d %H:%M:%S %Z, none fits 'epoch_ms': set"),
+        ("2026-01-31 12:00:00 CET", "iso8601", "%Y-%m-%d %H:%M:%S CET, none fits 'iso8601': set"),
+        (
+            "Sat Jan 31 12:00:00 CET 2026",
+            "%F %T %Z",
+            (
+                "%a %b %e %H:%M:%S CET %Y, none fits '%F %T %Z': set timestamp.format = '%a %b %e "
+                "%H:%M:%S CET %Y', and timestamp.zone to what is meant, such as 'Europe/Berlin':"
+            ),
+        ),
         (46346.41, "iso8601", "days as Excel counts them, which Seglake does not read: write them"),
     ],
 )

@@ -361,6 +361,31 @@ def test_zones_in_any_spelling_are_zones(tmp_path: Path, zone: str) -> None:
     assert "no zone" not in doubts_of(tmp_path, "a.jsonl", jsonl(*rows))
 
 
+@pytest.mark.parametrize(
+    ("time", "form"),
+    [
+        ("2026-11-20 09:00:{:02} CET", "%Y-%m-%d %H:%M:%S CET"),
+        ("2026-11-20T09:00:{:02}.5CET", "%Y-%m-%dT%H:%M:%S.%fCET"),
+        ("20.11.2026 09:00:{:02} MEZ", "%d.%m.%Y %H:%M:%S MEZ"),
+        ("11/20/2026 09:00:{:02} PM (EST)", "%m/%d/%Y %I:%M:%S %p (EST)"),
+        ("Fri Nov 20 09:00:{:02} CET 2026", "%a %b %e %H:%M:%S CET %Y"),
+        ("Fri Nov 20 09:00:{:02} UTC 2026", "%a %b %e %H:%M:%S %Z %Y"),
+    ],
+)
+def test_the_name_of_a_zone_in_a_field_is_told(tmp_path: Path, time: str, form: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(jsonl(*({"t": time.format(n)} for n in range(60))))
+    made = draft([str(tmp_path)])
+    assert made.choices["timestamp.format"].value == form
+    told = "which is not read: set timestamp.zone to" in "; ".join(made.doubts)
+    assert told == ("timestamp.zone" in made.choices) == ("UTC" not in time)
+
+
+def test_a_field_with_the_names_of_two_zones_mixes_formats(tmp_path: Path) -> None:
+    rows = ({"t": f"2026-10-25 03:00:{n:02} {'CEST' if n < 20 else 'CET'}"} for n in range(60))
+    told = "40 are %Y-%m-%d %H:%M:%S CET"
+    assert told in doubts_of(tmp_path, "a.jsonl", jsonl(*rows))
+
+
 def test_the_name_of_a_zone_behind_the_time_is_told(tmp_path: Path) -> None:
     for zone, told in (("CET", True), ("CEST", True), ("UTC", False)):
         path = tmp_path / f"{zone}.log"

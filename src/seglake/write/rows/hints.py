@@ -21,6 +21,7 @@ from seglake.times.time_kernels import READ
 from seglake.write.input.files import PARQUET_MARK
 from seglake.write.rows.arrays import array_alone, lines_of
 from seglake.write.rows.rows import Codes, Reason, Rows
+from seglake.write.rows.zones import zoned, zones_in
 
 PATTERNS = (
     "%d/%b/%Y:%H:%M:%S %z",
@@ -173,11 +174,22 @@ def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list
     if form == EXCEL:
         return [begun]
     if not records:
-        return [f"{begun}, none fits {settings.format!r}: set timestamp.format = {form!r}"]
+        remedy = f"set timestamp.format = {form!r}{_of_zone(form)}"
+        return [f"{begun}, none fits {settings.format!r}: {remedy}"]
     others = f"{counted(records, 'other')} fit{'s' if records == 1 else ''} {settings.format!r}"
     remedy = "correct these rows, or ingest them by a pipeline of their own"
     redrive = "`seglake redrive` takes corrected rules"
     return [f"{begun}, {others}: the input mixes formats; {remedy} ({redrive})"]
+
+
+def _of_zone(form: str) -> str:
+    """What else to set where a format has the name of a zone as it is; it may be nothing."""
+    if not zones_in(form):
+        return ""
+    return (
+        ", and timestamp.zone to what is meant, such as 'Europe/Berlin': the name of a zone behind "
+        "the time is not read, so the format has it as it is"
+    )
 
 
 def of_no_field(pipeline: Pipeline) -> list[str]:
@@ -232,7 +244,8 @@ def _of_one_event(rows: Rows, start: str, path: str) -> Iterator[str]:
 
 def _format_of(value: Spans, form: TimeFormat) -> str | None:
     """The format that reads a time, given as one item; None if nothing known does."""
-    for text in (*EPOCH_POWERS, ISO, *PATTERNS, EXCEL):
+    texts = [text.decode("utf-8", "replace") for text in value.tolist() if text is not None]
+    for text in (*EPOCH_POWERS, ISO, *PATTERNS, EXCEL, *zoned(texts, PATTERNS)):
         if text != form.text and _reads(value, form._replace(text=text)).all():
             return text
     return None

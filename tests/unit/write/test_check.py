@@ -325,6 +325,15 @@ def test_a_json_array_says_that_lines_are_wanted(indent: int | None, tmp_path: P
     assert it.value.exit_code == 3
 
 
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", '"NaN"', "NaNs"])
+def test_numbers_that_are_no_json_are_told(value: str, tmp_path: Path) -> None:
+    line = f'{{"ts":{T},"n":{value},"user":"a"}}\n'
+    found = sampled(tmp_path / "a.jsonl", events(1).decode() + line * 2, "epoch_ms")
+    told = "rows have NaN or Infinity, which is no JSON, though Python's json.dumps writes it"
+    said = any(told in text for text in found["problems"])
+    assert said == (value in {"NaN", "-Infinity"})
+
+
 @pytest.mark.parametrize("split_bytes", [1 << 20, 8192])
 def test_a_file_without_the_beginning_of_an_event_is_named(
     tmp_path: Path, split_bytes: int

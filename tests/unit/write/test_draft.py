@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import json
+import math
 import re
 import subprocess
 import sys
@@ -215,6 +216,14 @@ def test_what_it_drafts_is_ingested_as_it_is(tmp_path: Path, case: str) -> None:
 def doubts_of(folder: Path, name: str, content: bytes) -> str:
     (folder / name).write_bytes(content)
     return "; ".join(draft([str(folder / name)]).doubts)
+
+
+def test_lines_with_nan_are_json_lines_that_are_rejects(tmp_path: Path) -> None:
+    rows = ({"ts": 1_780_000_000 + n, "user": f"u{n % 7}", "x": math.nan} for n in range(60))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = draft([str(tmp_path)])
+    assert made.choices["input.format"].value == "jsonl"
+    assert "rejects: 60 of 60 sampled lines, with NaN or Infinity" in "; ".join(made.doubts)
 
 
 def test_broken_lines_of_json_stay_rejects(tmp_path: Path) -> None:

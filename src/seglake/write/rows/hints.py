@@ -19,7 +19,7 @@ from seglake.times.grammar import EPOCH_POWERS, ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 from seglake.write.input.files import PARQUET_MARK
-from seglake.write.rows.arrays import array_alone, lines_of
+from seglake.write.rows.arrays import NO_CONSTANTS, array_alone, has_constants, lines_of
 from seglake.write.rows.rows import Codes, Reason, Rows
 from seglake.write.rows.zones import zoned, zones_in
 
@@ -97,6 +97,7 @@ OF_EXCEL = (
 )
 _UNITS = {"epoch_s": "seconds", "epoch_ms": "milliseconds", "epoch_us": "microseconds",
           "epoch_ns": "nanoseconds", EXCEL: OF_EXCEL}  # fmt: skip
+_LOOKED_AT = 20  # rows of a chunk that cannot be parsed
 _FORMATS = 3  # that are looked for in one chunk
 
 
@@ -110,6 +111,8 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
         )
     if line == 0 and pipeline.input.format == "jsonl":
         sentences += _of_field(rows, path)
+    if pipeline.input.format == "jsonl":
+        sentences += _of_constants(rows, reasons)
     if line == 0 and pipeline.input.format == "text":
         sentences += _of_patterns(rows, pipeline.input, reasons, path)
     return sentences
@@ -131,6 +134,13 @@ def _of_field(rows: Rows, path: str) -> Iterator[str]:
     name = array_alone(_first(rows)) if len(rows.numbers) else None
     if name is not None:
         yield f"{path}: {lines_of(name, path)}{_IN_A_FIELD}"
+
+
+def _of_constants(rows: Rows, reasons: Codes) -> Iterator[str]:
+    """What is said of lines that would be JSON, were it not for NaN; some are looked at."""
+    wrong = np.flatnonzero(reasons == Reason.NOT_PARSEABLE)[:_LOOKED_AT]
+    if len(wrong) and any(has_constants(raw or b"") for raw in rows.take_raw(wrong).tolist()):
+        yield f"rows have {NO_CONSTANTS}"
 
 
 def agreed(hints: list[str]) -> list[str]:

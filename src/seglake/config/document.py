@@ -16,7 +16,7 @@ def tables_of(file: Path, first: str) -> dict[str, dict[str, Any]]:
     Raises ConfigError for a file that cannot be read, is not TOML, or has a key in no table.
     """
     try:
-        document = tomllib.loads(file.read_text("utf-8"))
+        document = tomllib.loads(file.read_text("utf-8-sig"))  # Windows writes the mark
     except OSError as problem:
         raise ConfigError(f"{file}: cannot be read ({problem.strerror}); check the path") from None
     except UnicodeDecodeError:

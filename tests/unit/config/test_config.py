@@ -282,6 +282,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert "name: is in no table; put it under [pipeline]" in problem(tmp_path, 'name = "x"\n')
 
 
+def test_a_byte_order_mark_is_no_statement(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load(path).topic.partitions == load(write(tmp_path, GOOD)).topic.partitions
+
+
 def test_storage_options_are_text(tmp_path: Path) -> None:
     text = GOOD + '[storage]\nendpoint = "http://host"\nallow_http = true\ntimeout = 5\n'
     made = load(write(tmp_path, text))

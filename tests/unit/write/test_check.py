@@ -242,6 +242,16 @@ def sampled(path: Path, text: str, form: str = "epoch_s") -> dict[str, Any]:
         ("31/Jan/2026:12:00:00 +0000", "iso8601", "%d/%b/%Y:%H:%M:%S %z"),
         ("20260131T120000Z", "iso8601", "%Y%m%dT%H%M%S%z, none fits 'iso8601': set timestamp."),
         ("20260131120000", "iso8601", "%Y%m%d%H%M%S, none fits 'iso8601': set timestamp.format"),
+        ("2026-01-31 12:00:00 UTC", "epoch_ms", "%Y-%m-%d %H:%M:%S %Z, none fits 'epoch_ms': set"),
+        ("2026-01-31 12:00:00 CET", "iso8601", "%Y-%m-%d %H:%M:%S CET, none fits 'iso8601': set"),
+        (
+            "Sat Jan 31 12:00:00 CET 2026",
+            "%F %T %Z",
+            (
+                "%a %b %e %H:%M:%S CET %Y, none fits '%F %T %Z': set timestamp.format = '%a %b %e "
+                "%H:%M:%S CET %Y', and timestamp.zone to what is meant, such as 'Europe/Berlin':"
+            ),
+        ),
         (46346.41, "iso8601", "days as Excel counts them, which Seglake does not read: write them"),
     ],
 )
@@ -313,6 +323,15 @@ def test_a_json_array_says_that_lines_are_wanted(indent: int | None, tmp_path: P
     with pytest.raises(QuarantineLimit, match="it is a JSON array; one JSON object a line") as it:
         ingest_files(LocalEngine(), settings, DeclaredRun("1"))
     assert it.value.exit_code == 3
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", '"NaN"', "NaNs"])
+def test_numbers_that_are_no_json_are_told(value: str, tmp_path: Path) -> None:
+    line = f'{{"ts":{T},"n":{value},"user":"a"}}\n'
+    found = sampled(tmp_path / "a.jsonl", events(1).decode() + line * 2, "epoch_ms")
+    told = "rows have NaN or Infinity, which is no JSON, though Python's json.dumps writes it"
+    said = any(told in text for text in found["problems"])
+    assert said == (value in {"NaN", "-Infinity"})
 
 
 @pytest.mark.parametrize("split_bytes", [1 << 20, 8192])

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import json
+import math
 import re
 import subprocess
 import sys
@@ -217,6 +218,14 @@ def doubts_of(folder: Path, name: str, content: bytes) -> str:
     return "; ".join(draft([str(folder / name)]).doubts)
 
 
+def test_lines_with_nan_are_json_lines_that_are_rejects(tmp_path: Path) -> None:
+    rows = ({"ts": 1_780_000_000 + n, "user": f"u{n % 7}", "x": math.nan} for n in range(60))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = draft([str(tmp_path)])
+    assert made.choices["input.format"].value == "jsonl"
+    assert "rejects: 60 of 60 sampled lines, with NaN or Infinity" in "; ".join(made.doubts)
+
+
 def test_broken_lines_of_json_stay_rejects(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(EPOCHS + b"{bad\n" * (ROWS - 1))
     made = draft([str(tmp_path)])
@@ -400,6 +409,31 @@ def test_it_says_how_many_times_name_no_zone(tmp_path: Path) -> None:
 def test_zones_in_any_spelling_are_zones(tmp_path: Path, zone: str) -> None:
     rows = ({"t": f"2026-11-26T01:00:{n:02}{zone}"} for n in range(60))
     assert "no zone" not in doubts_of(tmp_path, "a.jsonl", jsonl(*rows))
+
+
+@pytest.mark.parametrize(
+    ("time", "form"),
+    [
+        ("2026-11-20 09:00:{:02} CET", "%Y-%m-%d %H:%M:%S CET"),
+        ("2026-11-20T09:00:{:02}.5CET", "%Y-%m-%dT%H:%M:%S.%fCET"),
+        ("20.11.2026 09:00:{:02} MEZ", "%d.%m.%Y %H:%M:%S MEZ"),
+        ("11/20/2026 09:00:{:02} PM (EST)", "%m/%d/%Y %I:%M:%S %p (EST)"),
+        ("Fri Nov 20 09:00:{:02} CET 2026", "%a %b %e %H:%M:%S CET %Y"),
+        ("Fri Nov 20 09:00:{:02} UTC 2026", "%a %b %e %H:%M:%S %Z %Y"),
+    ],
+)
+def test_the_name_of_a_zone_in_a_field_is_told(tmp_path: Path, time: str, form: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(jsonl(*({"t": time.format(n)} for n in range(60))))
+    made = draft([str(tmp_path)])
+    assert made.choices["timestamp.format"].value == form
+    told = "which is not read: set timestamp.zone to" in "; ".join(made.doubts)
+    assert told == ("timestamp.zone" in made.choices) == ("UTC" not in time)
+
+
+def test_a_field_with_the_names_of_two_zones_mixes_formats(tmp_path: Path) -> None:
+    rows = ({"t": f"2026-10-25 03:00:{n:02} {'CEST' if n < 20 else 'CET'}"} for n in range(60))
+    told = "40 are %Y-%m-%d %H:%M:%S CET"
+    assert told in doubts_of(tmp_path, "a.jsonl", jsonl(*rows))
 
 
 def test_the_name_of_a_zone_behind_the_time_is_told(tmp_path: Path) -> None:

@@ -19,12 +19,13 @@ from seglake.times.time_kernels import OUT_OF_RANGE, READ
 from seglake.write.draft.sample import Sample
 from seglake.write.draft.ticks import ticks_of
 from seglake.write.rows.hints import EXCEL_DAYS, OF_EXCEL, PATTERNS, PLAUSIBLE
+from seglake.write.rows.zones import UTC_ZONES, zoned, zones_in
 
 _MOST = 0.95  # of the values must be times in the same format
 _FEW = 0.05  # of the rows may have a field that is worth a word
 _DAY_MS = 86_400_000
 _PADDING = b"\0" * 64  # kernels read some bytes after a text
-_ZONED = re.compile(r"(?:[Zz]|UTC|GMT|[+-]\d{2}:?\d{2}|:\d{2}(?:[.,]\d+)?[+-]\d{2})$")
+_ZONED = re.compile(r"(?:(?<![A-Za-z])[Zz]|UTC|GMT|[+-]\d{2}:?\d{2}|:\d{2}(?:[.,]\d+)?[+-]\d{2})$")
 _WHOLE_DAYS = (
     "{} has whole days; a time of day in another field is not read: write both into one field, "
     "such as '2026-01-31 12:00:00', before the ingest"
@@ -33,7 +34,6 @@ _LIKE_A_TIME = re.compile(
     r"\d:\d{2}(?!\d)|\b1\d{9}(?:\d{3})?(?!\d)|\b(?:19|20)\d{2}[-/.]\d|\d[-/.](?:19|20)\d{2}\b"
 )
 _LONGEST_TIME = 50  # characters: longer texts have other words
-_UTC = {"UTC", "GMT"}
 _NUMBERS = {*EPOCH_POWERS, "%Y%m%d%H%M%S", "%Y%m%d"}  # formats that other numbers may fit, too
 _OF_A_NUMBER = {"phone", "telephone", "telefon", "tel", "mobile", "handy", "fax", "number",
                 "nummer", "num", "no", "nr", "id", "uid", "code", "zip", "plz", "ean", "isbn",
@@ -182,7 +182,9 @@ def _time_of(sample: Sample, name: str, values: list[str]) -> TimeChoice | None:
         return None
     if name in sample.times:
         return _typed(name, values[0])
-    for form in _that_fit(name, values, (*EPOCH_POWERS, ISO, *_patterns(values))):
+    patterns = [*_patterns(values)]
+    forms = *EPOCH_POWERS, ISO, *patterns, *zoned(values, patterns)
+    for form in _that_fit(name, values, forms):
         year = None if _has_year(form) else _year(values, form)
         span = _span(values, form, year)
         if span is not None:
@@ -214,7 +216,8 @@ def _mixed_in(sample: Sample, name: str) -> TimeChoice | None:
     """The most frequent of several formats, if nearly all values are in one of them."""
     left, parts = _values(sample, name), dict[str, list[str]]()
     every = len(left)
-    for form in _that_fit(name, left, (*EPOCH_POWERS, ISO, *filter(_has_year, PATTERNS))):
+    patterns = [*filter(_has_year, PATTERNS)]
+    for form in _that_fit(name, left, (*EPOCH_POWERS, ISO, *patterns, *zoned(left, patterns))):
         good = _read(left, form, None).good.tolist() if left else []
         if any(good):
             parts[form] = [value for value, fits in zip(left, good, strict=True) if fits]
@@ -319,7 +322,7 @@ def _zone(values: Sequence[str], zones: Collection[str] = ()) -> tuple[dict[str,
             f"the times are followed by {names}, which is not read: set timestamp.zone to what is "
             "meant, such as 'Europe/Berlin'; 'UTC' is a guess"
         )
-        return {"zone": "UTC"}, [] if _UTC.issuperset(zones) else [unsure]
+        return {"zone": "UTC"}, [] if UTC_ZONES.issuperset(zones) else [unsure]
     some = f"{bare:,} of {len(values):,} times" if bare < len(values) else "the times"
     verb = "names" if bare == 1 < len(values) else "name"
     return {"zone": "UTC"}, [f"{some} {verb} no zone; timestamp.zone = 'UTC' is a guess"]
@@ -342,7 +345,8 @@ def _choice(
     if year is not None:
         settings["year"] = year
         doubts.append(f"the times name no year; timestamp.year = {year} is a guess")
-    zone, unsure = ({}, []) if form in EPOCH_POWERS else _zone(values, zones)
+    named = form in EPOCH_POWERS or "%Z" in form
+    zone, unsure = ({}, []) if named else _zone(values, zones_in(form) or zones)
     settings |= zone
     doubts += unsure
     if span.first_ms % _DAY_MS == 0 == span.last_ms % _DAY_MS and form not in EPOCH_POWERS:

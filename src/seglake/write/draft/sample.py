@@ -35,7 +35,7 @@ from seglake.write.draft.shapes import (
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import PARQUET_MARK, SourceFile
-from seglake.write.rows.arrays import arrays_in
+from seglake.write.rows.arrays import NO_CONSTANTS, arrays_in, has_constants
 
 _ROWS = 1000  # taken of each
 _MOST = 0.9  # of the lines must agree with a format
@@ -237,6 +237,8 @@ def _json(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
     }
     wrong = len(lines) - len(rows)
     doubts = [f"no JSON objects: {_part(wrong, lines, 'sampled line')}"] if wrong else []
+    if constants := sum(has_constants(line.encode("utf-8", "replace")) for line in lines):
+        doubts.append(f"rejects: {_part(constants, lines, 'sampled line')}, with {NO_CONSTANTS}")
     arrays = tuple(dict.fromkeys(name for row in rows for name in arrays_in(row)))
     parts = tuple((path, len(some)) for path, some in objects)
     sample = Sample({"format": "jsonl"}, fields, len(rows), 0, 0, doubts)

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from seglake.write.rows.zones import ZONES
+
 ENOUGH = 0.02
 """Of the lines of a file, so many must match: an event may have many lines."""
 _MOST_LOGFMT = 0.5  # of the lines must be such: others may continue an event
@@ -34,12 +36,7 @@ class Shape(NamedTuple):
 _DAY_AND_TIME = r"\d{2}/[A-Z][a-z]{2}/\d{4}:[\d:]{8}"
 _CLF = _DAY_AND_TIME + r" [+-]\d{4}"
 _ISO = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?"
-_ZONES = (
-    "UTC", "GMT", "WET", "WEST", "BST", "CET", "CEST", "MEZ", "MESZ", "EET", "EEST", "MSK", "IST",
-    "JST", "KST", "HKT", "SGT", "AEST", "AEDT", "ACST", "ACDT", "AWST", "NZST", "NZDT", "EST",
-    "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT",
-)  # fmt: skip
-_ZONE_BEHIND = re.compile(rf" ?\(?({'|'.join(_ZONES)})\b")
+_ZONE_BEHIND = re.compile(rf" ?\(?({'|'.join(ZONES)})\b")
 _PART = r"(?:[.,]\d+)?"  # of a second
 _SYSLOG = rf"[A-Z][a-z]{{2}} +\d{{1,2}} \d{{2}}:\d{{2}}:\d{{2}}{_PART}"
 _MAIL = r"[A-Z][a-z]{2}, \d{1,2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} [+-]\d{4}"  # RFC 2822

@@ -1,4 +1,4 @@
-"""Lines of JSON that are no event: one object around an array of events."""
+"""Lines of JSON that are no event: one object around an array of events, or one with NaN."""
 
 import json
 import re
@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 _BEGINS = re.compile(rb'\s*\{\s*"[A-Za-z_]\w*"\s*:\s*\[\s*\{')  # most lines need no parser
+_CONSTANT = re.compile(rb"NaN|Infinity")
+NO_CONSTANTS = (
+    "NaN or Infinity, which is no JSON, though Python's json.dumps writes it: write null instead"
+)
 _UNPACKS = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".zst": "zstd -dc", ".zstd": "zstd -dc"}
 
 
@@ -19,6 +23,18 @@ def array_alone(line: bytes) -> str | None:
         return None
     names = [*arrays_in(members)] if isinstance(members, dict) and len(members) == 1 else []
     return names[0] if names else None
+
+
+def has_constants(line: bytes) -> bool:
+    """Whether a line is an object of JSON but for a NaN or an Infinity, which Python writes."""
+    if not _CONSTANT.search(line):
+        return False
+    constants = list[str]()
+    try:
+        members = json.loads(line, parse_constant=constants.append)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(members, dict) and bool(constants)
 
 
 def arrays_in(members: Mapping[str, Any]) -> list[str]:

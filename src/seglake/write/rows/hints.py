@@ -19,8 +19,9 @@ from seglake.times.grammar import EPOCH_POWERS, ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 from seglake.write.input.files import PARQUET_MARK
-from seglake.write.rows.arrays import array_alone, lines_of
+from seglake.write.rows.arrays import NO_CONSTANTS, array_alone, has_constants, lines_of
 from seglake.write.rows.rows import Codes, Reason, Rows
+from seglake.write.rows.zones import zoned, zones_in
 
 PATTERNS = (
     "%d/%b/%Y:%H:%M:%S %z",
@@ -96,6 +97,7 @@ OF_EXCEL = (
 )
 _UNITS = {"epoch_s": "seconds", "epoch_ms": "milliseconds", "epoch_us": "microseconds",
           "epoch_ns": "nanoseconds", EXCEL: OF_EXCEL}  # fmt: skip
+_LOOKED_AT = 20  # rows of a chunk that cannot be parsed
 _FORMATS = 3  # that are looked for in one chunk
 
 
@@ -109,6 +111,8 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
         )
     if line == 0 and pipeline.input.format == "jsonl":
         sentences += _of_field(rows, path)
+    if pipeline.input.format == "jsonl":
+        sentences += _of_constants(rows, reasons)
     if line == 0 and pipeline.input.format == "text":
         sentences += _of_patterns(rows, pipeline.input, reasons, path)
     return sentences
@@ -130,6 +134,13 @@ def _of_field(rows: Rows, path: str) -> Iterator[str]:
     name = array_alone(_first(rows)) if len(rows.numbers) else None
     if name is not None:
         yield f"{path}: {lines_of(name, path)}{_IN_A_FIELD}"
+
+
+def _of_constants(rows: Rows, reasons: Codes) -> Iterator[str]:
+    """What is said of lines that would be JSON, were it not for NaN; some are looked at."""
+    wrong = np.flatnonzero(reasons == Reason.NOT_PARSEABLE)[:_LOOKED_AT]
+    if len(wrong) and any(has_constants(raw or b"") for raw in rows.take_raw(wrong).tolist()):
+        yield f"rows have {NO_CONSTANTS}"
 
 
 def agreed(hints: list[str]) -> list[str]:
@@ -173,11 +184,22 @@ def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list
     if form == EXCEL:
         return [begun]
     if not records:
-        return [f"{begun}, none fits {settings.format!r}: set timestamp.format = {form!r}"]
+        remedy = f"set timestamp.format = {form!r}{_of_zone(form)}"
+        return [f"{begun}, none fits {settings.format!r}: {remedy}"]
     others = f"{counted(records, 'other')} fit{'s' if records == 1 else ''} {settings.format!r}"
     remedy = "correct these rows, or ingest them by a pipeline of their own"
     redrive = "`seglake redrive` takes corrected rules"
     return [f"{begun}, {others}: the input mixes formats; {remedy} ({redrive})"]
+
+
+def _of_zone(form: str) -> str:
+    """What else to set where a format has the name of a zone as it is; it may be nothing."""
+    if not zones_in(form):
+        return ""
+    return (
+        ", and timestamp.zone to what is meant, such as 'Europe/Berlin': the name of a zone behind "
+        "the time is not read, so the format has it as it is"
+    )
 
 
 def of_no_field(pipeline: Pipeline) -> list[str]:
@@ -232,7 +254,8 @@ def _of_one_event(rows: Rows, start: str, path: str) -> Iterator[str]:
 
 def _format_of(value: Spans, form: TimeFormat) -> str | None:
     """The format that reads a time, given as one item; None if nothing known does."""
-    for text in (*EPOCH_POWERS, ISO, *PATTERNS, EXCEL):
+    texts = [text.decode("utf-8", "replace") for text in value.tolist() if text is not None]
+    for text in (*EPOCH_POWERS, ISO, *PATTERNS, EXCEL, *zoned(texts, PATTERNS)):
         if text != form.text and _reads(value, form._replace(text=text)).all():
             return text
     return None

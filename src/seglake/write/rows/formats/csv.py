@@ -41,6 +41,10 @@ from seglake.write.rows.rows import Rows, nearest
 
 _DELIMITERS = (",", ";", "\t", "|")
 _HEADER_BYTES = 1 << 20  # the longest header line
+_IS_JSONL = (
+    "it has JSON lines: set input.format = 'jsonl', or leave it out with input.exclude where the "
+    "other files are CSV"
+)
 
 Header = tuple[str, ...]
 
@@ -239,6 +243,8 @@ def _take_header(buffer: LineBuffer, path: str, settings: Input) -> Header:
             f"{path}: the header is not in {settings.encoding}: set input.encoding to what the "
             "file is in"
         ) from None
+    if _is_object(line):
+        raise InputError(f"{path}: {_IS_JSONL}")
     if "\r" in line.rstrip("\r\n"):
         if is_binary(line.encode()):
             raise InputError(f"{path}: {NO_TEXT}")
@@ -250,3 +256,11 @@ def _take_header(buffer: LineBuffer, path: str, settings: Input) -> Header:
         return tuple(next(text, []))
     except csv.Error as problem:
         raise InputError(f"{path}: the header cannot be read: {problem}; correct it") from None
+
+
+def _is_object(line: str) -> bool:
+    """Whether a line is a JSON object, which names no columns."""
+    try:
+        return line.lstrip().startswith("{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False

@@ -131,6 +131,18 @@ def test_a_wanted_column_must_be_there() -> None:
         read_bytes(b"x,y\n1,2", "csv", key={"fields": ["nope"]})
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_json_lines_are_named(count: int, tmp_path: Path) -> None:
+    for number in range(count):
+        (tmp_path / f"{number}.csv").write_text(f'{{"ts": {number}, "user": "a"}}\n')
+    with pytest.raises(InputError, match=r"0\.csv: it has JSON lines: set input.format = 'jsonl'"):
+        splits_of(pipeline(tmp_path, "csv", key={"fields": ["user"]}))
+
+
+def test_a_header_that_begins_with_a_brace_is_one() -> None:
+    assert [row.key for row in read_bytes(b"{x},y\n1,2", "csv", key=KEYS).rows] == [b"2"]
+
+
 def test_a_misspelt_column_is_met_with_the_nearest() -> None:
     with pytest.raises(InputError, match=r"no column 'tsp' in the header; did you mean 'Tst'\?"):
         read_bytes(b"user,Tst\n1,2", "csv", key={"fields": ["tsp"]})

@@ -313,7 +313,7 @@ def columns(kind: str, path: Path) -> None:
         return
     if kind == "Arrow stream":
         table = pa.table({"n": range(100)})
-        with pa.ipc.new_stream(path, table.schema) as stream:
+        with pa.ipc.new_stream(str(path), table.schema) as stream:
             stream.write_table(table)
         return
     write: dict[str, Callable[..., Any]]

@@ -264,7 +264,9 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
     assert "other way round: timestamp.format = '%d/%m/" in doubts_of(tmp_path, "m.csv", halves)
     assert "no field has times that are read" in doubts_of(tmp_path, "d.csv", CASES["no time"][1])
     assert "1 of 41 sampled lines" in doubts_of(tmp_path, "e.jsonl", EPOCHS + b"{broken\n")
-    assert "c1, c2" in doubts_of(tmp_path, "f.csv", NAMELESS)
+    doubts = doubts_of(tmp_path, "f.csv", NAMELESS)
+    assert "c1, c2" in doubts
+    assert "with a line of names in front of each file, input.format = 'csv' reads" in doubts
     days = table("date,time,n", lambda n: f"2026-03-{n % 9 + 10},10:00:00,{n}")
     assert "date has whole days" in doubts_of(tmp_path, "h.csv", days)
     typed = doubts_of(tmp_path, "j.parquet", parquet(ZONED.cast(pa.date32())))

@@ -37,6 +37,10 @@ from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import PARQUET_MARK, SourceFile
 from seglake.write.rows.arrays import NO_CONSTANTS, arrays_in, has_constants
 
+_NAMELESS = (
+    "the first line names no columns, so they are c1, c2, … of a pattern, which knows no quotes: "
+    "with a line of names in front of each file, input.format = 'csv' reads values in quotes, too"
+)
 _ROWS = 1000  # taken of each
 _MOST = 0.9  # of the lines must agree with a format
 _HALF = 0.5  # of them are enough for JSON: nothing else is taken for an object
@@ -328,10 +332,11 @@ def _table(tables: list[list[list[str]]], delimiter: str) -> Sample:
         cell = f"[^{delimiter}]*".replace("\t", r"\t")
         cells = re.escape(delimiter).join(f"(?P<{name}>{cell})" for name in names)
         settings = {"format": "text", "pattern": cells.replace("\t", "t")}
-        doubts.append("the first line names no columns, so they are c1, c2, … of a pattern")
+        doubts.append(_NAMELESS)
     uneven = sum(len(table) - named for table in tables) - len(rows)
     if uneven:
-        doubts.append(f"more or fewer fields than the header: {counted(uneven, 'sampled row')}")
+        first = "header" if named else "first line"
+        doubts.append(f"more or fewer fields than the {first}: {counted(uneven, 'sampled row')}")
     doubts += _no_fields(names)
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     fields: Fields = {

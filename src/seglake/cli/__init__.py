@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from seglake.cli.terminal.arrow import PROGRAM
+from seglake.cli.terminal.arrow import run_alone
 from seglake.cli.terminal.errors import remedy, tell_error, wants_json
 from seglake.cli.terminal.interrupt import ends_by_interrupt
 from seglake.cli.terminal.standard_output import checked_output
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run the program. A SeglakeError is told on standard error, and gives the exit code."""
     os.environ.setdefault("RUST_LOG", "error")  # warnings of delta-rs say what the error says
+    run_alone()
     with ends_by_interrupt():
         from seglake.cli.app import app  # here, so that the package imports fast
 
@@ -28,7 +29,7 @@ def main() -> None:
             with checked_output():
                 if wants_json():
                     sys.exit(_exit_code(app))
-                app(obj=PROGRAM)
+                app()
         except SeglakeError as error:
             tell_error(type(error).__name__, f"{error}{remedy(error)}", error.exit_code)
             sys.exit(error.exit_code)
@@ -40,7 +41,7 @@ def _exit_code(app: typer.Typer) -> int | None:
 
     refused: Any = BadParameter.mro()[1]  # Click's UsageError, which typer does not name
     try:
-        code: int | None = app(standalone_mode=False, obj=PROGRAM)
+        code: int | None = app(standalone_mode=False)
     except refused as error:
         raise UsageError(error.format_message()) from None
     return code

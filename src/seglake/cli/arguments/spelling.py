@@ -6,7 +6,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from seglake.cli.terminal.arrow import PROGRAM, without_pandas
+from seglake.cli.terminal.arrow import without_pandas
 from seglake.errors import UsageError
 
 _MEANT = {
@@ -29,8 +29,7 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """As typer does."""
-        if ctx.obj == PROGRAM:
-            without_pandas()
+        without_pandas()
         return super().invoke(ctx)
 
     def _check(self, words: list[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-PROGRAM = "seglake"  # the object of a command's context where the process is this program alone
+_ALONE = list[bool]()
 
 
 class _NoPandas:
@@ -17,12 +17,20 @@ class _NoPandas:
             raise ModuleNotFoundError(name)
 
 
+def run_alone() -> None:
+    """From now on the process is that of the program `seglake`: nobody else's code runs in it."""
+    _ALONE.append(True)
+
+
 def without_pandas() -> None:
     """Let pyarrow find no pandas when it asks for the first time, as it does once in a process.
 
     It asks whether a list is a column of pandas, and to import it takes 0.4 s of each command.
-    Others can import pandas afterwards, as Spark does for some of its functions.
+    Others can import pandas afterwards, as Spark does for some of its functions. Where other code
+    runs beside commands, as in tests, nothing changes.
     """
+    if not _ALONE:
+        return
     import pyarrow as pa  # noqa: PLC0415  # the help of a command needs none
 
     finders: list[Any] = sys.meta_path

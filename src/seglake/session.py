@@ -323,17 +323,23 @@ def _warning_if_slow(master: str) -> Iterator[None]:
         timer.cancel()
 
 
-def require_master(master: str) -> None:
-    """Wait for a standalone master that does not answer.
+def require_known(master: str) -> None:
+    """Raise ConfigError for what is no master, where Spark would print a stack trace.
 
-    Spark would be silent for a minute. Raises SeglakeError after `MASTER_WAIT_S` seconds, and
-    ConfigError at once for what is no master, where Spark would print a stack trace.
+    Not for a program that was submitted: a vendor's Spark may have masters of its own.
     """
     if not _MASTER.fullmatch(master):
         raise ConfigError(
             f"{master!r} is no master of Spark: give local[*], local[N], spark://HOST:PORT, yarn "
             "or k8s://HOST:PORT; --local needs no Spark"
         )
+
+
+def require_master(master: str) -> None:
+    """Wait for a standalone master that does not answer; any other master is left to Spark.
+
+    Spark would be silent for a minute. Raises SeglakeError after `MASTER_WAIT_S` seconds.
+    """
     until, warned = time.monotonic() + MASTER_WAIT_S, False
     while problem := _unreachable(master):
         if time.monotonic() >= until:
@@ -370,6 +376,7 @@ def _unreachable(master: str) -> str:
 def _launch(settings: dict[str, str]) -> SparkConf:
     """Start the JVM, or join that of spark-submit. Returns its settings; `settings` fill gaps."""
     if not _submitted():
+        require_known(settings["spark.master"])
         find_java()
         require_master(settings["spark.master"])  # before a JVM starts in vain
         _choose_python(settings["spark.master"])  # before the JVM, which starts Python workers

@@ -150,13 +150,16 @@ def test_a_master_that_does_not_answer_is_told_and_refused(
     with socket.create_server(("127.0.0.1", 0)) as there:
         session.require_master(f"spark://{gone},127.0.0.1:{there.getsockname()[1]}")
     for others in ("local", "local[2]", "local[*, 4]", "yarn", "k8s://https://127.0.0.1:1"):
+        session.require_known(others)
         session.require_master(others)
+    session.require_known("spark://one:7077,two:7077")
+    session.require_master("vendor")  # of a session that was submitted
 
 
 @pytest.mark.parametrize("master", ["lokal", "local[x]", "spark://no-port", "yarn-client", "k8s"])
 def test_a_master_that_spark_does_not_know_is_refused(master: str) -> None:
     with pytest.raises(ConfigError, match=r"is no master of Spark: give local\[\*\], .*--local"):
-        session.require_master(master)
+        session.require_known(master)
 
 
 def test_what_is_no_master_is_told_and_refused(

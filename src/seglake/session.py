@@ -44,6 +44,8 @@ _MASTER = re.compile(  # as SparkContext.createTaskScheduler and SparkSubmit hav
     r"local(\[(\d+|\*)\s*(,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
     r"|spark://[^,:/]+.*:\d+(,.+:\d+)*|yarn|k8s://.+"
 )
+_OF_YARN = "HADOOP_CONF_DIR", "YARN_CONF_DIR"  # SparkSubmitArguments asks for one of them
+_WITH_OWN = "SPARK_HOME", "SPARK_CONF_DIR"  # a spark-env.sh of theirs may set it
 _DELTA_JAR = re.compile(r"\b(delta-spark_[\w.]+-\d[\w.]*)\.jar")
 
 # conf/spark-defaults.conf holds the same settings for spark-submit; a test compares the two.
@@ -324,7 +326,9 @@ def _warning_if_slow(master: str) -> Iterator[None]:
 
 
 def require_known(master: str) -> None:
-    """Raise ConfigError for what is no master, where Spark would print a stack trace.
+    """Raise ConfigError for what is no master, or one of YARN that nothing says where it is.
+
+    Spark would print a stack trace.
 
     Not for a program that was submitted: a vendor's Spark may have masters of its own.
     """
@@ -332,6 +336,11 @@ def require_known(master: str) -> None:
         raise ConfigError(
             f"{master!r} is no master of Spark: give local[*], local[N], spark://HOST:PORT, yarn "
             "or k8s://HOST:PORT; --local needs no Spark"
+        )
+    if master == "yarn" and not any(map(os.environ.get, _OF_YARN + _WITH_OWN)):
+        raise ConfigError(
+            f"master yarn needs the settings of its cluster: set {' or '.join(_OF_YARN)} to the "
+            "folder with its yarn-site.xml; --local needs no Spark"
         )
 
 

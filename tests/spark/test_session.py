@@ -149,6 +149,7 @@ def test_a_master_that_does_not_answer_is_told_and_refused(
     assert f"for Spark's master spark://{gone} (Connection refused)" in caplog.text
     with socket.create_server(("127.0.0.1", 0)) as there:
         session.require_master(f"spark://{gone},127.0.0.1:{there.getsockname()[1]}")
+    monkeypatch.setenv("YARN_CONF_DIR", "/etc/hadoop")
     for others in ("local", "local[2]", "local[*, 4]", "yarn", "k8s://https://127.0.0.1:1"):
         session.require_known(others)
         session.require_master(others)
@@ -160,6 +161,15 @@ def test_a_master_that_does_not_answer_is_told_and_refused(
 def test_a_master_that_spark_does_not_know_is_refused(master: str) -> None:
     with pytest.raises(ConfigError, match=r"is no master of Spark: give local\[\*\], .*--local"):
         session.require_known(master)
+
+
+def test_yarn_without_the_settings_of_its_cluster_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_HOME", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match=r"set HADOOP_CONF_DIR or YARN_CONF_DIR .*--local"):
+        session.require_known("yarn")
 
 
 def test_what_is_no_master_is_told_and_refused(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seglake.cli.arguments.options import Conf, Json, Source
+from seglake.cli.terminal.progress import step_display
 from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import Column, counted, number, path_ends, printable, prose
 from seglake.times.instants import format_ms
@@ -42,13 +43,15 @@ def check(
     Settings that the topic of the lake refuses are an error.
     Exit code 3 if a row is rejected, or if times of January 1970 would stop a run.
     """
-    from seglake.config import load
-    from seglake.write.check import TEXT_BYTES, topic_remark
-    from seglake.write.check import check as checked_input
+    with step_display("reading the settings") as tell:
+        from seglake.config import load
+        from seglake.write.check import TEXT_BYTES, topic_remark
+        from seglake.write.check import check as checked_input
 
-    pipeline = load(conf_file, {"input.paths": source} if source else {})
-    remark = topic_remark(pipeline)
-    checked = checked_input(pipeline, sample, None if json else TEXT_BYTES)
+        pipeline = load(conf_file, {"input.paths": source} if source else {})
+        tell("looking at the files")
+        remark = topic_remark(pipeline)
+        checked = checked_input(pipeline, sample, None if json else TEXT_BYTES)
     checked.problems.extend([remark] if remark else [])
     if json:
         rows = [{**dataclasses.asdict(row), "time": _time(row)} for row in checked.rows]

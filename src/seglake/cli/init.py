@@ -16,10 +16,12 @@ import typer
 from seglake.cli.arguments.options import Json
 from seglake.cli.check import places_of
 from seglake.cli.terminal.output import complete
+from seglake.cli.terminal.progress import step_display
 from seglake.errors import UsageError
 from seglake.shown import counted
 
 if TYPE_CHECKING:
+    from seglake.config import Pipeline
     from seglake.write.check import Checked
     from seglake.write.draft.draft import Draft
 
@@ -39,17 +41,19 @@ def init(
     json: Json = False,
 ) -> None:
     """Look at files, and write the pipeline file that ingests them, with reasons and doubts."""
-    from seglake.config import from_tables
-    from seglake.write.check import check
-    from seglake.write.draft.draft import draft
+    with step_display("looking at the files"):
+        from seglake.config import from_tables
+        from seglake.write.check import check
+        from seglake.write.draft.draft import draft
 
-    made = draft(paths, root=root, topic=topic, output=output or Path("pipeline.toml"))
-    file = output or Path(f"{made.topic}.toml")
-    if file.exists() and not force:
-        raise UsageError(f"{file} is there already: give another -o FILE, or --force")
-    tables = tomllib.loads(made.toml)
-    tables["pipeline"].setdefault("name", file.stem)  # as if it were read from there
-    checked = check(from_tables(tables), _SAMPLE)
+        made = draft(paths, root=root, topic=topic, output=output or Path("pipeline.toml"))
+        file = output or Path(f"{made.topic}.toml")
+        if file.exists() and not force:
+            raise UsageError(f"{file} is there already: give another -o FILE, or --force")
+        tables = tomllib.loads(made.toml)
+        tables["pipeline"].setdefault("name", file.stem)  # as if it were read from there
+        pipeline = from_tables(tables)
+        checked = check(pipeline, _SAMPLE)
     with complete(file) as temporary:
         temporary.write_text(made.toml, "utf-8")
     if json:
@@ -57,7 +61,7 @@ def init(
         tried["problems"] = checked.problems
         print(dumps({"file": str(file), **made.as_dict(), **tried}, ensure_ascii=False))
     else:
-        _show(file, made, checked)
+        _show(file, made, checked, pipeline)
 
 
 def _rejects(checked: Checked) -> Iterator[str]:
@@ -69,7 +73,18 @@ def _rejects(checked: Checked) -> Iterator[str]:
         yield f"{reason}: {count:,} of {tried} tried, first {place_of(first)}"
 
 
-def _show(file: Path, made: Draft, checked: Checked) -> None:
+def _fails(rejected: int, rows: int, pipeline: Pipeline) -> str:
+    """What an ingest would say of so many rejects."""
+    if rejected == rows:
+        return "No row tried would be a record"
+    ratio = pipeline.max_quarantine_ratio
+    return (
+        f"Of the rows tried, {rejected / rows:.0%} would be rejected, and "
+        f"pipeline.max_quarantine_ratio allows {ratio:.0%}"
+    )
+
+
+def _show(file: Path, made: Draft, checked: Checked, pipeline: Pipeline) -> None:
     rejected = sum(checked.reasons.values())
     records = counted(len(checked.rows) - rejected, "record")
     print(f"{file} is written. {counted(len(checked.rows), 'row')} tried:", end=" ")
@@ -80,8 +95,8 @@ def _show(file: Path, made: Draft, checked: Checked) -> None:
     for doubt in dict.fromkeys((*made.doubts, *checked.problems, *_rejects(checked))):
         print(f"  not sure: {doubt}")
     option = f"--conf-file {quote(str(file))}"
-    if 2 * rejected >= len(checked.rows):  # an ingest would fail
-        few = "Nothing" if rejected == len(checked.rows) else "Too little"
-        print(f"{few} would be a record: correct {file}, then seglake check {option}")
+    if not pipeline.allows_rejects(rejected, len(checked.rows)):
+        print(f"{_fails(rejected, len(checked.rows), pipeline)}, so an ingest would commit nothing")
+        print(f"Next: correct {file}, then seglake check {option}")
         return
     print(f"Next: seglake check {option}, then seglake ingest {option} --local")

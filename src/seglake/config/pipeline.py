@@ -77,6 +77,15 @@ class Pipeline(Section):
         )
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
+    def allows_rejects(self, rejected: int, rows: int) -> bool:
+        """Whether a run is committed of whose rows so many are rejected.
+
+        Every ratio above 0 allows one reject, which says nothing about the settings. No ratio
+        allows all rows to be rejected: their files would count as ingested.
+        """
+        ratio = self.max_quarantine_ratio
+        return not rejected or (rejected < rows and rejected <= max(ratio * rows, ratio > 0))
+
     def fingerprint(self) -> str:
         """SHA-256, in hex, of every setting that decides which records and bytes a run writes.
 

@@ -363,9 +363,9 @@ def test_a_pattern_that_no_row_matches_is_named(tmp_path: Path) -> None:
     timestamp = {"field": "ts", "format": "epoch_ms"}
     found = checked(tmp_path, 2000, input=text, timestamp=timestamp, key={})
     told = (
-        f"{tmp_path}/b.log: none of 600 rows at its beginning matches input.pattern: correct it, "
-        "as `seglake init` drafts one; or if the file has another format, leave it out with "
-        "input.exclude, and ingest it by a pipeline of its own"
+        f"{tmp_path}/b.log: none of 600 rows at its beginning matches input.pattern: correct it; "
+        "or if the file has another format, leave it out with input.exclude, and ingest it by a "
+        "pipeline of its own, which `seglake init` drafts"
     )
     assert found["problems"] == [told]
     lake = str(tmp_path / "lake")

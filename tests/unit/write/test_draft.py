@@ -854,6 +854,18 @@ def test_files_rotated_by_day_are_of_the_same_kind(tmp_path: Path) -> None:
     assert f"files of other kinds are left out: 4 {named}" in made.doubts
 
 
+def test_rotated_files_without_a_suffix_are_of_the_same_kind(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("syslog", "syslog.1", "README.md"):
+        (folder / name).write_bytes(EPOCHS)
+    for name in ("syslog.2.gz", "syslog-20261119.gz"):
+        (folder / name).write_bytes(gzip.compress(EPOCHS))
+    made, report = drafted(tmp_path, folder)
+    assert (report.records, made.files) == (4 * ROWS, 4)
+    assert "files of other kinds are left out: 1 (README.md)" in made.doubts
+
+
 def test_a_path_without_a_file_of_the_kind_of_most_is_refused(tmp_path: Path) -> None:
     (tmp_path / "most.jsonl").write_bytes(9 * EPOCHS)
     (tmp_path / "few").mkdir()
@@ -1042,16 +1054,18 @@ def test_a_doubt_about_rows_has_their_count_and_the_first_place(
 
 @pytest.mark.parametrize(
     ("others", "step"),
-    [(5, "Next: seglake check"), (50, "Too little would be a record: correct a.toml, then")],
+    [(2, ""), (5, "Of the rows tried, 11% would be rejected, and pipeline.max_quarantine_ratio ")],
 )
-def test_no_ingest_is_the_next_step_if_most_rows_are_rejects(
+def test_no_ingest_is_the_next_step_if_it_would_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int, step: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.log").write_bytes(b"no time\n" * others + MIDDLE)
     told = CliRunner().invoke(app, ["init", "a.log"]).stdout
-    assert told.splitlines()[-1].startswith(step)
-    assert ("seglake ingest" in told) == (others == 5)
+    *_, before, last = told.splitlines()
+    assert before.startswith(step)
+    assert last.startswith("Next: correct a.toml, then seglake check" if step else "Next: seglake")
+    assert ("seglake ingest" in last) == (not step)
 
 
 def test_records_without_a_time_of_the_input_are_told_of(

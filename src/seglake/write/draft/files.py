@@ -19,7 +19,8 @@ from seglake.write.input.listing import ListedInputs, find_inputs, glob_hint, is
 
 _SPREAD, _LARGEST = 5, 3  # files that rows are taken from
 _NAMED = 3  # files of other kinds
-_SUFFIX = re.compile(r"\.([A-Za-z]\w*?)(?:-\d[\d_T:-]*)?(?:\.(?:gz|bz2|zst|zstd|[\d_T:-]+))*$")
+_CODECS = "gz", "bz2", "zst", "zstd"
+_SUFFIX = re.compile(rf"\.([A-Za-z]\w*?)(?:-\d[\d_T:-]*)?(?:\.(?:{'|'.join(_CODECS)}|[\d_T:-]+))*$")
 _FOLDER_OF_A_VALUE = re.compile(r"(?<=/)([A-Za-z_][\w.-]*)=[^/]*(?=/)")  # Spark and Hive name so
 
 
@@ -114,7 +115,7 @@ def _matches(file: SourceFile, globs: Sequence[str]) -> bool:
 def _suffix(file: SourceFile) -> str:
     """What the name of a file ends with, but for codecs and numbers of rotation."""
     match = _SUFFIX.search(file.path.rpartition("/")[2])
-    return match[1] if match else ""
+    return match[1] if match and match[1] not in _CODECS else ""
 
 
 def some_of(files: Sequence[SourceFile]) -> list[SourceFile]:

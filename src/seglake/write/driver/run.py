@@ -380,14 +380,10 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
 
 
 def check_rejects(attempt: Attempt) -> None:
-    """Raise QuarantineLimit if too many rows are rejected.
-
-    Every ratio above 0 allows one reject, which says nothing about the settings. No ratio allows
-    all rows to be rejected: their files would count as ingested.
-    """
+    """Raise QuarantineLimit if more rows are rejected than the pipeline allows."""
     report, ratio = attempt.report, attempt.pipeline.max_quarantine_ratio
     rejected, rows = report.quarantined, report.input_rows
-    if rejected == 0 or (rejected < rows and rejected <= max(ratio * rows, ratio > 0)):
+    if attempt.pipeline.allows_rejects(rejected, rows):
         return
     why = (
         "and a run without a record is not committed"

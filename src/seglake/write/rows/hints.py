@@ -75,8 +75,8 @@ _KEPT = (
     "as they are, since input.encoding would be that of all rows"
 )
 _NO_MATCH = (
-    " input.pattern: correct it, as `seglake init` drafts one; or if the file has another "
-    "format, leave it out with input.exclude, and ingest it by a pipeline of its own"
+    " input.pattern: correct it; or if the file has another format, leave it out with "
+    "input.exclude, and ingest it by a pipeline of its own, which `seglake init` drafts"
 )
 _IN_A_FIELD = "; else each line is one record, whatever the array holds"
 LINES_OF_AN_ARRAY = (

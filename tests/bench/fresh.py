@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.bench.events import Int64s, numbers_in
+from tests.bench.floors import numbers_between, window_reader
 from tests.bench.measure import other_work
 from tests.bench.memory import own_peak
 from tests.bench.page_cache import hold
@@ -37,6 +38,7 @@ class Task(NamedTuple):
     side_by_side: str  # the length of which several threads read all windows, or nothing
     threads: int
     busy: bool  # whether other work comes between two windows
+    codec: str  # that of the lake, whose batches are decompressed, and no more; or nothing
 
 
 class Told(NamedTuple):
@@ -91,7 +93,10 @@ def told(task: Task) -> Told:
         gc.collect()
         found = [timed(start, length) for start in starts[WARM_UP:]]
         new[length] = [seconds for seconds, _ in found]
-        digests[length] = [digest(numbers_in(table["value"])) for _, table in found]
+        digests[length] = [
+            digest(_numbers(task, table, start, start + int(length)))
+            for start, (_, table) in zip(starts[WARM_UP:], found, strict=True)
+        ]
         del found
         for _ in range(3):  # what a cache keeps at a third read is there at the fourth
             again[length] = [timed(start, length)[0] for start in starts[WARM_UP:]]
@@ -103,7 +108,13 @@ def _nothing() -> None:
     """No other work."""
 
 
+def _numbers(task: Task, found: Any, start: int, end: int) -> Int64s:
+    return numbers_between(found, start, end) if task.codec else numbers_in(found["value"])
+
+
 def _opened(task: Task) -> Any:
+    if task.codec:
+        return window_reader(task.root, task.codec)
     if task.root:
         return seglake_reader(task.root, task.topic)
     return READERS[task.name].open(Path(task.parquet), Path(task.folder))

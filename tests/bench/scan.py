@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
 from seglake.datasource import register
+from tests.bench.floors import Batches, RowsInMemory, decompress_all, store_rows
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, race
 from tests.bench.workbench import TOPIC, Workbench, adaptive, require
 
@@ -25,6 +26,9 @@ OURS = 'Spark, `format("seglake")`'
 WHOLE_DELTA = "Spark on Delta, all columns"
 PRUNED = f"{OURS}, two columns"
 NOOP = ", to `noop`"
+CODEC = "zstd alone, two threads"
+IN_MEMORY = "A Python data source, rows in memory"
+IN_MEMORY_PRUNED = f"{IN_MEMORY}, two columns"
 TWO_COLUMNS = {"columns": "value,timestamp"}
 
 _TEXT = """\
@@ -36,7 +40,9 @@ which are its default. Each query on Spark is planned in its time, with its `loa
 with adaptive execution as it comes. Spark asks Delta for the two columns that the query needs, and
 for *all columns* by an expression over each; `format("seglake")` is read whole, as Spark's Kafka
 source is, and with `columns` = `value,timestamp`. Those *to `noop`* hand every row of these columns
-to Spark's sink of that name, and aggregate nothing.
+to Spark's sink of that name, and aggregate nothing. *zstd alone* decompresses the same batches, and
+does nothing else; *rows in memory* are those of `format("seglake")` as Arrow batches in mapped
+files, which a Python data source hands to Spark as they lie there.
 """
 
 
@@ -65,6 +71,7 @@ def run(bench: Workbench) -> Section:
         contenders.append(_contender(bench, "Spark's Kafka source", _kafka(bench), lake))
     contenders.append(_contender(bench, OURS, _seglake(bench), lake))
     contenders.append(_contender(bench, PRUNED, _seglake(bench, **TWO_COLUMNS), lake))
+    contenders.append(_codec_alone(bench))
     samples = race([*contenders, *_to_noop(bench)], bench.sizes.runs, aloud=True)
     section.tables = [_table(bench, samples)]
     section.goals = _goals(samples, len(bench.events.times))
@@ -124,11 +131,14 @@ def _delta(bench: Workbench, *more: Column) -> Callable[[], _Facts]:
 def _to_noop(bench: Workbench) -> list[Contender]:
     """All rows of the same scans, which the others have checked."""
     delta, path = bench.spark.read.format("delta"), str(bench.delta)
+    bench.spark.dataSource.register(RowsInMemory)
     loads: dict[str, tuple[Callable[[], DataFrame], str | Path]] = {
         WHOLE_DELTA: (lambda: delta.load(path), path),
         "Spark on Delta": (lambda: delta.load(path).select("value", "time"), path),
         OURS: (_source(bench).load, bench.lake("arrival")),
         PRUNED: (_source(bench, **TWO_COLUMNS).load, bench.lake("arrival")),
+        IN_MEMORY: _in_memory(bench, "rows-of-all"),
+        IN_MEMORY_PRUNED: _in_memory(bench, "rows-of-two", **TWO_COLUMNS),
     }
 
     def write(load: Callable[[], DataFrame]) -> None:
@@ -139,6 +149,23 @@ def _to_noop(bench: Workbench) -> list[Contender]:
         Contender(name + NOOP, partial(write, load), reads=[place])
         for name, (load, place) in loads.items()
     ]
+
+
+def _in_memory(bench: Workbench, name: str, **options: str) -> tuple[Callable[[], DataFrame], Path]:
+    """The same rows, as a Python data source that only hands them out has them."""
+    folder = bench.folder / name
+    options |= {"path": bench.lake("arrival"), "subscribe": TOPIC}
+    source = bench.spark.read.format(RowsInMemory.name()).options(**store_rows(options, folder))
+    return source.load, folder
+
+
+def _codec_alone(bench: Workbench) -> Contender:
+    batches = Batches.of(Path(bench.lake("arrival"), "topics"), "zstd")
+
+    def check(size_bytes: int) -> None:
+        require(size_bytes > bench.events.size_bytes, "records are missing")
+
+    return Contender(CODEC, partial(decompress_all, batches), check)
 
 
 def _kafka(bench: Workbench) -> Callable[[], _Facts]:
@@ -188,6 +215,8 @@ def _goals(samples: list[Samples], events: int) -> list[Goal]:
     wanted = [
         (OURS, "Spark's Kafka source", 3.0), (OURS + NOOP, WHOLE_DELTA + NOOP, 1.0),
         (PRUNED + NOOP, "Spark on Delta" + NOOP, 1.0),
+        (OURS + NOOP, IN_MEMORY + NOOP, 0.8), (PRUNED + NOOP, IN_MEMORY_PRUNED + NOOP, 0.8),
+        (PLAIN, CODEC, 0.5),
     ]  # fmt: skip
     goals = [
         Goal(f"{ours}, as a multiple of {name}",

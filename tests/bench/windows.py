@@ -41,6 +41,11 @@ THREADS, SIDE_BY_SIDE = 8, 10_000  # readers at once, and the length of their wi
 # goals: times the time of Vortex, by reader; by length, ms of a window again
 AGAINST_VORTEX = {"Seglake, time": 1.3, "Seglake, time, lz4": 0.9, "Seglake, arrival": 1.4}
 AGAIN_MS = (0.2, 0.3, 0.8)
+# by reader: the name of a reader that only decompresses the same batches, and their codec
+FLOORS = {
+    "Seglake, time": ("zstd alone, time", "zstd"), "Seglake, time, lz4": ("lz4 alone, time", "lz4"),
+}  # fmt: skip
+OF_FLOOR = {"Seglake, time": 2.0, "Seglake, time, lz4": 3.0}  # times its time, at most
 FIRST_MS = 3.0  # the longest of a process's first windows
 P99_BY_MEDIAN = 3.0
 AGAINST_DELTA = 5.0
@@ -70,6 +75,8 @@ sorted by time within files, and are read with adaptive execution as it comes. `
 reads such windows in the driver and gives Spark a DataFrame that holds them. Those on Spark read
 each window once, in the session of this run. *Amplification* is bytes fetched per byte of the
 batches that have a record of the window, counted by `ReadStats` when nothing is cached.
+*Zstd alone* and *lz4 alone* know which batches have a record of the window, and only decompress
+them, in two threads where they are many: no reader of these logs can be faster.
 A read that ends at *the offset of the end time* stops before the
 records of the window that came late, and brings those of other times that stand between. *Lost*
 is the share of the windows' records that did not come, *foreign* counts records outside the
@@ -213,6 +220,7 @@ def _roots(bench: Workbench) -> dict[str, str]:
     ours = {f"Seglake, {order}": bench.lake(order) for order in ("time", "arrival")}
     for codec in CODECS[:2]:
         ours[f"Seglake, time, {codec}"] = bench.lake("time", compression_type=codec)
+    ours |= {floor: _roots_of(bench, codec) for floor, codec in FLOORS.values()}
     return ours | dict.fromkeys(peers.prepare(bench.parquet, bench.folder / "peers"), "")
 
 
@@ -247,7 +255,9 @@ def _task(
     windows = {str(length): chosen for length, chosen in starts.items()}
     length = str(SIDE_BY_SIDE) if SIDE_BY_SIDE in starts and not busy else ""
     folder = str(bench.folder / "peers")
-    return Task(name, root, TOPIC, str(bench.parquet), folder, windows, length, THREADS, busy)
+    codec = dict(FLOORS.values()).get(name, "")
+    parquet = str(bench.parquet)
+    return Task(name, root, TOPIC, parquet, folder, windows, length, THREADS, busy, codec)
 
 
 def _take(row: _Row, found: Any, length: str, wanted: list[Int64s], name: str) -> None:
@@ -427,6 +437,7 @@ def _goals_among_other_work(busy: _ByLength) -> list[Goal]:
     for length, rows in busy.items():
         what = f"windows of {length // 1000} s"
         goals += _against_vortex(rows, f"With other work, new {what}")
+        goals += _against_floors(rows, f"With other work, new {what}")
         ours = rows["Seglake, time"]
         goals.append(Goal(f"With other work, {what}, time: again, times the time of new",
                           (ours.again_ms or 0.0) / ours.new_ms, 1.0, at_least=False))  # fmt: skip
@@ -442,6 +453,14 @@ def _against_vortex(rows: _Rows, title: str) -> list[Goal]:
         Goal(f"{title}, {name.removeprefix('Seglake, ')}: times the time of Vortex",
              rows[name].times_the_time_of(rows[VORTEX])[1], limit, at_least=False)
         for name, limit in AGAINST_VORTEX.items()
+    ]  # fmt: skip
+
+
+def _against_floors(rows: _Rows, title: str) -> list[Goal]:
+    return [
+        Goal(f"{title}, {name.removeprefix('Seglake, ')}: times the time of {floor}",
+             rows[name].times_the_time_of(rows[floor])[1], OF_FLOOR[name], at_least=False)
+        for name, (floor, _) in FLOORS.items()
     ]  # fmt: skip
 
 
@@ -480,6 +499,7 @@ def _side_by_side(together: _Together) -> Table:
 def _goals(rows: _Rows, length: int) -> list[Goal]:
     at, title = LENGTHS_MS.index(length), f"New windows of {length // 1000} s"
     goals, ours = _against_vortex(rows, title), rows["Seglake, time"]
+    goals += _against_floors(rows, title)
     parquet = [row for name, row in rows.items() if "Parquet" in name or "Lance" in name]
     best = min(row.times_the_time_of(ours)[1] for row in parquet)
     goals.append(Goal(f"{title}, time: times as fast as the best of Parquet and Lance", best, 1.0))

@@ -32,8 +32,8 @@ class Request(NamedTuple):
 class Wire:
     """A running wire, seen from the process that started it."""
 
-    def __init__(self, address: str, control: str) -> None:
-        self.endpoint, self._control = f"http://{address}", _place(control)
+    def __init__(self, address: str, control: str, pid: int) -> None:
+        self.endpoint, self._control, self.pid = f"http://{address}", _place(control), pid
 
     def requests(self) -> list[Request]:
         """The requests since this was last asked for, in the order in which they began."""
@@ -58,7 +58,8 @@ def wire(endpoint: str, delay_ms: int) -> Iterator[Wire]:
     running = subprocess.Popen([*command, str(delay_ms)], stdout=subprocess.PIPE, text=True)
     try:
         assert running.stdout is not None
-        yield Wire(*running.stdout.readline().split())
+        address, control = running.stdout.readline().split()
+        yield Wire(address, control, running.pid)
     finally:
         running.kill()
         running.wait()

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.harness.ports import free_ports
@@ -41,6 +41,7 @@ class Server:
     folder: Path
     access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
+    pid: int = 0
 
 
 def binary() -> Path:
@@ -97,7 +98,7 @@ def s3_server(folder: Path, access_log: Path | None = None) -> Iterator[Server]:
         )
     try:
         _await(process, address, folder / "server.log")
-        yield server
+        yield replace(server, pid=process.pid)
     finally:
         process.kill()
         process.wait()

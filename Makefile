@@ -59,7 +59,7 @@ test: tools style ## Run every check and the tests: all parts, in short forms (t
 test-all: test ## Run make test, then make test-rest: everything (half an hour)
 	@$(MAKE) --no-print-directory test-rest
 
-test-rest: tools ## Run what make test leaves out; of long tests and of all examples, a third each day
+test-rest: tools ## Run what make test leaves out; of long tests and of all examples, a quarter each day
 	$(PYTEST) $(PARALLEL) -m "(rest or hypothesis) and not another_day" $(DURATIONS)/rest.tsv
 
 test-whole: tools ## Run what make test leaves out, on any day: long tests, all examples (40 minutes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -141,9 +141,15 @@ def store_rows(options: dict[str, str], folder: Path) -> dict[str, str]:
     source = SeglakeDataSource(options)
     schema = source.schema()
     reader: Any = source.reader(schema)
+    return store_batches(map(reader.read, reader.partitions()), schema, folder)
+
+
+def store_batches(
+    tasks: Iterable[Iterable[pa.RecordBatch]], schema: StructType, folder: Path
+) -> dict[str, str]:
+    """Write the batches of each task; the options by which `RowsInMemory` has them."""
     folder.mkdir()
-    for number, partition in enumerate(reader.partitions()):
-        batches = iter(reader.read(partition))
+    for number, batches in enumerate(map(iter, tasks)):
         first = next(batches)
         with pa.ipc.new_file(str(folder / f"{number:04d}.arrow"), first.schema) as file:
             for batch in (first, *batches):

@@ -27,7 +27,7 @@ from tests.bench.workbench import TOPIC, Remote, Workbench, require
 WINDOW_MS = 10_000
 COLD = 10
 ORDERS = ("time", "arrival")
-DEEP, FIND_DEEP, WIRE_SHARE, INGEST_SHARE = 3, 4, 1.3, 1.5
+DEEP, FIND_DEEP, WIRE_SHARE, INGEST_SHARE = 3, 4, 1.35, 1.5
 
 _TEXT = """\
 versitygw, an S3 server on this machine, behind a wire that holds every request back for

@@ -29,6 +29,7 @@ from tests.bench import (
     growth,
     hot,
     large,
+    measure,
     merge,
     planning,
     remote,
@@ -96,8 +97,9 @@ def test_a_window_of_the_model(events: Events, data: st.DataObject) -> None:
 
 @pytest.fixture
 def _no_time_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A whole collection takes longer the more tests ran before."""
+    """A whole collection takes longer the more tests ran before; nothing has to settle."""
     monkeypatch.setattr(gc, "collect", int)
+    monkeypatch.setattr(measure, "SETTLE_S", 0.0)
 
 
 @pytest.mark.usefixtures("_no_time_for_garbage")

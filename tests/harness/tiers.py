@@ -11,7 +11,7 @@ from hypothesis import is_hypothesis_test
 
 from tests.harness.seed_of_the_day import seed_of_the_day
 
-DAYS = 3
+DAYS = 4
 
 
 def rest_but(values: Iterable[Any], *quick: Any) -> list[Any]:
@@ -39,12 +39,12 @@ def of_today(values: Iterable[Any], one_in: int = 3) -> list[Any]:
 
 
 def waits(test: str) -> bool:
-    """Whether the day of this test is another one: each has one in three, by its name."""
+    """Whether the day of this test is another one: each has one in four, by its name."""
     return (crc32(test.encode()) + seed_of_the_day()) % DAYS != 0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests, and properties with all their examples, run on one day of three.
+    """Long tests, and properties with all their examples, run on one day of four.
 
     On the others they are marked `another_day`, and `make test-rest` leaves them out.
     """

@@ -1047,7 +1047,7 @@ def test_a_doubt_about_rows_has_their_count_and_the_first_place(
     told = [line for line in done.stdout.splitlines() if "not sure" in line]
     assert f"  not sure: not parseable: 2 of {count} rows tried, first my clicks.jsonl:36" in told
     assert [line for line in told if f": 1 of {count} rows tried, first my clicks.jsonl:31" in line]
-    assert "seglake check --conf-file 'my clicks.toml', then" in done.stdout
+    assert "seglake check --conf-file 'my clicks.toml'" in done.stdout
     tried = f"'my clicks.toml' is written. {count} rows tried: {ROWS} records, 3 rejects."
     assert done.stdout.splitlines()[0] == tried.replace("'", "")
 

@@ -24,6 +24,7 @@ from seglake.write.rows.zones import UTC_ZONES, zoned, zones_in
 _MOST = 0.95  # of the values must be times in the same format
 _FEW = 0.05  # of the rows may have a field that is worth a word
 _DAY_MS = 86_400_000
+_LONG_AGO_MS = 978_307_200_000  # 2001
 _PADDING = b"\0" * 64  # kernels read some bytes after a text
 _ZONED = re.compile(r"(?:(?<![A-Za-z])[Zz]|UTC|GMT|[+-]\d{2}:?\d{2}|:\d{2}(?:[.,]\d+)?[+-]\d{2})$")
 _WHOLE_DAYS = (
@@ -33,6 +34,9 @@ _WHOLE_DAYS = (
 _LIKE_A_TIME = re.compile(
     r"\d:\d{2}(?!\d)|\b1\d{9}(?:\d{3})?(?!\d)|\b(?:19|20)\d{2}[-/.]\d|\d[-/.](?:19|20)\d{2}\b"
 )
+_ORDERS = (
+    ("%d/%m/%Y", "%m/%d/%Y"), ("%d-%m-%Y", "%m-%d-%Y"), ("%y/%m/%d", "%d/%m/%y", "%m/%d/%y"),
+)  # fmt: skip
 _LONGEST_TIME = 50  # characters: longer texts have other words
 _NUMBERS = {*EPOCH_POWERS, "%Y%m%d%H%M%S", "%Y%m%d"}  # formats that other numbers may fit, too
 _OF_A_NUMBER = {"phone", "telephone", "telefon", "tel", "mobile", "handy", "fax", "number",
@@ -184,13 +188,22 @@ def _time_of(sample: Sample, name: str, values: list[str]) -> TimeChoice | None:
         return _typed(name, values[0])
     patterns = [*_patterns(values)]
     forms = *EPOCH_POWERS, ISO, *patterns, *zoned(values, patterns)
+    fits = list[tuple[str, int | None, _Span]]()
     for form in _that_fit(name, values, forms):
         year = None if _has_year(form) else _year(values, form)
-        span = _span(values, form, year)
-        if span is not None:
-            times = _times_among(values, form, year)
-            return _choice(name, times, form, year, span, sample.zones)
-    return None
+        if (span := _span(values, form, year)) is not None:
+            fits.append((form, year, span))
+            if "%y" not in form:  # else days may be taken for years
+                break
+    if not fits:
+        return None
+    form, year, span = max(fits, key=lambda fit: (not _lies_ahead(fit[2]), fit[2].last_ms))
+    return _choice(name, _times_among(values, form, year), form, year, span, sample.zones)
+
+
+def _lies_ahead(span: _Span) -> bool:
+    """Whether times are of the future."""
+    return span.last_ms > now_ms() + _DAY_MS
 
 
 def _that_fit(name: str, values: list[str], forms: Iterable[str]) -> list[str]:
@@ -351,6 +364,11 @@ def _choice(
     doubts += unsure
     if span.first_ms % _DAY_MS == 0 == span.last_ms % _DAY_MS and form not in EPOCH_POWERS:
         doubts.append(_WHOLE_DAYS.format(name))
+    if form in EPOCH_POWERS and span.last_ms < _LONG_AGO_MS:
+        doubts.append(
+            f"{name} has times from {format_ms(span.first_ms)} on if they count from 1970: Apple's "
+            "count from 2001, and GPS from 1980; look whether they are right"
+        )
     if span.early:
         doubts.append(f"times before 1970, which make rejects: {span.early:,} of {len(values):,}")
     first, last = format_ms(span.first_ms), format_ms(span.last_ms)
@@ -371,7 +389,7 @@ def _year(values: list[str], form: str) -> int:
     """This year, or the last one if this one lies ahead of the clock with these times."""
     now = dt.datetime.fromtimestamp(now_ms() / 1000, dt.UTC)
     span = _span(values, form, now.year)
-    return now.year - (span is not None and span.last_ms > now_ms() + _DAY_MS)
+    return now.year - (span is not None and _lies_ahead(span))
 
 
 class _Span(NamedTuple):
@@ -410,11 +428,12 @@ def _span(values: list[str], form: str, year: int | None) -> _Span | None:
 
 
 def _other_ways(values: list[str], form: str) -> Iterator[str]:
-    first, second = form[:3], form[3:6]
-    if {first, second} == {"%d/", "%m/"}:
-        swapped = second + first + form[6:]
-        if _span(values, swapped, None) is not None:
-            yield f"days and months may be the other way round: timestamp.format = {swapped!r}"
+    date, clock = form[:8], form[8:]
+    for other in next((orders for orders in _ORDERS if date in orders), ()):
+        swapped = other + clock
+        if other != date and _span(values, swapped, None) is not None:
+            what = "days and months" if "%Y" in other else "days, months and years"
+            yield f"{what} may be the other way round: timestamp.format = {swapped!r}"
 
 
 def key_of(sample: Sample, time: str | None) -> KeyChoice | None:

@@ -414,7 +414,7 @@ def _shaped(heads: Sequence[Head], shape: Shape | None) -> Sample | None:
     several = _continued(shape, lines, before, len(matches))
     settings |= several
     doubts = _doubts(shape, lines, len(lines) - len(matches), before if several else None)
-    doubts += _inside(shape, matches)
+    doubts += [*_inside(shape, matches), *_of_numbers(shape, matches)]
     zones = zones_behind(matches) if "time" in fields else frozenset[str]()
     return Sample(settings, fields, len(matches), 0, 0, doubts, zones=zones)
 
@@ -446,6 +446,15 @@ def _doubts(shape: Shape, lines: Sequence[str], others: int, before: int | None)
         "no time, so they continue an event": others - before - inside,
     }
     return [f"{what}: {_part(n, lines, 'sampled line')}" for what, n in said.items() if n]
+
+
+def _of_numbers(shape: Shape, matches: Sequence[re.Match[str]]) -> Iterator[str]:
+    """The doubt about numbers inside of lines, which may be no times at all."""
+    if shape.is_anywhere and matches[0]["time"].replace(".", "").isdigit():
+        yield (
+            f"the lines have no time but numbers such as {matches[0]['time']}: look whether these "
+            "count from 1970"
+        )
 
 
 def _inside(shape: Shape, matches: Sequence[re.Match[str]]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from seglake.write.rows.zones import ZONES
 ENOUGH = 0.02
 """Of the lines of a file, so many must match: an event may have many lines."""
 _MOST_LOGFMT = 0.5  # of the lines must be such: others may continue an event
-_HALF = 0.5  # of the lines with a time must begin with it, if the others continue an event
+_HALF_OF_THEM = 0.5  # of the lines with a time must begin with it, if the others continue an event
 _NEARLY = 0.99  # as many as another shape, or as there are events: then it is taken
 
 
@@ -35,21 +35,35 @@ class Shape(NamedTuple):
 
 _DAY_AND_TIME = r"\d{2}/[A-Z][a-z]{2}/\d{4}:[\d:]{8}"
 _CLF = _DAY_AND_TIME + r" [+-]\d{4}"
-_ISO = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?"
-_ZONE_BEHIND = re.compile(rf" ?\(?({'|'.join(ZONES)})\b")
+_OFFSET = r"[+-]\d{2}:?\d{2}\b"
+_HALF = r" [AaPp][Mm]\b"  # of a day
+_ISO = (
+    r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?"
+    rf"(?:Z| ?{_OFFSET}|{_HALF})?"
+)
+_ZONE_BEHIND = re.compile(rf" ?\(?({'|'.join(ZONES)}|{_OFFSET})")
 _PART = r"(?:[.,]\d+)?"  # of a second
 _SYSLOG = rf"[A-Z][a-z]{{2}} +\d{{1,2}} \d{{2}}:\d{{2}}:\d{{2}}{_PART}"
 _MAIL = r"[A-Z][a-z]{2}, \d{1,2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} [+-]\d{4}"  # RFC 2822
 _PRIORITY = r"(?:<\d{1,3}>)?"  # with which a line of syslog comes from the network
-_OTHERS = (
+_CLOCK = r"\d{2}:\d{2}:\d{2}" + _PART
+_YEAR_BEHIND = rf"(?: (?:{'|'.join(ZONES)}))? (?:19|20)\d{{2}}\b"
+_EPOCH = r"\b1\d{9}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b"
+_OTHERS = (  # \b, since a date may stand in a longer number, as 26.03.04 in 2026.03.04
     _DAY_AND_TIME + _PART,
-    r"\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}" + _PART,
-    r"\d{2}\.\d{2}\.(?:\d{2})?\d{2} \d{2}:\d{2}:\d{2}" + _PART,
-    r"\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}" + _PART + r"(?: [AaPp][Mm]\b)?",
-    r"\d{1,2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2}" + _PART + r"(?: [+-]\d{4})?",
-    r"\d{2}-[A-Z][a-z]{2}-\d{4} \d{2}:\d{2}:\d{2}(?:\.\d+)?",
-    r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}:\d{2}(?:\.\d+)? \d{4}",
-    r"1\d{9}(?:\.\d+|\d{3})?\b",
+    rf"\b\d{{4}}[/.]\d{{2}}[/.]\d{{2}} {_CLOCK}",
+    rf"\b\d{{4}}-\d{{2}}-\d{{2}}_{_CLOCK}",
+    rf"\b\d{{8}}[ -]{_CLOCK}",
+    rf"\b\d{{2}}\.\d{{2}}\.(?:\d{{2}})?\d{{2}},? {_CLOCK}",
+    rf"\b\d{{1,2}}/\d{{1,2}}/\d{{4}},? \d{{1,2}}:\d{{2}}:\d{{2}}{_PART}(?:{_HALF})?(?: {_OFFSET})?",
+    rf"\b\d{{2}}/\d{{2}}/\d{{2}} {_CLOCK}",  # Spark's own
+    rf"\b\d{{2}}-\d{{2}}-\d{{4}} {_CLOCK}",
+    rf"\b\d{{1,2}} [A-Z][a-z]{{2}} \d{{4}} {_CLOCK}(?: [+-]\d{{4}})?",
+    rf"\b\d{{2}}-[A-Z][a-z]{{2}}-(?:\d{{2}})?\d{{2}} {_CLOCK}",
+    rf"[A-Z][a-z]{{2}} {_SYSLOG}{_YEAR_BEHIND}",
+    rf"{_SYSLOG}{_YEAR_BEHIND}",
+    rf"[A-Z][a-z]{{2}} +\d{{1,2}},? \d{{4}} \d{{1,2}}:\d{{2}}:\d{{2}}{_PART}(?:{_HALF})?",
+    _EPOCH,
 )
 _GLOG = r"\d{4}(?:\d{4})? \d{2}:\d{2}:\d{2}\.\d{6}"  # month and day, in new files after the year
 _REQUEST = r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}|-)'
@@ -102,7 +116,7 @@ def shape_of(lines: Sequence[str]) -> Shape | None:
         return None
     inside = times_inside(first, lines)
     continuing = sum(_continues(lines[at - 1 : at + 1], first) for at in inside)
-    return first if begun >= _HALF * every and 2 * continuing > len(inside) else shape
+    return first if begun >= _HALF_OF_THEM * every and 2 * continuing > len(inside) else shape
 
 
 def _most(shapes: Sequence[Shape], lines: Sequence[str]) -> tuple[int, Shape]:

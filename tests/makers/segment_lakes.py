@@ -27,6 +27,7 @@ class Sketch(NamedTuple):
     timestamp: int
     log_bytes: int
     created_at_ms: int = 0
+    records: int | None = None  # as many as offsets, unless it is given
 
 
 def sketched_lake(
@@ -72,7 +73,7 @@ def _change(rows: Sequence[Row], replaced: Sequence[tuple[int, int]], _base: Sna
 
 def _segment(partition: int, base: int, sketch: Sketch, attempt: str) -> Row:
     timed = sketch.timestamp >= 0
-    return segment(
+    made = segment(
         base,
         base + sketch.offsets,
         partition=partition,
@@ -83,3 +84,4 @@ def _segment(partition: int, base: int, sketch: Sketch, attempt: str) -> Row:
         created_at_ms=sketch.created_at_ms,
         attempt_id=attempt,
     )
+    return made if sketch.records is None else replace(made, record_count=sketch.records)

@@ -17,7 +17,7 @@ from seglake.cli.arguments.options import Json
 from seglake.cli.check import places_of
 from seglake.cli.terminal.output import complete
 from seglake.cli.terminal.progress import step_display
-from seglake.errors import UsageError
+from seglake.errors import InputError, UsageError
 from seglake.shown import counted
 
 if TYPE_CHECKING:
@@ -53,9 +53,15 @@ def init(
         tables = tomllib.loads(made.toml)
         tables["pipeline"].setdefault("name", file.stem)  # as if it were read from there
         pipeline = from_tables(tables)
-        checked = check(pipeline, _SAMPLE)
-    with complete(file) as temporary:
-        temporary.write_text(made.toml, "utf-8")
+        with complete(file) as temporary:
+            temporary.write_text(made.toml, "utf-8")
+        try:
+            checked = check(pipeline, _SAMPLE)
+        except InputError as error:
+            raise InputError(
+                f"{error}. {file} is written: what it reads can be corrected there, and a file be "
+                "left out with input.exclude"
+            ) from error
     if json:
         tried = {"sampled": len(checked.rows), "reasons": checked.reasons}
         tried["problems"] = checked.problems

@@ -45,7 +45,8 @@ def _oldest(times: Int64s) -> int:
 
 
 def _topic_row(log: Log) -> dict[str, Any]:
-    views = [log.reader(partition).view.segments for partition in log.partitions()]
+    partitions = [log.reader(partition).view for partition in log.partitions()]
+    views = [view.segments for view in partitions]
     lows = [_oldest(view.min_timestamps) for view in views]
     highs = [int(view.max_timestamps.max()) for view in views if len(view.max_timestamps)]
     return {
@@ -55,7 +56,7 @@ def _topic_row(log: Log) -> dict[str, Any]:
         "partitioner": log.settings.partitioner,
         "timestamp_type": log.settings.timestamp_type,
         "segments": sum(len(view.base_offsets) for view in views),
-        "records": sum(int(view.details["record_count"].sum()) for view in views),
+        "records": sum(view.record_count for view in partitions),
         "log_bytes": sum(int(view.details["sizes"][:, 0].sum()) for view in views),
         "min_timestamp": min((low for low in lows if low >= 0), default=-1),
         "max_timestamp": max(highs, default=-1),

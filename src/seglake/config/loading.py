@@ -99,6 +99,8 @@ def _remedy(section: str, key: str) -> str:
     longer = [each for each in _keys(section) if each.startswith(f"{key}.")]
     if longer:  # such as topic.compression.type
         return f"did you mean {section}.{longer[0]}?"
+    if f"{key}s" in _keys(section):  # key.field, though other tables have a field
+        return f"did you mean {section}.{key}s?"
     owners = [each for each in ("pipeline", *SECTIONS) if key in _keys(each)]
     if owners:
         return f"did you mean {' or '.join(f'{owner}.{key}' for owner in owners)}?"

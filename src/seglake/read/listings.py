@@ -144,7 +144,7 @@ def summed(views: Sequence[PartitionView]) -> tuple[Any, ...]:
             if len(dated := columns.min_timestamps[columns.min_timestamps >= 0])]  # fmt: skip
     highs = [int(columns.max_timestamps.max()) for columns in segments]
     return (
-        sum(int(columns.details["record_count"].sum()) for columns in segments),
+        sum(view.record_count for view in views),
         sum(columns.size for columns in segments),
         sum(int(columns.details["sizes"][:, 0].sum(dtype="i8")) for columns in segments),
         min(lows, default=-1),

@@ -122,6 +122,7 @@ MISTAKES = [
         {"topic.segment_bytes": 3},
         "topic.segment_bytes: unknown key; did you mean topic.segment.bytes?",
     ),
+    ({"key.field": "user"}, "key.field: unknown key; did you mean key.fields?"),
     ({"pipeline.ordr": "time"}, "pipeline.ordr: unknown key; did you mean pipeline.order?"),
     ({"pipeline.input": "x"}, "pipeline.input: unknown key; use one of pipeline.name"),
     ({"topic.order": "time"}, "topic.order: unknown key; did you mean pipeline.order?"),

@@ -866,6 +866,61 @@ def test_rotated_files_without_a_suffix_are_of_the_same_kind(tmp_path: Path) -> 
     assert "files of other kinds are left out: 1 (README.md)" in made.doubts
 
 
+LIKE_CSV = {
+    "nginx": of_events('%Y/%m/%d %H:%M:%S [error] 31#31: *1 open() "/srv/{n}" failed, client: a, '
+                       'server: b, request: "GET /{n} HTTP/1.1"'),
+    "brackets": of_events("[%Y-%m-%dT%H:%M:%SZ] user {user} logged in, ip 10.0.0.7"),
+    "a time with a comma": of_events("%d.%m.%Y, %H:%M:%S INFO {user} did {n}"),
+    "alerts": table("", lambda n: f"[{ms(TIMES[n]) // 1000}] SERVICE ALERT: web;{USERS[n]};OK"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIKE_CSV)
+def test_a_log_with_as_many_commas_in_each_line_is_no_csv(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.log").write_bytes(LIKE_CSV[name])
+    made, report = drafted(tmp_path, tmp_path / "a.log")
+    assert (report.records, made.choices["timestamp.field"].value) == (ROWS, "time")
+    log = seglake.open(str(tmp_path / "lake")).topic(made.topic)
+    found: list[Any] = log.read_range(0, 4 * 10**12).read_all()["timestamp"].to_pylist()
+    assert sorted(map(ms, found)) == [ms(time) // 1000 * 1000 for time in TIMES]
+
+
+def test_json_objects_one_after_another_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(EPOCHS.replace(b"\n", b""))
+    with pytest.raises(InputError, match=r"several JSON objects in a line; .*jq -c"):
+        draft([str(tmp_path / "a.json")])
+
+
+def test_a_file_of_another_encoding_is_named(tmp_path: Path) -> None:
+    for name, encoding in {"a.csv": "utf-8", "b.csv": "utf-8", "c.csv": "cp1252"}.items():
+        (tmp_path / name).write_bytes(f"ts,who\n{ms(BEGIN)},Müller\n".encode(encoding))
+    told = f"other files are in cp1252, such as {tmp_path / 'c.csv'}: leave them out"
+    assert told in "; ".join(draft([str(tmp_path)]).doubts)
+
+
+def test_what_a_run_would_refuse_is_drafted_to_be_corrected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    kinds: dict[str, Any] = {"a": pa.timestamp("us", "UTC"), "b": pa.timestamp("ms")}
+    for name, kind in kinds.items():
+        pq.write_table(
+            pa.table({"at": pa.array(TIMES, type=kind), "user": USERS}), f"in/{name}.parquet"
+        )
+    done = CliRunner().invoke(app, ["init", "in"])
+    told = "at is timestamp[ms], not timestamp[us, tz=UTC]); set value.columns"
+    assert told in str(done.exception)
+    assert "in.toml is written" in str(done.exception)
+    assert load("in.toml").timestamp.field == "at"
+
+
+def test_numbers_that_a_spreadsheet_has_rounded_are_doubted(tmp_path: Path) -> None:
+    rounded = table("ts,n", lambda n: f"{ms(TIMES[n]):.5E},{n}")
+    told = "numbers such as '1.77236E+12', which a spreadsheet rounds: 1 value in 40 sampled rows"
+    assert told in doubts_of(tmp_path, "a.csv", rounded)
+
+
 def test_a_path_without_a_file_of_the_kind_of_most_is_refused(tmp_path: Path) -> None:
     (tmp_path / "most.jsonl").write_bytes(9 * EPOCHS)
     (tmp_path / "few").mkdir()

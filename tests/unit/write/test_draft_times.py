@@ -26,7 +26,14 @@ from seglake.write.rows.hints import PATTERNS
 BEGIN = datetime(2026, 5, 13, 9, 30, 7, 120_000, UTC)  # no month has this day's number
 TIMES = [BEGIN + timedelta(minutes=97 * n) for n in range(30)]
 INDIA = timezone(timedelta(hours=5, minutes=30))
-WHOLE = [pattern for pattern in PATTERNS if "%M" in pattern and "%y" in pattern.lower()]
+MADE = (  # of others, as the times want it
+    "%Y-%m-%d %H:%M:%S,%f %z",
+    "%Y/%m/%d %I:%M:%S %p",
+    "%Y/%m/%d %H:%M:%S %z",
+    "%d.%m.%Y %H:%M:%S%z",
+    "%d/%b/%Y %H:%M:%S",
+)
+WHOLE = [each for each in (*PATTERNS, *MADE) if "%M" in each and "%y" in each.lower()]
 
 
 def written(pattern: str) -> list[str]:
@@ -103,3 +110,83 @@ def test_a_line_is_read_in_each_way_or_refused(tmp_path: Path, pattern: str, pla
     told = "; ".join(made.doubts)
     unsure = "whole days", "and no format that is known reads them", "no field has times"
     assert found == as_precise(pattern) or any(text in told for text in unsure)
+
+
+BEHIND = {
+    "%Y-%m-%d %H:%M:%S GMT+1": "'GMT+1', which is not read",
+    "%Y-%m-%d %H:%M:%S UTC+01:00": "'UTC+01:00', which is not read",
+    "%Y-%m-%d %H:%M:%S CET": "'CET', which is not read",
+}
+
+
+@pytest.mark.parametrize("form", BEHIND)
+def test_a_zone_that_is_not_read_is_told(tmp_path: Path, form: str) -> None:
+    lines = as_text("{time} INFO did {n}")([time.strftime(form) for time in TIMES])
+    (tmp_path / "a.log").write_bytes(lines)
+    assert BEHIND[form] in "; ".join(draft([str(tmp_path / "a.log")]).doubts)
+
+
+@pytest.mark.parametrize(
+    ("form", "hours"),
+    [
+        ("%d-%b-%Y %H:%M:%S Europe/Berlin", 2),
+        ("%Y-%m-%dT%H:%M:%S+01", 1),
+        ("%d-%b-%Y %H:%M:%S UTC", 0),
+    ],
+)
+def test_a_zone_of_all_times_is_read(tmp_path: Path, form: str, hours: int) -> None:
+    """As PHP names it, or by its hours alone."""
+    lines = as_text("[{time}] did {n}")([time.strftime(form) for time in TIMES])
+    made, found = ingested(tmp_path, "a.log", lines)
+    assert found == [t.replace(microsecond=0) - timedelta(hours=hours) for t in TIMES]
+    assert "zone" not in "; ".join(made.doubts)
+
+
+def test_a_second_time_in_the_lines_is_told(tmp_path: Path) -> None:
+    """A relay's time stands before that of the event."""
+    line = as_text("Nov 20 09:00:19 app[1]: {time} INFO did {n}")
+    (tmp_path / "a.log").write_bytes(line([time.strftime("%Y-%m-%dT%H:%M:%SZ") for time in TIMES]))
+    told = "; ".join(draft([str(tmp_path / "a.log")]).doubts)
+    assert "the lines have another time, such as '2026-05-13T09:30:07Z'" in told
+
+
+LED = {
+    "a time of day": ("09:58:12 [INFO] task {n} for {time}", "stands '09:58:12'"),
+    "a time that is not known": ("10h 09:58 {n} since={time}", "stands '09:58'"),
+}
+
+
+@pytest.mark.parametrize("name", LED)
+def test_what_may_be_a_time_in_front_of_the_time_is_told(tmp_path: Path, name: str) -> None:
+    line, told = LED[name]
+    times = [time.strftime("%Y-%m-%dT%H:%M:%SZ") for time in TIMES]
+    (tmp_path / "a.log").write_bytes(as_text(line)(times))
+    doubts = "; ".join(draft([str(tmp_path / "a.log")]).doubts)
+    assert told in doubts
+    assert "correct input.pattern" in doubts
+
+
+def test_times_behind_other_words_than_most_are_told(tmp_path: Path) -> None:
+    """The second line of each event has a time inside, and continues it."""
+    two = "INFO {time} worker did {n}\njava.lang.Error: token expired at 2026-11-01 10:00:00"
+    times = [time.strftime("%Y-%m-%d %H:%M:%S") for time in TIMES]
+    (tmp_path / "a.log").write_bytes(as_text(two)(times).replace(b"worker did 7\njava", b"x\njava"))
+    told = "; ".join(draft([str(tmp_path / "a.log")]).doubts)
+    assert "30 of 60 sampled times stand behind other text than most, such as 'java.lang" in told
+
+
+def test_times_of_day_alone_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"09:58:12.345 INFO thing\n" * 5)
+    with pytest.raises(InputError, match=r"times of day, such as '09:58:12.345', and no date"):
+        draft([str(tmp_path / "a.log")])
+
+
+def test_a_time_is_a_whole_number(tmp_path: Path) -> None:
+    """Not ten digits of more, as in the export format of journald."""
+    times = [str(int(time.timestamp() * 1e6) * 10) for time in TIMES]
+    (tmp_path / "a.log").write_bytes(as_text("web1 app {time} did {n}")(times))
+    with pytest.raises(InputError, match="no time is found"):
+        draft([str(tmp_path / "a.log")])
+    made, found = ingested(tmp_path, "b.log", as_text("X={time} {n} a")([t[:16] for t in times]))
+    assert found == TIMES
+    assert "no time but numbers such as 1778664607120000" in "; ".join(made.doubts)

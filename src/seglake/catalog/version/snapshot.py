@@ -89,6 +89,18 @@ class PartitionView:
         return max(self.next_offset, int(ends[-1]) if len(ends) else 0)
 
     @property
+    def record_count(self) -> int:
+        """Records from the log start on; if compaction left gaps about that, at most so many."""
+        counts = self.segments.details["record_count"]
+        deleted = (
+            max(0, self.log_start_offset - int(self.segments.base_offsets[0])) if len(self) else 0
+        )
+        first = self.segment(0) if deleted else None
+        if first is None or first.record_count < first.end_offset - first.base_offset:
+            deleted = 0
+        return int(counts.sum()) - deleted
+
+    @property
     def cleaned_end(self) -> int:
         """The offset below which compaction has cleaned the log; 0 if it never ran."""
         return self.cleaned_offset or 0

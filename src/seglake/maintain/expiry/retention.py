@@ -162,21 +162,23 @@ class _RetainedPartition:
         """The first segment that stays, though there are old segments after it."""
         first = self.view.segment(self.count)
         place, time = f"{first.topic}-{first.partition}", int(self._times[self.count])
-        what = (
-            f"the record at offset {first.offset_of_max_timestamp}, of {format_ms(time)}"
-            if first.max_timestamp >= 0
-            else f"the segment at offset {first.base_offset}, made at {format_ms(time)}"
-        )
+        what = f"the segment at offset {first.base_offset}, made at {format_ms(time)}"
+        other = "the setting message.timestamp.after.max.ms keeps such records out"
+        if first.max_timestamp >= 0:
+            what = f"the record at offset {first.offset_of_max_timestamp}, of {format_ms(time)}"
+        elif not first.record_count:
+            what = f"the empty segment at offset {first.base_offset}, made at {format_ms(time)}"
+            other = "else retention removes it in its time; an undo leaves such segments"
         return Blocked(
             first.partition,
             first.offset_of_max_timestamp,
             time,
             int(self.shielded.sum()),
             int(self._sizes[self.shielded].sum()),
-            f"{place}: {what}, keeps old segments behind it; if it is wrong, `seglake "
+            f"{place}: {what}, keeps old segments behind it; if that is wrong, `seglake "
             f"delete-records {quote(self._root)} {first.topic} --partition {first.partition} "
             f"--before-offset {first.end_offset}` deletes its segment with all before it, "
-            "and the setting message.timestamp.after.max.ms keeps such records out",
+            f"{'and ' if first.record_count else ''}{other}",
         )
 
 

@@ -20,11 +20,30 @@ from seglake.log.threads import ahead
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch
 from seglake.read.window.reader import WindowReader
-from seglake.shown import Column, ShowsTable, Table, counted, number, short_bytes, size
+from seglake.shown import (
+    Column,
+    ShowsTable,
+    Table,
+    counted,
+    number,
+    short_bytes,
+    size,
+    without_middle,
+)
 
 _SHOWN = 20  # segments in a table
+
+
+def _cut_key(key: str, width: int) -> str:
+    """The key of a log in so many characters; its partition and its base offset stay."""
+    folder, _, name = key.rsplit("/", 2)
+    topic, _, partition = folder.rpartition("-")
+    end = f"-{partition}/…/{name}"
+    return without_middle(f"{topic}{end}", width, min(len(end), width - 1))
+
+
 _COLUMNS = [
-    Column("segment", "segment"),
+    Column("segment", "segment", shorten=_cut_key),
     number("ranges", "ranges", rank=2),
     size("bytes", "bytes"),
     size("of_bytes", "of", rank=1),

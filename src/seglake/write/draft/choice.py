@@ -37,6 +37,7 @@ _LIKE_A_TIME = re.compile(
 _ORDERS = (
     ("%d/%m/%Y", "%m/%d/%Y"), ("%d-%m-%Y", "%m-%d-%Y"), ("%y/%m/%d", "%d/%m/%y", "%m/%d/%y"),
 )  # fmt: skip
+_EXPONENT = re.compile(r"\d[eE]\+?\d")
 _LONGEST_TIME = 50  # characters: longer texts have other words
 _NUMBERS = {*EPOCH_POWERS, "%Y%m%d%H%M%S", "%Y%m%d"}  # formats that other numbers may fit, too
 _OF_A_NUMBER = {"phone", "telephone", "telefon", "tel", "mobile", "handy", "fax", "number",
@@ -330,24 +331,44 @@ def _zone(values: Sequence[str], zones: Collection[str] = ()) -> tuple[dict[str,
     if not bare:
         return {}, []
     if zones:
-        names = ", ".join(map(repr, sorted(zones)))
-        unsure = (
-            f"the times are followed by {names}, which is not read: set timestamp.zone to what is "
-            "meant, such as 'Europe/Berlin'; 'UTC' is a guess"
-        )
-        return {"zone": "UTC"}, [] if UTC_ZONES.issuperset(zones) else [unsure]
+        return _zone_beside(sorted(zones))
     some = f"{bare:,} of {len(values):,} times" if bare < len(values) else "the times"
     verb = "names" if bare == 1 < len(values) else "name"
     return {"zone": "UTC"}, [f"{some} {verb} no zone; timestamp.zone = 'UTC' is a guess"]
 
 
+def _zone_beside(zones: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The setting for times that are followed by such names of zones, and the doubt."""
+    if UTC_ZONES.issuperset(zones):
+        return {"zone": "UTC"}, []
+    if len(zones) == 1 and "/" in zones[0]:  # as PHP writes Europe/Berlin
+        return {"zone": zones[0]}, []
+    names, several = ", ".join(map(repr, zones)), len(zones) > 1
+    unsure = (
+        f"the times are followed by {names}, which {'are' if several else 'is'} not read: set "
+        "timestamp.zone to what is meant, such as 'Europe/Berlin'; 'UTC' is a guess"
+        + "; files of several zones need pipelines of their own"
+        * several
+    )
+    return {"zone": "UTC"}, [unsure]
+
+
 def _patterns(values: list[str]) -> Iterator[str]:
-    """The patterns; where seconds have a fraction, patterns with one come first."""
-    part = re.search(r":\d{2}([.,])\d+", values[0])
-    if part:
-        whole = (form for form in PATTERNS if "%S" in form and "%f" not in form)
+    """The patterns, also with a half of a day, an offset, a fraction of seconds, if these have it.
+
+    Those with an offset or a fraction come first.
+    """
+    forms = list(PATTERNS)
+    if re.search(r"\d [AaPp][Mm]\b", values[0]):
+        clocks = [form for form in forms if form.endswith(("%H:%M", "%H:%M:%S"))]
+        forms += [form.replace("%H", "%I") + " %p" for form in clocks]
+    if offset := re.search(r"[\dMm]( ?)[+-]\d{2}:?\d{2}$", values[0]):
+        clocks = [form for form in forms if form.endswith(("%M", "%S", "%p"))]
+        forms = [f"{form}{offset[1]}%z" for form in clocks] + forms
+    if part := re.search(r":\d{2}([.,])\d+", values[0]):
+        whole = (form for form in forms if "%S" in form and "%f" not in form)
         yield from (form.replace("%S", f"%S{part[1]}%f") for form in whole)
-    yield from PATTERNS
+    yield from dict.fromkeys(forms)
 
 
 def _choice(
@@ -364,6 +385,12 @@ def _choice(
     doubts += unsure
     if span.first_ms % _DAY_MS == 0 == span.last_ms % _DAY_MS and form not in EPOCH_POWERS:
         doubts.append(_WHOLE_DAYS.format(name))
+    if form in EPOCH_POWERS and (rounded := next(filter(_EXPONENT.search, values), None)):
+        doubts.append(
+            f"{name} has numbers such as {rounded!r}, which a spreadsheet rounds: "
+            f"{counted(len({*values}), 'value')} in {counted(len(values), 'sampled row')}; write "
+            "them whole"
+        )
     if form in EPOCH_POWERS and span.last_ms < _LONG_AGO_MS:
         doubts.append(
             f"{name} has times from {format_ms(span.first_ms)} on if they count from 1970: Apple's "

@@ -70,7 +70,8 @@ class Beginning(NamedTuple):
 
 def encoding_of(beginnings: Sequence[Beginning]) -> tuple[str, list[str]]:
     """The encoding of most files, and what is not sure about it, in sentences."""
-    counts = Counter(beginning.encoding() for beginning in beginnings if beginning.data)
+    found = {each.path: each.encoding() for each in beginnings if each.data}
+    counts = Counter(found.values())
     del counts[_ANY]
     if not counts:
         return UTF_8, []
@@ -85,5 +86,9 @@ def encoding_of(beginnings: Sequence[Beginning]) -> tuple[str, list[str]]:
         doubts.append(f"input.encoding = {encoding!r}, by the first bytes of the files")
     if others:
         names = ", ".join(name for name, _ in others)
-        doubts.append(f"other files are in {names}: ingest them by another pipeline")
+        which = [path for path, name in found.items() if name not in {encoding, _ANY}]
+        doubts.append(
+            f"other files are in {names}, such as {which[0]}: leave them out with input.exclude, "
+            "and ingest them by another pipeline"
+        )
     return encoding, doubts

@@ -125,6 +125,11 @@ def _no_rows(lines: list[str], path: str) -> Iterator[str]:
         yield f"is a JSON array; one JSON object a line is wanted: {LINES_OF_AN_ARRAY}"
     if (name := _array_of_all(lines)) is not None:
         yield f"its lines have an array of objects and nothing else: {lines_of(name, path)}"
+    if _holds_several(lines[0]):
+        yield (
+            "has several JSON objects in a line; one JSON object a line is wanted: `jq -c . < FILE`"
+            " makes lines of them"
+        )
     if _goes_on(lines):
         inside = _ARRAY_INSIDE.match("\n".join(lines[:2]))
         of_array = f", and `jq -c '.{inside[1]}[]' < FILE` of the array in it" if inside else ""
@@ -138,6 +143,18 @@ def _array_of_all(lines: list[str]) -> str | None:
     """The field of the first line that is an array, if each line has one alone."""
     names = [array_alone(line.encode("utf-8", "replace")) for line in lines[:_LOOKED_AT]]
     return names[0] if None not in names else None
+
+
+def _holds_several(line: str) -> bool:
+    """Whether a line is one JSON object after another, as Kinesis Data Firehose delivers them."""
+    text = line.strip()
+    if not text.startswith("{"):
+        return False
+    try:
+        first, end = json.JSONDecoder().raw_decode(text)
+    except (json.JSONDecodeError, RecursionError):
+        return False
+    return isinstance(first, dict) and text[end:].lstrip().startswith("{")
 
 
 def _goes_on(lines: list[str]) -> bool:

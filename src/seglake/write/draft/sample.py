@@ -26,8 +26,11 @@ from seglake.write.draft.heads import Head, Refused, each_of, heads_of, is_objec
 from seglake.write.draft.shapes import (
     ENOUGH,
     Shape,
+    clocks_before,
+    led_otherwise,
     log_shape_of,
     logfmt_shape_of,
+    other_times,
     shape_of,
     times_inside,
     zones_behind,
@@ -41,6 +44,7 @@ _NAMELESS = (
     "the first line names no columns, so they are c1, c2, … of a pattern, which knows no quotes: "
     "with a line of names in front of each file, input.format = 'csv' reads values in quotes, too"
 )
+_SHOWN = 60  # characters of a line
 _ROWS = 1000  # taken of each
 _MOST = 0.9  # of the lines must agree with a format
 _HALF = 0.5  # of them are enough for JSON: nothing else is taken for an object
@@ -179,7 +183,7 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     if not lines:
         raise InputError(f"{files[0].path}: has no lines; name other files")
     readers = (partial(_json, heads=heads), partial(_log, heads=heads),
-               partial(_logfmt, heads=heads), partial(_csv, heads=heads),
+               partial(_logfmt, heads=heads), partial(_csv_or_log, heads=heads),
                partial(_text, heads=heads))  # fmt: skip
     for read in readers:
         sample = read(lines)
@@ -196,7 +200,9 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     raise InputError(
         f"{heads[0].path}: its lines are neither JSON nor CSV, and no time is found in them: write "
         "the pipeline by hand (docs/settings.md), with input.format = 'text' and input.pattern"
-        + "".join(f"; {each}" for each in (*_no_csv(heads), *_header_alone(lines)))
+        + "".join(
+            f"; {each}" for each in (*_of_clocks(lines), *_no_csv(heads), *_header_alone(lines))
+        )
     )
 
 
@@ -278,6 +284,29 @@ def _csv(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
     return None
 
 
+def _csv_or_log(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
+    """A sample of CSV files, or of a log whose lines have as many commas each, but no header.
+
+    The times of CSV are whole cells; those of a log stand among other words.
+    """
+    table = _csv(lines, heads)
+    if table is None or table.settings["format"] == "csv":
+        return table
+    log = _text(lines, heads)
+    if log is None or log.rows < _MOST * len(lines):
+        return table
+    matches = filter(None, map(re.compile(log.settings["pattern"]).match, lines))
+    cells = sum(_is_a_cell(match) for match in matches)
+    return table if 2 * cells >= log.rows else log
+
+
+def _is_a_cell(match: re.Match[str]) -> bool:
+    """Whether a time stands between delimiters, quotes, or the ends of its line."""
+    first, end = match.span("time")
+    around = match.string[max(0, first - 1) : first], match.string[end : end + 1]
+    return all(not each or each in f'"{"".join(_DELIMITERS)}' for each in around)
+
+
 def _other_headers(tables: Mapping[SourceFile, list[list[str]]]) -> Refused:
     """The files whose header is not that of most; none if that is no header."""
     headers = {file: tuple(rows[0]) for file, rows in tables.items()}
@@ -309,6 +338,18 @@ def _no_csv(heads: Sequence[Head]) -> Iterator[str]:
         yield (
             f"not taken as CSV: line {line:,} of {head.path} has {fields:,} fields, and the first "
             f"one {width:,}; another number: {len(uneven):,} of {counted(len(rows), 'sampled row')}"
+        )
+
+
+def _of_clocks(lines: Sequence[str]) -> Iterator[str]:
+    """A sentence if most lines have a time of day, but no date."""
+    clocks = [
+        match[0] for line in lines if (match := re.search(r"\d{2}:\d{2}:\d{2}(?:[.,]\d+)?", line))
+    ]
+    if 2 * len(clocks) >= len(lines):
+        yield (
+            f"they have times of day, such as {clocks[0]!r}, and no date that is known: write it "
+            "in front of each, or leave timestamp.field out, and records get the time of the run"
         )
 
 
@@ -414,7 +455,8 @@ def _shaped(heads: Sequence[Head], shape: Shape | None) -> Sample | None:
     several = _continued(shape, lines, before, len(matches))
     settings |= several
     doubts = _doubts(shape, lines, len(lines) - len(matches), before if several else None)
-    doubts += [*_inside(shape, matches), *_of_numbers(shape, matches)]
+    if "time" in fields:
+        doubts += _of_times(shape, matches)
     zones = zones_behind(matches) if "time" in fields else frozenset[str]()
     return Sample(settings, fields, len(matches), 0, 0, doubts, zones=zones)
 
@@ -446,6 +488,30 @@ def _doubts(shape: Shape, lines: Sequence[str], others: int, before: int | None)
         "no time, so they continue an event": others - before - inside,
     }
     return [f"{what}: {_part(n, lines, 'sampled line')}" for what, n in said.items() if n]
+
+
+def _of_times(shape: Shape, matches: Sequence[re.Match[str]]) -> Iterator[str]:
+    """The doubts about the times that a shape finds in lines, if others may be meant."""
+    yield from _inside(shape, matches)
+    yield from _of_numbers(shape, matches)
+    if others := other_times(matches):
+        yield (
+            f"the lines have another time, such as {others[0]!r}, and the first one is taken: if "
+            "the other is meant, correct input.pattern"
+        )
+    if not shape.is_anywhere:
+        return
+    if clocks := clocks_before(matches):
+        yield (
+            f"in front of the time {matches[0]['time']!r} stands {clocks[0]!r}: if that is the "
+            "time, correct input.pattern"
+        )
+    if lines := led_otherwise(matches):
+        yield (
+            f"{len(lines):,} of {counted(len(matches), 'sampled time')} stand behind other text "
+            f"than most, such as {lines[0][:_SHOWN]!r}: if these lines continue an event, correct "
+            "input.pattern and input.multiline_start_pattern"
+        )
 
 
 def _of_numbers(shape: Shape, matches: Sequence[re.Match[str]]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,20 +33,24 @@ class Shape(NamedTuple):
         return self.pattern.startswith(".*?(?P<time>")
 
 
-_DAY_AND_TIME = r"\d{2}/[A-Z][a-z]{2}/\d{4}:[\d:]{8}"
+_DAY_AND_TIME = r"\d{2}/[A-Z][a-z]{2}/\d{4}[: ][\d:]{8}"
 _CLF = _DAY_AND_TIME + r" [+-]\d{4}"
 _OFFSET = r"[+-]\d{2}:?\d{2}\b"
 _HALF = r" [AaPp][Mm]\b"  # of a day
 _ISO = (
     r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?"
-    rf"(?:Z| ?{_OFFSET}|{_HALF})?"
+    rf"(?:Z| ?{_OFFSET}|[+-]\d{{2}}\b|{_HALF})?"
 )
-_ZONE_BEHIND = re.compile(rf" ?\(?({'|'.join(ZONES)}|{_OFFSET})")
+_REGIONS = "Africa|America|Antarctica|Arctic|Asia|Atlantic|Australia|Etc|Europe|Indian|Pacific"
+_ZONE_BEHIND = re.compile(
+    rf" ?\(?((?:UTC|GMT)[+-]\d{{1,2}}(?::?\d{{2}})?|(?:{'|'.join(ZONES)})\b"
+    rf"|(?:{_REGIONS})(?:/[\w+-]+)+|{_OFFSET})"
+)
 _PART = r"(?:[.,]\d+)?"  # of a second
 _SYSLOG = rf"[A-Z][a-z]{{2}} +\d{{1,2}} \d{{2}}:\d{{2}}:\d{{2}}{_PART}"
 _MAIL = r"[A-Z][a-z]{2}, \d{1,2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} [+-]\d{4}"  # RFC 2822
 _PRIORITY = r"(?:<\d{1,3}>)?"  # with which a line of syslog comes from the network
-_CLOCK = r"\d{2}:\d{2}:\d{2}" + _PART
+_CLOCK = rf"\d{{2}}:\d{{2}}:\d{{2}}{_PART}(?:{_HALF})?(?: ?{_OFFSET})?"
 _YEAR_BEHIND = rf"(?: (?:{'|'.join(ZONES)}))? (?:19|20)\d{{2}}\b"
 _EPOCH = r"\b1\d{9}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b"
 _OTHERS = (  # \b, since a date may stand in a longer number, as 26.03.04 in 2026.03.04
@@ -58,7 +62,7 @@ _OTHERS = (  # \b, since a date may stand in a longer number, as 26.03.04 in 202
     rf"\b\d{{1,2}}/\d{{1,2}}/\d{{4}},? \d{{1,2}}:\d{{2}}:\d{{2}}{_PART}(?:{_HALF})?(?: {_OFFSET})?",
     rf"\b\d{{2}}/\d{{2}}/\d{{2}} {_CLOCK}",  # Spark's own
     rf"\b\d{{2}}-\d{{2}}-\d{{4}} {_CLOCK}",
-    rf"\b\d{{1,2}} [A-Z][a-z]{{2}} \d{{4}} {_CLOCK}(?: [+-]\d{{4}})?",
+    rf"\b\d{{1,2}} [A-Z][a-z]{{2}} \d{{4}} {_CLOCK}",
     rf"\b\d{{2}}-[A-Z][a-z]{{2}}-(?:\d{{2}})?\d{{2}} {_CLOCK}",
     rf"[A-Z][a-z]{{2}} {_SYSLOG}{_YEAR_BEHIND}",
     rf"{_SYSLOG}{_YEAR_BEHIND}",
@@ -70,6 +74,7 @@ _REQUEST = r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}|-)'
 
 
 _TIMES = (_CLF, _ISO, *_OTHERS, _SYSLOG)  # of two that match, the longer one comes first
+_TIME = re.compile("|".join([_CLF, _ISO, *_OTHERS[:-1], _SYSLOG, r"\b1\d{12}(?:\d{3}|\d{6})?\b"]))
 _LOGS = (
     Shape(rf"(?P<client>\S+) \S+ (?P<user>\S+) \[(?P<time>{_CLF})\] {_REQUEST}"),
     Shape(rf".*?\bhaproxy\[\d+\]: (?P<client>\S+):\d+ \[(?P<time>{_DAY_AND_TIME}{_PART})\]"),
@@ -92,6 +97,7 @@ _PAIR = rf'[^\s="]+(?:={_VALUE})?'
 _PAIRS = re.compile(rf'[^\s="]+={_VALUE}(?: +{_PAIR})+ *')
 _KEY_AND_VALUE = re.compile(rf'([^\s="]+)=({_VALUE})(?: +|$)|{_PAIR}(?: +|$)')
 _MOST_KEYS = 20
+_A_CLOCK = re.compile(r"\b\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?\b")
 
 
 def log_shape_of(lines: Sequence[str]) -> Shape | None:
@@ -138,6 +144,33 @@ def _continues(two: Sequence[str], shape: Shape) -> bool:
     """Whether the second of two lines is indented, or stands below one without a time."""
     has = re.compile(rf".*?(?:{shape.start})")
     return bool(two) and (two[-1][:1].isspace() or not has.match(two[0]))
+
+
+def clocks_before(matches: Sequence[re.Match[str]]) -> list[str]:
+    """What looks like times in front of the times of at least half of some lines; else none."""
+    found = [_A_CLOCK.search(each.string, 0, each.start("time")) for each in matches]
+    clocks = [clock[0] for clock in found if clock]
+    return clocks if 2 * len(clocks) >= len(matches) else []
+
+
+def led_otherwise(matches: Sequence[re.Match[str]]) -> list[str]:
+    """The lines whose time stands behind other text than that of most lines."""
+    forms = [_form(each.string[: each.start("time")]) for each in matches]
+    ((most, count),) = Counter(forms).most_common(1)
+    others = [each.string for each, form in zip(matches, forms, strict=True) if form != most]
+    return others if 2 * count >= len(matches) else []
+
+
+def _form(text: str) -> str:
+    """A text without its letters and digits, but for where words and numbers stand."""
+    return re.sub(r"\d+", "0", re.sub(r"[^\W\d]+", "a", text))
+
+
+def other_times(matches: Sequence[re.Match[str]]) -> list[str]:
+    """The times that stand behind the first ones in at least half of some lines; else none."""
+    found = [_TIME.search(each.string, each.end("time")) for each in matches]
+    others = [other[0] for other in found if other]
+    return others if 2 * len(others) >= len(matches) else []
 
 
 def zones_behind(matches: Sequence[re.Match[str]]) -> frozenset[str]:

@@ -26,6 +26,7 @@ from seglake.write.rows.zones import zoned, zones_in
 PATTERNS = (
     "%d/%b/%Y:%H:%M:%S %z",
     "%d/%b/%Y:%H:%M:%S",
+    "%d/%b/%Y %H:%M:%S",
     "%a, %d %b %Y %H:%M:%S %Z",
     "%a, %d %b %Y %H:%M:%S %z",
     "%d %b %Y %H:%M:%S %z",

@@ -63,6 +63,7 @@ def assert_reads(log: Log, partition: int, left: list[Written], start: int, end:
     offsets = [each.offset for each in left]
     assert log.beginning_offsets()[partition] == start
     assert log.end_offsets()[partition] == end
+    assert log.reader(partition).view.record_count == len(left)
     assert log.read(partition, start).column("offset").to_pylist() == offsets
     assert log.records_at(partition, offsets).column("offset").to_pylist() == offsets
     for offset in {start - 1, start, *offsets[1::5], end - 1, end, end + 1}:

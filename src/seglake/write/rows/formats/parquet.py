@@ -47,8 +47,8 @@ class Parquet:
                 _require_fields(file.path, schema, pipeline)
                 raise InputError(
                     f"{file.path}: schema changed: its columns differ from those of {full[0].path} "
-                    f"({', '.join(changed)}); set value.columns, or ingest such files by another "
-                    "pipeline"
+                    f"({', '.join(_changes(changed, schemas[0], schema))}); set value.columns, or "
+                    "ingest such files by another pipeline"
                 )
 
     def value_settings(
@@ -133,6 +133,16 @@ def _require_fields(path: str, schema: Mapping[str, pa.DataType], pipeline: Pipe
                 f"{path}: no column {name!r}; {nearest(name, columns, 'it')}; correct the file, or "
                 "leave it out with input.exclude"
             )
+
+
+def _changes(
+    names: Sequence[str], first: Mapping[str, pa.DataType], other: Mapping[str, pa.DataType]
+) -> Iterator[str]:
+    """Columns that differ, with their types if both files have them."""
+    for name in names:
+        both = name in first and name in other
+        kinds = f" is {other[name]}, not {first[name]}" if both else ""
+        yield f"{name}{kinds}"
 
 
 def _same(name: str, *schemas: dict[str, pa.DataType]) -> bool:

@@ -108,6 +108,12 @@ class Timestamp(Section):
         if pattern is None:
             return
         parts = parts_of(pattern)
+        if parts.isdisjoint({YEAR, SHORT_YEAR, MONTH, DAY, YEAR_DAY}):
+            yield (
+                "timestamp.format has no date: write one in front of the times, or leave "
+                "timestamp.field out, so that records get the time of the run"
+            )
+            return
         has_year = not parts.isdisjoint({YEAR, SHORT_YEAR})
         if self.year is not None and has_year:
             yield "timestamp.year contradicts the year in timestamp.format; remove one"

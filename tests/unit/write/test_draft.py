@@ -915,6 +915,34 @@ def test_what_a_run_would_refuse_is_drafted_to_be_corrected(
     assert load("in.toml").timestamp.field == "at"
 
 
+def test_a_birthday_is_not_the_time_of_an_event(tmp_path: Path) -> None:
+    births = [f"19{70 + n % 30}-0{1 + n % 9}-11" for n in range(ROWS)]
+    rows = [{"birthday": b, "visited": ms(t) // 1000} for b, t in zip(births, TIMES, strict=True)]
+    (tmp_path / "a.jsonl").write_bytes(jsonl(*rows))
+    made = draft([str(tmp_path / "a.jsonl")])
+    assert made.choices["timestamp.field"].value == "visited"
+    alone = jsonl(*({"birthday": birth} for birth in births))
+    assert "birthday is a time of a person's life" in doubts_of(tmp_path, "b.jsonl", alone)
+
+
+def test_days_are_taken_beside_numbers_that_may_be_times(tmp_path: Path) -> None:
+    rows = [{"date": f"{t:%Y-%m-%d}", "n7": ms(t)} for t in TIMES]
+    assert "these fields are times, too: n7" in doubts_of(tmp_path, "a.jsonl", jsonl(*rows))
+
+
+LOOK_LIKE_TIMES = {
+    "JavaScript": "Fri Nov 20 2026 10:58:13 GMT+0100 (Central European Standard Time)",
+    "Go": "2026-11-20 09:58:12.255472123 +0000 UTC m=+0.000123",
+    "Oracle": "20-NOV-26 09.58.14.141058 AM",
+}
+
+
+@pytest.mark.parametrize("value", LOOK_LIKE_TIMES.values(), ids=LOOK_LIKE_TIMES)
+def test_what_looks_like_a_time_is_named(tmp_path: Path, value: str) -> None:
+    told = doubts_of(tmp_path, "a.jsonl", jsonl(*[{"when": value, "n": n} for n in range(5)]))
+    assert f"when looks like times, such as {value!r}" in told
+
+
 def test_numbers_that_a_spreadsheet_has_rounded_are_doubted(tmp_path: Path) -> None:
     rounded = table("ts,n", lambda n: f"{ms(TIMES[n]):.5E},{n}")
     told = "numbers such as '1.77236E+12', which a spreadsheet rounds: 1 value in 40 sampled rows"

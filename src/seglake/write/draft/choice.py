@@ -33,19 +33,21 @@ _WHOLE_DAYS = (
 )
 _LIKE_A_TIME = re.compile(
     r"\d:\d{2}(?!\d)|\b1\d{9}(?:\d{3})?(?!\d)|\b(?:19|20)\d{2}[-/.]\d|\d[-/.](?:19|20)\d{2}\b"
+    r"|\b\d{2}-[A-Za-z]{3}-\d{2}\b"
 )
 _ORDERS = (
     ("%d/%m/%Y", "%m/%d/%Y"), ("%d-%m-%Y", "%m-%d-%Y"), ("%y/%m/%d", "%d/%m/%y", "%m/%d/%y"),
 )  # fmt: skip
 _EXPONENT = re.compile(r"\d[eE]\+?\d")
-_LONGEST_TIME = 50  # characters: longer texts have other words
+_BIRTH = re.compile(r"birth.*|dob|geb|geburt.*|naissance|nacimiento|nascita|nascimento|geboorte.*")
+_LONGEST_TIME = 70  # characters: longer texts have other words
 _NUMBERS = {*EPOCH_POWERS, "%Y%m%d%H%M%S", "%Y%m%d"}  # formats that other numbers may fit, too
 _OF_A_NUMBER = {"phone", "telephone", "telefon", "tel", "mobile", "handy", "fax", "number",
                 "nummer", "num", "no", "nr", "id", "uid", "code", "zip", "plz", "ean", "isbn",
                 "iban", "account", "konto", "serial", "seq", "sequence"}  # fmt: skip
 _SAYS_TIME = re.compile(
     r"(?:time|date|datum|epoch|zeit|fecha|heure|hora).*|.*(?:time|date|datum|stamp|zeit)|"
-    r"t|day|start|end|begin|started|ended|updated|modified|logged|unix"
+    r"t|day|start|end|begin|started|ended|updated|modified|logged|seen|unix"
 )
 _OF_A_TIME = ("timestamp", "datetime", "time", "ts", "date", "at", "when", "created", "occurred")
 _OF_A_KEY = (  # the first ones also in German, French, Spanish, Italian, Portuguese and Dutch
@@ -92,7 +94,8 @@ def time_of(sample: Sample) -> TimeChoice | None:
     if not choices:
         return None
     first, *others = sorted(choices, key=_order)  # stable: then as they stand
-    others = [choice for choice in others if not _is_unsure(choice)]
+    days = _WHOLE_DAYS.format(first.field) in first.doubts
+    others = [choice for choice in others if days or not _is_unsure(choice)]
     if others:
         before = [choice for choice in choices[: choices.index(first)] if choice in others]
         why = _why(first, others[0], before)
@@ -123,9 +126,13 @@ def _told(one: TimeChoice, other: TimeChoice) -> int | None:
     return next((at for at, (mine, its) in enumerate(ranks) if mine != its), None)
 
 
-def _order(choice: TimeChoice) -> tuple[bool, tuple[int, ...]]:
-    """Numbers that nobody calls times come last; else the most telling name is first."""
-    return _is_unsure(choice), _rank(choice.field, _OF_A_TIME)
+def _order(choice: TimeChoice) -> tuple[bool, bool, tuple[int, ...]]:
+    """Births come last, numbers that nobody calls times before them; the best name is first."""
+    return _is_of_birth(choice.field), _is_unsure(choice), _rank(choice.field, _OF_A_TIME)
+
+
+def _is_of_birth(field: str) -> bool:
+    return any(map(_BIRTH.fullmatch, _own_words(field)))
 
 
 def _is_unsure(choice: TimeChoice) -> bool:
@@ -396,6 +403,8 @@ def _choice(
             f"{name} has times from {format_ms(span.first_ms)} on if they count from 1970: Apple's "
             "count from 2001, and GPS from 1980; look whether they are right"
         )
+    if _is_of_birth(name):
+        doubts.append(f"{name} is a time of a person's life rather than that of an event")
     if span.early:
         doubts.append(f"times before 1970, which make rejects: {span.early:,} of {len(values):,}")
     first, last = format_ms(span.first_ms), format_ms(span.last_ms)

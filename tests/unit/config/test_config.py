@@ -147,7 +147,10 @@ MISTAKES = [
     ({"timestamp.format": "unix"}, "timestamp.format: 'unix' is no format; use epoch_s"),
     ({"timestamp.format": "%d %b"}, "timestamp.format has no year; add timestamp.year"),
     ({"timestamp.format": "%H:%M"}, "timestamp.format has no date: write one in front of"),
-    ({"timestamp.format": "%m %H:%M", "timestamp.year": 2016}, "timestamp.format has no day; add %d"),
+    (
+        {"timestamp.format": "%m %H:%M", "timestamp.year": 2016},
+        "timestamp.format has no day; add %d",
+    ),
     ({"timestamp.format": "%Y %d"}, "timestamp.format has no month; add %m"),
     ({"timestamp.format": "%F %I"}, "timestamp.format has %I without %p"),
     ({"timestamp.format": "%F", "timestamp.year": 2016}, "timestamp.year contradicts the year in"),

@@ -176,6 +176,14 @@ def test_times_behind_other_words_than_most_are_told(tmp_path: Path) -> None:
     assert "30 of 60 sampled times stand behind other text than most, such as 'java.lang" in told
 
 
+def test_a_number_behind_a_time_may_be_a_cell(tmp_path: Path) -> None:
+    """Of CSV without a header, whose times would else have parts of a second."""
+    times = [time.strftime("%b %d %Y %H:%M:%S") for time in TIMES]
+    made, found = ingested(tmp_path, "a.csv", as_text("{n},{time},{n}.5,a")(times))
+    assert made.choices["timestamp.field"].value == "c2"
+    assert found == as_precise("%S")
+
+
 def test_times_of_day_alone_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes(b"09:58:12.345 INFO thing\n" * 5)
     with pytest.raises(InputError, match=r"times of day, such as '09:58:12.345', and no date"):

@@ -44,6 +44,7 @@ _NAMELESS = (
     "the first line names no columns, so they are c1, c2, … of a pattern, which knows no quotes: "
     "with a line of names in front of each file, input.format = 'csv' reads values in quotes, too"
 )
+_CELL_BEHIND = re.compile(r",\d+$")
 _SHOWN = 60  # characters of a line
 _ROWS = 1000  # taken of each
 _MOST = 0.9  # of the lines must agree with a format
@@ -301,8 +302,11 @@ def _csv_or_log(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
 
 
 def _is_a_cell(match: re.Match[str]) -> bool:
-    """Whether a time stands between delimiters, quotes, or the ends of its line."""
-    first, end = match.span("time")
+    """Whether a time stands between delimiters, quotes, or the ends of its line.
+
+    A number behind a comma may be the next cell rather than a part of its second.
+    """
+    first, end = match.start("time"), match.start("time") + len(_CELL_BEHIND.sub("", match["time"]))
     around = match.string[max(0, first - 1) : first], match.string[end : end + 1]
     return all(not each or each in f'"{"".join(_DELIMITERS)}' for each in around)
 

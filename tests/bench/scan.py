@@ -29,6 +29,7 @@ NOOP = ", to `noop`"
 CODEC = "zstd alone, two threads"
 OF_CODEC = 2 / 3  # of its speed: all else of a scan takes at most half of its time
 OF_FLOORS = 1.35
+OF_DELTA = 0.6  # both floors together have three quarters of Delta's speed
 IN_MEMORY = "A Python data source, rows in memory"
 IN_MEMORY_PRUNED = f"{IN_MEMORY}, two columns"
 TWO_COLUMNS = {"columns": "value,timestamp"}
@@ -220,10 +221,15 @@ def _goals(samples: list[Samples]) -> list[Goal]:
         *(_beside_floors(ours, memory, named)
           for ours, memory in ((OURS, IN_MEMORY), (PRUNED, IN_MEMORY_PRUNED))),
     ]  # fmt: skip
-    if (kafka := "Spark's Kafka source") in named:
-        share = named[OURS].times_as_fast_as(named[kafka])[1]
-        goals.append(Goal(f"{OURS}, as a multiple of {kafka}", share, 3.0))
-    return goals
+    others = [
+        (OURS, "Spark's Kafka source", 3.0), (OURS + NOOP, WHOLE_DELTA + NOOP, OF_DELTA),
+        (PRUNED + NOOP, "Spark on Delta" + NOOP, OF_DELTA),
+    ]  # fmt: skip
+    return goals + [
+        Goal(f"{ours}, as a multiple of {name}",
+             named[ours].times_as_fast_as(named[name])[1], target)
+        for ours, name, target in others if name in named
+    ]  # fmt: skip
 
 
 def _beside_floors(ours: str, memory: str, named: dict[str, Samples]) -> Goal:

@@ -21,6 +21,7 @@ from seglake.log.chunk import Chunk
 from seglake.log.fetch import LogFetch
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.search import Block
+from seglake.meanwhile import load
 
 _OWN_BYTES = 350  # of an array in the cache and of its key, without the numbers in the array
 _ROOM, _ARENA_BYTES = 2**16, 2**20  # room in the kernel: numbers of a block, bytes of a batch
@@ -86,6 +87,7 @@ class BlockSearch:
         """Read a block and search it. Returns the outline of the block, and the answer."""
         data = self._fetch.read(segment, block.position, block.end)
         room = _ARRAYS.room()
+        load(kernels.first_reaching, room.outline, timestamp, from_offset)  # not at a later lookup
         *answer, used = kernels.read_first_reaching(
             read_only(data), outline, timestamp, from_offset, block.first_offset, block.end_offset,
             room,

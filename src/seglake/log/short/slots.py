@@ -38,9 +38,10 @@ def read(shares: Int64s) -> None:
     read_shares(shares, _started() if starts else _slots, functions())
 
 
-def load_kernel() -> None:
-    """Load the kernel of `read`, if it is compiled."""
+def load_kernels() -> None:
+    """Load the kernels of `read` and of its helpers, if they are compiled."""
     load(read_shares, np.zeros((0, WORDS), np.int64), _slots, functions())
+    load(help_readers, np.zeros(SLOT_FIELDS, np.int64), 0, functions())
 
 
 def _is_compiled() -> bool:

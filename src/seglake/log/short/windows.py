@@ -285,7 +285,7 @@ def _load_kernels(seen: npt.NDArray[np.uint64]) -> None:
     extents, limits = np.empty((4, 0), np.int64), np.array(Window().limits())
     load(choose, extents, np.zeros(1, np.int64), limits, _OWN.chosen)
     load(plan_stretches, _OWN.segments, _OWN.ranges, _OWN.stretches, seen, INT64_MAX)
-    slots.load_kernel()
+    slots.load_kernels()
 
 
 def _ends(count: int) -> list[int]:

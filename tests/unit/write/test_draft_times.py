@@ -100,6 +100,18 @@ def test_a_field_is_read_in_each_way(tmp_path: Path, pattern: str, name: str) ->
     assert any(unsure in doubt for doubt in made.doubts) == (not named)
 
 
+@pytest.mark.parametrize(
+    "pattern", [each for each in PATTERNS if "%S" not in each and "%M" not in each]
+)
+def test_a_day_is_read_in_each_way(tmp_path: Path, pattern: str) -> None:
+    days = [BEGIN + timedelta(days=n) for n in range(100)]
+    made, found = ingested(tmp_path, "a.csv", as_csv([day.strftime(pattern) for day in days]))
+    assert found == [day.replace(hour=0, minute=0, second=0, microsecond=0) for day in days]
+    told = "; ".join(made.doubts)
+    assert "whole days" in told
+    assert "the times name no zone" in told
+
+
 @pytest.mark.parametrize("place", LINES)
 @pytest.mark.parametrize("pattern", rest_but_today(WHOLE))
 def test_a_line_is_read_in_each_way_or_refused(tmp_path: Path, pattern: str, place: str) -> None:

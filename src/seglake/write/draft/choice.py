@@ -26,7 +26,10 @@ _FEW = 0.05  # of the rows may have a field that is worth a word
 _DAY_MS = 86_400_000
 _LONG_AGO_MS = 978_307_200_000  # 2001
 _PADDING = b"\0" * 64  # kernels read some bytes after a text
-_ZONED = re.compile(r"(?:(?<![A-Za-z])[Zz]|UTC|GMT|[+-]\d{2}:?\d{2}|:\d{2}(?:[.,]\d+)?[+-]\d{2})$")
+_ZONED = re.compile(  # 20-11-2026 and 20-Nov-2026 end with a year, not with an offset
+    r"(?:(?<![A-Za-z])[Zz]|UTC|GMT|(?:\+|(?<!-\d{2})(?<!-[A-Za-z]{3})-)\d{2}:?\d{2}"
+    r"|:\d{2}(?:[.,]\d+)?[+-]\d{2})$"
+)
 _WHOLE_DAYS = (
     "{} has whole days; a time of day in another field is not read: write both into one field, "
     "such as '2026-01-31 12:00:00', before the ingest"
@@ -37,6 +40,7 @@ _LIKE_A_TIME = re.compile(
 )
 _ORDERS = (
     ("%d/%m/%Y", "%m/%d/%Y"), ("%d-%m-%Y", "%m-%d-%Y"), ("%y/%m/%d", "%d/%m/%y", "%m/%d/%y"),
+    ("%y-%m-%d", "%d-%m-%y"),
 )  # fmt: skip
 _EXPONENT = re.compile(r"\d[eE]\+?\d")
 _BIRTH = re.compile(r"birth.*|dob|geb|geburt.*|naissance|nacimiento|nascita|nascimento|geboorte.*")

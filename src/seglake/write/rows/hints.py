@@ -81,6 +81,8 @@ PATTERNS = (
     "%Y-%m-%d %I:%M:%S %p",
     "%Y-%m-%d %I:%M %p",
     "%y/%m/%d %H:%M:%S",
+    "%y%m%d %H:%M:%S",
+    "%y%m%d %H%M%S",
     "%d/%m/%y %H:%M:%S",
     "%m/%d/%y %H:%M:%S",
     "%d/%m/%y %H:%M",
@@ -88,7 +90,19 @@ PATTERNS = (
     "%d.%m.%Y",
     "%d/%m/%Y",
     "%m/%d/%Y",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    "%Y/%m/%d",
+    "%Y.%m.%d",
+    "%d-%b-%Y",
+    "%d %b %Y",
+    "%d-%b-%y",
     "%Y%m%d",
+    "%d.%m.%y",
+    "%d/%m/%y",
+    "%m/%d/%y",
+    "%y-%m-%d",
+    "%d-%m-%y",
 )
 NOT_UTF_8 = (
     "rows are not UTF-8: set input.encoding to what the files are in, such as 'cp1252' or 'latin-1'"

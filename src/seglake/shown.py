@@ -31,6 +31,7 @@ _EMPTY: tuple[object, ...] = "", None, [], {}, 0, -1
 _PLACES = "timestamp", "_at_ms", "lateness_ms", "offset", "partition", "position", "version"
 
 Fit = Literal["whole", "cut", "wrap", "below"]
+_EXACT, _LETTERS = 40, 5  # characters of a number or a time, and letters in it, as in 20/Nov/2026
 _LINES = "wrap", "below"  # a text with several lines keeps them
 
 
@@ -287,8 +288,10 @@ def _fit(
     if width is None:
         return dict(enumerate(full))
     least = [
-        max(head, min(want, column.least or _LEAST.get(column.fit, want)))
-        for column, head, want in zip(columns, heads, full, strict=True)
+        want
+        if _are_exact(cells, at)
+        else max(head, min(want, column.least or _LEAST.get(column.fit, want)))
+        for at, (column, head, want) in enumerate(zip(columns, heads, full, strict=True))
     ]
     fitting = _fitting(columns, _needed(cells, full, width), least, width)
     spare = width - sum(least[at] for at in fitting) - _GAP * (len(fitting) - 1)
@@ -319,6 +322,16 @@ def _fitting(
         if sum(least[each] + _GAP for each in (*fitting, at)) - _GAP <= width:
             fitting.append(at)
     return sorted(fitting)
+
+
+def _are_exact(cells: Sequence[Sequence[str]], at: int) -> bool:
+    """Whether a column has numbers or times, none of which may be cut, whatever its type."""
+    return all(row[at] == _NONE or _is_exact(row[at]) for row in cells)
+
+
+def _is_exact(text: str) -> bool:
+    letters, digits = sum(map(str.isalpha, text)), sum(map(str.isdigit, text))
+    return len(text) <= _EXACT and letters <= _LETTERS and 2 * digits >= len(text)
 
 
 def _has_no_value(cells: Sequence[Sequence[str]], at: int) -> bool:

@@ -24,7 +24,7 @@ MONTHS = ("january", "february", "march", "april", "may", "june", "july", "augus
 SHORT_MONTHS = tuple(name[:3] for name in MONTHS)
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 SHORT_WEEKDAYS = tuple(name[:3] for name in WEEKDAYS)
-HALVES = ("am", "pm")
+HALVES = ("am", "pm", "a.m.", "p.m.")
 UTC_NAMES = ("utc", "gmt", "z")
 
 

@@ -265,6 +265,20 @@ def _name(
 
 
 @njit(cache=True, nogil=True)
+def _blank(base: int, position: int, end: int) -> int:
+    """How many bytes a blank has, 0 if none stands there: ASCII, U+00A0, or U+202F before "PM"."""
+    left = end - position
+    first = byte_at(base, position) if left > 0 else 0
+    if first == 0x20 or 0x09 <= first <= 0x0D:
+        return 1
+    if first == 0xC2 and left > 1 and byte_at(base, position + 1) == 0xA0:
+        return 2
+    if first == 0xE2 and left > 2 and byte_at(base, position + 1) == 0x80:
+        return 3 if byte_at(base, position + 2) == 0xAF else 0
+    return 0
+
+
+@njit(cache=True, nogil=True)
 def _step(
     base: int, position: int, end: int, steps: Steps, number: int, names: Names, parts: Int64s
 ) -> int:
@@ -275,11 +289,10 @@ def _step(
     if kind == LITERAL:
         return position + 1 if position < end and byte == part else -1
     if kind == BLANKS:
-        begin = position
-        while position < end and (
-            byte_at(base, position) == 0x20 or 0x09 <= byte_at(base, position) <= 0x0D
-        ):
-            position += 1
+        begin, size = position, _blank(base, position, end)
+        while size:
+            position += size
+            size = _blank(base, position, end)
         return position if position > begin else -1
     if kind == NUMBER:
         position += part == DAY and byte == 0x20
@@ -324,7 +337,7 @@ def read_pattern(
         if parts[HALF_HOUR] >= 0:
             if not 1 <= parts[HALF_HOUR] <= 12:
                 continue
-            parts[HOUR] = parts[HALF_HOUR] % 12 + (12 if parts[HALF] == 2 else 0)
+            parts[HOUR] = parts[HALF_HOUR] % 12 + (12 if parts[HALF] % 2 == 0 else 0)
         ms[row], fine = _instant(parts)
         codes[row] = READ if fine else UNREADABLE
         local[row] = parts[HAS_ZONE] == 0

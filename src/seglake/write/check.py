@@ -255,7 +255,7 @@ def _chunks(
         chunk = extract(rows, pipeline, limits, path, line)
         times = rows.field(field) if field is not None and _have_bad_times(chunk) else None
         text = not (pipeline.input.columnar or pipeline.input.recoded)
-        other = [NOT_UTF_8] if text and invalid_utf8(*rows.raw).any() else []
+        other = [f"{path}: {NOT_UTF_8}"] if text and invalid_utf8(*rows.raw).any() else []
         said = [*(chunk.hints or other), *_objects_as_keys(rows, pipeline)]
         yield path, chunk, (rows.numbers + line).tolist(), times, said
 

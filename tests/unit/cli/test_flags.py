@@ -1091,6 +1091,7 @@ def _compact(it: Place) -> None:
     (before, planned) = it.objects(), it.json(*compact, "--dry-run")
     assert [each["due"] for each in planned["partitions"]] == [True]
     assert "yes" in it.tell(*compact, "--dry-run")
+    assert "1 superseded record" in it.tell("maintain", it.root, "keyed", "--dry-run")
     assert it.objects() == before
     assert "1 log partition of 1 was due" in it.tell(*compact)
     assert "0 log partitions of 1 were due" in it.tell(*compact)

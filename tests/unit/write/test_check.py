@@ -325,6 +325,17 @@ def test_a_json_array_says_that_lines_are_wanted(indent: int | None, tmp_path: P
     assert it.value.exit_code == 3
 
 
+@pytest.mark.parametrize("lines", ["ts;n\n1;2\n3;4\n", "2026-11-20 10:00:00 INFO a\n"])
+def test_lines_that_are_no_json_at_all_are_told(lines: str, tmp_path: Path) -> None:
+    """By the check and by the run that they end."""
+    path = tmp_path / "a.jsonl"
+    told = r"row.* at its beginning is JSON: if they are CSV or text, set input\.format"
+    assert any(re.search(told, each) for each in sampled(path, lines)["problems"])
+    settings = pipeline(path, root=str(tmp_path / "lake"), **TIMED)
+    with pytest.raises(QuarantineLimit, match=told):
+        ingest_files(LocalEngine(), settings, DeclaredRun("1"))
+
+
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", '"NaN"', "NaNs"])
 def test_numbers_that_are_no_json_are_told(value: str, tmp_path: Path) -> None:
     line = f'{{"ts":{T},"n":{value},"user":"a"}}\n'

@@ -808,7 +808,35 @@ def test_nanoseconds_need_no_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "pandas", None)
     (tmp_path / "a.parquet").write_bytes(parquet(NANOSECONDS))
     found = draft([str(tmp_path / "a.parquet")]).choices["timestamp.field"]
-    assert found.reason.endswith("such as 2026-03-01 09:30:00")
+    assert found.reason.endswith("such as 2026-03-01T09:30:00.000000789")
+
+
+BEYOND: dict[str, Any] = {  # columns that Python cannot have
+    "time64[ns]": pa.array([36_000_000_000_123] * ROWS, pa.time64("ns")),
+    "duration[ns]": pa.array([37] * ROWS, pa.duration("ns")),
+    "year 10001": pa.array([253_433_059_200_000] * ROWS, pa.timestamp("ms")),
+    "date": pa.array([2**30] * ROWS, pa.date32()),
+    "list": pa.array([[253_433_059_200_000]] * ROWS, pa.list_(pa.timestamp("ms"))),
+    "zone": pa.array([37] * ROWS, pa.timestamp("us", "Nowhere/At_All")),
+    "not UTF-8": pa.array([b"\xff"] * ROWS, pa.binary()).view(pa.string()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_column_beyond_what_python_has(tmp_path: Path, name: str) -> None:
+    pq.write_table(pa.table({"at": ZONED, "odd": BEYOND[name]}), tmp_path / "a.parquet")
+    assert draft([str(tmp_path / "a.parquet")]).choices["timestamp.field"].value == "at"
+
+
+def test_times_in_a_column_of_bytes(tmp_path: Path) -> None:
+    """As Impala and Hive write strings."""
+    texts = pa.array([time.isoformat().encode() for time in TIMES], pa.binary())
+    (tmp_path / "a.parquet").write_bytes(parquet(texts))
+    choices = draft([str(tmp_path / "a.parquet")]).choices
+    assert (choices["timestamp.field"].value, choices["timestamp.format"].value) == (
+        "at",
+        "iso8601",
+    )
 
 
 def test_names_of_fields_may_have_any_characters(tmp_path: Path) -> None:

@@ -101,15 +101,41 @@ def test_a_field_is_read_in_each_way(tmp_path: Path, pattern: str, name: str) ->
 
 
 @pytest.mark.parametrize(
-    "pattern", [each for each in PATTERNS if "%S" not in each and "%M" not in each]
+    "pattern", [each for each in PATTERNS if "%H" not in each and "%I" not in each]
 )
 def test_a_day_is_read_in_each_way(tmp_path: Path, pattern: str) -> None:
     days = [BEGIN + timedelta(days=n) for n in range(100)]
     made, found = ingested(tmp_path, "a.csv", as_csv([day.strftime(pattern) for day in days]))
-    assert found == [day.replace(hour=0, minute=0, second=0, microsecond=0) for day in days]
+    assert found == [
+        datetime.strptime(day.strftime("%Y%m%d"), "%Y%m%d").replace(tzinfo=UTC) for day in days
+    ]
     told = "; ".join(made.doubts)
     assert "whole days" in told
     assert "the times name no zone" in told
+
+
+@pytest.mark.parametrize(("pattern", "unit"), [("%Y%m%d%H", "hours"), ("%Y%m%d%H%M", "minutes")])
+def test_a_number_of_hours_or_minutes_is_no_epoch(tmp_path: Path, pattern: str, unit: str) -> None:
+    """That would lie in 2034, or in 1976."""
+    times = [datetime(2026, 5, 13, 9, 0, tzinfo=UTC) + timedelta(**{unit: n}) for n in range(50)]
+    made, found = ingested(tmp_path, "a.csv", as_csv([each.strftime(pattern) for each in times]))
+    assert found == times
+    assert made.choices["timestamp.format"].value == pattern
+
+
+def test_times_that_lie_ahead_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(as_json(["2066-05-13T09:30:07Z"] * 30))
+    told = "; ".join(draft([str(tmp_path / "a.jsonl")]).doubts)
+    assert "at has times up to 2066-05-13T09:30:07.000Z, which lies ahead" in told
+
+
+@pytest.mark.parametrize("pattern", ["%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%d/%m/%Y", "%m/%d/%y"])
+@pytest.mark.parametrize("month", [2, 6, 11])
+def test_days_of_a_month_are_no_months(tmp_path: Path, pattern: str, month: int) -> None:
+    days = [datetime(2025, month, 1 + n % 12, tzinfo=UTC) for n in range(50)]
+    made, found = ingested(tmp_path, "a.csv", as_csv([day.strftime(pattern) for day in days]))
+    assert found == sorted(days)
+    assert "may be the other way round" in "; ".join(made.doubts)
 
 
 @pytest.mark.parametrize("place", LINES)
@@ -123,6 +149,52 @@ def test_a_line_is_read_in_each_way_or_refused(tmp_path: Path, pattern: str, pla
     told = "; ".join(made.doubts)
     unsure = "whole days", "and no format that is known reads them", "no field has times"
     assert found == as_precise(pattern) or any(text in told for text in unsure)
+
+
+HALVES = {  # of a day, as Java, .NET and Node write them, and milliseconds behind a colon
+    "a narrow blank": "%m/%d/%Y, %I:%M:%S\u202f%p",
+    "no blank": "%Y-%m-%d %I:%M:%S%p",
+    "milliseconds": "%Y-%m-%d %H:%M:%S:120",
+    "WebSphere": "%m/%d/%y %H:%M:%S:120",
+    "a tab": "%Y-%m-%d\t%H:%M:%S",
+    "Hadoop": "%y%m%d %H%M%S 17 INFO",
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_a_line_of_an_odd_clock_is_read(tmp_path: Path, name: str) -> None:
+    times = [time.strftime(HALVES[name]) for time in TIMES]
+    _, found = ingested(
+        tmp_path,
+        "a.log",
+        as_text("[{time}] did {n}")(times)
+        if name != "Hadoop"
+        else as_text("{time} did {n}")(times),
+    )
+    assert found == (TIMES if "120" in HALVES[name] else as_precise("%S"))
+
+
+def test_a_half_of_a_day_with_dots_is_read(tmp_path: Path) -> None:
+    times = [
+        time.strftime("%d/%m/%Y %I:%M:%S ") + ("a.m." if time.hour < 12 else "p.m.")
+        for time in TIMES
+    ]
+    for name, content in {
+        "a.log": as_text("{time} did {n}")(times),
+        "a.csv": as_csv(times),
+    }.items():
+        (tmp_path / name[2:]).mkdir()
+        _, found = ingested(tmp_path / name[2:], name, content)
+        assert found == as_precise("%S")
+
+
+@pytest.mark.parametrize("rest", ["p. m.", ":5", "x7"])
+def test_what_stands_behind_a_time_is_told(tmp_path: Path, rest: str) -> None:
+    times = [time.strftime("%Y-%m-%d %H:%M:%S") for time in TIMES]
+    gap = " " if rest == "p. m." else ""
+    (tmp_path / "a.log").write_bytes(as_text(f"{{time}}{gap}{rest} INFO did {{n}}")(times))
+    told = "; ".join(draft([str(tmp_path / "a.log")]).doubts)
+    assert f"stands {gap + rest!r}, which is not read" in told
 
 
 BEHIND = {

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,12 @@ _COLUMNS = [
     prose("result", "result"),
     Column("seconds", "seconds", right=True, rank=1, fit="whole"),
 ]
-_COUNTS = ("segments", "records", "rejects", "log_bytes", "deleted_bytes")
+_COUNTS = {
+    "segments": "segment", "records": "record", "rejects": "reject", "log_bytes": "log byte",
+    "deleted_bytes": "deleted byte", "superseded": "superseded record",
+    "expired_tombstones": "expired tombstone", "null_keys": "record without a key",
+}  # fmt: skip
+_OF_COMPACTION = ("superseded", "expired_tombstones", "null_keys")
 
 
 def maintain(
@@ -68,10 +74,9 @@ def _result(part: dict[str, Any]) -> str:
     """A part in a few words: its error, or what it counts."""
     if part["error"] is not None:
         return f"failed: {part['error']}"
-    counts = {name: part["report"].get(name) for name in _COUNTS}
-    texts = [
-        counted(count, name.replace("_", " ").removesuffix("s"))
-        for name, count in counts.items()
-        if count
-    ]
+    report = part["report"]
+    counts = Counter({name: report[name] for name in _COUNTS if name in report})
+    for log in report.get("partitions", ()):  # of a compaction
+        counts.update({name: log[name] for name in _OF_COMPACTION})
+    texts = [counted(counts[name], noun) for name, noun in _COUNTS.items() if counts[name]]
     return ", ".join(texts) or "nothing to do"

@@ -24,7 +24,7 @@ from seglake.write.rows.zones import UTC_ZONES, zoned, zones_in
 _MOST = 0.95  # of the values must be times in the same format
 _FEW = 0.05  # of the rows may have a field that is worth a word
 _DAY_MS = 86_400_000
-_LONG_AGO_MS = 978_307_200_000  # 2001
+_LONG_AGO_MS = 3652 * _DAY_MS  # about the seconds that Unix counts and GPS does not
 _PADDING = b"\0" * 64  # kernels read some bytes after a text
 _ZONED = re.compile(  # 20-11-2026 and 20-Nov-2026 end with a year, not with an offset
     r"(?:(?<![A-Za-z])[Zz]|UTC|GMT|(?:\+|(?<!-\d{2})(?<!-[A-Za-z]{3})-)\d{2}:?\d{2}"
@@ -42,10 +42,15 @@ _ORDERS = (
     ("%d/%m/%Y", "%m/%d/%Y"), ("%d-%m-%Y", "%m-%d-%Y"), ("%y/%m/%d", "%d/%m/%y", "%m/%d/%y"),
     ("%y-%m-%d", "%d-%m-%y"),
 )  # fmt: skip
+_OF_ISO = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S")
+_HALF = re.compile("\\d([ \u00a0\u202f]?)[AaPp]\\.?[Mm]\\b")  # of a day
+_PART = re.compile(r":\d{2}([.,])\d+|:\d{2}:\d{2}(:)\d{3}")  # of a second
 _EXPONENT = re.compile(r"\d[eE]\+?\d")
 _BIRTH = re.compile(r"birth.*|dob|geb|geburt.*|naissance|nacimiento|nascita|nascimento|geboorte.*")
 _LONGEST_TIME = 70  # characters: longer texts have other words
-_NUMBERS = {*EPOCH_POWERS, "%Y%m%d%H%M%S", "%Y%m%d"}  # formats that other numbers may fit, too
+_NUMBERS = {  # formats that other numbers may fit, too
+    *EPOCH_POWERS, "%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d%H", "%Y%m%d",
+}  # fmt: skip
 _OF_A_NUMBER = {"phone", "telephone", "telefon", "tel", "mobile", "handy", "fax", "number",
                 "nummer", "num", "no", "nr", "id", "uid", "code", "zip", "plz", "ean", "isbn",
                 "iban", "account", "konto", "serial", "seq", "sequence"}  # fmt: skip
@@ -200,17 +205,26 @@ def _time_of(sample: Sample, name: str, values: list[str]) -> TimeChoice | None:
         return _typed(name, values[0])
     patterns = [*_patterns(values)]
     forms = *EPOCH_POWERS, ISO, *patterns, *zoned(values, patterns)
-    fits = list[tuple[str, int | None, _Span]]()
+    fits = list[_Fit]()
     for form in _that_fit(name, values, forms):
         year = None if _has_year(form) else _year(values, form)
         if (span := _span(values, form, year)) is not None:
-            fits.append((form, year, span))
-            if "%y" not in form:  # else days may be taken for years
-                break
+            fits.append(_Fit(form, year, span))
     if not fits:
         return None
-    form, year, span = max(fits, key=lambda fit: (not _lies_ahead(fit[2]), fit[2].last_ms))
+    form, year, span = _likeliest(fits)
     return _choice(name, _times_among(values, form, year), form, year, span, sample.zones)
+
+
+def _likeliest(fits: list[_Fit]) -> _Fit:
+    """The format with the newest times that do not lie ahead.
+
+    Of days and months that may change places, those count that lie closest together: a file has
+    the days of a month rather than one day of each month.
+    """
+    newest = max(fits, key=lambda fit: (not _lies_ahead(fit.span), fit.span.last_ms))
+    orders = [fit for fit in fits if fit.form[:8] in _orders_of(newest.form)]
+    return max(orders or [newest], key=lambda fit: (not _lies_ahead(fit.span), -fit.span.width_ms))
 
 
 def _lies_ahead(span: _Span) -> bool:
@@ -369,16 +383,18 @@ def _patterns(values: list[str]) -> Iterator[str]:
 
     Those with an offset or a fraction come first.
     """
-    forms = list(PATTERNS)
-    if re.search(r"\d [AaPp][Mm]\b", values[0]):
+    forms = [*_OF_ISO, *PATTERNS]
+    if half := _HALF.search(values[0]):
         clocks = [form for form in forms if form.endswith(("%H:%M", "%H:%M:%S"))]
-        forms += [form.replace("%H", "%I") + " %p" for form in clocks]
+        blank = " " if half[1] else ""  # stands for any
+        forms += [f"{form.replace('%H', '%I')}{blank}%p" for form in clocks]
     if offset := re.search(r"[\dMm]( ?)[+-]\d{2}:?\d{2}$", values[0]):
         clocks = [form for form in forms if form.endswith(("%M", "%S", "%p"))]
         forms = [f"{form}{offset[1]}%z" for form in clocks] + forms
-    if part := re.search(r":\d{2}([.,])\d+", values[0]):
+    if part := _PART.search(values[0]):
+        mark = part[1] or part[2]
         whole = (form for form in forms if "%S" in form and "%f" not in form)
-        yield from (form.replace("%S", f"%S{part[1]}%f") for form in whole)
+        yield from (form.replace("%S", f"%S{mark}%f") for form in whole)
     yield from dict.fromkeys(forms)
 
 
@@ -402,11 +418,13 @@ def _choice(
             f"{counted(len({*values}), 'value')} in {counted(len(values), 'sampled row')}; write "
             "them whole"
         )
-    if form in EPOCH_POWERS and span.last_ms < _LONG_AGO_MS:
+    if form in EPOCH_POWERS and span.last_ms < now_ms() - _LONG_AGO_MS:
         doubts.append(
             f"{name} has times from {format_ms(span.first_ms)} on if they count from 1970: Apple's "
             "count from 2001, and GPS from 1980; look whether they are right"
         )
+    if _lies_ahead(span):
+        doubts.append(f"{name} has times up to {format_ms(span.last_ms)}, which lies ahead")
     if _is_of_birth(name):
         doubts.append(f"{name} is a time of a person's life rather than that of an event")
     if span.early:
@@ -439,6 +457,19 @@ class _Span(NamedTuple):
     last_ms: int
     early: int
 
+    @property
+    def width_ms(self) -> int:
+        """The time from the first to the last."""
+        return self.last_ms - self.first_ms
+
+
+class _Fit(NamedTuple):
+    """A format that reads some values, with the year that is set if it has none."""
+
+    form: str
+    year: int | None
+    span: _Span
+
 
 class _Read(NamedTuple):
     """Times in ms: which are read and plausible, read and not plausible, or before 1970."""
@@ -469,11 +500,16 @@ def _span(values: list[str], form: str, year: int | None) -> _Span | None:
 
 def _other_ways(values: list[str], form: str) -> Iterator[str]:
     date, clock = form[:8], form[8:]
-    for other in next((orders for orders in _ORDERS if date in orders), ()):
+    for other in _orders_of(form):
         swapped = other + clock
         if other != date and _span(values, swapped, None) is not None:
             what = "days and months" if "%Y" in other else "days, months and years"
             yield f"{what} may be the other way round: timestamp.format = {swapped!r}"
+
+
+def _orders_of(form: str) -> tuple[str, ...]:
+    """The orders of days, months and years that the date of a format may be in, its own too."""
+    return next((orders for orders in _ORDERS if form[:8] in orders), ())
 
 
 def key_of(sample: Sample, time: str | None) -> KeyChoice | None:

@@ -31,6 +31,7 @@ from seglake.write.draft.shapes import (
     log_shape_of,
     logfmt_shape_of,
     other_times,
+    rests_behind,
     shape_of,
     times_inside,
     zones_behind,
@@ -39,6 +40,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import PARQUET_MARK, SourceFile
 from seglake.write.rows.arrays import NO_CONSTANTS, arrays_in, has_constants
+from seglake.write.rows.arrow_json import text_of
 
 _NAMELESS = (
     "the first line names no columns, so they are c1, c2, … of a pattern, which knows no quotes: "
@@ -120,8 +122,7 @@ def _parquet(files: Sequence[SourceFile], store: InputStore) -> Sample | None:
     fields, times, rows = Fields(), set[str](), 0
     for table in (_flattened(batch) for file, batch in every.items() if file not in others):
         for name, column in zip(table.column_names, table.columns, strict=True):
-            values = ["" if item is None else str(item) for item in _plain(column).to_pylist()]
-            fields.setdefault(name, []).extend(item or None for item in values)
+            fields.setdefault(name, []).extend(_texts_of(column))
             if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
                 times.add(name)
         rows += len(table)
@@ -150,12 +151,13 @@ def _own_pipeline(file: SourceFile) -> str:
     return f"draft a pipeline of its own: seglake init {quote(file.path)}"
 
 
-def _plain(column: Any) -> Any:
-    """A column with times in microseconds: without pandas, Python has no nanoseconds."""
-    kind = column.type
-    if not pa.types.is_timestamp(kind) or kind.unit != "ns":
-        return column
-    return column.cast(pa.timestamp("us", kind.tz), safe=False)
+def _texts_of(column: Any) -> list[str | None]:
+    """The values as an ingest takes them; None for null, for no text, and for what is no field."""
+    try:
+        texts = text_of(column.combine_chunks(), "")
+    except InputError:  # the type has no text
+        return [None] * len(column)
+    return [text.decode("utf-8", "replace") if text else None for text in texts.tolist()]
 
 
 def _first_rows(file: SourceFile, store: InputStore) -> pa.Table:
@@ -502,6 +504,11 @@ def _of_times(shape: Shape, matches: Sequence[re.Match[str]]) -> Iterator[str]:
         yield (
             f"the lines have another time, such as {others[0]!r}, and the first one is taken: if "
             "the other is meant, correct input.pattern"
+        )
+    if rests := rests_behind(matches):
+        yield (
+            f"behind the time {matches[0]['time']!r} stands {rests[0]!r}, which is not read: if it "
+            "belongs to the time, correct input.pattern and timestamp.format"
         )
     if not shape.is_anywhere:
         return

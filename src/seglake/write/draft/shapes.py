@@ -36,9 +36,11 @@ class Shape(NamedTuple):
 _DAY_AND_TIME = r"\d{2}/[A-Z][a-z]{2}/\d{4}[: ][\d:]{8}"
 _CLF = _DAY_AND_TIME + r" [+-]\d{4}"
 _OFFSET = r"[+-]\d{2}:?\d{2}\b"
-_HALF = r" [AaPp][Mm]\b"  # of a day
+_BLANK = "[ \u00a0\u202f]?"  # Java and Node write "1:05 PM" with a narrow one
+_HALF = rf"{_BLANK}(?:[AaPp][Mm]\b|[AaPp]\.[Mm]\.)"  # of a day
+_PART = r"(?:[.,]\d+|:\d{3}(?:\d{3})?\b)?"  # of a second
 _ISO = (
-    r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?"
+    rf"\d{{4}}-\d{{2}}-\d{{2}}[T ]\d{{2}}:\d{{2}}(?::\d{{2}}{_PART})?"
     rf"(?:Z| ?{_OFFSET}|[+-]\d{{2}}\b|{_HALF})?"
 )
 _REGIONS = "Africa|America|Antarctica|Arctic|Asia|Atlantic|Australia|Etc|Europe|Indian|Pacific"
@@ -46,17 +48,17 @@ _ZONE_BEHIND = re.compile(
     rf" ?\(?((?:UTC|GMT)[+-]\d{{1,2}}(?::?\d{{2}})?|(?:{'|'.join(ZONES)})\b"
     rf"|(?:{_REGIONS})(?:/[\w+-]+)+|{_OFFSET})"
 )
-_PART = r"(?:[.,]\d+)?"  # of a second
 _SYSLOG = rf"[A-Z][a-z]{{2}} +\d{{1,2}} \d{{2}}:\d{{2}}:\d{{2}}{_PART}"
 _MAIL = r"[A-Z][a-z]{2}, \d{1,2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} [+-]\d{4}"  # RFC 2822
+_REST_BEHIND = re.compile(rf"{_BLANK}[AaPp]\.?{_BLANK}[Mm]\b\.?|:\d+|\w+")
 _PRIORITY = r"(?:<\d{1,3}>)?"  # with which a line of syslog comes from the network
-_CLOCK = rf"\d{{2}}:\d{{2}}:\d{{2}}{_PART}(?:{_HALF})?(?: ?{_OFFSET})?"
+_CLOCK = rf"\d{{1,2}}:\d{{2}}:\d{{2}}{_PART}(?:{_HALF})?(?: ?{_OFFSET})?"
 _YEAR_BEHIND = rf"(?: (?:{'|'.join(ZONES)}))? (?:19|20)\d{{2}}\b"
 _EPOCH = r"\b1\d{9}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b"
 _OTHERS = (  # \b, since a date may stand in a longer number, as 26.03.04 in 2026.03.04
     _DAY_AND_TIME + _PART,
     rf"\b\d{{4}}[/.]\d{{2}}[/.]\d{{2}} {_CLOCK}",
-    rf"\b\d{{4}}-\d{{2}}-\d{{2}}_{_CLOCK}",
+    rf"\b\d{{4}}-\d{{2}}-\d{{2}}[_\t]{_CLOCK}",
     rf"\b\d{{8}}[ -]{_CLOCK}",
     rf"\b\d{{2}}\.\d{{2}}\.(?:\d{{2}})?\d{{2}},? {_CLOCK}",
     rf"\b\d{{1,2}}/\d{{1,2}}/\d{{4}},? \d{{1,2}}:\d{{2}}:\d{{2}}{_PART}(?:{_HALF})?(?: {_OFFSET})?",
@@ -86,6 +88,7 @@ _LOGS = (
     Shape(rf"\W?(?P<time>{_ISO})\W+(?P<level>[A-Z]{{4,8}})\b", rf"\W?{_ISO}"),
     Shape(rf"\W?(?P<time>{_MAIL})", rf"\W?{_MAIL}"),
     Shape(rf"(?P<level>[IWEF])(?P<time>{_GLOG})", rf"[IWEF]{_GLOG}"),
+    Shape(r"(?P<time>\d{6} \d{6}) \d+ (?P<level>[A-Z]{4,8})\b", r"\d{6} \d{6} "),  # of Hadoop
 )
 _BEGIN = (*_LOGS, *(Shape(rf"\W?(?P<time>{time})", rf"\W?{time}") for time in _TIMES))
 _ANYWHERE = tuple(Shape(rf".*?(?P<time>{time})", rf".*?{time}") for time in _TIMES)
@@ -177,6 +180,17 @@ def zones_behind(matches: Sequence[re.Match[str]]) -> frozenset[str]:
     """The names of zones that stand behind the times of lines, as in "13:00:00 CET"."""
     behind = (_ZONE_BEHIND.match(each.string, each.end("time")) for each in matches)
     return frozenset(found[1] for found in behind if found)
+
+
+def rests_behind(matches: Sequence[re.Match[str]]) -> list[str]:
+    """What may belong to the times of at least half of some lines, and is not read; else none."""
+    found = [
+        _REST_BEHIND.match(each.string, each.end("time"))
+        for each in matches
+        if not _ZONE_BEHIND.match(each.string, each.end("time"))
+    ]
+    rests = [rest[0] for rest in found if rest]
+    return rests if 2 * len(rests) >= len(matches) else []
 
 
 def logfmt_shape_of(lines: Sequence[str]) -> Shape | None:

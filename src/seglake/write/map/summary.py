@@ -17,6 +17,7 @@ from seglake.write.map.absent import NO_ROWS, AbsentFields, absent_in
 from seglake.write.map.january import count_early
 from seglake.write.map.lateness import Arrivals, largest_lateness_ms
 from seglake.write.map.years import Course, course_of
+from seglake.write.rows.hints import agreed
 from seglake.write.rows.records import Extracted
 from seglake.write.rows.rows import REASON_TEXTS
 from seglake.write.spool.spool import SUMMARY, Blob
@@ -132,4 +133,4 @@ def _count(
 
 
 def _joined(hints: list[str], more: list[str]) -> list[str]:
-    return list(dict.fromkeys([*hints, *more]))[:_HINTS]
+    return agreed(list(dict.fromkeys([*hints, *more])))[:_HINTS]

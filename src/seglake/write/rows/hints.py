@@ -48,11 +48,14 @@ PATTERNS = (
     "%Y%m%d %H:%M:%S.%f",
     "%Y%m%d-%H:%M:%S.%f",
     "%Y-%m-%d_%H:%M:%S",
+    "%Y-%m-%d\t%H:%M:%S",
     "%Y.%m.%d %H:%M:%S",
     "%Y%m%dT%H%M%S%z",
     "%Y%m%dT%H%M%S.%f%z",
     "%Y%m%dT%H%M%S",
     "%Y%m%d%H%M%S",
+    "%Y%m%d%H%M",
+    "%Y%m%d%H",
     "%d.%m.%Y %H:%M:%S",
     "%d.%m.%Y, %H:%M:%S",
     "%d.%m.%Y %H:%M",
@@ -119,12 +122,15 @@ _NO_MATCH = (
     " input.pattern: correct it; or if the file has another format, leave it out with "
     "input.exclude, and ingest it by a pipeline of its own, which `seglake init` drafts"
 )
+_NO_JSON = (
+    " is JSON: if they are CSV or text, set input.format to that; `seglake init` drafts a pipeline"
+)
 _IN_A_FIELD = "; else each line is one record, whatever the array holds"
 LINES_OF_AN_ARRAY = (
     "`jq -c '.[]' < FILE` makes lines of it, and so does, for a file that fits in memory, `python3 "
     "-c 'import json, sys; [print(json.dumps(each)) for each in json.load(sys.stdin)]' < FILE`"
 )
-_OF_EACH_FILE = (_NO_MATCH, LINES_OF_AN_ARRAY, _IN_A_FIELD)
+_OF_EACH_FILE = (_NO_MATCH, _NO_JSON, LINES_OF_AN_ARRAY, _IN_A_FIELD, NOT_UTF_8, _SOME_ARE, _KEPT)
 LF_FOR_CR = "end them with LF, as `tr '\\r' '\\n' < FILE` does"
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _IS_PARQUET = "it is a Parquet file: set input.format = 'parquet'"
@@ -154,6 +160,8 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
         sentences += _of_field(rows, path)
     if pipeline.input.format == "jsonl":
         sentences += _of_constants(rows, reasons)
+    if line == 0 and pipeline.input.format == "jsonl" and not sentences:
+        sentences += _of_no_json(rows, reasons, path)
     if line == 0 and pipeline.input.format == "text":
         sentences += _of_patterns(rows, pipeline.input, reasons, path)
     return sentences
@@ -177,6 +185,17 @@ def _of_field(rows: Rows, path: str) -> Iterator[str]:
         yield f"{path}: {lines_of(name, path)}{_IN_A_FIELD}"
 
 
+def _of_no_json(rows: Rows, reasons: Codes, path: str) -> Iterator[str]:
+    """What is said of a file whose first chunk has no JSON at all, nor the beginning of any."""
+    if (
+        len(reasons)
+        and (reasons == Reason.NOT_PARSEABLE).all()
+        and _first(rows).lstrip()[:1] != b"{"
+    ):
+        what = f"none of {len(reasons):,} rows" if len(reasons) > 1 else "not even the row"
+        yield f"{path}: {what} at its beginning{_NO_JSON}"
+
+
 def _of_constants(rows: Rows, reasons: Codes) -> Iterator[str]:
     """What is said of lines that would be JSON, were it not for NaN; some are looked at."""
     wrong = np.flatnonzero(reasons == Reason.NOT_PARSEABLE)[:_LOOKED_AT]
@@ -189,8 +208,8 @@ def agreed(hints: list[str]) -> list[str]:
 
     Of those that say the same of several files, the first.
     """
-    other = any(hint.endswith(_IS_PARQUET) or hint in {_SOME_ARE, _KEPT} for hint in hints)
-    left = [hint for hint in hints if not (other and hint == NOT_UTF_8)]
+    other = any(hint.endswith((_IS_PARQUET, _SOME_ARE, _KEPT)) for hint in hints)
+    left = [hint for hint in hints if not (other and hint.endswith(NOT_UTF_8))]
     ends = [next((end for end in _OF_EACH_FILE if hint.endswith(end)), hint) for hint in left]
     return [hint for at, hint in enumerate(left) if ends.index(ends[at]) == at]
 
@@ -265,11 +284,13 @@ def _of_encoding(
     elif first[:2] in UTF_16_MARKS:
         yield f"{path}: it begins as UTF-16 does: set input.encoding = 'utf-16'"
     elif (wrong := reasons == Reason.INVALID_UTF8).any():
-        yield _SOME_ARE if _beyond_ascii(rows, np.flatnonzero(~wrong)) else NOT_UTF_8
+        said = _SOME_ARE if _beyond_ascii(rows, np.flatnonzero(~wrong)) else NOT_UTF_8
+        yield f"{path}: {said}"
     elif settings.format == "jsonl":  # of which only rejects may be anything else
         return
     elif (kept := invalid_utf8(*rows.raw) & (reasons == Reason.NONE)).any():
-        yield _KEPT if _beyond_ascii(rows, np.flatnonzero(~kept)) else NOT_UTF_8
+        said = _KEPT if _beyond_ascii(rows, np.flatnonzero(~kept)) else NOT_UTF_8
+        yield f"{path}: {said}"
 
 
 def _beyond_ascii(rows: Rows, numbers: Int64s) -> bool:

@@ -7,6 +7,7 @@ import codecs
 import gzip
 import importlib
 import json
+import re
 from collections.abc import Callable
 from encodings.aliases import aliases
 from pathlib import Path
@@ -324,7 +325,7 @@ def test_a_row_that_is_not_utf_8_among_others_that_are__is_to_be_mended(tmp_path
     """To set input.encoding would spoil the others."""
     file, good = tmp_path / "a.jsonl", '{"a": "Käse"}\n'
     file.write_bytes(20 * good.encode() + good.encode("latin-1"))
-    assert check(pipeline(file), 30).problems[0].startswith("rows are not UTF-8, and others")
+    assert check(pipeline(file), 30).problems[0].startswith(f"{file}: rows are not UTF-8, and oth")
     settings = pipeline(file, root=str(tmp_path / "lake"))
     (hint, *_) = ingest_files(LocalEngine(), settings, DeclaredRun("1")).hints
     assert "mend these rows" in hint
@@ -346,8 +347,20 @@ def test_the_report_tells_of_records_that_are_not_utf_8(
         report = ingest_files(LocalEngine(), settings, DeclaredRun(name))
         assert report.quarantined == 0
         hints = [hint for hint in report.hints if "UTF-8" in hint]
-        assert [hint[: len(told or "")] for hint in hints] == ([told] if told else [])
+        assert [told and f"{file}: {told}" in hint for hint in hints] == ([True] if told else [])
         assert hints == [hint for hint in check(settings, 9).problems if "UTF-8" in hint]
+
+
+def test_a_file_of_another_encoding_is_named(tmp_path: Path) -> None:
+    """By the check and by the report, which has room for few hints."""
+    for number in range(12):
+        encoding = "latin-1" if number > 3 else "utf-8"
+        (tmp_path / f"{number:02}.jsonl").write_text('{"a": "Käse"}\n', encoding)
+    settings = pipeline(tmp_path / "*.jsonl", root=str(tmp_path / "lake"), max_quarantine_ratio=1)
+    report = ingest_files(LocalEngine(), settings, DeclaredRun("1"))
+    for hints in (report.hints, check(settings, 500).problems):
+        (told,) = [hint for hint in hints if "UTF-8" in hint]
+        assert re.match(rf"{tmp_path}/(0[4-9]|1[01]).jsonl: rows are not UTF-8", told)
 
 
 def test_rows_of_the_quarantine() -> None:

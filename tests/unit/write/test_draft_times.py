@@ -157,6 +157,9 @@ HALVES = {  # of a day, as Java, .NET and Node write them, and milliseconds behi
     "milliseconds": "%Y-%m-%d %H:%M:%S:120",
     "WebSphere": "%m/%d/%y %H:%M:%S:120",
     "a tab": "%Y-%m-%d\t%H:%M:%S",
+    "two blanks": "%Y-%m-%d  %H:%M:%S",
+    "Suricata": "%m/%d/%Y-%H:%M:%S.120000 ",
+    "Android": "%m-%d %H:%M:%S.120  1234  1234 I Tag",
     "Hadoop": "%y%m%d %H%M%S 17 INFO",
 }
 
@@ -164,13 +167,8 @@ HALVES = {  # of a day, as Java, .NET and Node write them, and milliseconds behi
 @pytest.mark.parametrize("name", HALVES)
 def test_a_line_of_an_odd_clock_is_read(tmp_path: Path, name: str) -> None:
     times = [time.strftime(HALVES[name]) for time in TIMES]
-    _, found = ingested(
-        tmp_path,
-        "a.log",
-        as_text("[{time}] did {n}")(times)
-        if name != "Hadoop"
-        else as_text("{time} did {n}")(times),
-    )
+    line = "{time} did {n}" if name in ("Hadoop", "Android") else "[{time}] did {n}"
+    _, found = ingested(tmp_path, "a.log", as_text(line)(times))
     assert found == (TIMES if "120" in HALVES[name] else as_precise("%S"))
 
 
@@ -271,6 +269,12 @@ def test_a_number_behind_a_time_may_be_a_cell(tmp_path: Path) -> None:
 def test_times_of_day_alone_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes(b"09:58:12.345 INFO thing\n" * 5)
     with pytest.raises(InputError, match=r"times of day, such as '09:58:12.345', and no date"):
+        draft([str(tmp_path / "a.log")])
+
+
+def test_a_date_that_does_not_stand_before_its_time_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes("le 20/11/2026 à 09:58:12 INFO thing\n".encode() * 5)
+    with pytest.raises(InputError, match=r"may be dates, such as '20/11/2026': if they belong tog"):
         draft([str(tmp_path / "a.log")])
 
 

@@ -53,6 +53,11 @@ _MOST = 0.9  # of the lines must agree with a format
 _HALF = 0.5  # of them are enough for JSON: nothing else is taken for an object
 PACKED = 5  # times as large may files be when they are unpacked
 _DELIMITERS = (",", ";", "\t", "|")
+_A_CLOCK = re.compile(r"\d{2}:\d{2}:\d{2}(?:[.,]\d+)?")
+_A_DATE = re.compile(
+    r"\b(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:19|20)\d{2}|\d{2}([-/])\d{2}"
+    r"|\d{1,2}[-/. ][A-Z][a-z]{2}|[A-Z][a-z]{2} +\d{1,2})\b"
+)
 _COMMA_IN_A_TIME = re.compile(r":\d{2},\d{3}[\s\])]")  # Java's milliseconds
 _NAME = re.compile(r"[A-Za-z_][\w .#/()-]*")  # the name of a column, whatever stands below it
 
@@ -348,14 +353,22 @@ def _no_csv(heads: Sequence[Head]) -> Iterator[str]:
 
 
 def _of_clocks(lines: Sequence[str]) -> Iterator[str]:
-    """A sentence if most lines have a time of day, but no date."""
-    clocks = [
-        match[0] for line in lines if (match := re.search(r"\d{2}:\d{2}:\d{2}(?:[.,]\d+)?", line))
-    ]
-    if 2 * len(clocks) >= len(lines):
+    """A sentence if most lines have a time of day, but no date, or none that is known."""
+    clocks, dates = (
+        [match[0] for line in lines if (match := form.search(line))] for form in (_A_CLOCK, _A_DATE)
+    )
+    if 2 * len(clocks) < len(lines):
+        return
+    begin = f"they have times of day, such as {clocks[0]!r}, and"
+    if 2 * len(dates) >= len(lines):
         yield (
-            f"they have times of day, such as {clocks[0]!r}, and no date that is known: write it "
-            "in front of each, or leave timestamp.field out, and records get the time of the run"
+            f"{begin} what may be dates, such as {dates[0]!r}: if they belong together, let the "
+            "group of input.pattern have both, and timestamp.format what stands between them"
+        )
+    else:
+        yield (
+            f"{begin} no date that is known: write it in front of each, or leave timestamp.field "
+            "out, and records get the time of the run"
         )
 
 

@@ -288,7 +288,7 @@ def _csv(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
             width = len(rows[0])
             even = sum(len(row) == width for row in rows)
             if width > 1 and even >= _MOST * len(rows):
-                return _table(tables, delimiter)._replace(refused=refused)
+                return _table(tables, delimiter, lines)._replace(refused=refused)
     return None
 
 
@@ -303,19 +303,15 @@ def _csv_or_log(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
     log = _text(lines, heads)
     if log is None or log.rows < _MOST * len(lines):
         return table
+    cells = {cell.strip() for column in table.fields.values() for cell in column if cell}
     matches = filter(None, map(re.compile(log.settings["pattern"]).match, lines))
-    cells = sum(_is_a_cell(match) for match in matches)
-    return table if 2 * cells >= log.rows else log
+    whole = sum(not cells.isdisjoint(_ways_to_cut(match["time"])) for match in matches)
+    return table if 2 * whole >= log.rows else log
 
 
-def _is_a_cell(match: re.Match[str]) -> bool:
-    """Whether a time stands between delimiters, quotes, or the ends of its line.
-
-    A number behind a comma may be the next cell rather than a part of its second.
-    """
-    first, end = match.start("time"), match.start("time") + len(_CELL_BEHIND.sub("", match["time"]))
-    around = match.string[max(0, first - 1) : first], match.string[end : end + 1]
-    return all(not each or each in f'"{"".join(_DELIMITERS)}' for each in around)
+def _ways_to_cut(time: str) -> tuple[str, str]:
+    """A time, and what is left of it if a number behind a comma is the next cell."""
+    return time, _CELL_BEHIND.sub("", time)
 
 
 def _other_headers(tables: Mapping[SourceFile, list[list[str]]]) -> Refused:
@@ -378,7 +374,7 @@ def _header_alone(lines: Sequence[str]) -> Iterator[str]:
         yield "there is one line alone, as a header of CSV without rows: add rows, or other files"
 
 
-def _table(tables: list[list[list[str]]], delimiter: str) -> Sample:
+def _table(tables: list[list[list[str]]], delimiter: str, lines: Sequence[str]) -> Sample:
     """A sample of CSV; without a header line, of text whose pattern cuts it into columns."""
     header, doubts = tables[0][0], list[str]()
     named = _is_header(header, tables[0][1:])
@@ -389,8 +385,9 @@ def _table(tables: list[list[list[str]]], delimiter: str) -> Sample:
     names = header
     if not named:
         names = [f"c{number}" for number in range(1, len(header) + 1)]
-        cell = f"[^{delimiter}]*".replace("\t", r"\t")
-        cells = re.escape(delimiter).join(f"(?P<{name}>{cell})" for name in names)
+        quote = '"?' if any('"' in line for line in lines) else ""
+        cell = f"[^{delimiter}{quote[:1]}]*".replace("\t", r"\t")
+        cells = re.escape(delimiter).join(f"{quote}(?P<{name}>{cell}){quote}" for name in names)
         settings = {"format": "text", "pattern": cells.replace("\t", "t")}
         doubts.append(_NAMELESS)
     uneven = sum(len(table) - named for table in tables) - len(rows)

@@ -58,11 +58,11 @@ _EPOCH = r"\b1\d{9}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b"
 _OTHERS = (  # \b, since a date may stand in a longer number, as 26.03.04 in 2026.03.04
     _DAY_AND_TIME + _PART,
     rf"\b\d{{4}}[/.]\d{{2}}[/.]\d{{2}} {_CLOCK}",
-    rf"\b\d{{4}}-\d{{2}}-\d{{2}}(?:[_\t]| {{2,}}){_CLOCK}",
+    rf"\b\d{{4}}-\d{{2}}-\d{{2}}(?:[_\t]| +){_CLOCK}",  # MariaDB's hour may have a blank in front
     rf"\b\d{{8}}[ -]{_CLOCK}",
     rf"\b\d{{2}}\.\d{{2}}\.(?:\d{{2}})?\d{{2}},? {_CLOCK}",
     rf"\b\d{{1,2}}/\d{{1,2}}/\d{{4}}(?:,? |-){_CLOCK}",
-    rf"\b\d{{2}}/\d{{2}}/\d{{2}} {_CLOCK}",  # Spark's own
+    rf"\b\d{{1,2}}/\d{{1,2}}/\d{{2}},? {_CLOCK}",  # also Spark's own
     rf"\b\d{{2}}-\d{{2}}-\d{{4}} {_CLOCK}",
     rf"\b\d{{1,2}} [A-Z][a-z]{{2}} \d{{4}} {_CLOCK}",
     rf"\b\d{{2}}-[A-Z][a-z]{{2}}-(?:\d{{2}})?\d{{2}} {_CLOCK}",
@@ -90,6 +90,7 @@ _LOGS = (
     Shape(rf"\W?(?P<time>{_MAIL})", rf"\W?{_MAIL}"),
     Shape(rf"(?P<level>[IWEF])(?P<time>{_GLOG})", rf"[IWEF]{_GLOG}"),
     Shape(rf"(?P<time>{_LOGCAT}) +\d+ +\d+ (?P<level>[VDIWEF])\b", _LOGCAT),
+    Shape(rf"(?P<time>\d{{6}} +{_CLOCK}) ", r"\d{6} +\d{1,2}:"),  # of old MySQL
     Shape(r"(?P<time>\d{6} \d{6}) \d+ (?P<level>[A-Z]{4,8})\b", r"\d{6} \d{6} "),  # of Hadoop
 )
 _BEGIN = (*_LOGS, *(Shape(rf"\W?(?P<time>{time})", rf"\W?{time}") for time in _TIMES))

@@ -91,6 +91,8 @@ PATTERNS = (
     "%y%m%d %H%M%S",
     "%d/%m/%y %H:%M:%S",
     "%m/%d/%y %H:%M:%S",
+    "%d/%m/%y, %H:%M:%S",
+    "%m/%d/%y, %H:%M:%S",
     "%d/%m/%y %H:%M",
     "%m/%d/%y %H:%M",
     "%d.%m.%Y",

@@ -202,7 +202,8 @@ def written(line: str) -> str:
 def _line(line: str, n: int, time: datetime) -> str:
     parts: dict[str, Any] = {
         "n": n, "ms": f"{time.microsecond // 1000:03}", "epoch": time.timestamp(), "day": time.day,
-        "month": time.month, "seconds": int(time.timestamp()), "hour": time.hour, "half": (time.hour - 1) % 12 + 1,
+        "month": time.month, "seconds": int(time.timestamp()), "hour": time.hour,
+        "half": (time.hour - 1) % 12 + 1,
     }  # fmt: skip
     return time.strftime(line).format(**parts)
 

@@ -48,6 +48,7 @@ TOPICS = "topics"
 ATTEMPTS = "attempts"
 CHRONICLES = "chronicles"
 TOMBSTONES = "chronicles/tombstones"
+FOLDERS = (CATALOG, TOPICS, ATTEMPTS, CHRONICLES)  # all that a lake has below its root
 
 KEY_INDEX: Literal["keyindex"] = "keyindex"
 Suffix = Literal["log", "index", "timeindex", "zonemap", "keyindex"]

@@ -288,9 +288,7 @@ def _fit(
     if width is None:
         return dict(enumerate(full))
     least = [
-        want
-        if _are_exact(cells, at)
-        else max(head, min(want, column.least or _LEAST.get(column.fit, want)))
+        max(head, _exact(cells, at), min(want, column.least or _LEAST.get(column.fit, want)))
         for at, (column, head, want) in enumerate(zip(columns, heads, full, strict=True))
     ]
     fitting = _fitting(columns, _needed(cells, full, width), least, width)
@@ -324,9 +322,9 @@ def _fitting(
     return sorted(fitting)
 
 
-def _are_exact(cells: Sequence[Sequence[str]], at: int) -> bool:
-    """Whether a column has numbers or times, none of which may be cut, whatever its type."""
-    return all(row[at] == _NONE or _is_exact(row[at]) for row in cells)
+def _exact(cells: Sequence[Sequence[str]], at: int) -> int:
+    """How wide the numbers and times of a column are, none of which is cut, whatever its type."""
+    return max((len(row[at]) for row in cells if _is_exact(row[at])), default=0)
 
 
 def _is_exact(text: str) -> bool:

@@ -85,7 +85,7 @@ def _fails(rejected: int, rows: int, pipeline: Pipeline) -> str:
         return "No row tried would be a record"
     ratio = pipeline.max_quarantine_ratio
     return (
-        f"Of the rows tried, {rejected / rows:.0%} would be rejected, and "
+        f"Of {counted(rows, 'row')} tried, {rejected:,} would be rejected, and "
         f"pipeline.max_quarantine_ratio allows {ratio:.0%}"
     )
 

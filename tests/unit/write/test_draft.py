@@ -1165,7 +1165,7 @@ def test_a_doubt_about_rows_has_their_count_and_the_first_place(
 
 @pytest.mark.parametrize(
     ("others", "step"),
-    [(2, ""), (5, "Of the rows tried, 11% would be rejected, and pipeline.max_quarantine_ratio ")],
+    [(2, ""), (5, "Of 45 rows tried, 5 would be rejected, and pipeline.max_quaran")],
 )
 def test_no_ingest_is_the_next_step_if_it_would_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int, step: str

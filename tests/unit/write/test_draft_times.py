@@ -266,6 +266,20 @@ def test_a_number_behind_a_time_may_be_a_cell(tmp_path: Path) -> None:
     assert found == as_precise("%S")
 
 
+def test_a_comma_in_numbers_is_no_delimiter(tmp_path: Path) -> None:
+    times = [time.strftime("%Y-%m-%d %H:%M:%S") for time in TIMES]
+    _, found = ingested(tmp_path, "a.csv", as_text("{time};Kessel{n};27,{n}")(times))
+    assert found == as_precise("%S")
+
+
+def test_a_log_with_a_comma_in_each_line_is_no_csv(tmp_path: Path) -> None:
+    """As Symfony's, whose first line is no header."""
+    times = [time.strftime("%Y-%m-%dT%H:%M:%S.%f+00:00") for time in TIMES]
+    line = '[{time}] app.INFO: Matched route "home". {{"route":"home","n":{n}}} []'
+    made, found = ingested(tmp_path, "app.log", as_text(line)(times))
+    assert (made.choices["input.format"].value, found) == ("text", TIMES)
+
+
 def test_times_of_day_alone_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes(b"09:58:12.345 INFO thing\n" * 5)
     with pytest.raises(InputError, match=r"times of day, such as '09:58:12.345', and no date"):

@@ -27,6 +27,7 @@ from seglake.write.draft.shapes import (
     ENOUGH,
     Shape,
     clocks_before,
+    has_time,
     led_otherwise,
     log_shape_of,
     logfmt_shape_of,
@@ -55,9 +56,11 @@ PACKED = 5  # times as large may files be when they are unpacked
 _DELIMITERS = (",", ";", "\t", "|")
 _A_CLOCK = re.compile(r"\d{2}:\d{2}:\d{2}(?:[.,]\d+)?")
 _A_DATE = re.compile(
-    r"\b(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:19|20)\d{2}|\d{2}([-/])\d{2}"
+    r"\b(?:\d{4}([-/.]) ?\d{1,2}\1 ?\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:19|20)\d{2}|\d{2}([-/])\d{2}"
     r"|\d{1,2}[-/. ][A-Z][a-z]{2}|[A-Z][a-z]{2} +\d{1,2})\b"
 )
+_DECIMAL_COMMAS = re.compile(r"(?:[^,]|(?<=\d),(?=\d))*")
+_LOOKED_AT = 100  # lines
 _COMMA_IN_A_TIME = re.compile(r":\d{2},\d{3}[\s\])]")  # Java's milliseconds
 _NAME = re.compile(r"[A-Za-z_][\w .#/()-]*")  # the name of a column, whatever stands below it
 
@@ -275,7 +278,7 @@ def _as_text(value: Any) -> str | None:
 
 def _csv(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
     """A sample of CSV files; None if no delimiter cuts the lines into as many fields each."""
-    for delimiter in _DELIMITERS[bool(_COMMA_IN_A_TIME.search(lines[0])) :]:
+    for delimiter in _DELIMITERS[_is_no_delimiter(lines) :]:
         if len(lines) > 1 and lines[0].count(delimiter):
             try:
                 tables = [list(csv.reader(each.lines, delimiter=delimiter)) for each in heads]
@@ -292,13 +295,21 @@ def _csv(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
     return None
 
 
+def _is_no_delimiter(lines: Sequence[str]) -> bool:
+    """Whether the comma is a part of times or, beside another delimiter, of numbers."""
+    if _COMMA_IN_A_TIME.search(lines[0]):
+        return True
+    others = any(each in lines[0] for each in _DELIMITERS[1:])
+    return others and all(map(_DECIMAL_COMMAS.fullmatch, lines[:_LOOKED_AT]))
+
+
 def _csv_or_log(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
     """A sample of CSV files, or of a log whose lines have as many commas each, but no header.
 
     The times of CSV are whole cells; those of a log stand among other words.
     """
     table = _csv(lines, heads)
-    if table is None or table.settings["format"] == "csv":
+    if table is None or (table.settings["format"] == "csv" and not has_time(lines[0])):
         return table
     log = _text(lines, heads)
     if log is None or log.rows < _MOST * len(lines):

@@ -82,7 +82,8 @@ _LOGS = (
     Shape(rf"(?P<client>\S+) \S+ (?P<user>\S+) \[(?P<time>{_CLF})\] {_REQUEST}"),
     Shape(rf".*?\bhaproxy\[\d+\]: (?P<client>\S+):\d+ \[(?P<time>{_DAY_AND_TIME}{_PART})\]"),
     Shape(
-        rf"{_PRIORITY}(?P<time>{_SYSLOG}) (?P<host>\S+) (?P<process>[^\s\[:]+)", _PRIORITY + _SYSLOG
+        rf"{_PRIORITY}(?P<time>{_SYSLOG}) (?P<host>[^\s\[\]]+) (?P<process>[^\s\[:]+)",
+        _PRIORITY + _SYSLOG,
     ),
     Shape(rf"<\d{{1,3}}>1 (?P<time>{_ISO}) (?P<host>\S+) (?P<process>\S+)", r"<\d{1,3}>1 "),
     Shape(rf"\W?(?P<time>{_ISO}) (?:[A-Z]{{2,3}}T|UTC)\W+(?P<level>[A-Z]{{4,8}})\b", rf"\W?{_ISO}"),
@@ -170,6 +171,11 @@ def led_otherwise(matches: Sequence[re.Match[str]]) -> list[str]:
 def _form(text: str) -> str:
     """A text without its letters and digits, but for where words and numbers stand."""
     return re.sub(r"\d+", "0", re.sub(r"[^\W\d]+", "a", text))
+
+
+def has_time(line: str) -> bool:
+    """Whether a time stands anywhere in a line."""
+    return _TIME.search(line) is not None
 
 
 def other_times(matches: Sequence[re.Match[str]]) -> list[str]:

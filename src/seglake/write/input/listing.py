@@ -9,7 +9,7 @@
 - Of the files below a folder, and those that match a glob, `input.include` and `input.exclude`
   choose. A glob there is compared with the name of a file; if it has a "/", with the path below the
   folder, or below the folder in front of a glob's first wildcard.
-- A lake in such a folder is no input of its own ingests.
+- A lake in such a folder is no input of its own ingests. Its root cannot be such a folder.
 - A file that is named twice is read once. An empty file is listed and has no rows.
 - A link to nothing, like every file that cannot be read, is an InputError.
 - `input.on_empty` decides about a glob or a folder without files, and about a plain path that does
@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from seglake.config import Input
 from seglake.errors import InputError, MissingObject, StoreError
+from seglake.layout import FOLDERS
 from seglake.limits import REQUESTS
 from seglake.shown import counted
 from seglake.write.input.content import InputStore, is_dead_link, leads_nowhere, unreadable
@@ -87,7 +88,7 @@ def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInp
 
     Raises:
         InputError: nothing was found at a path and `on_empty` is "error", or it does not exist and
-            neither does the folder above it.
+            neither does the folder above it; or a folder is the root `lake` itself.
     """
     choice = _FileChoice(settings)
     versions: dict[str, FileVersion] = {}  # of the files whose listing has etags
@@ -97,7 +98,7 @@ def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInp
     for path in settings.paths:
         glob = is_glob(path, store)
         folder, find = (_fixed(path), _glob) if glob else (path, _plain)
-        matches = _outside(lake, folder, find(path, store, versions))
+        matches = _outside(lake, folder, find(path, store, versions), glob=glob)
         if not matches and (gone := _missing(path, settings.on_empty, store, glob=glob)):
             missing.append(gone)
         included = {file for file, key in matches if key is None or choice.keeps(key)}
@@ -111,13 +112,26 @@ def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInp
 
 
 def _outside(
-    lake: str, folder: str, matches: Iterable[tuple[str, str | None]]
+    lake: str, folder: str, found: Iterable[tuple[str, str | None]], *, glob: bool
 ) -> list[tuple[str, str | None]]:
-    """The matches that are not below the root `lake`, unless the folder itself is."""
-    inside = f"{_join(*locate(lake))}/" if lake else ""
-    if not inside or f"{_join(*locate(folder))}/".startswith(inside):
-        return list(matches)
-    return [match for match in matches if not match[0].startswith(inside)]
+    """The matches that are not below the root `lake`, unless the folder itself is.
+
+    Raises InputError if the folder is the root, or if a glob in the root matches the lake's files.
+    """
+    inside, around = (f"{_join(*locate(each))}/" if each else "" for each in (lake, folder))
+    matches = list(found)
+    if not inside or not around.startswith(inside):
+        return [match for match in matches if not inside or not match[0].startswith(inside)]
+    if around == inside and (not glob or any(_is_own(file, inside) for file, _ in matches)):
+        raise InputError(
+            f"{folder}: is the root of the lake, whose own files would be input; set pipeline.root "
+            "to a folder of its own"
+        )
+    return matches
+
+
+def _is_own(file: str, root: str) -> bool:
+    return file.removeprefix(root).partition("/")[0] in FOLDERS
 
 
 def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str | None:

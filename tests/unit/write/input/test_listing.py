@@ -414,4 +414,9 @@ def test_a_lake_in_the_folder_is_no_input(tmp_path: Path) -> None:
 
     assert found(tmp_path) == ["a.jsonl", "lakes/c.jsonl"]
     assert found(tmp_path / "**/*.json*") == ["a.jsonl", "lakes/c.jsonl"]
-    assert found(tmp_path / "lake") == ["lake/catalog/b.json"]  # somebody means it
+    assert found(tmp_path / "lake/catalog") == ["lake/catalog/b.json"]  # somebody means it
+    (tmp_path / "lake/own.jsonl").write_text("{}")
+    assert found(tmp_path / "lake/*.jsonl") == ["lake/own.jsonl"]
+    for path in ("lake", "lake/**/*.json"):
+        with pytest.raises(InputError, match="is the root of the lake, whose own files would be"):
+            found(tmp_path / path)

@@ -159,6 +159,18 @@ class ShowsTable:
         return _html(self._table())
 
 
+def keeping_ends(texts: Iterable[str]) -> Callable[[str, int], str]:
+    """A `Column.shorten` that cuts what all these texts begin with before any other part."""
+    letters = enumerate(zip(*texts, strict=False))  # as long as the shortest
+    common = next((at for at, each in letters if len({*each}) > 1), 0)
+
+    def shorten(text: str, width: int) -> str:
+        end = width - 1 if len(text) - common < width else (width - 1) // 3
+        return without_middle(text, width, end)
+
+    return shorten
+
+
 def path_ends(paths: Iterable[str]) -> Callable[[str], str]:
     """A function that gives the end of a path: the name, and the folders that tell these apart."""
     all_paths = {*paths}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import starmap
 from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,21 +16,30 @@ import typer
 from seglake.cli.arguments.options import Conf, Json, Source
 from seglake.cli.terminal.progress import step_display
 from seglake.cli.terminal.tables import Listing, show
-from seglake.shown import Column, counted, number, path_ends, printable, prose
+from seglake.shown import (
+    Column,
+    counted,
+    keeping_ends,
+    number,
+    path_ends,
+    printable,
+    prose,
+    without_middle,
+)
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
     from seglake.write.check import Checked, SampledRow
 
+_begin = partial(without_middle, end=0)
 _RECORDS = [
-    Column("place", "file:line"),
     Column("time", "time", fit="whole"),
     number("partition", "partition", rank=1),
     Column("key", "key", least=10),
     Column("headers", "headers", rank=3),
-    Column("value", "value", least=12),
+    Column("value", "value", least=12, shorten=_begin),
 ]
-_REJECTS = [Column("place", "file:line"), prose("reason", "reason"), Column("value", "raw")]
+_REJECTS = [prose("reason", "reason"), Column("value", "raw", shorten=_begin)]
 
 
 def check(
@@ -65,13 +75,14 @@ def _show(checked: Checked) -> None:
     for line in _files(checked):
         print(line)
     place = places_of(checked)
+    places = Column("place", "file:line", shorten=keeping_ends(map(place, checked.rows)))
     records = [_shown(row, place(row)) for row in checked.rows if not row.reason]
     rejects = [_shown(row, place(row)) for row in checked.rows if row.reason]
     rows = counted(len(checked.rows), "row")
     if records:
-        show(f"{counted(len(records), 'record')} in {rows}", Listing(_RECORDS, records))
+        show(f"{counted(len(records), 'record')} in {rows}", Listing([places, *_RECORDS], records))
     if rejects:
-        show(f"{counted(len(rejects), 'reject')} in {rows}", Listing(_REJECTS, rejects))
+        show(f"{counted(len(rejects), 'reject')} in {rows}", Listing([places, *_REJECTS], rejects))
     if not checked.rows:
         print(_nothing(checked))
     for problem in checked.problems:

@@ -33,15 +33,24 @@ _ARRAY, _NESTED = 0x5B, np.array([0x5B, 0x7B], np.uint8)  # [ and {
 FieldPath = tuple[str, ...]
 
 
-class FieldNames:
-    """The fields to find. "a.b" is the member "b" of the object at "a", or a member "a.b".
+def paths_of(name: str) -> list[FieldPath]:
+    """The paths that a name may mean; of those that a line has, the first one counts.
 
-    If a line has both, the member "a.b" counts. If a member is repeated, the last one counts.
+    "a.b" is a member "a.b", or the member "b" of the object at "a". The names of members may have
+    dots, as in {"attributes": {"user.id": …}}, but those of the objects around have none.
+    """
+    parts = name.split(".")
+    return [(*parts[:at], ".".join(parts[at:])) for at in range(len(parts))]
+
+
+class FieldNames:
+    """The fields to find, which may stand at any of `paths_of` their names.
+
+    If a member is repeated, the last one counts.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        both = {path for name in names for path in ((name,), tuple(name.split(".")))}
-        paths = sorted(both)
+        paths = sorted({path for name in names for path in paths_of(name)})
         self.slots = {path: slot for slot, path in enumerate(paths)}
         prefixes = {path[:size] for path in paths for size in range(1, len(path) + 1)}
         entries = [(), None, *sorted(prefixes, key=lambda path: (len(path), path))]
@@ -154,19 +163,19 @@ class JsonFields:
 
     def has(self, name: str) -> bool:
         """Whether some text has the field, if only as null."""
-        slots = [self._slots[(name,)], self._slots[tuple(name.split("."))]]
+        slots = [self._slots[path] for path in paths_of(name)]
         # most often one of the first texts has the field
         parts = (sizes[:, slot] for sizes in (self._sizes[:64], self._sizes) for slot in slots)
         return any((part & 7 != MISSING).any() for part in parts)
 
     def _values(self, name: str) -> tuple[Int64s, Int32s, Int8s]:
         """Starts, lengths (null if missing) and kinds of the values of a field."""
-        literal, nested = self._slots[(name,)], self._slots[tuple(name.split("."))]
-        begins, sizes = self._begins[:, literal], self._sizes[:, literal]
-        if nested != literal:
+        first, *others = (self._slots[path] for path in paths_of(name))
+        begins, sizes = self._begins[:, first], self._sizes[:, first]
+        for slot in others:
             absent = sizes & 7 == MISSING
-            begins = np.where(absent, self._begins[:, nested], begins)
-            sizes = np.where(absent, self._sizes[:, nested], sizes)
+            begins = np.where(absent, self._begins[:, slot], begins)
+            sizes = np.where(absent, self._sizes[:, slot], sizes)
         kinds = (sizes & 7).astype(np.int8)
         missing = (kinds == MISSING) | (kinds == NONE)
         lengths = np.where(missing, NULL, sizes >> 3).astype(np.int32)

@@ -27,6 +27,7 @@ from seglake.errors import UnknownTopic
 from seglake.shown import (
     Column,
     draw,
+    keeping_ends,
     moment,
     number,
     of_report,
@@ -138,6 +139,14 @@ def test_no_number_and_no_time_is_cut_whatever_its_type(text: str, whole: bool) 
     shown = page.getvalue().splitlines()[2]
     assert ("…" not in shown) is whole
     assert (text in shown) is whole
+
+
+def test_what_differs_in_names_stays() -> None:
+    shorten = keeping_ends([f"orders-2026-11-{day}.jsonl.gz:1" for day in (20, 21)])
+    assert shorten("orders-2026-11-21.jsonl.gz:1", 16) == "…1-21.jsonl.gz:1"
+    assert keeping_ends(["a-very-long-name", "other-long-name"])("a-very-long-name", 10).startswith(
+        "a-very"
+    )
 
 
 def test_the_time_of_a_run_without_a_name_stays(

@@ -55,6 +55,7 @@ PROGRAMS = {
     "mysql8": "%Y-%m-%dT%H:%M:%S.%fZ {n} [Note] [MY-010000] [Server] x",
     "mysql55": "%y%m%d {hour:2}:%M:%S [Note] Event {n}",
     "mariadb": "%Y-%m-%d {hour:2}:%M:%S {n} [Note] InnoDB: x",
+    "pg-summer": "%Y-%m-%d %H:%M:%S.{ms} UTC [{n}] LOG:  duration: 1 ms",
     "mongo3": "%Y-%m-%dT%H:%M:%S.{ms}+0000 I NETWORK  [conn{n}] end connection",
     "redis": "12:M %d %b %Y %H:%M:%S.{ms} * DB saved {n}",
     "oracle12": "%Y-%m-%dT%H:%M:%S.%f+00:00\nThread 1 advanced to log sequence {n}",
@@ -220,4 +221,5 @@ def test_each_line_is_a_record_at_its_time(tmp_path: Path, program: str) -> None
     records = seglake.open(str(tmp_path / "lake")).topic(made.topic).read_range(0, 5 * 10**12)
     has_parts = any(part in line for part in ("%f", "{ms}", ".3f"))
     right = TIMES if has_parts else [time.replace(microsecond=0) for time in TIMES]
-    assert sorted(records.read_all()["timestamp"].to_pylist()) == right
+    found: list[Any] = records.read_all()["timestamp"].to_pylist()
+    assert sorted(found) == right

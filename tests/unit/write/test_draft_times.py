@@ -6,6 +6,7 @@ Each way stands in fields of JSON and CSV, and in lines of text, at the beginnin
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 from collections.abc import Callable
@@ -233,6 +234,15 @@ def test_a_second_time_in_the_lines_is_told(tmp_path: Path) -> None:
     assert "the lines have another time, such as '2026-05-13T09:30:07Z'" in told
 
 
+def test_a_time_in_front_of_that_of_a_known_log_is_told(tmp_path: Path) -> None:
+    """HAProxy's own, of the accept, has a year; that of the relay stands before it."""
+    line = as_text("Nov 20 09:00:19 lb haproxy[14]: 10.0.0.1:5{n} [{time}] fe be/s1")
+    times = [time.strftime("%d/%b/%Y:%H:%M:%S.120") for time in TIMES]
+    (tmp_path / "a.log").write_bytes(line(times))
+    told = "; ".join(draft([str(tmp_path / "a.log")]).doubts)
+    assert "the lines have another time, such as 'Nov 20 09:00:19', beside that which" in told
+
+
 LED = {
     "a time of day": ("09:58:12 [INFO] task {n} for {time}", "stands '09:58:12'"),
     "a time that is not known": ("10h 09:58 {n} since={time}", "stands '09:58'"),
@@ -278,6 +288,61 @@ def test_a_log_with_a_comma_in_each_line_is_no_csv(tmp_path: Path) -> None:
     line = '[{time}] app.INFO: Matched route "home". {{"route":"home","n":{n}}} []'
     made, found = ingested(tmp_path, "app.log", as_text(line)(times))
     assert (made.choices["input.format"].value, found) == ("text", TIMES)
+
+
+def test_the_name_of_a_zone_is_no_level(tmp_path: Path) -> None:
+    """Else the lines of the other season, with CET, would be rejects."""
+    texts = [time.strftime("%Y-%m-%d %H:%M:%S CE") for time in TIMES]
+    zones = ["ST" if at < 20 else "T" for at in range(len(texts))]
+    lines = "".join(f"{text}{zone} [3] LOG:  x\n" for text, zone in zip(texts, zones, strict=True))
+    made, found = ingested(tmp_path, "a.log", lines.encode())
+    assert found == as_precise("%S")
+    assert "the times are followed by 'CEST', 'CET'" in "; ".join(made.doubts)
+
+
+@pytest.mark.parametrize("absent", ["NULL", "-", "N/A", "NaN"])
+def test_what_exports_write_for_no_time_is_no_time(tmp_path: Path, absent: str) -> None:
+    times = [t.strftime("%Y-%m-%dT%H:%M:%SZ") if t.minute % 3 else absent for t in TIMES]
+    (tmp_path / "a.csv").write_bytes(as_csv(times))
+    told = "; ".join(draft([str(tmp_path / "a.csv")]).doubts)
+    assert f"happened_at has times in {len(TIMES) - times.count(absent)} of 30 sampled rows" in told
+
+
+def test_a_time_with_no_telling_name_names_the_others(tmp_path: Path) -> None:
+    rows = [
+        {"sampled_us": int(t.timestamp() * 1e6), "got_ms": int(t.timestamp() * 1e3)} for t in TIMES
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    told = "; ".join(draft([str(tmp_path / "a.jsonl")]).doubts)
+    assert "these fields are times, too: got_ms" in told
+
+
+def test_a_name_inside_of_an_object_may_have_dots(tmp_path: Path) -> None:
+    """As OpenTelemetry's attributes."""
+    rows = [
+        {"attributes": {"event.time": t.isoformat(), "user.id": f"u{n % 5}"}}
+        for n, t in enumerate(TIMES)
+    ]
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+    made, found = ingested(tmp_path, "a.jsonl", lines)
+    assert found == TIMES
+    assert made.choices["key.fields"].value == ["attributes.user.id"]
+    log = seglake.open(str(tmp_path / "lake")).topic(made.topic)
+    assert {*log.read_range(0, 5 * 10**12).read_all()["key"].to_pylist()} == {
+        f"u{n}".encode() for n in range(5)
+    }
+
+
+def test_an_id_behind_a_dot_is_no_suffix(tmp_path: Path) -> None:
+    """As in the names of CloudFront's logs: all are of one kind."""
+    times = [time.strftime("%Y-%m-%d\t%H:%M:%S") for time in TIMES]
+    for n, name in enumerate(("b68daeed", "1234abcd", "cafebabe01")):
+        (tmp_path / f"E1AB.2026-11-20-0{n}.{name}.gz").write_bytes(
+            gzip.compress(as_text("{time}\tFRA\t{n}")(times))
+        )
+    made = draft([str(tmp_path)])
+    assert "other kinds" not in "; ".join(made.doubts)
+    assert made.choices["input.format"].reason.startswith("3 files")
 
 
 def test_times_of_day_alone_are_named(tmp_path: Path) -> None:

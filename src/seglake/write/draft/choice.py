@@ -74,6 +74,8 @@ _IDS = {"id", "key", "uuid", "guid", "uid"}
 _KEY_BYTES = 200
 _NAMED = 10  # fields of other times
 _DEPTH = 2  # the place in a rank that says how deep a field is nested
+_NO_VALUE = {"NULL", "null", "None", "nil", "N/A", "n/a", "NA", "NaN", "nan", "NaT", "-", "--",
+             "\\N"}  # fmt: skip
 _NOBODY = "-"  # in an access log, where nobody logged in
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
@@ -103,8 +105,8 @@ def time_of(sample: Sample) -> TimeChoice | None:
     if not choices:
         return None
     first, *others = sorted(choices, key=_order)  # stable: then as they stand
-    days = _WHOLE_DAYS.format(first.field) in first.doubts
-    others = [choice for choice in others if days or not _is_unsure(choice)]
+    any_other = _WHOLE_DAYS.format(first.field) in first.doubts or _is_unsure(first)
+    others = [choice for choice in others if any_other or not _is_unsure(choice)]
     if others:
         before = [choice for choice in choices[: choices.index(first)] if choice in others]
         why = _why(first, others[0], before)
@@ -165,7 +167,7 @@ def _says_number(field: str) -> bool:
 def times_of_some_rows(sample: Sample) -> Iterator[str]:
     """Which fields are times, though many rows lack them; the one with the best name first."""
     for name in sorted(sample.fields, key=lambda name: _rank(name, _OF_A_TIME)):
-        values = [value for value in sample.fields[name] if value]
+        values = _present(sample, name)
         if not _FEW <= len(values) / max(sample.rows, 1) < _MOST:
             continue
         choice = _time_of(sample, name, values)
@@ -247,8 +249,13 @@ def _times_among(values: list[str], form: str, year: int | None) -> list[str]:
 
 def _values(sample: Sample, name: str) -> list[str]:
     """The values of a field; none if too many rows lack one."""
-    values = [value for value in sample.fields[name] if value]
+    values = _present(sample, name)
     return values if len(values) >= _MOST * sample.rows else []
+
+
+def _present(sample: Sample, name: str) -> list[str]:
+    """The values of a field, without those that exports write where there is none."""
+    return [value for value in sample.fields[name] if value and value not in _NO_VALUE]
 
 
 def _mixed_in(sample: Sample, name: str) -> TimeChoice | None:

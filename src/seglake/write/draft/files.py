@@ -15,12 +15,15 @@ from seglake.config import Input
 from seglake.errors import InputError
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
-from seglake.write.input.listing import ListedInputs, find_inputs, glob_hint, is_glob
+from seglake.write.input.listing import HIDDEN, ListedInputs, find_inputs, glob_hint, is_glob
 
 _SPREAD, _LARGEST = 5, 3  # files that rows are taken from
 _NAMED = 3  # files of other kinds
 _CODECS = "gz", "bz2", "zst", "zstd"
-_SUFFIX = re.compile(rf"\.([A-Za-z]\w*?)(?:-\d[\d_T:-]*)?(?:\.(?:{'|'.join(_CODECS)}|[\d_T:-]+))*$")
+_NO_ID = r"(?![0-9A-Fa-f]{8,}\b)"  # as in CloudFront's E1AB.2026-11-20-03.b68daeed.gz
+_SUFFIX = re.compile(
+    rf"\.{_NO_ID}([A-Za-z]\w*?)(?:-\d[\d_T:-]*)?(?:\.(?:{'|'.join(_CODECS)}|[\d_T:-]+))*$"
+)
 _FOLDER_OF_A_VALUE = re.compile(r"(?<=/)([A-Za-z_][\w.-]*)=[^/]*(?=/)")  # Spark and Hive name so
 
 
@@ -50,6 +53,7 @@ def _full_files(paths: Sequence[str], store: InputStore, root: str) -> list[Sour
         raise InputError(f"{', '.join(listed.missing)}: does not exist; correct the path")
     if not listed.files:
         hint = next((glob_hint(path) for path in paths if is_glob(path, store)), "")
+        hint = hint or f" ({HIDDEN})"
         raise InputError(f"{names}: no file is found; name other paths{hint}")
     if not any(file.size for file in listed.files):
         raise InputError(f"{names}: there is no file with any bytes; name other paths")

@@ -523,8 +523,8 @@ def _of_times(shape: Shape, matches: Sequence[re.Match[str]]) -> Iterator[str]:
     yield from _of_numbers(shape, matches)
     if others := other_times(matches):
         yield (
-            f"the lines have another time, such as {others[0]!r}, and the first one is taken: if "
-            "the other is meant, correct input.pattern"
+            f"the lines have another time, such as {others[0]!r}, beside that which is taken, such "
+            f"as {matches[0]['time']!r}: if the other is meant, correct input.pattern"
         )
     if rests := rests_behind(matches):
         yield (

@@ -73,6 +73,10 @@ _OTHERS = (  # \b, since a date may stand in a longer number, as 26.03.04 in 202
 )
 _GLOG = r"\d{4}(?:\d{4})? \d{2}:\d{2}:\d{2}\.\d{6}"  # month and day, in new files after the year
 _LOGCAT = r"\d{2}-\d{2} \d{2}:\d{2}:\d{2}\.\d{3}"  # of Android
+_LEVEL = (  # by name, since CEST is a zone
+    r"(?P<level>TRACE|DEBUG|VERBOSE|INFO|NOTICE|WARN|WARNING|ERROR|SEVERE|CRITICAL|ALERT|EMERG|FATAL"
+    r"|PANIC|FINE|FINER|FINEST|CONFIG)\b"
+)
 _REQUEST = r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}|-)'
 
 
@@ -86,8 +90,8 @@ _LOGS = (
         _PRIORITY + _SYSLOG,
     ),
     Shape(rf"<\d{{1,3}}>1 (?P<time>{_ISO}) (?P<host>\S+) (?P<process>\S+)", r"<\d{1,3}>1 "),
-    Shape(rf"\W?(?P<time>{_ISO}) (?:[A-Z]{{2,3}}T|UTC)\W+(?P<level>[A-Z]{{4,8}})\b", rf"\W?{_ISO}"),
-    Shape(rf"\W?(?P<time>{_ISO})\W+(?P<level>[A-Z]{{4,8}})\b", rf"\W?{_ISO}"),
+    Shape(rf"\W?(?P<time>{_ISO}) (?:[A-Z]{{2,3}}T|UTC)\W+{_LEVEL}", rf"\W?{_ISO}"),
+    Shape(rf"\W?(?P<time>{_ISO})\W+{_LEVEL}", rf"\W?{_ISO}"),
     Shape(rf"\W?(?P<time>{_MAIL})", rf"\W?{_MAIL}"),
     Shape(rf"(?P<level>[IWEF])(?P<time>{_GLOG})", rf"[IWEF]{_GLOG}"),
     Shape(rf"(?P<time>{_LOGCAT}) +\d+ +\d+ (?P<level>[VDIWEF])\b", _LOGCAT),
@@ -179,10 +183,11 @@ def has_time(line: str) -> bool:
 
 
 def other_times(matches: Sequence[re.Match[str]]) -> list[str]:
-    """The times that stand behind the first ones in at least half of some lines; else none."""
-    found = [_TIME.search(each.string, each.end("time")) for each in matches]
-    others = [other[0] for other in found if other]
-    return others if 2 * len(others) >= len(matches) else []
+    """The times that stand behind those taken, or before, in at least half of some lines."""
+    behind = [_TIME.search(each.string, each.end("time")) for each in matches]
+    before = [_TIME.search(each.string, 0, each.start("time")) for each in matches]
+    found = ([other[0] for other in others if other] for others in (behind, before))
+    return next((times for times in found if 2 * len(times) >= len(matches)), [])
 
 
 def zones_behind(matches: Sequence[re.Match[str]]) -> frozenset[str]:

@@ -35,6 +35,7 @@ from seglake.write.input.files import FileVersion, SourceFile, locate
 
 Versions = dict[str, FileVersion]
 
+HIDDEN = "a file whose name begins with . or _ has to be named itself"
 _NOT_ENTERED = " (a folder that a glob matches is not entered: add /**)"
 
 _WILDCARD = re.compile(r"[*?\[]")
@@ -194,7 +195,7 @@ def _nothing(path: str, left_out: int, *, glob: bool) -> str:
             f"{path}: input.include and input.exclude leave out every file "
             f"({counted(left_out, 'file')}); correct them or set on_empty = 'ok'"
         )
-    hint = glob_hint(path) if glob else ""
+    hint = glob_hint(path) if glob else f" ({HIDDEN})"
     return f"{path}: no file found; correct input.paths or --source, or set on_empty = 'ok'{hint}"
 
 

@@ -2,7 +2,7 @@
 
 numba compiles a kernel once and caches it beside the source, or in the user's cache if that folder
 is read-only. `python -m seglake.warm` takes a few events of each input format through
-the whole path: read, encode, write, look up, read back, print, merge, rewrite. No JVM starts.
+the whole path: read, encode, write, look up, read back, print, rewrite, compact. No JVM starts.
 """
 
 import os
@@ -34,7 +34,6 @@ from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.log.short.share_kernels import SLOT_FIELDS, help_readers
 from seglake.log.short.slots import functions
 from seglake.maintain.compaction.compact import compact
-from seglake.maintain.merge import merge
 from seglake.read.field_list import listed
 from seglake.read.fields import Fields
 from seglake.read.lake import open as open_lake
@@ -215,7 +214,7 @@ def _round_trip(root: Path, settings: Settings) -> None:
     for batch in log.read_range(0, 2**63 - 1, order="time"):
         json_lines(batch)
     log.find("u0").read_all()
-    _merge(root)
+    _rewrite(root)
     _compact(root)
 
 
@@ -243,14 +242,15 @@ def _compact(root: Path) -> None:
         compact(str(root), "warm", force=True)
 
 
-def _merge(root: Path) -> None:
-    """Merge the segments, and write some of them again without some records."""
-    merge(str(root), "warm", everything=True, rebatch=True)
+def _rewrite(root: Path) -> None:
+    """Write the segments again: as a merge that joins batches does, and without some records."""
     table = CatalogTable.open(open_store(str(root)))
     for row in table.segments(table.snapshot(), "warm"):
         some = OnlyOffsets.of([(row.base_offset, b"\x77" * (EVENTS // 8))])
         for keep in (Keep(), WithoutKeys.of([b"u0"]), some):
-            rewrite(table.store, [row], keep, RewriteTarget(new_attempt()))
+            for batch_bytes in (None, 2**14):
+                target = RewriteTarget(new_attempt(), batch_bytes=batch_bytes)
+                rewrite(table.store, [row], keep, target)
 
 
 def _in_second_process() -> None:

@@ -132,8 +132,16 @@ def tend_a_lake(root: Path) -> None:
     for days in range(3):
         compact(str(root), "events", force=True, now_ms=T + days * 10**8)
     rewrite_segments(maker)
-    merge(str(root), "events", everything=True, rebatch=True)
     assert verify(str(root), deep=True).findings == []
+
+
+def join_tiny_batches(root: Path) -> None:
+    maker = LakeMaker(root)
+    for first in (0, 30):
+        rows = [Event(T + i, b"%d" % i, b"x" * i) for i in range(first, first + 30)]
+        maker.run({0: rows}, Shape("zstd", batch_bytes=200))
+    merged = merge(str(root), "events", everything=True, rebatch=True)
+    assert (merged.segments, merged.new_segments) == (2, 1)
 
 
 def rewrite_segments(maker: LakeMaker) -> None:
@@ -155,6 +163,7 @@ def compiled_later(folder: Path) -> set[tuple[str, str]]:
     ingest_offsets(folder)
     search(folder / "searched")
     tend_a_lake(folder / "tended")
+    join_tiny_batches(folder / "merged")
     return compiled() - before
 
 

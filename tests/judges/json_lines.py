@@ -32,14 +32,12 @@ def parse(line: bytes) -> Any:
 
 
 def lookup(value: Any, name: str) -> Any:
-    """The key so named, or else the way along the dots; None if there is none."""
+    """The key so named, or else the rest of the name in the object at its first part; or None."""
     if name in value:
         return value[name]
-    for part in name.split("."):
-        if not isinstance(value, dict) or part not in value:
-            return None
-        value = value[part]
-    return value
+    first, _, rest = name.partition(".")
+    below = value.get(first) if rest else None
+    return lookup(below, rest) if isinstance(below, dict) else None
 
 
 def shown(value: Any) -> bytes | None:

@@ -50,6 +50,7 @@ def documents(draw: st.DrawFn) -> bytes:
     return write(draw(st.dictionaries(KEYS, values, max_size=5))).encode()
 
 
+@example([b'{"a":{"b.c":1}}', b'{"a":{"b.c":1,"b":{"c":2}}}', b'{"a":{"b.c":1},"a":{"b":3}}'])
 @given(st.lists(documents(), max_size=4))
 def test_valid_documents(lines: list[bytes]) -> None:
     assert all(parse(line) is not None for line in lines)

@@ -12,8 +12,8 @@ the interpreter's own code and objects have left the caches, which costs the JVM
 the machine's: of the slowest 25 of 2,000 lookups, one was the same in three runs.""",
     "window": """\
 The time of a window with zstd or lz4 is mostly the codec's: its Python library alone takes as long,
-or longer. One of a process's first windows starts the threads that help, in 1.6 ms when that was
-measured apart, and each uses memory for the first time. A Python data source without rows takes 50
+or longer. Each of a process's first windows uses memory for the first time: 680 pages in one of
+60 s. A Python data source without rows takes 50
 to 65 ms of a window through `format("seglake")`; the rest is the lake, which the planner opens and
 the task opens again, and in a long window the way of its rows from Python to the JVM.""",
     "scan": """\

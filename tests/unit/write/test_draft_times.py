@@ -222,7 +222,10 @@ def test_a_zone_of_all_times_is_read(tmp_path: Path, form: str, hours: int) -> N
     """As PHP names it, or by its hours alone."""
     lines = as_text("[{time}] did {n}")([time.strftime(form) for time in TIMES])
     made, found = ingested(tmp_path, "a.log", lines)
-    assert found == [t.replace(microsecond=0) - timedelta(hours=hours) for t in TIMES]
+    right = [t.replace(microsecond=0) - timedelta(hours=hours) for t in TIMES]
+    assert found == right
+    first, last = (t.strftime("%Y-%m-%dT%H:%M:%S.000Z") for t in (right[0], right[-1]))
+    assert f"times from {first} to {last}" in made.choices["timestamp.field"].reason
     assert "zone" not in "; ".join(made.doubts)
 
 

@@ -436,6 +436,7 @@ def _choice(
         doubts.append(f"{name} is a time of a person's life rather than that of an event")
     if span.early:
         doubts.append(f"times before 1970, which make rejects: {span.early:,} of {len(values):,}")
+    span = _span(values, form, year, settings.get("zone", "UTC")) or span
     first, last = format_ms(span.first_ms), format_ms(span.last_ms)
     if form in _NUMBERS and not _says_time(name):
         doubts.append(
@@ -487,9 +488,9 @@ class _Read(NamedTuple):
     early: Flags
 
 
-def _read(values: list[str], form: str, year: int | None) -> _Read:
+def _read(values: list[str], form: str, year: int | None, zone: str = "UTC") -> _Read:
     texts = Spans.of([*(value.encode() for value in values), _PADDING])
-    ms, codes = read_times(texts.take(np.arange(len(values))), TimeFormat(form, year=year))
+    ms, codes = read_times(texts.take(np.arange(len(values))), TimeFormat(form, zone, year))
     good = (codes == READ) & (ms < PLAUSIBLE.stop)
     early = (codes == OUT_OF_RANGE) & (ms < 0) & (form not in EPOCH_POWERS)
     if form in EPOCH_POWERS:
@@ -497,9 +498,9 @@ def _read(values: list[str], form: str, year: int | None) -> _Read:
     return _Read(ms, good, (codes == READ) & ~good, early)
 
 
-def _span(values: list[str], form: str, year: int | None) -> _Span | None:
+def _span(values: list[str], form: str, year: int | None, zone: str = "UTC") -> _Span | None:
     """What some texts are in a format; None unless nearly all are times, and plausible ones."""
-    ms, good, _, early = _read(values, form, year)
+    ms, good, _, early = _read(values, form, year, zone)
     if (good | early).sum() < _MOST * len(values) or not good.any():
         return None
     return _Span(int(ms[good].min()), int(ms[good].max()), int(early.sum()))

@@ -74,8 +74,8 @@ _OTHERS = (  # \b, since a date may stand in a longer number, as 26.03.04 in 202
 _GLOG = r"\d{4}(?:\d{4})? \d{2}:\d{2}:\d{2}\.\d{6}"  # month and day, in new files after the year
 _LOGCAT = r"\d{2}-\d{2} \d{2}:\d{2}:\d{2}\.\d{3}"  # of Android
 _LEVEL = (  # by name, since CEST is a zone
-    r"(?P<level>TRACE|DEBUG|VERBOSE|INFO|NOTICE|WARN|WARNING|ERROR|SEVERE|CRITICAL|ALERT|EMERG|FATAL"
-    r"|PANIC|FINE|FINER|FINEST|CONFIG)\b"
+    r"(?P<level>TRACE|DEBUG|VERBOSE|INFO|NOTICE|WARN|WARNING|ERROR|SEVERE|CRITICAL|ALERT|EMERG"
+    r"|FATAL|PANIC|FINE|FINER|FINEST|CONFIG)\b"
 )
 _REQUEST = r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}|-)'
 

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from seglake import errors
+from seglake.cached import cached_property
 from seglake.errors import ConfigError, CorruptData, SeglakeError, UsageError
 from seglake.limits import INT32_MAX
 from seglake.pace import Pace, waited, watched

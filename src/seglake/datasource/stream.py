@@ -17,7 +17,6 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from seglake.cached import cached_property
 from seglake.datasource.batch import pieces, read_task, tasks_of
 from seglake.datasource.offsets import (
     Offsets,

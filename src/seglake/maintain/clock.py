@@ -1,10 +1,10 @@
 """The time by which maintenance removes what is old."""
 
 import math
-from functools import cached_property
 from typing import NamedTuple
 
 from seglake import layout
+from seglake.cached import cached_property
 from seglake.clock import now_ms
 from seglake.errors import UsageError
 from seglake.store import Store

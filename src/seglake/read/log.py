@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seglake.cached import cached_property
 from seglake.catalog.groups import GroupInTopic, of_topic
 from seglake.catalog.schema import TopicRow
 from seglake.catalog.version.snapshot import PartitionView, Snapshot

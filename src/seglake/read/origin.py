@@ -46,7 +46,7 @@ class Origin:
 
     @property
     def _catalog(self) -> CatalogTable:
-        if self._opened is None:  # `cached_property` has a lock, which a fork would not free
+        if self._opened is None:
             opened = CatalogTable.open(self.store)
             if self._catalog_id not in ("", opened.id):
                 what = "has another catalog now than the one that was pickled: open the lake again"

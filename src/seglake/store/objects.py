@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +27,7 @@ from obstore.exceptions import (
 )
 from obstore.store import from_url
 
+from seglake.cached import cached_property
 from seglake.credentials import from_environment, has_credentials, is_private
 from seglake.errors import ConfigError, MissingObject, StoreError
 from seglake.limits import GAP_BYTES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import seglake
 from seglake.errors import UsageError
+from seglake.read.log import Log
 from seglake.store import open_store
 from tests.harness.object_server import ObjectServer, object_server
 from tests.harness.tiers import rest_but
@@ -148,3 +150,28 @@ def test_a_forkserver_that_imported_everything_serves(server: ObjectServer) -> N
     context.set_forkserver_preload(["tests.unit.read.test_forks"])
     with context.Pool(2) as pool:
         assert pool.starmap(count, [(server.root, server.options)] * 4) == [400] * 4
+
+
+def fork_beside_first_windows(root: str) -> None:
+    """What another thread computes or loads just then holds nothing that the child waits for."""
+    log, done = seglake.open(root).topic("events"), threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            log.read_range(T, T + 50).read_all()
+            log.offsets_for_times({0: T + 7})
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    exits = [ended(partial(count_in, log)) for _ in range(3)]
+    done.set()
+    thread.join()
+    assert exits == [0] * 3
+
+
+def count_in(log: Log) -> None:
+    assert len(log.read_range(T, T + 100).read_all()) == 400
+
+
+def test_a_fork_beside_a_first_window_goes_on(lake: Path) -> None:
+    in_new_process(fork_beside_first_windows, str(lake))

@@ -12,13 +12,13 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from seglake import layout
+from seglake.cached import cached_property
 from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.schema import PartitionRow, TopicRow, WithSegmentId
 from seglake.catalog.version.segments import Segments

@@ -21,13 +21,14 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seglake.cached import cached_property
 from seglake.errors import UsageError
 from seglake.shown import counted
 

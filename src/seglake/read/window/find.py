@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
+from seglake.cached import cached_property
 from seglake.errors import UsageError
 from seglake.format.index import RECORD_KEYS
 from seglake.format.key_hashes import hashes_of_keys

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from seglake.cached import cached_property
 from seglake.catalog.schema import PartitionRow, RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change

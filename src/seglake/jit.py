@@ -4,22 +4,31 @@ Those are made of private parts of numba. This module names them, and looks at i
 they are what they were. If not, kernels work but are not kept: each process compiles them again,
 and a warning says so. numba's own cache would be faster, and wrong where a callee changed.
 docs/decisions/0022-foreign-code-by-address.md says more.
+
+It has numba import all that a first call imports: the child of a fork in just that moment would
+wait for ever for the lock of an import.
 """
 
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from operator import attrgetter
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numba
+import numpy as np
 from numba.core import caching, dispatcher
 from numba.core.runtime import nrt
 
 __all__ = ["njit"]
 
 _log = logging.getLogger(__name__)
+
+for _value in (np.empty(0), object()):
+    with suppress(ValueError):  # an object has no type in kernels
+        numba.typeof(_value)  # type: ignore[no-untyped-call]
 
 # What `kernel_cache` uses of these modules; functions have their parameters, others None.
 _LOCATOR = {

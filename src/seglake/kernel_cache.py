@@ -22,7 +22,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,10 @@ WATCHERS = list[Callable[[], None]]()  # are called after each kernel that was c
 
 class NotCompiled(Exception):
     """The kernel has to be compiled, and the caller does not want to wait for that."""
+
+
+with suppress(OSError):  # a first call has a lock, for which the child of a fork may wait for ever
+    tempfile.gettempdir()
 
 
 @contextmanager

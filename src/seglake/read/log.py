@@ -595,7 +595,6 @@ def _unpickled(
 
 
 def _not_negative(time: Time) -> int:
-    timestamp = to_epoch_ms(time)
-    if timestamp < 0:
+    if (timestamp := to_epoch_ms(time)) < 0:
         raise UsageError(f"{time!r} lies before 1970: a target time cannot be negative")
     return timestamp

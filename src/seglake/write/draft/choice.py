@@ -24,7 +24,7 @@ from seglake.write.rows.zones import UTC_ZONES, zoned, zones_in
 _MOST = 0.95  # of the values must be times in the same format
 _FEW = 0.05  # of the rows may have a field that is worth a word
 _DAY_MS = 86_400_000
-_LONG_AGO_MS = 3652 * _DAY_MS  # about the seconds that Unix counts and GPS does not
+_LONG_AGO_MS = 3652 * _DAY_MS  # about ten years, by which GPS counts fewer seconds than Unix
 _PADDING = b"\0" * 64  # kernels read some bytes after a text
 _ZONED = re.compile(  # 20-11-2026 and 20-Nov-2026 end with a year, not with an offset
     r"(?:(?<![A-Za-z])[Zz]|UTC|GMT|(?:\+|(?<!-\d{2})(?<!-[A-Za-z]{3})-)\d{2}:?\d{2}"

@@ -44,8 +44,8 @@ from seglake.write.rows.arrays import NO_CONSTANTS, arrays_in, has_constants
 from seglake.write.rows.arrow_json import text_of
 
 _NAMELESS = (
-    "the first line names no columns, so they are c1, c2, … of a pattern, which knows no quotes: "
-    "with a line of names in front of each file, input.format = 'csv' reads values in quotes, too"
+    "the first line names no columns, so they are c1, c2, … of a pattern, which cuts at delimiters "
+    "in quotes, too: with a line of names in front of each file, input.format = 'csv' does not"
 )
 _CELL_BEHIND = re.compile(r",\d+$")
 _SHOWN = 60  # characters of a line
@@ -278,7 +278,7 @@ def _as_text(value: Any) -> str | None:
 
 def _csv(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
     """A sample of CSV files; None if no delimiter cuts the lines into as many fields each."""
-    for delimiter in _DELIMITERS[_is_no_delimiter(lines) :]:
+    for delimiter in _DELIMITERS[_comma_cuts_nothing(lines) :]:
         if len(lines) > 1 and lines[0].count(delimiter):
             try:
                 tables = [list(csv.reader(each.lines, delimiter=delimiter)) for each in heads]
@@ -295,7 +295,7 @@ def _csv(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
     return None
 
 
-def _is_no_delimiter(lines: Sequence[str]) -> bool:
+def _comma_cuts_nothing(lines: Sequence[str]) -> bool:
     """Whether the comma is a part of times or, beside another delimiter, of numbers."""
     if _COMMA_IN_A_TIME.search(lines[0]):
         return True

@@ -266,7 +266,7 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
     assert "1 of 41 sampled lines" in doubts_of(tmp_path, "e.jsonl", EPOCHS + b"{broken\n")
     doubts = doubts_of(tmp_path, "f.csv", NAMELESS)
     assert "c1, c2" in doubts
-    assert "with a line of names in front of each file, input.format = 'csv' reads" in doubts
+    assert "with a line of names in front of each file, input.format = 'csv' does not" in doubts
     days = table("date,time,n", lambda n: f"2026-03-{n % 9 + 10},10:00:00,{n}")
     assert "date has whole days" in doubts_of(tmp_path, "h.csv", days)
     typed = doubts_of(tmp_path, "j.parquet", parquet(ZONED.cast(pa.date32())))

@@ -42,6 +42,7 @@ def segment_rows(log: Log, partition: int | None) -> Listing:
 
 def _segments_of(log: Log, partition: int) -> Iterator[dict[str, Any]]:
     view = log.reader(partition).view
+    counts = view.record_counts.tolist()
     for index in range(len(view.segments.base_offsets)):
         segment = view.segment(index)
         row = asdict(segment)
@@ -49,6 +50,7 @@ def _segments_of(log: Log, partition: int) -> Iterator[dict[str, Any]]:
         sizes = row.pop("sizes")
         yield {
             **row,
+            "record_count": counts[index],
             "log_bytes": sizes["log"],
             "index_bytes": sum(sizes.values()) - sizes["log"],
             "log": segment.key("log"),

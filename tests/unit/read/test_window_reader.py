@@ -15,6 +15,7 @@ import pytest
 
 import seglake
 from seglake import ReadStats, WindowReader
+from seglake.cli.segments import segment_rows
 from seglake.errors import CorruptData, MissingExtra, UnknownTopic, UsageError
 from seglake.log.short.windows import ShortWindows
 from seglake.read.log import Log
@@ -155,8 +156,12 @@ def test_records_below_the_log_start_do_not_count(tmp_path: Path) -> None:
         seglake.delete_records(str(tmp_path), "events", {0: start})
         window = seglake.open(str(tmp_path)).topic("events").read_range(0, 2**62)
         assert window.read_all().num_rows == 90 - start
-        assert (f": {90 - middle} records in" in repr(window)) == (said == "records")
-        assert (f"at most {90 - middle} records in" in repr(window)) == (said == "at most")
+        assert (f": {90 - start} records in" in repr(window)) == (said == "records")
+        assert (f"at most {90 - start} records in" in repr(window)) == (said == "at most")
+        log = seglake.open(str(tmp_path)).topic("events")
+        listed = [row["record_count"] for row in segment_rows(log, None).rows]
+        assert sum(listed) == log.reader(0).view.record_count == 90 - start
+        assert log.plan_range(0, 2**62).records_at_most == 90 - start
 
 
 def test_damage_is_an_error_of_its_own(tmp_path: Path) -> None:

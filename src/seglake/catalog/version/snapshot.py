@@ -89,16 +89,23 @@ class PartitionView:
         return max(self.next_offset, int(ends[-1]) if len(ends) else 0)
 
     @property
+    def record_counts(self) -> Int64s:
+        """Records of each segment from the log start on.
+
+        If compaction left gaps in the segment in which the log starts, there are at most so many.
+        """
+        counts: Int64s = self.segments.details["record_count"]
+        if not len(self) or self.log_start_offset <= self.segments.base_offsets[0]:
+            return counts
+        first = self.segment(0)
+        if first.record_count < first.end_offset - first.base_offset:
+            return counts
+        return np.concatenate([[first.end_offset - self.log_start_offset], counts[1:]])
+
+    @property
     def record_count(self) -> int:
         """Records from the log start on; if compaction left gaps about that, at most so many."""
-        counts = self.segments.details["record_count"]
-        deleted = (
-            max(0, self.log_start_offset - int(self.segments.base_offsets[0])) if len(self) else 0
-        )
-        first = self.segment(0) if deleted else None
-        if first is None or first.record_count < first.end_offset - first.base_offset:
-            deleted = 0
-        return int(counts.sum()) - deleted
+        return int(self.record_counts.sum())
 
     @property
     def cleaned_end(self) -> int:

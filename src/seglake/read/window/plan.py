@@ -79,7 +79,7 @@ def _calls(
             bounds = Bounds.of(window, windows)
         bases, ends, lows, highs = view.extents
         numbers, whole = bounds.meet(lows, highs, bases, ends)
-        counts = view.segments.details["record_count"][numbers]
+        counts = view.record_counts[numbers]
         for index, all_wanted, records in zip(
             numbers.tolist(), whole.tolist(), counts.tolist(), strict=True
         ):

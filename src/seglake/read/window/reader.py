@@ -163,8 +163,7 @@ def _row(reader: PartitionReader, window: Window) -> tuple[tuple[int, ...], bool
     view = reader.view
     bases, ends, lows, highs = view.extents
     numbers, whole = Bounds.of(window.above(view.log_start_offset)).meet(lows, highs, bases, ends)
-    details = view.segments.details[numbers]
-    counts, sizes = details["record_count"], details["sizes"][:, 0]
+    counts, sizes = view.record_counts[numbers], view.segments.details["sizes"][numbers, 0]
     some = counts > 0  # a segment without records only covers a gap
     row = (int(np.count_nonzero(some)), int(counts.sum()), int(sizes[some].sum(dtype="i8")))
     return (view.partition, *row), bool(whole[some].all())

@@ -7,13 +7,13 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import seglake
+from seglake.cached import cached_property
 from seglake.config import Pipeline
 from seglake.engine import Engine, SparkEngine
 from seglake.errors import SeglakeError

@@ -8,7 +8,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 import trustme
 
 import seglake
+from seglake.cached import cached_property
 from seglake.kafka.importing import import_logs
 from tests.clients.program import Program, Record, checksum
 from tests.harness.lake_server import Wire

@@ -65,7 +65,7 @@ class Pipeline(Section):
     def fields(self) -> tuple[str, ...]:
         """The fields that a record takes from its row, each once, in order of first use."""
         named = (
-            self.timestamp.field,
+            *self.timestamp.names,
             *self.key.fields,
             self.value.field,
             *self.value.columns,
@@ -137,9 +137,9 @@ class Pipeline(Section):
 
     def _time_problems(self) -> Iterator[str]:
         clock = self.topic.message_timestamp_type
-        if self.timestamp.field is None and clock == "CreateTime":
+        if not self.timestamp.names and clock == "CreateTime":
             yield "timestamp.field is missing; name it or set topic.message.timestamp.type"
-        if self.timestamp.field is None and self.order == "time":
+        if not self.timestamp.names and self.order == "time":
             yield "timestamp.field is missing, but pipeline.order = 'time' needs it; use 'arrival'"
         if self.timestamp.field and not self.timestamp.format and not self.input.columnar:
             yield "timestamp.format is missing; say how the time is written, as in 'iso8601'"
@@ -154,7 +154,7 @@ class Pipeline(Section):
             return
         if self.order == "time":
             yield "topic.offset_field contradicts pipeline.order = 'time'; use 'arrival'"
-        if self.timestamp.field is None:
+        if not self.timestamp.names:
             yield "topic.offset_field needs timestamp.field; name the field that holds the time"
         if self.input.order_column is not None:
             yield "input.order_column contradicts topic.offset_field, which orders; remove it"

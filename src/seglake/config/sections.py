@@ -52,6 +52,11 @@ class Timestamp(Section):
     """Where the time of an event stands."""
 
     field: FieldName | None = Field(default=None, description="the field that holds it")
+    fields: FieldNames = Field(
+        default=(),
+        description="instead: the fields whose texts are the time together, with a blank between "
+        "them, such as those of a date and of a time of day",
+    )
     format: TimeFormatText | None = Field(
         default=None,
         description="`epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns` (numbers, also in quotes and "
@@ -89,6 +94,18 @@ class Timestamp(Section):
     )
 
     @property
+    def names(self) -> FieldNames:
+        """The fields that hold the time; none if records get no time from the input."""
+        return self.fields if self.field is None else (self.field,)
+
+    @property
+    def named(self) -> str:
+        """The setting that names them, with its value, for messages."""
+        if self.field is not None:
+            return f"timestamp.field {self.field!r}"
+        return f"timestamp.fields {', '.join(map(repr, self.fields))}"
+
+    @property
     def time_format(self) -> TimeFormat:
         """Format, zone and year of the field's times."""
         return TimeFormat(
@@ -100,8 +117,7 @@ class Timestamp(Section):
         )
 
     def _contradictions(self) -> Iterator[str]:
-        if self.field is None and (self.format or self.year):
-            yield "timestamp.field is missing; name the field that holds the time"
+        yield from self._wrong_names()
         pattern = self.format if self.format and "%" in self.format else None
         if self.year is not None and pattern is None:
             yield "timestamp.year needs a strptime pattern in timestamp.format; remove year"
@@ -125,6 +141,16 @@ class Timestamp(Section):
             yield "timestamp.format has no month; add %m or %b"
         if HALF_HOUR in parts and HALF not in parts:
             yield "timestamp.format has %I without %p; add %p or use %H"
+
+    def _wrong_names(self) -> Iterator[str]:
+        if self.field is not None and self.fields:
+            yield "timestamp.field contradicts timestamp.fields; remove one"
+        if len(self.fields) == 1:
+            yield "timestamp.fields needs two names or more; use timestamp.field for one"
+        if self.fields and self.format is None:
+            yield "timestamp.fields needs timestamp.format; say how the joined texts are written"
+        if not self.names and (self.format or self.year):
+            yield "timestamp.field is missing; name the field that holds the time"
 
 
 class Key(Section):

@@ -34,7 +34,7 @@ from seglake.write.map.years import Course, course_of, year_notes
 from seglake.write.rows.clocks import clock_notes
 from seglake.write.rows.hints import NOT_UTF_8, agreed, of_no_field, of_times
 from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
-from seglake.write.rows.rows import REASON_TEXTS, Reason, Rows
+from seglake.write.rows.rows import REASON_TEXTS, Reason, Rows, texts_of_times
 
 _SPLITS = 5  # that the sample is taken from
 _SPLIT_BYTES = 1 << 20  # read of a split for the sample, if it is part of a file
@@ -247,13 +247,14 @@ def _chunks(
     At the end hints, also about rows that may be records all the same: that they are not UTF-8, or
     that an object is the key.
     """
-    field = pipeline.timestamp.field
+    settings = pipeline.timestamp
     if not (split.is_whole or pipeline.input.columnar):
         split = split._replace(end=min(split.end, split.start + _SPLIT_BYTES))
     for path, rows, first_line, path_line in rows_of_split(split, store, pipeline):
         line = first_line - path_line
         chunk = extract(rows, pipeline, limits, path, line)
-        times = rows.field(field) if field is not None and _have_bad_times(chunk) else None
+        wanted = bool(settings.names) and _have_bad_times(chunk)
+        times = texts_of_times(rows, settings) if wanted else None
         text = not (pipeline.input.columnar or pipeline.input.recoded)
         other = [f"{path}: {NOT_UTF_8}"] if text and invalid_utf8(*rows.raw).any() else []
         said = [*(chunk.hints or other), *_objects_as_keys(rows, pipeline)]

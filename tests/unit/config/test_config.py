@@ -155,6 +155,7 @@ MISTAKES = [
     ({"timestamp.format": "%F %I"}, "timestamp.format has %I without %p"),
     ({"timestamp.format": "%F", "timestamp.year": 2016}, "timestamp.year contradicts the year in"),
     ({"timestamp.year": 2016}, "timestamp.year needs a strptime pattern"),
+    ({"timestamp.fields": ["d", "c"]}, "timestamp.field contradicts timestamp.fields; remove one"),
     ({"timestamp.zone": "CET+1"}, "timestamp.zone: 'CET+1' is no IANA zone; use a name such as"),
     ({"input.delimiter": ";"}, "input.delimiter contradicts input.format = 'jsonl'; remove one"),
     ({"input.multiline": True}, "input.multiline contradicts input.format = 'jsonl'"),
@@ -271,6 +272,12 @@ def test_times_are_needed_unless_the_clock_of_the_run_counts(tmp_path: Path) -> 
     assert made.timestamp.field is None
     without = GOOD.replace('format = "epoch_ms"', "")
     assert "timestamp.format is missing" in problem(tmp_path, without)
+    two = GOOD.replace('field = "ts"', 'fields = ["day", "clock"]')
+    assert load(write(tmp_path, two)).timestamp.names == ("day", "clock")
+    one = GOOD.replace('field = "ts"', 'fields = ["day"]')
+    assert "timestamp.fields needs two names or more; use timestamp.field" in problem(tmp_path, one)
+    bare = two.replace('format = "epoch_ms"', "")
+    assert "timestamp.fields needs timestamp.format; say how" in problem(tmp_path, bare)
     assert load(write(tmp_path, without), {"input.format": "parquet"}).value_source == "columns"
 
 

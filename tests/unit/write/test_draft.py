@@ -35,6 +35,7 @@ ROWS = 40
 BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 TIMES = [BEGIN + timedelta(seconds=37 * n) for n in range(ROWS)]
 USERS = [f"u{n % 7}" for n in range(ROWS)]
+TAIL = "tail -n +4 < FILE"  # what a remark says
 
 
 def ms(time: datetime) -> int:
@@ -267,7 +268,7 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
     doubts = doubts_of(tmp_path, "f.csv", NAMELESS)
     assert "c1, c2" in doubts
     assert "with a line of names in front of each file, input.format = 'csv' does not" in doubts
-    days = table("date,time,n", lambda n: f"2026-03-{n % 9 + 10},10:00:00,{n}")
+    days = table("date,n", lambda n: f"2026-03-{n % 9 + 10},{n}")
     assert "date has whole days" in doubts_of(tmp_path, "h.csv", days)
     typed = doubts_of(tmp_path, "j.parquet", parquet(ZONED.cast(pa.date32())))
     assert "at has whole days" in typed
@@ -545,8 +546,9 @@ def test_columns_in_the_names_of_folders_are_told(tmp_path: Path, has_day: bool)
 
 
 def test_whole_days_have_a_remedy(tmp_path: Path) -> None:
-    days = table("Datum;Uhrzeit", lambda n: f"{n % 9 + 10}.03.2026;10:00:00")
-    assert "write both into one field" in doubts_of(tmp_path, "a.csv", days)
+    days = table("Datum;Menge", lambda n: f"{n % 9 + 10}.03.2026;{n}")
+    remedy = "if another field has the time of day, set timestamp.fields = ['Datum', …]"
+    assert remedy in doubts_of(tmp_path, "a.csv", days)
 
 
 @pytest.mark.parametrize("name", ["Kunde", "Kundennummer", "Benutzer", "sitzung_id", "Nutzer-ID"])
@@ -660,6 +662,47 @@ def test_a_log_with_commas_is_not_said_to_be_no_csv(tmp_path: Path) -> None:
     assert "not taken" not in doubts_of(tmp_path, "a.log", "\n".join(lines).encode())
     ragged = table("time,user", lambda n: f"{TIMES[n].isoformat()},u{',x' * (n % 3 == 1)}")
     assert "not taken as CSV: line 3 of" in doubts_of(tmp_path, "a.txt", ragged)
+
+
+def test_csv_below_other_lines_is_named(tmp_path: Path) -> None:
+    rows = table("time,temp,hum", lambda n: f"{TIMES[n].isoformat()},{n},1.0")
+    content = b"# station 12\n\n# units: C, %\n" + rows
+    told = doubts_of(tmp_path, "a.csv", content)
+    assert (
+        f"from line 4 of {tmp_path / 'a.csv'} on the lines look like CSV with the columns" in told
+    )
+    assert (
+        f"time, temp, hum: for input.format = 'csv' take what stands above away, as `{TAIL}`"
+        in (told)
+    )
+    shell = TAIL.replace("FILE", str(tmp_path / "a.csv"))
+    left = subprocess.run(shell, shell=True, capture_output=True, check=True).stdout
+    assert left == rows
+    log = "".join(f"{t.isoformat()} INFO, a, b{n}\n" for n, t in enumerate(TIMES))
+    assert "look like CSV" not in doubts_of(tmp_path, "a.log", log.encode())
+
+
+def test_json_behind_other_text_is_named(tmp_path: Path) -> None:
+    lines = [json.dumps({"at": t.isoformat(), "n": n}) for n, t in enumerate(TIMES)]
+    sequence = "".join(f"\x1e{line}\n" for line in lines).encode()
+    assert f"{ROWS} of {ROWS} sampled lines have a JSON object behind a byte 0x1E: `tr -d" in (
+        doubts_of(tmp_path, "a.json", sequence)
+    )
+    docker = "".join(f"web-1  | {line}\n" for line in lines).encode()
+    told = doubts_of(tmp_path, "a.log", docker)
+    assert f"{ROWS} of {ROWS} sampled lines have a JSON object behind other text, such as" in told
+    shell = re.search(r"`(sed [^`]+ < FILE)`", told)
+    assert shell is not None
+    command = shell[1].replace("FILE", str(tmp_path / "a.log"))
+    left = subprocess.run(command, shell=True, capture_output=True, check=True).stdout
+    assert left.decode().splitlines() == lines
+    assert "JSON object" not in doubts_of(tmp_path, "b.jsonl", "\n".join(lines).encode())
+
+
+def test_a_second_number_that_may_be_the_time_is_named(tmp_path: Path) -> None:
+    flow = "".join(f"2 eni-1 {ms(t) // 1000} {ms(t) // 1000 + 60} ACCEPT\n" for t in TIMES)
+    told = doubts_of(tmp_path, "flow.log", flow.encode())
+    assert f"or others such as {ms(TIMES[0]) // 1000 + 60} are meant" in told
 
 
 def test_a_file_of_another_format_is_named(tmp_path: Path) -> None:
@@ -959,7 +1002,6 @@ def test_days_are_taken_beside_numbers_that_may_be_times(tmp_path: Path) -> None
 
 
 LOOK_LIKE_TIMES = {
-    "JavaScript": "Fri Nov 20 2026 10:58:13 GMT+0100 (Central European Standard Time)",
     "Go": "2026-11-20 09:58:12.255472123 +0000 UTC m=+0.000123",
     "Oracle": "20-NOV-26 09.58.14.141058 AM",
 }
@@ -975,6 +1017,8 @@ def test_numbers_that_a_spreadsheet_has_rounded_are_doubted(tmp_path: Path) -> N
     rounded = table("ts,n", lambda n: f"{ms(TIMES[n]):.5E},{n}")
     told = "numbers such as '1.77236E+12', which a spreadsheet rounds: 1 value in 40 sampled rows"
     assert told in doubts_of(tmp_path, "a.csv", rounded)
+    whole = pa.array([float(ms(t)) for t in TIMES])
+    assert "spreadsheet" not in doubts_of(tmp_path, "b.parquet", parquet(whole))
 
 
 def test_a_path_without_a_file_of_the_kind_of_most_is_refused(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ import csv
 import gzip
 import io
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -99,6 +101,63 @@ def test_a_field_is_read_in_each_way(tmp_path: Path, pattern: str, name: str) ->
     unsure = "the times name no zone"
     named = "%z" in pattern.lower()
     assert any(unsure in doubt for doubt in made.doubts) == (not named)
+
+
+IN_TWO = [each for each in WHOLE if re.fullmatch(r"(?!%y%m)[^ ,]+ %[HI][^,]*", each)]
+IN_TWO += ["%d-%b-%Y %H:%M", "%Y.%m.%d %H:%M", "%Y%m%d %H:%M", "%d.%m.%y %H:%M:%S", "%Y-%m-%d %H%M"]
+
+
+@pytest.mark.parametrize("behind", [True, False])
+@pytest.mark.parametrize("pattern", IN_TWO)
+def test_a_day_and_a_time_of_day_in_two_fields(tmp_path: Path, pattern: str, behind: bool) -> None:
+    pairs = [text.split(" ", 1) for text in written(pattern)]
+    rows = [(day, clock, n) if behind else (clock, n, day) for n, (day, clock) in enumerate(pairs)]
+    head = "date,start,n" if behind else "start,n,date"
+    lines = [head, *(",".join(map(str, row)) for row in rows)]
+    made, found = ingested(tmp_path, "a.csv", "".join(f"{line}\n" for line in lines).encode())
+    assert made.choices["timestamp.fields"].value == ["date", "start"]
+    assert found == as_precise(pattern)
+
+
+def test_a_length_of_time_is_no_time_of_day(tmp_path: Path) -> None:
+    rows = [f"2026-11-{n + 1:02},00:0{n % 9}:00,{n}" for n in range(28)]
+    made, _ = ingested(tmp_path, "a.csv", "\n".join(["day,duration,n", *rows]).encode())
+    assert made.choices["timestamp.field"].value == "day"
+    doubts = "; ".join(made.doubts)
+    assert "day has whole days; if another field has the time of day" in doubts
+    made, _ = ingested(tmp_path, "b.csv", "\n".join(["day,x,n", *rows]).encode())
+    assert "x is taken as the time of day since it stands behind day" in "; ".join(made.doubts)
+    made, _ = ingested(
+        tmp_path,
+        "c.csv",
+        "\n".join(
+            ["day,start,end_time,n", *(row.replace(",", ",07:00,", 1) for row in rows)]
+        ).encode(),
+    )
+    assert "start is taken as the time of day; these have one, too: end_time" in "; ".join(
+        made.doubts
+    )
+
+
+REGIONAL = {
+    "%Y-%m-%d %H:%M:%S Europe/Berlin": "Europe/Berlin",
+    "%d.%m.%Y %H:%M:%S (Europe/Berlin)": "Europe/Berlin",
+    "%Y-%m-%dT%H:%M:%S.120%z[Europe/Berlin]": None,  # as Java writes it
+    "%Y-%m-%d %H:%M:%S %z (CEST)": None,
+    "%a, %d %b %Y %H:%M:%S %z (CEST)": None,
+    "%a %b %d %Y %H:%M:%S GMT%z (Central European Summer Time)": None,  # as browsers do
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("pattern", REGIONAL)
+def test_a_region_behind_the_time_is_its_zone(tmp_path: Path, pattern: str, name: str) -> None:
+    times = [time.astimezone(ZoneInfo("Europe/Berlin")).strftime(pattern) for time in TIMES]
+    made, found = ingested(tmp_path, name, FIELDS[name](times))
+    assert found == (TIMES if ".120" in pattern else as_precise("%S"))
+    assert not any("zone" in doubt for doubt in made.doubts)
+    zone = made.choices.get("timestamp.zone")
+    assert (zone and zone.value) == REGIONAL[pattern]
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,15 @@ from typing import Any, NamedTuple
 
 from seglake.errors import InputError
 from seglake.shown import counted, short_bytes
-from seglake.write.draft.choice import (
-    KeyChoice,
+from seglake.write.draft.keys import KeyChoice, key_of
+from seglake.write.draft.sample import PACKED, Sample, sample_of
+from seglake.write.draft.times import (
     TimeChoice,
-    key_of,
     time_of,
     times_of_some_rows,
     unread_ticks,
     unread_times,
 )
-from seglake.write.draft.sample import PACKED, Sample, sample_of
 from seglake.write.rows.arrays import lines_of
 
 _BYTES_OF_A_PARTITION = 2**30
@@ -104,7 +103,10 @@ def _choices(
     reason = f"{counted(sample.files, 'file')}; {size}{guess}"
     yield "input.format", Choice(sample.settings["format"], reason)
     if time is not None:
-        yield "timestamp.field", Choice(time.field, time.reason)
+        if time.clock is None:
+            yield "timestamp.field", Choice(time.field, time.reason)
+        else:
+            yield "timestamp.fields", Choice([time.field, time.clock], time.reason)
         for name, value in time.settings.items():
             yield f"timestamp.{name}", Choice(value, "")
     if key is not None:

@@ -7,7 +7,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -22,7 +21,9 @@ from seglake.config.rules import flat
 from seglake.errors import InputError
 from seglake.shown import counted
 from seglake.write.draft.files import choose, columns_in_paths, some_of, without
+from seglake.write.draft.headers import DELIMITERS, is_header
 from seglake.write.draft.heads import Head, Refused, each_of, heads_of, is_object, parsed
+from seglake.write.draft.remarks import header_alone, of_clocks, of_lines, of_objects
 from seglake.write.draft.shapes import (
     ENOUGH,
     Shape,
@@ -31,6 +32,7 @@ from seglake.write.draft.shapes import (
     led_otherwise,
     log_shape_of,
     logfmt_shape_of,
+    other_numbers,
     other_times,
     rests_behind,
     shape_of,
@@ -53,16 +55,10 @@ _ROWS = 1000  # taken of each
 _MOST = 0.9  # of the lines must agree with a format
 _HALF = 0.5  # of them are enough for JSON: nothing else is taken for an object
 PACKED = 5  # times as large may files be when they are unpacked
-_DELIMITERS = (",", ";", "\t", "|")
-_A_CLOCK = re.compile(r"\d{2}:\d{2}:\d{2}(?:[.,]\d+)?")
-_A_DATE = re.compile(
-    r"\b(?:\d{4}([-/.]) ?\d{1,2}\1 ?\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:19|20)\d{2}|\d{2}([-/])\d{2}"
-    r"|\d{1,2}[-/. ][A-Z][a-z]{2}|[A-Z][a-z]{2} +\d{1,2})\b"
-)
 _DECIMAL_COMMAS = re.compile(r"(?:[^,]|(?<=\d),(?=\d))*")
 _LOOKED_AT = 100  # lines
 _COMMA_IN_A_TIME = re.compile(r":\d{2},\d{3}[\s\])]")  # Java's milliseconds
-_NAME = re.compile(r"[A-Za-z_][\w .#/()-]*")  # the name of a column, whatever stands below it
+
 
 Fields = dict[str, list[str | None]]
 
@@ -200,8 +196,10 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
         sample = read(lines)
         if sample is not None:
             settings = {} if encoding == UTF_8 else {"encoding": encoding}
+            if sample.settings["format"] == "text":
+                doubts += of_objects(lines)
             if read is readers[-1]:
-                doubts += _no_csv(heads)
+                doubts += of_lines(heads)
             others = _of_another_format(heads, sample.settings)
             return sample._replace(
                 settings=sample.settings | settings,
@@ -212,7 +210,10 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
         f"{heads[0].path}: its lines are neither JSON nor CSV, and no time is found in them: write "
         "the pipeline by hand (docs/settings.md), with input.format = 'text' and input.pattern"
         + "".join(
-            f"; {each}" for each in (*_of_clocks(lines), *_no_csv(heads), *_header_alone(lines))
+            f"; {each}"
+            for each in chain(
+                of_clocks(lines), of_objects(lines), of_lines(heads), header_alone(lines)
+            )
         )
     )
 
@@ -278,7 +279,7 @@ def _as_text(value: Any) -> str | None:
 
 def _csv(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
     """A sample of CSV files; None if no delimiter cuts the lines into as many fields each."""
-    for delimiter in _DELIMITERS[_comma_cuts_nothing(lines) :]:
+    for delimiter in DELIMITERS[_comma_cuts_nothing(lines) :]:
         if len(lines) > 1 and lines[0].count(delimiter):
             try:
                 tables = [list(csv.reader(each.lines, delimiter=delimiter)) for each in heads]
@@ -299,7 +300,7 @@ def _comma_cuts_nothing(lines: Sequence[str]) -> bool:
     """Whether the comma is a part of times or, beside another delimiter, of numbers."""
     if _COMMA_IN_A_TIME.search(lines[0]):
         return True
-    others = any(each in lines[0] for each in _DELIMITERS[1:])
+    others = any(each in lines[0] for each in DELIMITERS[1:])
     return others and all(map(_DECIMAL_COMMAS.fullmatch, lines[:_LOOKED_AT]))
 
 
@@ -330,65 +331,13 @@ def _other_headers(tables: Mapping[SourceFile, list[list[str]]]) -> Refused:
     headers = {file: tuple(rows[0]) for file, rows in tables.items()}
     ((header, _),) = Counter(headers.values()).most_common(1)
     rows = next(tables[file] for file in tables if headers[file] == header)
-    return _differing(headers, headers) if _is_header(header, rows[1:]) else {}
-
-
-def _no_csv(heads: Sequence[Head]) -> Iterator[str]:
-    """Why files that look like CSV are not taken for it: the first row that is of another width.
-
-    They do if their name says so, or if the first line is a header, and half of the rows have as
-    many fields; a log with commas has none.
-    """
-    head = next(each for each in heads if each.lines)
-    delimiter = max(_DELIMITERS, key=head.lines[0].count)
-    rows, numbers = list[list[str]](), list[int]()
-    reader = csv.reader(head.lines, delimiter=delimiter)
-    with suppress(csv.Error):  # as at a field of more than 128 KiB
-        for row in reader:
-            rows.append(row)
-            numbers.append(head.numbers[reader.line_num - 1])
-    width = len(rows[0]) if rows else 0
-    uneven = [at for at, row in enumerate(rows) if len(row) != width]
-    named = re.search(r"\.[ct]sv\b", head.path.rpartition("/")[2])
-    half = 2 * len(uneven) <= len(rows)
-    if uneven and width > 1 and (named or (half and _is_header(rows[0], rows[1:]))):
-        line, fields = numbers[uneven[0]], len(rows[uneven[0]])
-        yield (
-            f"not taken as CSV: line {line:,} of {head.path} has {fields:,} fields, and the first "
-            f"one {width:,}; another number: {len(uneven):,} of {counted(len(rows), 'sampled row')}"
-        )
-
-
-def _of_clocks(lines: Sequence[str]) -> Iterator[str]:
-    """A sentence if most lines have a time of day, but no date, or none that is known."""
-    clocks, dates = (
-        [match[0] for line in lines if (match := form.search(line))] for form in (_A_CLOCK, _A_DATE)
-    )
-    if 2 * len(clocks) < len(lines):
-        return
-    begin = f"they have times of day, such as {clocks[0]!r}, and"
-    if 2 * len(dates) >= len(lines):
-        yield (
-            f"{begin} what may be dates, such as {dates[0]!r}: if they belong together, let the "
-            "group of input.pattern have both, and timestamp.format what stands between them"
-        )
-    else:
-        yield (
-            f"{begin} no date that is known: write it in front of each, or leave timestamp.field "
-            "out, and records get the time of the run"
-        )
-
-
-def _header_alone(lines: Sequence[str]) -> Iterator[str]:
-    """A sentence if the only line of the files could be the header of CSV."""
-    if len(lines) == 1 and any(each in lines[0] for each in _DELIMITERS):
-        yield "there is one line alone, as a header of CSV without rows: add rows, or other files"
+    return _differing(headers, headers) if is_header(header, rows[1:]) else {}
 
 
 def _table(tables: list[list[list[str]]], delimiter: str, lines: Sequence[str]) -> Sample:
     """A sample of CSV; without a header line, of text whose pattern cuts it into columns."""
     header, doubts = tables[0][0], list[str]()
-    named = _is_header(header, tables[0][1:])
+    named = is_header(header, tables[0][1:])
     rows = [row for table in tables for row in table[named:] if len(row) == len(header)]
     settings: dict[str, Any] = {"format": "csv"}
     if delimiter != ",":
@@ -424,31 +373,6 @@ def _no_fields(names: Sequence[str]) -> Iterator[str]:
         )
     for number in (at for at, name in enumerate(names, 1) if not name):
         yield f"column {number} has no name in the header, so it is no field"
-
-
-def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first line names the columns: by its names, or because others have values.
-
-    A name that is there twice, or is empty, names none.
-    """
-    if not all(cell.isprintable() for cell in first) or not any(map(str.strip, first)):
-        return False
-    if len({*first}) == len(first) and all(map(_NAME.fullmatch, first)):
-        return True
-    even = [row for row in rows if len(row) == len(first)]
-    columns = zip(first, *even, strict=True)
-    valued = any(_are_values(column) for name, *column in columns if name.strip())
-    return valued and not any(map(_is_value, first))
-
-
-def _are_values(column: Sequence[str]) -> bool:
-    cells = [cell for cell in column if cell]
-    return bool(cells) and sum(map(_is_value, cells)) >= _MOST * len(cells)
-
-
-def _is_value(cell: str) -> bool:
-    """Whether a text is a number or a time rather than words: it has more digits than letters."""
-    return sum(map(str.isdecimal, cell)) > sum(map(str.isalpha, cell))
 
 
 def _log(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
@@ -549,9 +473,11 @@ def _of_times(shape: Shape, matches: Sequence[re.Match[str]]) -> Iterator[str]:
 def _of_numbers(shape: Shape, matches: Sequence[re.Match[str]]) -> Iterator[str]:
     """The doubt about numbers inside of lines, which may be no times at all."""
     if shape.is_anywhere and matches[0]["time"].replace(".", "").isdigit():
+        others = other_numbers(matches)
+        beside = f", or others such as {others[0]} are meant" if others else ""
         yield (
             f"the lines have no time but numbers such as {matches[0]['time']}: look whether these "
-            "count from 1970"
+            f"count from 1970{beside}"
         )
 
 

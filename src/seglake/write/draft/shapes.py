@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from seglake.write.rows.zones import ZONES
+from seglake.write.rows.zones import REGION, ZONES
 
 ENOUGH = 0.02
 """Of the lines of a file, so many must match: an event may have many lines."""
@@ -43,10 +43,9 @@ _ISO = (
     rf"\d{{4}}-\d{{2}}-\d{{2}}[T ]\d{{2}}:\d{{2}}(?::\d{{2}}{_PART})?"
     rf"(?:Z| ?{_OFFSET}|[+-]\d{{2}}\b|{_HALF})?"
 )
-_REGIONS = "Africa|America|Antarctica|Arctic|Asia|Atlantic|Australia|Etc|Europe|Indian|Pacific"
 _ZONE_BEHIND = re.compile(
     rf" ?\(?((?:UTC|GMT)[+-]\d{{1,2}}(?::?\d{{2}})?|(?:{'|'.join(ZONES)})\b"
-    rf"|(?:{_REGIONS})(?:/[\w+-]+)+|{_OFFSET})"
+    rf"|{REGION}|{_OFFSET})"
 )
 _SYSLOG = rf"[A-Z][a-z]{{2}} +\d{{1,2}} \d{{2}}:\d{{2}}:\d{{2}}{_PART}"
 _MAIL = r"[A-Z][a-z]{2}, \d{1,2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} [+-]\d{4}"  # RFC 2822
@@ -55,6 +54,7 @@ _PRIORITY = r"(?:<\d{1,3}>)?"  # with which a line of syslog comes from the netw
 _CLOCK = rf"\d{{1,2}}:\d{{2}}:\d{{2}}{_PART}(?:{_HALF})?(?: ?{_OFFSET})?"
 _YEAR_BEHIND = rf"(?: (?:{'|'.join(ZONES)}))? (?:19|20)\d{{2}}\b"
 _EPOCH = r"\b1\d{9}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b"
+_NUMBER = re.compile(_EPOCH)
 _OTHERS = (  # \b, since a date may stand in a longer number, as 26.03.04 in 2026.03.04
     _DAY_AND_TIME + _PART,
     rf"\b\d{{4}}[/.]\d{{2}}[/.]\d{{2}} {_CLOCK}",
@@ -66,6 +66,7 @@ _OTHERS = (  # \b, since a date may stand in a longer number, as 26.03.04 in 202
     rf"\b\d{{2}}-\d{{2}}-\d{{4}} {_CLOCK}",
     rf"\b\d{{1,2}} [A-Z][a-z]{{2}} \d{{4}} {_CLOCK}",
     rf"\b\d{{2}}-[A-Z][a-z]{{2}}-(?:\d{{2}})?\d{{2}} {_CLOCK}",
+    r"[A-Z][a-z]{2} [A-Z][a-z]{2} \d{2} \d{4} \d{2}:\d{2}:\d{2} GMT[+-]\d{4}\b",  # of JavaScript
     rf"[A-Z][a-z]{{2}} {_SYSLOG}{_YEAR_BEHIND}",
     rf"{_SYSLOG}{_YEAR_BEHIND}",
     rf"[A-Z][a-z]{{2}} +\d{{1,2}},? \d{{4}} \d{{1,2}}:\d{{2}}:\d{{2}}{_PART}(?:{_HALF})?",
@@ -188,6 +189,20 @@ def other_times(matches: Sequence[re.Match[str]]) -> list[str]:
     before = [_TIME.search(each.string, 0, each.start("time")) for each in matches]
     found = ([other[0] for other in others if other] for others in (behind, before))
     return next((times for times in found if 2 * len(times) >= len(matches)), [])
+
+
+def other_numbers(matches: Sequence[re.Match[str]]) -> list[str]:
+    """The numbers behind those taken that could be times as well, in at least half of some lines.
+
+    A number of one line alone, in both places, is the same time again.
+    """
+    behind = [_NUMBER.search(each.string, each.end("time")) for each in matches]
+    found = [
+        other[0]
+        for other, each in zip(behind, matches, strict=True)
+        if other and other[0] != each["time"]
+    ]
+    return found if 2 * len(found) >= len(matches) else []
 
 
 def zones_behind(matches: Sequence[re.Match[str]]) -> frozenset[str]:

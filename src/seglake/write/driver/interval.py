@@ -18,7 +18,7 @@ def interval_notes(
     """
     filled = [row for row in segments if row.record_count]
     stamped = pipeline.topic.message_timestamp_type == "LogAppendTime"
-    if interval is None or stamped or pipeline.timestamp.field is None or not filled:
+    if interval is None or stamped or not pipeline.timestamp.names or not filled:
         return []
     start_ms, end_ms = interval
     low, high = min(row.min_timestamp for row in filled), max(row.max_timestamp for row in filled)

@@ -58,6 +58,7 @@ def _settings(pipeline: Pipeline) -> dict[str, Sequence[str]]:
     """The names of fields in each setting that has some."""
     named: dict[str, Sequence[str | None]] = {
         "timestamp.field": [pipeline.timestamp.field],
+        "timestamp.fields": pipeline.timestamp.fields,
         "key.fields": pipeline.key.fields,
         "value.field": [pipeline.value.field],
         "value.columns": pipeline.value.columns,

@@ -12,7 +12,7 @@ from seglake.format.records import Int64s
 from seglake.shown import counted
 from seglake.times.time_kernels import AMBIGUOUS, NONEXISTENT
 from seglake.times.zones import is_near_a_change
-from seglake.write.rows.rows import Rows
+from seglake.write.rows.rows import Rows, times_of
 
 _TWICE, _NEVER = "twice", "never"
 
@@ -24,9 +24,10 @@ def clock_changes(rows: Rows, pipeline: Pipeline, timestamps: Int64s) -> dict[st
     """
     settings = pipeline.timestamp
     form = settings.time_format
-    if settings.field is None or not is_near_a_change(timestamps, form.zone):
+    if not settings.names or not is_near_a_change(timestamps, form.zone):
         return {}
-    _, codes = rows.times(settings.field, form._replace(ambiguous="reject", nonexistent="reject"))
+    strict = form._replace(ambiguous="reject", nonexistent="reject")
+    _, codes = times_of(rows, settings, strict)
     ways = (_TWICE, form.ambiguous, AMBIGUOUS), (_NEVER, form.nonexistent, NONEXISTENT)
     counts = {name: int((codes == code).sum()) for name, way, code in ways if way != "reject"}
     return {name: count for name, count in counts.items() if count}

@@ -20,7 +20,7 @@ from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 from seglake.write.input.files import PARQUET_MARK
 from seglake.write.rows.arrays import NO_CONSTANTS, array_alone, has_constants, lines_of
-from seglake.write.rows.rows import Codes, Reason, Rows
+from seglake.write.rows.rows import Codes, Reason, Rows, texts_of_times
 from seglake.write.rows.zones import zoned, zones_in
 
 PATTERNS = (
@@ -32,6 +32,7 @@ PATTERNS = (
     "%d %b %Y %H:%M:%S %z",
     "%a %b %e %H:%M:%S %Y",
     "%a %b %e %H:%M:%S.%f %Y",
+    "%a %b %d %Y %H:%M:%S GMT%z",
     "%Y-%m-%d %H:%M:%S %z",
     "%Y-%m-%d %H:%M:%S.%f %z",
     "%b %e %H:%M:%S %Y",
@@ -103,10 +104,12 @@ PATTERNS = (
     "%Y/%m/%d",
     "%Y.%m.%d",
     "%d-%b-%Y",
+    "%d/%b/%Y",
     "%d %b %Y",
     "%d-%b-%y",
     "%Y%m%d",
     "%d.%m.%y",
+    "%y/%m/%d",
     "%d/%m/%y",
     "%m/%d/%y",
     "%y-%m-%d",
@@ -224,10 +227,10 @@ def times_meant(rows: Rows, pipeline: Pipeline, reasons: Codes) -> dict[str, int
 
     The first time chooses the format, then the first of those that are left, and so on.
     """
-    wrong, field = np.flatnonzero(np.isin(reasons, _OF_TIMES)), pipeline.timestamp.field
-    if not len(wrong) or field is None:
+    wrong, settings = np.flatnonzero(np.isin(reasons, _OF_TIMES)), pipeline.timestamp
+    if not len(wrong) or not settings.names:
         return {}
-    left, form = rows.field(field).take(wrong), pipeline.timestamp.time_format
+    left, form = texts_of_times(rows, settings).take(wrong), settings.time_format
     counts = dict[str, int]()
     while len(left) and len(counts) < _FORMATS:
         meant = _format_of(left.take(np.zeros(1, np.int64)), form)
@@ -245,7 +248,7 @@ def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list
         return []
     form, settings = max(meant, key=lambda form: meant[form]), pipeline.timestamp
     rows = f"{counted(meant[form], 'row')} look{'s' if meant[form] == 1 else ''} like"
-    begun = f"timestamp.field {settings.field!r}: {rows} {_UNITS.get(form, form)}"
+    begun = f"{settings.named}: {rows} {_UNITS.get(form, form)}"
     if form == EXCEL:
         return [begun]
     if not records:
@@ -259,8 +262,12 @@ def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list
 
 def _of_zone(form: str) -> str:
     """What else to set where a format has the name of a zone as it is; it may be nothing."""
-    if not zones_in(form):
+    zones = zones_in(form)
+    if not zones or "%z" in form:
         return ""
+    region = next((zone for zone in zones if "/" in zone), None)
+    if region is not None:
+        return f" and timestamp.zone = {region!r}"
     return (
         ", and timestamp.zone to what is meant, such as 'Europe/Berlin': the name of a zone behind "
         "the time is not read, so the format has it as it is"
@@ -269,7 +276,7 @@ def _of_zone(form: str) -> str:
 
 def of_no_field(pipeline: Pipeline) -> list[str]:
     """A note if records get no time from the input."""
-    if pipeline.timestamp.field is not None:
+    if pipeline.timestamp.names:
         return []
     by_run = pipeline.topic.message_timestamp_type == "LogAppendTime"
     what = "all records get the time of the run" if by_run else "no record has a timestamp"

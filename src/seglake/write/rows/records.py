@@ -33,7 +33,7 @@ from seglake.write.rows.clocks import clock_changes
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.hints import hints_of, times_meant
 from seglake.write.rows.lines import REJECTED_BYTES
-from seglake.write.rows.rows import Codes, LackedFields, Reason, Rows
+from seglake.write.rows.rows import Codes, LackedFields, Reason, Rows, texts_of_times, times_of
 
 SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = OVERHEAD + 21  # 21 is Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
@@ -234,17 +234,18 @@ def _reject(reasons: Codes, where: npt.NDArray[np.bool_], reason: Reason) -> Non
 
 def _timestamps(rows: Rows, pipeline: Pipeline, allowed: tuple[int, int], reasons: Codes) -> Int64s:
     settings = pipeline.timestamp
-    if settings.field is None:
+    if not settings.names:
         return np.full(len(reasons), -1, np.int64)
     from_broker = pipeline.topic.offset_field is not None  # times that a broker has taken
-    ms, codes = rows.times(settings.field, settings.time_format._replace(any_year=from_broker))
+    form = settings.time_format._replace(any_year=from_broker)
+    ms, codes = times_of(rows, settings, form)
     if allowed != ALL_TIMES and not from_broker:
         _limit(ms, codes == READ, allowed, reasons)
     if (codes == READ).all():
         return ms
     unreadable = codes == UNREADABLE
     if unreadable.any():
-        missing = rows.field(settings.field).lengths < 0
+        missing = texts_of_times(rows, settings).lengths < 0
         _reject(reasons, unreadable & missing, Reason.TIMESTAMP_MISSING)
     _reject(reasons, unreadable, Reason.TIMESTAMP_UNREADABLE)
     _reject(reasons, codes == OUT_OF_RANGE, Reason.TIMESTAMP_OUT_OF_RANGE)

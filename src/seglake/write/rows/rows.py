@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake import spelling
-from seglake.config import Pipeline
+from seglake.config import Pipeline, Timestamp
 from seglake.format.records import Flags, Headers, Int64s, Spans
+from seglake.text.spans import join_fields
 from seglake.times.grammar import TimeFormat
-from seglake.times.readers import Times
+from seglake.times.readers import Times, read_times
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 
@@ -134,6 +135,18 @@ class Rows(Protocol):
 
         None if the format checks names beforehand, or if no row can be parsed.
         """
+
+
+def texts_of_times(rows: Rows, settings: Timestamp) -> Spans:
+    """The text of each row's time, with a blank between fields; null if a row lacks one of them."""
+    return join_fields([rows.field(name) for name in settings.names], b" ")
+
+
+def times_of(rows: Rows, settings: Timestamp, form: TimeFormat) -> Times:
+    """The times of some rows, written as `form` says: those of one field, or of several joined."""
+    if settings.field is not None:
+        return rows.times(settings.field, form)
+    return read_times(texts_of_times(rows, settings), form)
 
 
 class Format(Protocol):

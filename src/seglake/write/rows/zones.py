@@ -1,4 +1,4 @@
-"""Names of zones beside times, such as CET, which no format reads but as it stands."""
+"""Names of zones beside times, such as CET and Europe/Paris, which formats have as they stand."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,11 +9,19 @@ ZONES = (
     "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT",
 )  # fmt: skip
 UTC_ZONES = frozenset({"UTC", "GMT"})
-_BESIDE = re.compile(rf"( ?\(?)(?<![A-Za-z])({'|'.join(ZONES)})(?![A-Za-z])(\)?)")
+REGION = (  # a name of IANA
+    "(?:Africa|America|Antarctica|Arctic|Asia|Atlantic|Australia|Etc|Europe|Indian|Pacific)"
+    r"(?:/[\w+-]+)+"
+)
+_BESIDE = re.compile(
+    rf"( ?[(\[]?)(?<![A-Za-z])({REGION}|(?:{'|'.join(ZONES)})(?![A-Za-z/+-])"
+    r"|(?<=\()[A-Z][a-z]+(?: [A-Z][a-z]+)+(?=\)))([)\]]?)"  # as browsers have it
+)
 _OF_ISO = tuple(
-    f"%Y-%m-%d{between}{clock}"
+    f"%Y-%m-%d{between}{clock}{offset}"
     for between in " T"
     for clock in ("%H:%M:%S", "%H:%M:%S.%f", "%H:%M:%S,%f", "%H:%M")
+    for offset in ("", "%z", " %z")
 )
 _OF_DATE = (  # which Java and the command `date` write
     "%a %b %e %H:%M:%S %Z %Y",
@@ -33,7 +41,7 @@ def zoned(texts: Iterable[str], patterns: Sequence[str]) -> Iterator[str]:
         for pattern in (*_OF_ISO, *_OF_DATE, *patterns):
             if "%Z" in pattern:
                 yield pattern.replace("%Z", name)
-            elif "%M" in pattern and "%z" not in pattern:
+            elif "%M" in pattern:
                 yield f"{pattern}{before}{name}{after}"
 
 

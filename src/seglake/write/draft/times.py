@@ -1,4 +1,4 @@
-"""Which field of a sample is the time, and which the key: each with the reason, and with doubts."""
+"""Which field of a sample is the time, with the reason, and with doubts."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ from seglake.times.readers import read_times
 from seglake.times.time_kernels import OUT_OF_RANGE, READ
 from seglake.write.draft.sample import Sample
 from seglake.write.draft.ticks import ticks_of
+from seglake.write.draft.words import (
+    DEPTH,
+    OF_A_TIME,
+    own_words,
+    rank,
+    says_duration,
+    says_number,
+    says_time,
+)
 from seglake.write.rows.hints import EXCEL_DAYS, OF_EXCEL, PATTERNS, PLAUSIBLE
 from seglake.write.rows.zones import UTC_ZONES, zoned, zones_in
 
@@ -31,9 +40,15 @@ _ZONED = re.compile(  # 20-11-2026 and 20-Nov-2026 end with a year, not with an 
     r"|:\d{2}(?:[.,]\d+)?[+-]\d{2})$"
 )
 _WHOLE_DAYS = (
-    "{} has whole days; a time of day in another field is not read: write both into one field, "
-    "such as '2026-01-31 12:00:00', before the ingest"
+    "{0} has whole days; if another field has the time of day, set timestamp.fields = ['{0}', …] "
+    "and timestamp.format for both, with a blank between them"
 )
+_CLOCK = re.compile(
+    "\\d{1,2}:\\d{2}(?::\\d{2}(?:[.,]\\d+)?)?(?:[ \u00a0\u202f]?[AaPp]\\.?[Mm]\\.?)?"
+    "(?: ?[+-]\\d{2}:?\\d{2}|Z)?"
+)
+_CLOCK_OF_DIGITS = re.compile(rf"{_CLOCK.pattern}|\d{{4}}|\d{{6}}")  # if the name is of a time
+_CLOCKS = ("%H:%M:%S", "%H:%M", "%H%M%S", "%H%M")
 _LIKE_A_TIME = re.compile(
     r"\d:\d{2}(?!\d)|\b1\d{9}(?:\d{3})?(?!\d)|\b(?:19|20)\d{2}[-/.]\d|\d[-/.](?:19|20)\d{2}\b"
     r"|\b\d{2}-[A-Za-z]{3}-\d{2}\b"
@@ -45,56 +60,28 @@ _ORDERS = (
 _OF_ISO = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S")
 _HALF = re.compile("\\d([ \u00a0\u202f]?)[AaPp]\\.?[Mm]\\b")  # of a day
 _PART = re.compile(r":\d{2}([.,])\d+|:\d{2}:\d{2}(:)\d{3}")  # of a second
-_EXPONENT = re.compile(r"\d[eE]\+?\d")
+_ROUNDED = re.compile(r"\d(?:[.,]\d{1,6})?[eE]\+?\d+")
 _BIRTH = re.compile(r"birth.*|dob|geb|geburt.*|naissance|nacimiento|nascita|nascimento|geboorte.*")
 _LONGEST_TIME = 70  # characters: longer texts have other words
 _NUMBERS = {  # formats that other numbers may fit, too
     *EPOCH_POWERS, "%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d%H", "%Y%m%d",
 }  # fmt: skip
-_OF_A_NUMBER = {"phone", "telephone", "telefon", "tel", "mobile", "handy", "fax", "number",
-                "nummer", "num", "no", "nr", "id", "uid", "code", "zip", "plz", "ean", "isbn",
-                "iban", "account", "konto", "serial", "seq", "sequence"}  # fmt: skip
-_SAYS_TIME = re.compile(
-    r"(?:time|date|datum|epoch|zeit|fecha|heure|hora).*|.*(?:time|date|datum|stamp|zeit)|"
-    r"t|day|start|end|begin|started|ended|updated|modified|logged|seen|unix"
-)
-_OF_A_TIME = ("timestamp", "datetime", "time", "ts", "date", "at", "when", "created", "occurred")
-_OF_A_KEY = (  # the first ones also in German, French, Spanish, Italian, Portuguese and Dutch
-    *("user", "benutzer", "nutzer", "utilisateur", "usuario", "utente", "gebruiker"),
-    *("customer", "kunde", "kunden", "kundennummer", "kundennr", "kundenid", "cliente", "klant"),
-    *("client", "account", "konto", "compte", "cuenta", "conto", "conta", "member", "mitglied"),
-    *("session", "sitzung", "sesion", "sessione", "sessao", "sessie"),
-    *("device", "geraet", "sensor", "vehicle", "fahrzeug"),
-    *("tenant", "order", "invoice", "cart", "trace", "host", "server", "node", "station"),
-    *("address", "ip", "service", "process", "source", "key", "id"),
-)
-_SAY_NOTHING = {"name", "no", "number", "nr", "code", "uuid", "guid", "hash", "uid", "remote",
-                "addr", "event", "utc", "local", "ms", "log", "of", "the"}  # fmt: skip
-_IDS = {"id", "key", "uuid", "guid", "uid"}
-_KEY_BYTES = 200
 _NAMED = 10  # fields of other times
-_DEPTH = 2  # the place in a rank that says how deep a field is nested
 _NO_VALUE = {"NULL", "null", "None", "nil", "N/A", "n/a", "NA", "NaN", "nan", "NaT", "-", "--",
              "\\N"}  # fmt: skip
-_NOBODY = "-"  # in an access log, where nobody logged in
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
 class TimeChoice(NamedTuple):
-    """The field of the time; `settings` are the other keys of `[timestamp]`."""
+    """The field of the time; `settings` are the other keys of `[timestamp]`.
+
+    With a `clock` the field has the date, and the other one the time of day.
+    """
 
     field: str
     settings: dict[str, Any]
     reason: str
     doubts: list[str]
-
-
-class KeyChoice(NamedTuple):
-    """The field of the key."""
-
-    field: str
-    reason: str
-    doubts: list[str]
+    clock: str | None = None
 
 
 def time_of(sample: Sample) -> TimeChoice | None:
@@ -105,10 +92,13 @@ def time_of(sample: Sample) -> TimeChoice | None:
     if not choices:
         return None
     first, *others = sorted(choices, key=_order)  # stable: then as they stand
-    any_other = _WHOLE_DAYS.format(first.field) in first.doubts or _is_unsure(first)
+    at = choices.index(first)
+    if _has_whole_days(first):
+        first = _with_clock(sample, first) or first
+    any_other = _has_whole_days(first) or _is_unsure(first)
     others = [choice for choice in others if any_other or not _is_unsure(choice)]
     if others:
-        before = [choice for choice in choices[: choices.index(first)] if choice in others]
+        before = [choice for choice in choices[:at] if choice in others]
         why = _why(first, others[0], before)
         names = ", ".join(choice.field for choice in others[:_NAMED])
         more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
@@ -118,55 +108,85 @@ def time_of(sample: Sample) -> TimeChoice | None:
     return first
 
 
+def _has_whole_days(choice: TimeChoice) -> bool:
+    return _WHOLE_DAYS.format(choice.field) in choice.doubts
+
+
+def _with_clock(sample: Sample, date: TimeChoice) -> TimeChoice | None:
+    """The date with the time of day that stands in another field; None if there is none.
+
+    It is the next field behind the date, or the first one whose name is that of a time.
+    """
+    names = [*sample.fields]
+    behind = names[names.index(date.field) + 1 :]
+    may_be = [name for name in names if says_time(name) or name in behind[:1]]
+    clocks = [
+        name
+        for name in dict.fromkeys((*behind, *names))
+        if name in may_be and _are_clocks(name, _values(sample, name))
+    ]
+    for clock in clocks:
+        pairs = zip(sample.fields[date.field], sample.fields[clock], strict=True)
+        values = [f"{day} {time}" for day, time in pairs if _is_there(day) and _is_there(time)]
+        form = date.settings.get("format", ISO).replace(ISO, "%Y-%m-%d")
+        forms = [f"{form} {each}" for each in _CLOCKS]
+        both = _time_of(sample, f"{date.field}, {clock}", values, forms)
+        if both is not None:
+            others = [name for name in clocks if name != clock]
+            doubts = [*both.doubts, *_of_clock(date.field, clock, others)]
+            return both._replace(field=date.field, clock=clock, doubts=doubts)
+    return None
+
+
+def _of_clock(date: str, clock: str, others: Sequence[str]) -> Iterator[str]:
+    """The doubts about the field that has the time of day."""
+    if others:
+        yield f"{clock} is taken as the time of day; these have one, too: {', '.join(others)}"
+    elif not says_time(clock):
+        yield f"{clock} is taken as the time of day since it stands behind {date}"
+
+
+def _are_clocks(name: str, values: list[str]) -> bool:
+    form = _CLOCK_OF_DIGITS if says_time(name) else _CLOCK
+    are = [form.fullmatch(value) is not None for value in values]
+    return any(are) and _most(are, values) and not says_duration(name)
+
+
 def _why(first: TimeChoice, second: TimeChoice, before: Sequence[TimeChoice]) -> str:
     """Why a time is taken rather than the second best, and than those that stand before it."""
     depth = "nested least" if "." in first.field else "not nested"
     told = _told(first, second)
     if told is not None:
-        return f"since it is {depth}" if told == _DEPTH else "for its name"
+        return f"since it is {depth}" if told == DEPTH else "for its name"
     if not before:
         return "since it stands first"
-    deeper = all(_told(first, each) == _DEPTH for each in before)
+    deeper = all(_told(first, each) == DEPTH for each in before)
     those = f"that are {depth}" if deeper else "with such a name"
     return f"since of the fields {those} it stands first"
 
 
 def _told(one: TimeChoice, other: TimeChoice) -> int | None:
     """The place in their ranks where two fields first differ; None if they do not."""
-    ranks = zip(_rank(one.field, _OF_A_TIME), _rank(other.field, _OF_A_TIME), strict=True)
+    ranks = zip(rank(one.field, OF_A_TIME), rank(other.field, OF_A_TIME), strict=True)
     return next((at for at, (mine, its) in enumerate(ranks) if mine != its), None)
 
 
 def _order(choice: TimeChoice) -> tuple[bool, bool, tuple[int, ...]]:
     """Births come last, numbers that nobody calls times before them; the best name is first."""
-    return _is_of_birth(choice.field), _is_unsure(choice), _rank(choice.field, _OF_A_TIME)
+    return _is_of_birth(choice.field), _is_unsure(choice), rank(choice.field, OF_A_TIME)
 
 
 def _is_of_birth(field: str) -> bool:
-    return any(map(_BIRTH.fullmatch, _own_words(field)))
+    return any(map(_BIRTH.fullmatch, own_words(field)))
 
 
 def _is_unsure(choice: TimeChoice) -> bool:
-    return choice.settings.get("format") in _NUMBERS and not _says_time(choice.field)
-
-
-def _says_time(field: str) -> bool:
-    return any(word in _OF_A_TIME or _SAYS_TIME.fullmatch(word) for word in _own_words(field))
-
-
-def _says_number(field: str) -> bool:
-    """Whether a name is that of a number which is no time, such as phone, order_no, created_by_id.
-
-    It is by its last word, or by any if no word is that of a time.
-    """
-    words = _own_words(field)
-    last = words[-1:] if _says_time(field) else words
-    return not _OF_A_NUMBER.isdisjoint(last)
+    return choice.settings.get("format") in _NUMBERS and not says_time(choice.field)
 
 
 def times_of_some_rows(sample: Sample) -> Iterator[str]:
     """Which fields are times, though many rows lack them; the one with the best name first."""
-    for name in sorted(sample.fields, key=lambda name: _rank(name, _OF_A_TIME)):
+    for name in sorted(sample.fields, key=lambda name: rank(name, OF_A_TIME)):
         values = _present(sample, name)
         if not _FEW <= len(values) / max(sample.rows, 1) < _MOST:
             continue
@@ -200,12 +220,15 @@ def _time_in(sample: Sample, name: str) -> TimeChoice | None:
     return _time_of(sample, name, _values(sample, name))
 
 
-def _time_of(sample: Sample, name: str, values: list[str]) -> TimeChoice | None:
+def _time_of(
+    sample: Sample, name: str, values: list[str], more: Sequence[str] = ()
+) -> TimeChoice | None:
+    """The choice of a field with these values, which may also be in one of `more` formats."""
     if not values:
         return None
     if name in sample.times:
         return _typed(name, values[0])
-    patterns = [*_patterns(values)]
+    patterns = [*_patterns(values, more)]
     forms = *EPOCH_POWERS, ISO, *patterns, *zoned(values, patterns)
     fits = list[_Fit]()
     for form in _that_fit(name, values, forms):
@@ -236,7 +259,7 @@ def _lies_ahead(span: _Span) -> bool:
 
 def _that_fit(name: str, values: list[str], forms: Iterable[str]) -> list[str]:
     """The formats that a field of this name may have: a phone number is no time, ticks no epoch."""
-    number = _says_number(name) or ticks_of(values) is not None
+    number = says_number(name) or ticks_of(values) is not None
     return [form for form in forms if not (number and form in _NUMBERS)]
 
 
@@ -255,7 +278,11 @@ def _values(sample: Sample, name: str) -> list[str]:
 
 def _present(sample: Sample, name: str) -> list[str]:
     """The values of a field, without those that exports write where there is none."""
-    return [value for value in sample.fields[name] if value and value not in _NO_VALUE]
+    return [value for value in sample.fields[name] if value and _is_there(value)]
+
+
+def _is_there(value: str | None) -> bool:
+    return bool(value) and value not in _NO_VALUE
 
 
 def _mixed_in(sample: Sample, name: str) -> TimeChoice | None:
@@ -306,26 +333,26 @@ def unread_times(sample: Sample) -> Iterator[str]:
 def unread_ticks(sample: Sample, time: str) -> Iterator[str]:
     """What is said of the fields that are called times, and count ticks, beside the time."""
     for name in sample.fields:
-        if name != time and _says_time(name) and (said := _of_ticks(name, _values(sample, name))):
+        if name != time and says_time(name) and (said := _of_ticks(name, _values(sample, name))):
             yield said
 
 
 def _of_ticks(name: str, values: list[str]) -> str | None:
-    ticks = None if _says_number(name) else ticks_of(values)
+    ticks = None if says_number(name) else ticks_of(values)
     return f"{name}, such as {values[0]}, looks like {ticks.remark}" if ticks else None
 
 
 def _unread(name: str, values: list[str]) -> str | None:
     if said := _of_ticks(name, values):
         return said
-    number = _says_number(name)
+    number = says_number(name)
     form = next((form for form in EPOCH_POWERS if number and _span(values, form, None)), None)
     if form is not None:
         return (
             f"{name} could be times ({form}), such as {values[0]!r}, but its name says "
             "another thing: if it is a time, set timestamp.field and timestamp.format"
         )
-    if _says_time(name) and not number and _most(map(_is_of_excel, values), values):
+    if says_time(name) and not number and _most(map(_is_of_excel, values), values):
         return f"{name}, such as {values[0]!r}, looks like {OF_EXCEL}"
     if _most(map(_is_like_a_time, values), values):
         return (
@@ -385,12 +412,12 @@ def _zone_beside(zones: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     return {"zone": "UTC"}, [unsure]
 
 
-def _patterns(values: list[str]) -> Iterator[str]:
+def _patterns(values: list[str], more: Sequence[str] = ()) -> Iterator[str]:
     """The patterns, also with a half of a day, an offset, a fraction of seconds, if these have it.
 
     Those with an offset or a fraction come first.
     """
-    forms = [*_OF_ISO, *PATTERNS]
+    forms = [*_OF_ISO, *PATTERNS, *more]
     if half := _HALF.search(values[0]):
         clocks = [form for form in forms if form.endswith(("%H:%M", "%H:%M:%S"))]
         blank = " " if half[1] else ""  # stands for any
@@ -413,15 +440,15 @@ def _choice(
     if year is not None:
         settings["year"] = year
         doubts.append(f"the times name no year; timestamp.year = {year} is a guess")
-    named = form in EPOCH_POWERS or "%Z" in form
+    named = form in EPOCH_POWERS or "%Z" in form or "%z" in form
     zone, unsure = ({}, []) if named else _zone(values, zones_in(form) or zones)
     settings |= zone
     doubts += unsure
     if span.first_ms % _DAY_MS == 0 == span.last_ms % _DAY_MS and form not in EPOCH_POWERS:
         doubts.append(_WHOLE_DAYS.format(name))
-    if form in EPOCH_POWERS and (rounded := next(filter(_EXPONENT.search, values), None)):
+    if form in EPOCH_POWERS and _most(map(_is_rounded, values), values):
         doubts.append(
-            f"{name} has numbers such as {rounded!r}, which a spreadsheet rounds: "
+            f"{name} has numbers such as {values[0]!r}, which a spreadsheet rounds: "
             f"{counted(len({*values}), 'value')} in {counted(len(values), 'sampled row')}; write "
             "them whole"
         )
@@ -438,13 +465,18 @@ def _choice(
         doubts.append(f"times before 1970, which make rejects: {span.early:,} of {len(values):,}")
     span = _span(values, form, year, settings.get("zone", "UTC")) or span
     first, last = format_ms(span.first_ms), format_ms(span.last_ms)
-    if form in _NUMBERS and not _says_time(name):
+    if form in _NUMBERS and not says_time(name):
         doubts.append(
             f"{name} has numbers that are times if they are {form}, but its name says no such "
             f"thing: look whether {first} to {last} is right"
         )
     reason = f"times from {first} to {last} in {counted(len(values), 'sampled row')}"
     return TimeChoice(name, settings, reason, doubts)
+
+
+def _is_rounded(value: str) -> bool:
+    """Whether a number has an exponent, and as few digits as a spreadsheet shows."""
+    return _ROUNDED.fullmatch(value) is not None
 
 
 def _has_year(form: str) -> bool:
@@ -518,62 +550,3 @@ def _other_ways(values: list[str], form: str) -> Iterator[str]:
 def _orders_of(form: str) -> tuple[str, ...]:
     """The orders of days, months and years that the date of a format may be in, its own too."""
     return next((orders for orders in _ORDERS if form[:8] in orders), ())
-
-
-def key_of(sample: Sample, time: str | None) -> KeyChoice | None:
-    """The field by which events belong together: its name says so, and its values repeat.
-
-    One that is called `key` is the key, though its values may not repeat.
-    """
-    names = [
-        name
-        for name, column in sample.fields.items()
-        if name != time and _is_named(name, _OF_A_KEY) and _may_be_keys(column, name == "key")
-    ]
-    if not names:
-        return None
-    field = min(names, key=lambda name: (name != "key", _rank(name, _OF_A_KEY)))
-    column = sample.fields[field]
-    values = [value for value in column if value is not None]
-    absent, nobody = sample.rows - len(values), column.count(_NOBODY)
-    sampled = counted(sample.rows, "sampled row")
-    doubts = [f"no {field}: {absent:,} of {sampled}"] if absent else []
-    if nobody:
-        doubts.append(f"the {field} {_NOBODY!r}: {nobody:,} of {sampled}")
-    reason = f"{counted(len({*values}), 'value')} in {sampled}; the order of each stays"
-    return KeyChoice(field, reason, doubts)
-
-
-def _may_be_keys(column: list[str | None], are_called_so: bool) -> bool:
-    """Whether at least half of the rows have a short value, and most come again or are keys."""
-    values = [value for value in column if value is not None and value != _NOBODY]
-    return (
-        2 * len(values) >= len(column)
-        and len({*values}) > 1
-        and (are_called_so or len({*values}) < _MOST * len(values))
-        and max(map(len, values)) <= _KEY_BYTES
-    )
-
-
-def _is_named(field: str, words: tuple[str, ...]) -> bool:
-    return _rank(field, words)[0] < len(words)
-
-
-def _rank(field: str, words: tuple[str, ...]) -> tuple[int, int, int, int]:
-    """How telling the name of a field is, the best first: by the words at the end of its path.
-
-    Beside one of the words, only such stand as say no other thing: user_id, but not user_agent.
-    An id is better than no such word, and a name, which others may have, too, is worse.
-    """
-    path, own = field.split("."), _own_words(field)
-    if len(path) > 1 and (_SAY_NOTHING | _IDS).issuperset(own):  # host.name, user.id
-        own += [word.lower() for word in _WORDS.findall(path[-2])]
-    at = next((at for at, word in enumerate(words) if word in own), len(words))
-    rest = {*own} - {*words} - _SAY_NOTHING
-    sure = 0 if _IDS.intersection(own) else 2 if "name" in own else 1
-    return (len(words) if rest else at), sure, len(path), len(own)
-
-
-def _own_words(field: str) -> list[str]:
-    """The words of the last name of a field's path."""
-    return [word.lower() for word in _WORDS.findall(field.rpartition(".")[2])]

@@ -1,0 +1,67 @@
+"""What the names of fields say: that a field is a time, a key, or another number."""
+
+from __future__ import annotations
+
+import re
+
+_OF_A_NUMBER = {"phone", "telephone", "telefon", "tel", "mobile", "handy", "fax", "number",
+                "nummer", "num", "no", "nr", "id", "uid", "code", "zip", "plz", "ean", "isbn",
+                "iban", "account", "konto", "serial", "seq", "sequence"}  # fmt: skip
+_SAYS_TIME = re.compile(
+    r"(?:time|date|datum|epoch|zeit|fecha|heure|hora).*|.*(?:time|date|datum|stamp|zeit)|"
+    r"t|day|start|end|begin|started|ended|updated|modified|logged|seen|unix"
+)
+_OF_A_DURATION = {"duration", "dauer", "duree", "duracion", "durata", "elapsed", "length", "lead",
+                  "runtime", "uptime", "downtime", "overtime", "response", "wait", "waiting",
+                  "travel", "cycle", "processing", "age", "interval", "total"}  # fmt: skip
+OF_A_TIME = ("timestamp", "datetime", "time", "ts", "date", "at", "when", "created", "occurred")
+_SAY_NOTHING = {"name", "no", "number", "nr", "code", "uuid", "guid", "hash", "uid", "remote",
+                "addr", "event", "utc", "local", "ms", "log", "of", "the"}  # fmt: skip
+_IDS = {"id", "key", "uuid", "guid", "uid"}
+DEPTH = 2  # the place in a rank that says how deep a field is nested
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+def says_time(field: str) -> bool:
+    """Whether a name has the word of a time."""
+    return any(word in OF_A_TIME or _SAYS_TIME.fullmatch(word) for word in own_words(field))
+
+
+def says_number(field: str) -> bool:
+    """Whether a name is that of a number which is no time, such as phone, order_no, created_by_id.
+
+    It is by its last word, or by any if no word is that of a time.
+    """
+    words = own_words(field)
+    last = words[-1:] if says_time(field) else words
+    return not _OF_A_NUMBER.isdisjoint(last)
+
+
+def says_duration(field: str) -> bool:
+    """Whether a name has the word of a length of time."""
+    return not _OF_A_DURATION.isdisjoint(own_words(field))
+
+
+def is_named(field: str, words: tuple[str, ...]) -> bool:
+    """Whether a name has one of some words, and none that says another thing."""
+    return rank(field, words)[0] < len(words)
+
+
+def rank(field: str, words: tuple[str, ...]) -> tuple[int, int, int, int]:
+    """How telling the name of a field is, the best first: by the words at the end of its path.
+
+    Beside one of the words, only such stand as say no other thing: user_id, but not user_agent.
+    An id is better than no such word, and a name, which others may have, too, is worse.
+    """
+    path, own = field.split("."), own_words(field)
+    if len(path) > 1 and (_SAY_NOTHING | _IDS).issuperset(own):  # host.name, user.id
+        own += [word.lower() for word in _WORDS.findall(path[-2])]
+    at = next((at for at, word in enumerate(words) if word in own), len(words))
+    rest = {*own} - {*words} - _SAY_NOTHING
+    sure = 0 if _IDS.intersection(own) else 2 if "name" in own else 1
+    return (len(words) if rest else at), sure, len(path), len(own)
+
+
+def own_words(field: str) -> list[str]:
+    """The words of the last name of a field's path."""
+    return [word.lower() for word in _WORDS.findall(field.rpartition(".")[2])]

@@ -100,7 +100,7 @@ def _choices(
         yield "pipeline.order", Choice("arrival", "no time is known")
     size = short_bytes(sample.size_bytes)
     guess = f", if unpacked files are {PACKED} times as large" if sample.packed else ""
-    reason = f"{counted(sample.files, 'file')}; {size}{guess}"
+    reason = f"{counted(sample.files, 'file')}; {size}{guess}{_of_rows(sample.settings)}"
     yield "input.format", Choice(sample.settings["format"], reason)
     if time is not None:
         if time.clock is None:
@@ -116,6 +116,17 @@ def _choices(
     yield "topic.partitions", Choice(partitions, f"{reason}; more let more consumers read at once")
     if time is None:
         yield "topic.message.timestamp.type", Choice("LogAppendTime", "records get the run's time")
+
+
+def _of_rows(settings: Mapping[str, Any]) -> str:
+    """What makes a row, if the format alone does not say so."""
+    if settings["format"] == "csv":
+        return f"; {settings.get('delimiter', ',')!r} between columns"
+    if settings["format"] != "text":
+        return ""
+    if "multiline_start_pattern" in settings:
+        return "; a line that begins no event continues the one before"
+    return "; each line is a record"
 
 
 def _doubts(sample: Sample, time: TimeChoice | None, key: KeyChoice | None) -> Iterator[str]:

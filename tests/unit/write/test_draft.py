@@ -699,6 +699,12 @@ def test_json_behind_other_text_is_named(tmp_path: Path) -> None:
     assert "JSON object" not in doubts_of(tmp_path, "b.jsonl", "\n".join(lines).encode())
 
 
+def test_a_fraction_beside_the_seconds_is_named(tmp_path: Path) -> None:
+    rows = [{"at": {"seconds": ms(t) // 1000, "nanos": 120_000_000}, "n": 1} for t in TIMES]
+    told = doubts_of(tmp_path, "a.jsonl", jsonl(*rows))
+    assert "at.nanos is not read, so the times are whole seconds" in told
+
+
 def test_a_second_number_that_may_be_the_time_is_named(tmp_path: Path) -> None:
     flow = "".join(f"2 eni-1 {ms(t) // 1000} {ms(t) // 1000 + 60} ACCEPT\n" for t in TIMES)
     told = doubts_of(tmp_path, "flow.log", flow.encode())

@@ -62,6 +62,7 @@ _HALF = re.compile("\\d([ \u00a0\u202f]?)[AaPp]\\.?[Mm]\\b")  # of a day
 _PART = re.compile(r":\d{2}([.,])\d+|:\d{2}:\d{2}(:)\d{3}")  # of a second
 _ROUNDED = re.compile(r"\d(?:[.,]\d{1,6})?[eE]\+?\d+")
 _BIRTH = re.compile(r"birth.*|dob|geb|geburt.*|naissance|nacimiento|nascita|nascimento|geboorte.*")
+_NANOSECONDS = re.compile(r"_?nano(?:s|_?seconds)?", re.IGNORECASE)
 _LONGEST_TIME = 70  # characters: longer texts have other words
 _NUMBERS = {  # formats that other numbers may fit, too
     *EPOCH_POWERS, "%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d%H", "%Y%m%d",
@@ -105,7 +106,17 @@ def time_of(sample: Sample) -> TimeChoice | None:
         first.doubts.append(
             f"{first.field} is taken {why}; these fields are times, too: {names}{more}"
         )
+    first.doubts.extend(_of_nanoseconds(sample, first))
     return first
+
+
+def _of_nanoseconds(sample: Sample, time: TimeChoice) -> Iterator[str]:
+    """The doubt about seconds whose fraction stands in a field beside them, as protobuf has it."""
+    beside = time.field.rpartition(".")[0]
+    for name in sample.fields if time.settings.get("format") == "epoch_s" else ():
+        path, _, last = name.rpartition(".")
+        if path == beside and _NANOSECONDS.fullmatch(last):
+            yield f"{name} is not read, so the times are whole seconds"
 
 
 def _has_whole_days(choice: TimeChoice) -> bool:

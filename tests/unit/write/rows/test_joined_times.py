@@ -70,7 +70,10 @@ def test_two_fields_are_read_as_one_with_a_blank(
 def test_columns_of_date_and_of_time_are_joined() -> None:
     days, clocks = [date(2026, 11, 20), None], [time(9, 30, 7, 120_000), time(1)]
     sink = io.BytesIO()
-    table: dict[str, Any] = {"d": pa.array(days, pa.date32()), "c": pa.array(clocks, pa.time64("us"))}
+    table: dict[str, Any] = {
+        "d": pa.array(days, pa.date32()),
+        "c": pa.array(clocks, pa.time64("us")),
+    }
     pq.write_table(pa.table(table), sink)
     rules = {"fields": ["d", "c"], "format": "iso8601", "zone": "Asia/Tokyo"}
     result = read_bytes(sink.getvalue(), "parquet", timestamp=rules)

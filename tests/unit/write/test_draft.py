@@ -699,6 +699,20 @@ def test_json_behind_other_text_is_named(tmp_path: Path) -> None:
     assert "JSON object" not in doubts_of(tmp_path, "b.jsonl", "\n".join(lines).encode())
 
 
+def test_a_flow_log_with_names_above_it_is_csv(tmp_path: Path) -> None:
+    head = "version interface-id srcaddr start end action"
+    flow = table(head, lambda n: f"2 eni-{n % 3} 10.0.0.1 {ms(TIMES[n]) // 1000} 1 ACCEPT")
+    (tmp_path / "flow.log").write_bytes(flow)
+    made, report = drafted(tmp_path, tmp_path / "flow.log")
+    assert (made.choices["input.format"].value, made.choices["timestamp.field"].value) == (
+        "csv", "start"
+    )  # fmt: skip
+    assert (report.records, report.quarantined) == (ROWS, 0)
+    prose = table("The server is starting now", lambda n: f"{TIMES[n]:%Y-%m-%d %H:%M} a b c")
+    (tmp_path / "a.log").write_bytes(prose.replace(b"a b c\n", b"a b c d\n", 2))
+    assert draft([str(tmp_path / "a.log")]).choices["input.format"].value == "text"
+
+
 def test_a_fraction_beside_the_seconds_is_named(tmp_path: Path) -> None:
     rows = [{"at": {"seconds": ms(t) // 1000, "nanos": 120_000_000}, "n": 1} for t in TIMES]
     told = doubts_of(tmp_path, "a.jsonl", jsonl(*rows))

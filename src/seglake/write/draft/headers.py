@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 DELIMITERS = (",", ";", "\t", "|")
+_WORDS = 4  # at least are a header with blanks, rather than a sentence
 _MOST = 0.9  # of a column are values, if others are mistakes
 _NAME = re.compile(r"[A-Za-z_][\w .#/()-]*")  # the name of a column, whatever stands below it
 
@@ -28,6 +29,12 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
 def has_names(cells: Sequence[str]) -> bool:
     """Whether cells look like names of columns, each another one."""
     return len({*cells}) == len(cells) and all(map(_NAME.fullmatch, cells))
+
+
+def has_words(line: str) -> bool:
+    """Whether a line is names between single blanks, as a flow log of AWS begins with them."""
+    words = line.split(" ")
+    return len(words) >= _WORDS and has_names(words)
 
 
 def _are_values(column: Sequence[str]) -> bool:

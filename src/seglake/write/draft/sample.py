@@ -21,7 +21,7 @@ from seglake.config.rules import flat
 from seglake.errors import InputError
 from seglake.shown import counted
 from seglake.write.draft.files import choose, columns_in_paths, some_of, without
-from seglake.write.draft.headers import DELIMITERS, is_header
+from seglake.write.draft.headers import DELIMITERS, has_words, is_header
 from seglake.write.draft.heads import Head, Refused, each_of, heads_of, is_object, parsed
 from seglake.write.draft.remarks import header_alone, of_clocks, of_lines, of_objects
 from seglake.write.draft.shapes import (
@@ -53,6 +53,7 @@ _CELL_BEHIND = re.compile(r",\d+$")
 _SHOWN = 60  # characters of a line
 _ROWS = 1000  # taken of each
 _MOST = 0.9  # of the lines must agree with a format
+_NEARLY = 0.99  # with blanks, which may also be those of sentences
 _HALF = 0.5  # of them are enough for JSON: nothing else is taken for an object
 PACKED = 5  # times as large may files be when they are unpacked
 _DECIMAL_COMMAS = re.compile(r"(?:[^,]|(?<=\d),(?=\d))*")
@@ -279,7 +280,8 @@ def _as_text(value: Any) -> str | None:
 
 def _csv(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
     """A sample of CSV files; None if no delimiter cuts the lines into as many fields each."""
-    for delimiter in DELIMITERS[_comma_cuts_nothing(lines) :]:
+    delimiters = DELIMITERS[_comma_cuts_nothing(lines) :]
+    for delimiter in (*delimiters, *" " * has_words(lines[0])):
         if len(lines) > 1 and lines[0].count(delimiter):
             try:
                 tables = [list(csv.reader(each.lines, delimiter=delimiter)) for each in heads]
@@ -291,7 +293,7 @@ def _csv(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
             rows = [row for table in tables for row in table]
             width = len(rows[0])
             even = sum(len(row) == width for row in rows)
-            if width > 1 and even >= _MOST * len(rows):
+            if width > 1 and even >= (_NEARLY if delimiter == " " else _MOST) * len(rows):
                 return _table(tables, delimiter, lines)._replace(refused=refused)
     return None
 

@@ -95,11 +95,15 @@ def committed_attempts(store: Store) -> set[str]:
 
 
 class RetainedRows(NamedTuple):
-    """The rows of a data file; whether a commit named the file, so that they are committed."""
+    """The rows of a data file; whether a commit named the file, so that they are committed.
+
+    The newest version names it if it is `live`.
+    """
 
     topic: str
     rows: pa.Table
     committed: bool
+    live: bool = False
 
 
 def retained_rows(
@@ -113,11 +117,11 @@ def retained_rows(
     """
     needed = {f"{LOG_TABLE}/{file.path}" for file in table.newest_files() if file.kind == kind}
     for item in table.store.list(f"{LOG_TABLE}/kind={kind}"):
-        is_needed = item.key in needed
-        if item.key.endswith(".parquet") and (is_needed or item.key not in expired):
+        live = item.key in needed
+        if item.key.endswith(".parquet") and (live or item.key not in expired):
             topic = item.key.split("/")[3].removeprefix("topic=")
-            committed = is_needed or item.key not in never_named
-            yield RetainedRows(topic, read_rows(table.store, item.key, kind), committed)
+            committed = live or item.key not in never_named
+            yield RetainedRows(topic, read_rows(table.store, item.key, kind), committed, live)
             needed.discard(item.key)
     for key in needed:
         raise MissingObject(f"{table.store.uri}/{key}: no such object")

@@ -1,7 +1,7 @@
 """What one commit changes in a topic, checked against the version it continues before any write."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -123,14 +123,25 @@ def removed_segments(base: Snapshot, topic: str, places: Iterable[tuple[int, int
         parts.append([numbers, *chosen.columns[:4], chosen.details["record_count"]])
     values = [np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)]
 
-    def goes(table: pa.Table) -> pa.BooleanArray:
-        partitions, bases = table["partition"].to_numpy(), table["base_offset"].to_numpy()
-        flags = np.zeros(len(table), bool)
-        for partition, offsets in by_partition.items():
-            flags |= (partitions == partition) & np.isin(bases, offsets)
-        return pa.array(flags)
-
+    goes = _rows_at(values[0], values[1])
     return Removal("segment", dict(zip(_STATED, values, strict=True)), len(values[0]), goes)
+
+
+def _rows_at(partitions: Int64s, base_offsets: Int64s) -> Callable[[pa.Table], pa.BooleanArray]:
+    """Which rows of a table have one of these pairs of partition and base offset."""
+    distinct = np.unique(base_offsets)
+
+    def numbered(of: Int64s, bases: Int64s) -> Int64s:
+        numbers: Int64s = of * len(distinct) + distinct.searchsorted(bases)
+        return numbers
+
+    wanted = numbered(partitions, base_offsets)
+
+    def goes(table: pa.Table) -> pa.BooleanArray:
+        of, bases = (table[name].to_numpy().astype(np.int64) for name in _STATED[:2])
+        return pa.array(np.isin(numbered(of, bases), wanted) & np.isin(bases, distinct))
+
+    return goes
 
 
 def checked_change(change: Change, topic: str, base: Snapshot) -> TopicChange:

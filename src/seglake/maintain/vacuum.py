@@ -45,7 +45,6 @@ from seglake.catalog.retention import NeverNamed, expired_files, retained_rows, 
 from seglake.catalog.schema import Kind, MaintenanceRow, RunState, rows_of
 from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.tombstones import remember
-from seglake.catalog.version import snapshot_files
 from seglake.clock import now_ms
 from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData, MissingObject, StoreError
 from seglake.maintain.clock import checked_hours, time_of_storage
@@ -490,17 +489,19 @@ def _named(
 
     An attempt that paused while it wrote its rows has data files of any age, and is not committed.
     """
-    attempts, files, without_rejects = set(marked), set[int](), _undone(table)
+    attempts, files, without_rejects = set(marked), set[int](), set[str]()
     kinds: tuple[Kind, ...] = ("run", "maintenance")
     for kind in kinds:
-        for topic, rows, _ in retained_rows(table, kind, never_named):
+        for topic, rows, _, live in retained_rows(table, kind, never_named):
             commits: list[Any] = rows["attempt_id"].to_pylist()
             attempts.update(commits)
             if kind == "maintenance":
                 without_rejects |= expired_attempts(rows_of(MaintenanceRow, topic, rows))
+            elif live:
+                without_rejects.update(_undone(rows))
     tags = [tag for tag in table.seen_tags() if tag.name not in without_tags]
     retained = retained_rows(table, "segment", expired, never_named)
-    for topic, rows, committed in chain(retained, tagged_rows(table, tags)):
+    for topic, rows, committed, _ in chain(retained, tagged_rows(table, tags)):
         for column, is_log in ((rows["attempt_id"], True), (rows["index_attempt_id"], False)):
             columns = (rows["partition"], rows["base_offset"], column)
             values = (id_column.to_pylist() for id_column in columns)
@@ -511,15 +512,11 @@ def _named(
     return Named(attempts, files, without_rejects, rejects, {tag.attempt_id for tag in tags})
 
 
-def _undone(table: CatalogTable) -> set[str]:
-    """The attempts of runs that the newest version has as undone or replaced."""
-    attempt_ids = set[str]()
-    for tables in snapshot_files.tables(table.store, "run", table.newest_files()).values():
-        for rows in tables:
-            goes = pc.is_in(rows["state"], pa.array(_GONE))  # older rows have no state
-            ids: list[Any] = rows["attempt_id"].filter(goes).to_pylist()
-            attempt_ids.update(ids)
-    return attempt_ids
+def _undone(runs: pa.Table) -> list[Any]:
+    """The attempts of runs that are undone or replaced."""
+    goes = pc.is_in(runs["state"], pa.array(_GONE))  # older rows have no state
+    ids: list[Any] = runs["attempt_id"].filter(goes).to_pylist()
+    return ids
 
 
 def _unneeded(objects: Iterable[Listed], named: Named) -> Iterator[tuple[str | None, Listed]]:

@@ -2,8 +2,9 @@
 
 import os
 import time
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -29,7 +30,8 @@ from seglake.layout import failed_key, fate_key, manifest_key, new_attempt, repo
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
-from seglake.store import Listed
+from seglake.store import Listed, open_store
+from seglake.store.counting import CountingStore
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 
 DAY = 86_400
@@ -162,6 +164,28 @@ def test_rejected_rows_of_dead_attempts__go_and_the_others_stay(maker: LakeMaker
     assert maker.root / committed in named
     assert all(path.exists() for path in named)
     assert vacuum(str(maker.root), dry_run=True).deleted == []
+
+
+class _Reads(CountingStore):
+    """Remembers what is read whole."""
+
+    keys: ClassVar[list[str]] = []
+
+    def read_all(self, key: str) -> Any:
+        self.keys.append(key)
+        return super().read_all(key)
+
+
+def test_rows_of_runs__are_read_file_by_file_and_once_a_look(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacuum_module, "open_store", lambda *at: _Reads(open_store(*at)))
+    monkeypatch.setattr(_Reads, "keys", [])
+    put(maker, "topics/events-0/junk/never.log")
+    vacuum(str(maker.root), dry_run=True)
+    runs = Counter(key for key in _Reads.keys if "/kind=run/" in key)
+    assert {*runs.values()} == {2}  # the names are read again if an object has none
+    assert len(runs) == sum(file.kind == "run" for file in maker.catalog.newest_files())
 
 
 def test_what_crashes_left_of_writes_to_the_catalog__goes_once_it_is_old(maker: LakeMaker) -> None:

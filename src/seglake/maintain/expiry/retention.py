@@ -105,19 +105,14 @@ def retain_topic(
     """
     report = Retained(topic, dry_run=dry_run, now_ms=now_ms)
 
-    def find(base: Snapshot, settings: Topic) -> list[_RetainedPartition]:
-        views = base.partitions(topic)
-        return [
-            _RetainedPartition(table, base, partition, settings, report.now_ms)
-            for partition in views
-        ]
-
     def plan(base: Snapshot) -> Change | None:
         settings = topic_of(base.topic(topic))
-        partitions = find(base, settings)
+        of = partial(_RetainedPartition, table.store.uri, settings)
+        dated = _dated(table, base, topic, settings)
+        partitions = [of(report.now_ms, view, times) for view, times in dated]
         if careful_ms is not None and any(partition.count for partition in partitions):
             report.now_ms = careful_ms()
-            partitions = find(base, settings)
+            partitions = [of(report.now_ms, view, times) for view, times in dated]
         report.moved = [
             moved(partition.view, partition.log_start)
             for partition in partitions
@@ -135,19 +130,20 @@ def retain_topic(
 
 
 class _RetainedPartition:
-    """A log partition under its topic's retention; `count` of its segments go, the oldest."""
+    """A log partition under its topic's retention; `count` of its segments go, the oldest.
+
+    `times` say in ms how old each segment is.
+    """
 
     def __init__(
-        self, table: CatalogTable, base: Snapshot, view: PartitionView, settings: Topic, now_ms: int
+        self, root: str, settings: Topic, now_ms: int, view: PartitionView, times: Int64s
     ) -> None:
-        self.view, self._root = view, table.store.uri
+        self.view, self._root, self._times = view, root, times
         self._sizes: Int64s = view.segments.details["sizes"][:, 0].astype(np.int64)
-        self._times = view.segments.max_timestamps
         old = np.zeros(len(view), np.bool_)
         deletes = "delete" in settings.cleanup_policy
-        if deletes and settings.retention_ms >= 0:
-            self._times = _times(table, base, view)
-            old = now_ms - self._times > settings.retention_ms
+        if _expires(settings):
+            old = now_ms - times > settings.retention_ms
         surplus = _surplus(self._sizes, settings.retention_bytes) if deletes else 0
         self.count = _leading(old, surplus)
         self.shielded = old.copy()
@@ -196,14 +192,28 @@ def _leading(old: npt.NDArray[np.bool_], gone: int) -> int:
     return gone + int(young[0]) if len(young) else len(old)
 
 
-def _times(table: CatalogTable, base: Snapshot, view: PartitionView) -> Int64s:
-    """The largest timestamp of each segment; where no record has one, when it was made."""
-    times = view.segments.max_timestamps
-    without = times < 0
-    if not without.any():
-        return times
-    times = times.copy()
-    places = [(view.partition, offset) for offset in view.segments.base_offsets[without].tolist()]
-    rows = table.segments_at(base, view.topic, places)
-    times[without] = [row.created_at_ms for row in rows]
-    return times
+def _expires(settings: Topic) -> bool:
+    """Whether segments go by their age."""
+    return "delete" in settings.cleanup_policy and settings.retention_ms >= 0
+
+
+def _dated(
+    table: CatalogTable, base: Snapshot, topic: str, settings: Topic
+) -> list[tuple[PartitionView, Int64s]]:
+    """The log partitions, with the largest timestamp of each segment.
+
+    Where no record has one it is when the segment was made, if that counts: an undo may leave such
+    segments in every log partition, whose rows are looked for together.
+    """
+    dated = [(view, view.segments.max_timestamps.copy()) for view in base.partitions(topic)]
+    places = [
+        (view.partition, offset)
+        for view, times in dated
+        for offset in view.segments.base_offsets[times < 0].tolist()
+    ]
+    if places and _expires(settings):
+        made = np.array([row.created_at_ms for row in table.segments_at(base, topic, places)])
+        ends = np.cumsum([int((times < 0).sum()) for _, times in dated])
+        for (_, times), some in zip(dated, np.split(made, ends[:-1]), strict=True):
+            times[times < 0] = some
+    return dated

@@ -24,7 +24,7 @@ def store_of(settings: Pipeline) -> InputStore:
 
 
 def listed(settings: Pipeline) -> list[SourceFile]:
-    return list_inputs(settings.input, store_of(settings))
+    return [*list_inputs(settings.input, store_of(settings))]
 
 
 def splits_of(settings: Pipeline, files: Sequence[SourceFile] | None = None) -> list[Split]:

@@ -57,7 +57,7 @@ class Report(ShowsTable):
     status: Status = "committed"
     version: int = -1
     input_files: int = 0
-    skipped_files: list[str] = field(default_factory=list)
+    skipped_files: Sequence[str] = field(default_factory=list)
     changed_files: list[str] = field(default_factory=list)
     owner: str = ""
     new_files: list[str] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Report(ShowsTable):
         """Fill in the files that are read, skipped and changed, and the paths without any."""
         self.input_files = len(selection.files)
         self.input_bytes = sum(file.size for file in selection.files)
-        self.skipped_files = [file.path for file in selection.skipped]
+        self.skipped_files = selection.skipped.paths
         self.changed_files = [file.path for file in selection.changed]
         self.missing_paths = [*selection.missing]
 
@@ -138,14 +138,15 @@ class Report(ShowsTable):
         if self.input_files or self.input_rows or self.skipped_records:
             skipped = f", {self.skipped_records:,} skipped" if self.skipped_records else ""
             return f"{counted(self.records, 'record')}, {self.quarantined:,} rejected{skipped}"
-        present = [*self.skipped_files, *self.changed_files]
+        present = len(self.skipped_files) + len(self.changed_files)
         if not present:
             return f"nothing new: the input is empty{self._missing()}"
         other = f", {len(self.changed_files):,} in another version" if self.changed_files else ""
         owner = f", such as {self.owner!r}," if self.owner else ""
+        files = counted(present, "file")
         return (
-            f"nothing new: the topic has {_files(present)} already{other}; --replace with the "
-            f"--run-id of a run{owner} ingests its files anew"
+            f"nothing new: the topic has {files} already{other}; --replace with the --run-id of a "
+            f"run{owner} ingests its files anew"
         )
 
     def _missing(self) -> str:

@@ -10,7 +10,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seglake.catalog.quarantine.files import FRAME
 from seglake.catalog.schema import SourceRow
@@ -18,15 +17,10 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine
 from seglake.errors import InputError, MissingObject, StoreError
-from seglake.write.driver.selection import (
-    Differences,
-    InputSelection,
-    compare,
-    known_versions,
-    select,
-)
+from seglake.write.driver.selection import Differences, InputSelection, Known, SourceRows, compare
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore
+from seglake.write.input.file_list import FileList
 from seglake.write.input.files import SourceFile
 from seglake.write.input.listing import ListedInputs, find_inputs, list_inputs
 from seglake.write.map.frame import MapFrame
@@ -45,7 +39,6 @@ logger = logging.getLogger(__name__)
 _CACHED_BYTES = 4 * 2**30  # of a run's blobs, which a system's cache holds for some seconds
 
 SplitCounts = Mapping[int, SplitCount]  # by the number of the split
-SourceRows = Callable[[Collection[str]], pa.Table]  # the source rows of some paths
 Sources = Callable[[Snapshot, Collection[str]], pa.Table]  # those in a version
 
 
@@ -57,7 +50,7 @@ class RunInput(ABC):
     DataFrame.
     """
 
-    selection = InputSelection([], [], [])
+    selection = InputSelection([], FileList.of([]), [])
     owners: Collection[str] = ()
     order_column: str | None = None
 
@@ -120,17 +113,16 @@ def value_settings_of(
 class InputFiles(RunInput):
     """The files of an input list that the topic does not have yet.
 
-    `source_rows` gives those of paths. Raises InputError as `select` and `plan_splits` do.
+    `source_rows` gives those of paths. Raises ChangedFiles, and InputError as `plan_splits` does.
     """
 
     def __init__(
         self, engine: Engine, pipeline: Pipeline, listed: ListedInputs, source_rows: SourceRows
     ) -> None:
         self._engine, self._pipeline, self._listed = engine, pipeline, listed.files
-        sources = source_rows(self._paths())
-        self._versions = known_versions(sources, self._listed)
-        self.owners = {str(each) for each in pc.unique(sources["attempt_id"]).to_pylist()}
-        selection = select(self._listed, self._versions, pipeline.on_changed_source)
+        self._known = Known.of(self._listed, source_rows)
+        self.owners = self._known.owners
+        selection = self._known.selection.obeying(pipeline.on_changed_source)
         self.selection = selection._replace(missing=listed.missing)
         store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
         self._splits, self._store = plan_splits(self.selection.files, store, pipeline), store
@@ -175,10 +167,7 @@ class InputFiles(RunInput):
 
     def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
         """Whether the topic got versions of these files since this attempt began."""
-        return known_versions(sources(newest, self._paths()), self._listed) != self._versions
-
-    def _paths(self) -> list[str]:
-        return [file.path for file in self._listed]
+        return self._known.differs(self._listed, partial(sources, newest))
 
 
 class InputFrame(RunInput):
@@ -217,17 +206,16 @@ def changes_since(
     """
     if not pipeline.input.kind.in_files:
         return Differences([], [], [])
-    store, files = InputStore(pipeline.storage), set[SourceFile]()
+    store, parts = InputStore(pipeline.storage), list[FileList]()
     is_gone: Callable[[str], bool] = lambda _: True  # noqa: E731  # until a listing fails
     for path in pipeline.input.paths:
         one = pipeline.input.model_copy(update={"paths": (path,), "on_empty": "ok"})
         try:
-            files.update(list_inputs(one, store, pipeline.root))
+            parts.append(list_inputs(one, store, pipeline.root))
         except InputError as problem:
             logger.info("changes since the run was committed: %s", problem)
             is_gone = partial(_is_gone, store)
-    sources = source_rows([file.path for file in files])
-    return compare(sorted(files), sources, ingested(), is_gone)
+    return compare(FileList.joined(parts).by_path(), source_rows, ingested(), is_gone)
 
 
 def _is_gone(store: InputStore, path: str) -> bool:

@@ -4,6 +4,8 @@ Files that the topic already has are skipped. `on_changed_source` decides about 
 after they were ingested.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Mapping, Sequence
 from shlex import quote
 from typing import Any, NamedTuple
@@ -13,7 +15,12 @@ import pyarrow.compute as pc
 
 from seglake.errors import InputError
 from seglake.shown import counted
+from seglake.write.input.file_list import FileList
 from seglake.write.input.files import FileVersion, SourceFile
+
+SourceRows = Callable[[Collection[str]], pa.Table]  # the source rows of some paths
+
+_AT_ONCE = 1 << 18  # files that are looked for in a topic
 
 
 class InputSelection(NamedTuple):
@@ -23,9 +30,29 @@ class InputSelection(NamedTuple):
     """
 
     files: list[SourceFile]
-    skipped: list[SourceFile]
+    skipped: FileList
     changed: list[SourceFile]
     missing: Sequence[str] = ()
+
+    @staticmethod
+    def joined(parts: Sequence[InputSelection]) -> InputSelection:
+        """The files of all parts, one part after another."""
+        return InputSelection(
+            [file for part in parts for file in part.files],
+            FileList.joined([part.skipped for part in parts]),
+            [file for part in parts for file in part.changed],
+        )
+
+    def obeying(self, on_changed: str) -> InputSelection:
+        """What is read of it if the setting `on_changed_source` is this.
+
+        Raises ChangedFiles for a changed file if that is "fail".
+        """
+        if self.changed and on_changed == "fail":
+            raise ChangedFiles([file.path for file in self.changed])
+        if on_changed == "ingest-as-new":
+            return self._replace(files=sorted([*self.files, *self.changed]))
+        return self
 
 
 class Differences(NamedTuple):
@@ -60,53 +87,75 @@ def without_attempts(sources: pa.Table, attempts: Collection[str]) -> pa.Table:
     return sources.filter(pc.invert(dropped)) if attempts else sources
 
 
-def known_versions(sources: pa.Table, files: Sequence[SourceFile]) -> dict[str, list[FileVersion]]:
-    """The versions of these files in the catalog's source rows, by path."""
-    paths = pa.array([file.path for file in files], pa.string())
-    rows = sources.filter(pc.is_in(sources["path"], paths))
+def known_versions(sources: pa.Table) -> dict[str, list[FileVersion]]:
+    """The versions of files in the catalog's source rows, by path."""
     versions: dict[str, list[FileVersion]] = {}
     columns: list[list[Any]]
-    columns = [rows[name].to_pylist() for name in ("path", "size_bytes", "modified_ms", "etag")]
+    columns = [sources[name].to_pylist() for name in ("path", "size_bytes", "modified_ms", "etag")]
     for path, *version in zip(*columns, strict=True):
         versions.setdefault(path, []).append(FileVersion(*version))
     return versions
 
 
-def select(
-    files: Sequence[SourceFile], versions_of: Mapping[str, list[FileVersion]], on_changed: str
-) -> InputSelection:
-    """Divide the input list by the versions of files that the topic has.
-
-    Raises ChangedFiles for a changed file if `on_changed` is "fail".
-    """
-    selected = InputSelection([], [], [])
+def select(files: FileList, versions_of: Mapping[str, list[FileVersion]]) -> InputSelection:
+    """Divide files by the versions that the topic has of them."""
+    new, changed, skips = list[SourceFile](), list[SourceFile](), list[bool]()
     for file in files:
         versions = versions_of.get(file.path)
-        if versions is None:
-            selected.files.append(file)
-        elif any(file.version.is_same(version) for version in versions):
-            selected.skipped.append(file)
-        else:
-            selected.changed.append(file)
-    if selected.changed and on_changed == "fail":
-        raise ChangedFiles([file.path for file in selected.changed])
-    if on_changed == "ingest-as-new":
-        return selected._replace(files=sorted([*selected.files, *selected.changed]))
-    return selected
+        known = versions is not None and any(map(file.version.is_same, versions))
+        skips.append(known)
+        if not known:
+            (new if versions is None else changed).append(file)
+    return InputSelection(new, files.those(skips), changed)
+
+
+class Known(NamedTuple):
+    """What a topic has of listed files.
+
+    `selection` divides them by it; `owners` are the attempts that ingested some. `digests` tell
+    for so many files each whether the topic has other versions of them now.
+    """
+
+    selection: InputSelection
+    owners: set[str]
+    digests: list[int]
+
+    @staticmethod
+    def of(files: FileList, source_rows: SourceRows) -> Known:
+        """Look for the files in the topic, a bounded number at once."""
+        selections, owners, digests = list[InputSelection](), set[str](), list[int]()
+        for some in files.parts(_AT_ONCE):
+            sources = source_rows([*some.paths])
+            versions = known_versions(sources)
+            selections.append(select(some, versions))
+            owners.update(map(str, pc.unique(sources["attempt_id"]).to_pylist()))
+            digests.append(_digest(versions))
+        return Known(InputSelection.joined(selections), owners, digests)
+
+    def differs(self, files: FileList, source_rows: SourceRows) -> bool:
+        """Whether the topic has other versions of the same files now."""
+        parts = zip(files.parts(_AT_ONCE), self.digests, strict=True)
+        return any(
+            _digest(known_versions(source_rows([*some.paths]))) != digest for some, digest in parts
+        )
+
+
+def _digest(versions: Mapping[str, list[FileVersion]]) -> int:
+    return hash(frozenset((path, frozenset(some)) for path, some in versions.items()))
 
 
 def compare(
-    files: Sequence[SourceFile],
-    sources: pa.Table,
+    files: FileList,
+    source_rows: SourceRows,
     ingested: Collection[str],
     is_gone: Callable[[str], bool],
 ) -> Differences:
     """The differences between the files that exist and those that an attempt ingested.
 
-    `sources` are the topic's source rows of `files`, `ingested` the paths of the attempt's files.
-    `is_gone` is asked of each path that the attempt ingested and that is not among `files`.
+    `source_rows` gives the topic's source rows of paths, `ingested` are the paths of the attempt's
+    files. `is_gone` is asked of each path that the attempt ingested and that is not among `files`.
     """
-    now = select(files, known_versions(sources, files), "skip")
-    left = set(ingested) - {file.path for file in files}
+    now = Known.of(files, source_rows).selection
+    left = {*ingested} - files.among(ingested)
     new, changed = ([file.path for file in some] for some in (now.files, now.changed))
     return Differences(new, changed, sorted(filter(is_gone, left)))

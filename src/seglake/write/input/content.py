@@ -38,10 +38,10 @@ class InputStore:
             self._buckets[root] = open_store(root, self._options)
         return self._buckets[root], key
 
-    def list(self, folder: str) -> list[Listed]:
+    def list(self, folder: str) -> Iterator[Listed]:
         """The objects below a folder, with keys relative to it. Raises InputError."""
         try:
-            return [*open_store(folder, self._options).list()]
+            yield from open_store(folder, self._options).list()
         except StoreError as problem:
             text = f"{folder}: cannot be listed: {problem}; check path and rights"
             raise InputError(text) from None

@@ -38,6 +38,10 @@ class FileVersion(NamedTuple):
         return self.size == other.size and self.modified_ms == other.modified_ms
 
 
+UNKNOWN = FileVersion(-1, -1, None)
+"""The version of a file that was not asked for."""
+
+
 class Split(NamedTuple):
     """A part of a file: the rows that begin in its bytes [start, end).
 

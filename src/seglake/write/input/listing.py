@@ -19,9 +19,10 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,13 +32,13 @@ from seglake.layout import FOLDERS
 from seglake.limits import REQUESTS
 from seglake.shown import counted
 from seglake.write.input.content import InputStore, is_dead_link, leads_nowhere, unreadable
-from seglake.write.input.files import FileVersion, SourceFile, locate
-
-Versions = dict[str, FileVersion]
+from seglake.write.input.file_list import FileList, is_text
+from seglake.write.input.files import UNKNOWN, SourceFile, locate
 
 HIDDEN = "a file whose name begins with . or _ has to be named itself"
 _NOT_ENTERED = " (a folder that a glob matches is not entered: add /**)"
 
+_AT_ONCE = 1 << 14  # files whose versions are asked for
 _WILDCARD = re.compile(r"[*?\[]")
 _VISIBLE = r"(?![._])"
 
@@ -45,9 +46,19 @@ _VISIBLE = r"(?![._])"
 class ListedInputs(NamedTuple):
     """The files that a pipeline names, those left out, and the paths that do not exist."""
 
-    files: list[SourceFile]
+    files: FileList
     left_out: list[str]
     missing: list[str]
+
+
+class _Found(NamedTuple):
+    """A file, with its key below the folder in which it was found, if it was.
+
+    Its version is UNKNOWN if the listing does not have it.
+    """
+
+    file: SourceFile
+    key: str | None
 
 
 class _FileChoice:
@@ -57,8 +68,22 @@ class _FileChoice:
         self._include = [_choosing(glob, "include") for glob in settings.include]
         self._exclude = [_choosing(glob, "exclude") for glob in settings.exclude]
 
-    def keeps(self, key: str) -> bool:
-        """Whether the file is read."""
+    def divide(self, found: Iterable[_Found]) -> tuple[FileList, list[str]]:
+        """The files that are read, and the paths of the others."""
+        others = list[str]()
+
+        def kept() -> Iterator[SourceFile]:
+            for file, key in found:
+                if key is not None and not self._keeps(key):
+                    others.append(file.path)
+                elif is_text(file.path):
+                    yield file
+                else:
+                    raise InputError(f"{file.path!r}: its name is not UTF-8; rename the file")
+
+        return FileList.of(kept()), others
+
+    def _keeps(self, key: str) -> bool:
         included = not self._include or _matches(self._include, key)
         return included and not _matches(self._exclude, key)
 
@@ -76,7 +101,7 @@ def _matches(globs: Iterable[tuple[bool, re.Pattern[str]]], key: str) -> bool:
     return any(pattern.fullmatch(key if deep else name) for deep, pattern in globs)
 
 
-def list_inputs(settings: Input, store: InputStore, lake: str = "") -> list[SourceFile]:
+def list_inputs(settings: Input, store: InputStore, lake: str = "") -> FileList:
     """The files that a pipeline names, each once, sorted by path; see `find_inputs`."""
     return find_inputs(settings, store, lake).files
 
@@ -91,44 +116,45 @@ def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInp
         InputError: nothing was found at a path and `on_empty` is "error", or it does not exist and
             neither does the folder above it; or a folder is the root `lake` itself.
     """
-    choice = _FileChoice(settings)
-    versions: dict[str, FileVersion] = {}  # of the files whose listing has etags
-    chosen: set[str] = set()
-    left_out: set[str] = set()
-    missing: list[str] = []
+    choice, missing = _FileChoice(settings), list[str]()
+    chosen, left_out = list[FileList](), set[str]()
     for path in settings.paths:
         glob = is_glob(path, store)
         folder, find = (_fixed(path), _glob) if glob else (path, _plain)
-        matches = _outside(lake, folder, find(path, store, versions), glob=glob)
-        if not matches and (gone := _missing(path, settings.on_empty, store, glob=glob)):
+        found = _outside(lake, folder, find(path, store), glob=glob)
+        kept, others = choice.divide(found)
+        if not (kept or others) and (gone := _missing(path, settings.on_empty, store, glob=glob)):
             missing.append(gone)
-        included = {file for file, key in matches if key is None or choice.keeps(key)}
-        if not included and settings.on_empty == "error":
-            raise InputError(_nothing(path, len(matches), glob=glob))
-        chosen |= included
-        left_out |= {file for file, _ in matches} - included
-    with ThreadPoolExecutor(REQUESTS) as pool:
-        files = list(pool.map(partial(_file, store=store, versions=versions), sorted(chosen)))
-    return ListedInputs(files, sorted(left_out - chosen), missing)
+        if not kept and settings.on_empty == "error":
+            raise InputError(_nothing(path, len(others), glob=glob))
+        chosen.append(kept)
+        left_out.update(others)
+    files = FileList.joined(chosen).by_path()
+    left = sorted(left_out - files.among(left_out))
+    return ListedInputs(_with_versions(files, store), left, missing)
 
 
-def _outside(
-    lake: str, folder: str, found: Iterable[tuple[str, str | None]], *, glob: bool
-) -> list[tuple[str, str | None]]:
-    """The matches that are not below the root `lake`, unless the folder itself is.
+def _outside(lake: str, folder: str, found: Iterable[_Found], *, glob: bool) -> Iterator[_Found]:
+    """What is found that is not below the root `lake`, unless the folder itself is.
 
     Raises InputError if the folder is the root, or if a glob in the root matches the lake's files.
     """
     inside, around = (f"{_join(*locate(each))}/" if each else "" for each in (lake, folder))
-    matches = list(found)
-    if not inside or not around.startswith(inside):
-        return [match for match in matches if not inside or not match[0].startswith(inside)]
-    if around == inside and (not glob or any(_is_own(file, inside) for file, _ in matches)):
-        raise InputError(
-            f"{folder}: is the root of the lake, whose own files would be input; set pipeline.root "
-            "to a folder of its own"
-        )
-    return matches
+    below, is_root = bool(inside) and around.startswith(inside), bool(inside) and around == inside
+    if is_root and not glob:
+        raise _root_is_input(folder)
+    for each in found:
+        if is_root and _is_own(each.file.path, inside):
+            raise _root_is_input(folder)
+        if below or not (inside and each.file.path.startswith(inside)):
+            yield each
+
+
+def _root_is_input(folder: str) -> InputError:
+    return InputError(
+        f"{folder}: is the root of the lake, whose own files would be input; set pipeline.root "
+        "to a folder of its own"
+    )
 
 
 def _is_own(file: str, root: str) -> bool:
@@ -199,35 +225,42 @@ def _nothing(path: str, left_out: int, *, glob: bool) -> str:
     return f"{path}: no file found; correct input.paths or --source, or set on_empty = 'ok'{hint}"
 
 
-def _file(path: str, store: InputStore, versions: Mapping[str, FileVersion]) -> SourceFile:
+def _with_versions(files: FileList, store: InputStore) -> FileList:
+    """The files, each with its version; raises InputError for one that cannot be read."""
+    if all(part.has_versions for part in files.parts(_AT_ONCE)):
+        return files
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        read = partial(_file, store=store)
+        parts = (pool.map(read, part) for part in files.parts(_AT_ONCE))
+        return FileList.of(chain.from_iterable(parts))
+
+
+def _file(file: SourceFile, store: InputStore) -> SourceFile:
+    if file.version != UNKNOWN:
+        return file
     try:
-        path.encode()
-        return SourceFile(path, *(versions.get(path) or store.stat(path)))
-    except UnicodeEncodeError:
-        raise InputError(f"{path!r}: its name is not UTF-8; rename the file") from None
+        return SourceFile(file.path, *store.stat(file.path))
     except StoreError as problem:
-        raise unreadable(path, problem) from problem
+        raise unreadable(file.path, problem) from problem
 
 
-def _plain(path: str, store: InputStore, versions: Versions) -> Iterator[tuple[str, str | None]]:
+def _plain(path: str, store: InputStore) -> Iterator[_Found]:
     """The file at `path`, or the files below the folder `path` with their keys below it."""
     root, key = locate(path)
     absolute = _join(root, key)
     if key and _is_file(path, store):
-        yield absolute, None
+        yield _Found(SourceFile(absolute, *UNKNOWN), None)
         return
-    for item, key in _below(absolute, store, versions):
-        if _shown(key):
-            yield item, key
+    yield from (each for each in _below(absolute, store) if _shown(str(each.key)))
 
 
-def _below(folder: str, store: InputStore, versions: Versions) -> Iterator[tuple[str, str]]:
-    """The files below a folder, with their keys below it; `versions` get those that are known."""
+def _below(folder: str, store: InputStore) -> Iterator[_Found]:
+    """The files below a folder."""
     for listed in store.list(folder):
         path = _join(folder, listed.key)
-        if listed.etag is not None:
-            versions[path] = FileVersion(listed.size, listed.modified_ms, listed.etag)
-        yield path, listed.key
+        known = listed.etag is not None  # else the version is asked for when all are listed
+        version = listed[1:] if known else UNKNOWN
+        yield _Found(SourceFile(path, *version), listed.key)
 
 
 def _is_file(path: str, store: InputStore) -> bool:
@@ -254,7 +287,7 @@ def _is_named(glob: str, store: InputStore) -> bool:
         return False
 
 
-def _glob(pattern: str, store: InputStore, versions: Versions) -> Iterator[tuple[str, str]]:
+def _glob(pattern: str, store: InputStore) -> Iterator[_Found]:
     """The files that match `pattern`, with their keys below its fixed folder.
 
     Raises InputError for a bad pattern.
@@ -271,7 +304,7 @@ def _glob(pattern: str, store: InputStore, versions: Versions) -> Iterator[tuple
             f"{pattern}: [...] has a range that ends before it begins ({problem}); "
             "correct input.paths, or write [[] for a bracket in a name"
         ) from None
-    return (each for each in _below(folder, store, versions) if expression.fullmatch(each[1]))
+    return (each for each in _below(folder, store) if expression.fullmatch(str(each.key)))
 
 
 def _fixed(glob: str) -> str:

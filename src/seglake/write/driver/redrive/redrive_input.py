@@ -33,6 +33,7 @@ from seglake.write.driver.run_input import RunInput, Sources, SplitCounts, value
 from seglake.write.driver.selection import InputSelection
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore, unreadable
+from seglake.write.input.file_list import FileList
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.map.rejects import Chosen, ListRejects, MapRejects
 from seglake.write.map.unit import MapSettings, Unit, shared_units
@@ -89,7 +90,7 @@ class RedriveInput(RunInput):
         files = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
         self._files = files
         present = _present([row for row in sources_of_run if row.path in listed], files)
-        self.selection = InputSelection(sorted(present), [], [])
+        self.selection = InputSelection(sorted(present), FileList.of([]), [])
         FORMATS[pipeline.input.format].check(self.selection.files, files, pipeline)
         rows = {row.path: row.rows for row in sources_of_run}
         anew = [

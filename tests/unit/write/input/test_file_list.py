@@ -1,0 +1,115 @@
+"""A list of input files in columns is what a list of objects would be, and takes less memory."""
+
+from __future__ import annotations
+
+import copy
+import tracemalloc
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.config import Input
+from seglake.errors import MissingObject
+from seglake.store.interface import Listed
+from seglake.write.driver.selection import Known, select
+from seglake.write.input.content import InputStore
+from seglake.write.input.file_list import FileList
+from seglake.write.input.files import FileVersion, SourceFile
+from seglake.write.input.listing import find_inputs
+
+SIZES = st.integers(0, 3)
+VERSIONS = st.builds(FileVersion, SIZES, SIZES, st.sampled_from([None, '"a"', "a", "b"]))
+FILES = st.lists(
+    st.builds(
+        lambda path, version: SourceFile(path, *version), st.text("abé/", max_size=3), VERSIONS
+    )
+)
+
+
+@given(FILES, st.data())
+def test_it_is_what_a_list_would_be(files: list[SourceFile], data: st.DataObject) -> None:
+    made = FileList.of(files)
+    assert made == files
+    assert [*made.paths] == [file.path for file in files]
+    assert (len(made), bool(made), made.size_bytes) == (
+        len(files), bool(files), sum(file.size for file in files)
+    )  # fmt: skip
+    cut = data.draw(st.slices(max(len(files), 1)))
+    assert made[cut] == files[cut]
+    assert [made[at] for at in range(-len(files), len(files))] == 2 * files
+    rows = data.draw(st.integers(1, 4))
+    parts = [*made.parts(rows)]
+    assert all(len(part) <= rows for part in parts)
+    assert FileList.joined(parts) == files
+    flags = [data.draw(st.booleans()) for _ in files]
+    assert made.those(flags) == [file for file, flag in zip(files, flags, strict=True) if flag]
+    by_path = made.by_path()
+    assert [*by_path.paths] == sorted({file.path for file in files})
+    assert {*by_path} <= {*files}
+    asked = data.draw(st.sets(st.text("abé/\udc80", max_size=2)))
+    assert made.among(asked) == asked & {file.path for file in files}
+    assert copy.deepcopy(made) == made
+    with pytest.raises(IndexError):
+        made[len(files)]
+
+
+@given(FILES, FILES)
+def test_files_are_new_known_or_changed(files: list[SourceFile], known: list[SourceFile]) -> None:
+    listed = FileList.of(files).by_path()
+    versions: dict[str, list[FileVersion]] = {}
+    for file in known:
+        versions.setdefault(file.path, []).append(file.version)
+    found = select(listed, versions)
+    assert sorted([*found.files, *found.skipped, *found.changed], key=lambda f: f.path) == listed
+    assert {file.path for file in found.files} == {*listed.paths} - {*versions}
+    for file in found.skipped:
+        assert any(file.version.is_same(version) for version in versions[file.path])
+    for file in found.changed:
+        assert not any(file.version.is_same(version) for version in versions[file.path])
+
+
+class Many(InputStore):
+    """A bucket of so many objects, in the order of their keys."""
+
+    count = 60_000
+
+    def list(self, folder: str) -> Iterator[Listed]:
+        for n in range(self.count):
+            yield Listed(f"2026/{n // 1000:05}/part-{n:012}.json.gz", 1000, 7000 + n, f'"{n:032x}"')
+
+    def stat(self, path: str) -> FileVersion:
+        assert "*" in path, "the listing has all versions"
+        raise MissingObject(path)
+
+
+def test_many_listed_files_take_little_memory() -> None:
+    """As objects they take more than 2,000 bytes each."""
+    asked = list[int]()
+
+    def known(paths: list[str]) -> pa.Table:
+        asked.append(len(paths))
+        count = len(paths) - 7 if len(asked) == 1 else len(paths)
+        numbers = range(count)
+        return pa.table(
+            {"path": paths[-count:], "size_bytes": [1000] * count, "modified_ms": [*numbers],
+             "etag": [f'"{n + len(paths) - count:032x}"' for n in numbers],
+             "attempt_id": ["a"] * count}
+        )  # fmt: skip
+
+    settings = Input(format="jsonl", paths=("memory://logs/*/*/*",))
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    files = find_inputs(settings, Many({})).files
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(files) == Many.count
+    assert peak + pa.total_allocated_bytes() - before < 350 * Many.count
+    found = Known.of(files, known)  # type: ignore[arg-type]
+    assert (len(found.selection.files), len(found.selection.skipped)) == (7, Many.count - 7)
+    assert found.owners == {"a"}
+    asked.clear()
+    assert not found.differs(files, known)  # type: ignore[arg-type]
+    assert found.differs(files, lambda paths: known(paths).slice(1))  # type: ignore[arg-type]

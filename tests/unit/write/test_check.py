@@ -464,18 +464,17 @@ def test_empty_files_say_so(contents: list[bytes], told: str, tmp_path: Path) ->
     assert (done.exit_code, told in done.output.splitlines()) == (0, True), done.output
 
 
-def test_json_has_the_whole_texts_and_a_pipe_their_beginning(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    long = "x" * 700
-    lines = [{"ts": T, "user": long}, {"user": long, "ts": "later"}]
+def test_a_pipe_and_json_have_the_whole_texts(tmp_path: Path) -> None:
+    path, long = tmp_path / "a.jsonl", "x" * 700
+    time = "later" + long
+    lines = [{"ts": T, "usr": long, "text": long}, {"usr": "u", "text": long, "ts": time}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    whole = shell(tmp_path, "--source", str(path), "--json").stdout
-    assert whole.count(long) == 2  # the value of the one, the row of the other
-    assert "…" not in whole
-    told = shell(tmp_path, "--source", str(path)).stdout
-    assert told.count("x" * 150) == 2
-    assert long not in told
-    assert "timestamp unreadable: 'later'" in told
+    check = "--source", str(path)
+    told, as_json = (shell(tmp_path, *check, *how).stdout for how in ((), ("--json",)))
+    assert (told.count(long), as_json.count(long)) == (6, 6)  # key, texts of values, time twice
+    assert "…" not in told + as_json
+    assert f"timestamp unreadable: {time!r}" in told
+    assert f" {json.dumps(lines[0])}\n" in told
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders() -> None:

@@ -24,6 +24,7 @@ from seglake.shown import (
     path_ends,
     printable,
     prose,
+    terminal_width,
     without_middle,
 )
 from seglake.times.instants import format_ms
@@ -61,7 +62,8 @@ def check(
         pipeline = load(conf_file, {"input.paths": source} if source else {})
         tell("looking at the files")
         remark = topic_remark(pipeline)
-        checked = checked_input(pipeline, sample, None if json else TEXT_BYTES)
+        whole = json or terminal_width() is None  # a pipe leads to `grep` and `less -S`
+        checked = checked_input(pipeline, sample, None if whole else TEXT_BYTES)
     checked.problems.extend([remark] if remark else [])
     if json:
         rows = [{**dataclasses.asdict(row), "time": _time(row)} for row in checked.rows]

@@ -138,7 +138,10 @@ class Pipeline(Section):
     def _time_problems(self) -> Iterator[str]:
         clock = self.topic.message_timestamp_type
         if not self.timestamp.names and clock == "CreateTime":
-            yield "timestamp.field is missing; name it or set topic.message.timestamp.type"
+            yield (
+                "timestamp.field is missing; name it, or for the time of the run set "
+                "topic.message.timestamp.type = 'LogAppendTime' and pipeline.order = 'arrival'"
+            )
         if not self.timestamp.names and self.order == "time":
             yield "timestamp.field is missing, but pipeline.order = 'time' needs it; use 'arrival'"
         if self.timestamp.field and not self.timestamp.format and not self.input.columnar:

@@ -265,9 +265,14 @@ def test_a_missing_table_or_key(tmp_path: Path, table: str) -> None:
 
 def test_times_are_needed_unless_the_clock_of_the_run_counts(tmp_path: Path) -> None:
     text = GOOD.replace('[timestamp]\nfield = "ts"\nformat = "epoch_ms"\n', "")
-    assert "timestamp.field is missing" in problem(tmp_path, text)
+    told = problem(tmp_path, text)
+    assert "timestamp.field is missing; name it, or for the time of the run set topic.mess" in told
     clock = {"topic.message.timestamp.type": "LogAppendTime"}
     assert "pipeline.order = 'time' needs it" in problem(tmp_path, text, **clock)
+    advised = dict(re.findall(r"([a-z.]+) = '(\w+)'", told))
+    assert advised == {**clock, "pipeline.order": "arrival"}
+    path = tmp_path / "web.toml"
+    assert load(path, advised).order == "arrival"
     made = load(write(tmp_path, text), {**clock, "pipeline.order": "arrival"})
     assert made.timestamp.field is None
     without = GOOD.replace('format = "epoch_ms"', "")

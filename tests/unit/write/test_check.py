@@ -325,6 +325,28 @@ def test_a_json_array_says_that_lines_are_wanted(indent: int | None, tmp_path: P
     assert it.value.exit_code == 3
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (json.dumps({"ts": T, "n": [1]}, indent=1), "is JSON over several lines; one JSON object"),
+        (f'{{"ts":{T},\n"n":1}}\n' * 2, "is JSON over several lines; one JSON object a line is"),
+        (f'{{"events": [\n{{"ts":{T}}}]}}', "`jq -c '.events[]' < FILE` makes lines of the array"),
+        (f'{{"ts":{T}}}{{"ts":{T}}}\n', "has several JSON objects in a line; one JSON object a"),
+        (f'{{"ts":{T}\n{{"ts":{T}}}\n', None),  # a line that is cut off
+    ],
+)
+def test_objects_that_are_not_one_a_line_are_told(
+    content: str, told: str | None, tmp_path: Path
+) -> None:
+    """Of several files once."""
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(content)
+    said = check(pipeline(tmp_path, timestamp={"field": "ts", "format": "epoch_ms"}), 20).problems
+    meant = [each for each in said if each.endswith("`jq -c . < FILE` makes a line of each object")]
+    assert len(meant) == (told is not None)
+    assert all(each.startswith(f"{tmp_path}/a.jsonl: ") and (told or "") in each for each in meant)
+
+
 @pytest.mark.parametrize("lines", ["ts;n\n1;2\n3;4\n", "2026-11-20 10:00:00 INFO a\n"])
 def test_lines_that_are_no_json_at_all_are_told(lines: str, tmp_path: Path) -> None:
     """By the check and by the run that they end."""
@@ -464,18 +486,17 @@ def test_empty_files_say_so(contents: list[bytes], told: str, tmp_path: Path) ->
     assert (done.exit_code, told in done.output.splitlines()) == (0, True), done.output
 
 
-def test_json_has_the_whole_texts_and_a_pipe_their_beginning(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    long = "x" * 700
-    lines = [{"ts": T, "user": long}, {"user": long, "ts": "later"}]
+def test_a_pipe_and_json_have_the_whole_texts(tmp_path: Path) -> None:
+    path, long = tmp_path / "a.jsonl", "x" * 700
+    time = "later" + long
+    lines = [{"ts": T, "usr": long, "text": long}, {"usr": "u", "text": long, "ts": time}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    whole = shell(tmp_path, "--source", str(path), "--json").stdout
-    assert whole.count(long) == 2  # the value of the one, the row of the other
-    assert "…" not in whole
-    told = shell(tmp_path, "--source", str(path)).stdout
-    assert told.count("x" * 150) == 2
-    assert long not in told
-    assert "timestamp unreadable: 'later'" in told
+    check = "--source", str(path)
+    told, as_json = (shell(tmp_path, *check, *how).stdout for how in ((), ("--json",)))
+    assert (told.count(long), as_json.count(long)) == (6, 6)  # key, texts of values, time twice
+    assert "…" not in told + as_json
+    assert f"timestamp unreadable: {time!r}" in told
+    assert f" {json.dumps(lines[0])}\n" in told
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from seglake.errors import InputError
 from seglake.write.draft.encoding import Beginning, encoding_of
@@ -16,6 +15,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
 from seglake.write.rows.arrays import array_alone, lines_of
 from seglake.write.rows.hints import LF_FOR_CR, LINES_OF_AN_ARRAY
+from seglake.write.rows.objects import not_one_a_line
 
 _HEAD_BYTES = 1 << 18  # read of each
 _ROWS = 1000  # taken of each
@@ -24,7 +24,6 @@ _MOST_ZEROS = 0.1  # of the lines may have bytes of zero, as after a loss of pow
 _LONG_BYTES = 1 << 24  # read for the sake of a first line
 _SEPARATOR = re.compile(r"sep=.")
 _ARRAY = re.compile(r"\s*\[\s*(?:[{\[]|$)")
-_ARRAY_INSIDE = re.compile(r'\s*\{\s*"(\w+)"\s*:\s*\[')
 
 Item = TypeVar("Item")
 Refused = dict[SourceFile, str]
@@ -125,58 +124,10 @@ def _no_rows(lines: list[str], path: str) -> Iterator[str]:
         yield f"is a JSON array; one JSON object a line is wanted: {LINES_OF_AN_ARRAY}"
     if (name := _array_of_all(lines)) is not None:
         yield f"its lines have an array of objects and nothing else: {lines_of(name, path)}"
-    if _holds_several(lines[0]):
-        yield (
-            "has several JSON objects in a line; one JSON object a line is wanted: `jq -c . < FILE`"
-            " makes lines of them"
-        )
-    if _goes_on(lines):
-        inside = _ARRAY_INSIDE.match("\n".join(lines[:2]))
-        of_array = f", and `jq -c '.{inside[1]}[]' < FILE` of the array in it" if inside else ""
-        yield (
-            "is JSON over several lines; one JSON object a line is wanted: `jq -c . < FILE` makes "
-            f"lines of it{of_array}"
-        )
+    yield from not_one_a_line(lines)
 
 
 def _array_of_all(lines: list[str]) -> str | None:
     """The field of the first line that is an array, if each line has one alone."""
     names = [array_alone(line.encode("utf-8", "replace")) for line in lines[:_LOOKED_AT]]
     return names[0] if None not in names else None
-
-
-def _holds_several(line: str) -> bool:
-    """Whether a line is one JSON object after another, as Kinesis Data Firehose delivers them."""
-    text = line.strip()
-    if not text.startswith("{"):
-        return False
-    try:
-        first, end = json.JSONDecoder().raw_decode(text)
-    except (json.JSONDecodeError, RecursionError):
-        return False
-    return isinstance(first, dict) and text[end:].lstrip().startswith("{")
-
-
-def _goes_on(lines: list[str]) -> bool:
-    """Whether the first line is the beginning of a JSON object that ends in a later one."""
-    first = lines[0].strip()
-    if not first.startswith("{") or len(lines) == 1 or is_object(lines[1]):
-        return False
-    try:
-        json.JSONDecoder().raw_decode(first)
-    except json.JSONDecodeError as error:
-        return error.pos >= len(first) or first.endswith(",")  # of which new Pythons complain
-    return False
-
-
-def parsed(line: str) -> Any:
-    """What a line of JSON is, which may have NaN though that is none; None if it is none."""
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
-
-
-def is_object(line: str) -> bool:
-    """Whether a line is a JSON object."""
-    return isinstance(parsed(line), dict)

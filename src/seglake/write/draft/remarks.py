@@ -10,7 +10,8 @@ from contextlib import suppress
 
 from seglake.shown import counted
 from seglake.write.draft.headers import DELIMITERS, has_names, is_header
-from seglake.write.draft.heads import Head, is_object
+from seglake.write.draft.heads import Head
+from seglake.write.rows.objects import is_object
 
 _MOST = 0.9  # of the rows of CSV have as many cells as its header
 _ABOVE = 20  # lines at most stand above a header

@@ -22,7 +22,7 @@ from seglake.errors import InputError
 from seglake.shown import counted
 from seglake.write.draft.files import choose, columns_in_paths, some_of, without
 from seglake.write.draft.headers import DELIMITERS, has_words, is_header
-from seglake.write.draft.heads import Head, Refused, each_of, heads_of, is_object, parsed
+from seglake.write.draft.heads import Head, Refused, each_of, heads_of
 from seglake.write.draft.remarks import header_alone, of_clocks, of_lines, of_objects
 from seglake.write.draft.shapes import (
     ENOUGH,
@@ -44,6 +44,7 @@ from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import PARQUET_MARK, SourceFile
 from seglake.write.rows.arrays import NO_CONSTANTS, arrays_in, has_constants
 from seglake.write.rows.arrow_json import text_of
+from seglake.write.rows.objects import is_object, parsed
 
 _NAMELESS = (
     "the first line names no columns, so they are c1, c2, … of a pattern, which cuts at delimiters "

@@ -20,6 +20,7 @@ from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 from seglake.write.input.files import PARQUET_MARK
 from seglake.write.rows.arrays import NO_CONSTANTS, array_alone, has_constants, lines_of
+from seglake.write.rows.objects import A_LINE_OF_EACH, not_one_a_line
 from seglake.write.rows.rows import Codes, Reason, Rows, texts_of_times
 from seglake.write.rows.zones import zoned, zones_in
 
@@ -138,7 +139,8 @@ LINES_OF_AN_ARRAY = (
     "`jq -c '.[]' < FILE` makes lines of it, and so does, for a file that fits in memory, `python3 "
     "-c 'import json, sys; [print(json.dumps(each)) for each in json.load(sys.stdin)]' < FILE`"
 )
-_OF_EACH_FILE = (_NO_MATCH, _NO_JSON, LINES_OF_AN_ARRAY, _IN_A_FIELD, NOT_UTF_8, _SOME_ARE, _KEPT)
+_OF_EACH_FILE = (_NO_MATCH, _NO_JSON, LINES_OF_AN_ARRAY, A_LINE_OF_EACH, _IN_A_FIELD, NOT_UTF_8,
+                 _SOME_ARE, _KEPT)  # fmt: skip
 LF_FOR_CR = "end them with LF, as `tr '\\r' '\\n' < FILE` does"
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _IS_PARQUET = "it is a Parquet file: set input.format = 'parquet'"
@@ -165,7 +167,7 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
             + LINES_OF_AN_ARRAY
         )
     if line == 0 and pipeline.input.format == "jsonl":
-        sentences += _of_field(rows, path)
+        sentences += [*_of_field(rows, path), *_of_objects(rows, reasons, path)]
     if pipeline.input.format == "jsonl":
         sentences += _of_constants(rows, reasons)
     if line == 0 and pipeline.input.format == "jsonl" and not sentences:
@@ -191,6 +193,14 @@ def _of_field(rows: Rows, path: str) -> Iterator[str]:
     name = array_alone(_first(rows)) if len(rows.numbers) else None
     if name is not None:
         yield f"{path}: {lines_of(name, path)}{_IN_A_FIELD}"
+
+
+def _of_objects(rows: Rows, reasons: Codes, path: str) -> Iterator[str]:
+    """What is said of a file whose first line has several JSON objects, or a part of one."""
+    if len(reasons) and reasons[0] == Reason.NOT_PARSEABLE:
+        first = rows.take_raw(np.arange(min(len(reasons), 2))).tolist()
+        lines = [(raw or b"").decode("utf-8", "replace") for raw in first]
+        yield from (f"{path}: {said}" for said in not_one_a_line(lines))
 
 
 def _of_no_json(rows: Rows, reasons: Codes, path: str) -> Iterator[str]:

@@ -8,10 +8,10 @@ Empty lines are skipped. A record with more or fewer fields than the header is r
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,9 @@ _IS_JSONL = (
     "other files are CSV"
 )
 
+_REMEDY = "correct the settings, the file or input.delimiter"
+_OF_ONE_FILE = "correct the file, or leave it out with input.exclude"
+
 Header = tuple[str, ...]
 
 
@@ -56,21 +59,11 @@ class Csv:
         """Raise InputError unless all files that are not empty have the same header."""
         read = partial(read_header, store=store, settings=pipeline.input)
         with ThreadPoolExecutor(REQUESTS) as pool:
-            headers = list(pool.map(read, files))
-        headed = [
-            (file.path, header) for file, header in zip(files, headers, strict=True) if header
-        ]
-        for path, header in headed[1:]:
-            first_path, first = headed[0]
-            if header != first:
-                differing = [
-                    name for name in (*first, *header) if (name in first) != (name in header)
-                ]
-                raise InputError(
-                    f"{path}: schema changed: its header differs from that of {first_path} "
-                    f"({', '.join(differing) or 'order of columns'}); ingest such files by another "
-                    "pipeline"
-                )
+            headers = zip(files, pool.map(read, files), strict=True)
+            headed = [_Headed(file, header) for file, header in headers if header]
+        for other in headed[1:]:
+            if other.header != headed[0].header:
+                raise InputError(_difference(headed[0], other, pipeline))
 
     def value_settings(
         self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
@@ -114,9 +107,8 @@ class Layout:
     def __init__(self, path: str, header: Sequence[str], pipeline: Pipeline) -> None:
         every = header if pipeline.wants_every_column else ()
         names = list(dict.fromkeys([*pipeline.fields(), *every]))
-        missing = [name for name in names if name not in header]
-        if missing:
-            raise InputError(_no_column(path, missing, header, names, pipeline.input))
+        if missing := _missing(header, pipeline):
+            raise InputError(_no_column(path, missing, header, pipeline))
         twice = [name for name in names if list(header).count(name) > 1]
         if twice:
             raise InputError(
@@ -129,22 +121,79 @@ class Layout:
         self.marks = np.array([ord(text.delimiter), ord(text.quote), text.multiline], np.int64)
 
 
+class _Headed(NamedTuple):
+    """A file, and its header."""
+
+    file: SourceFile
+    header: Header
+
+
+def _difference(first: _Headed, other: _Headed, pipeline: Pipeline) -> str:
+    """The message for two files whose headers differ: what is wrong with one of them, if it is."""
+    pairs = (first, other), (other, first)
+    wrong = (_fault(one.file.path, one.header, right.header, pipeline) for one, right in pairs)
+    return next(filter(None, wrong), "") or _change(first, other)
+
+
+def _fault(path: str, header: Header, other: Header, pipeline: Pipeline) -> str:
+    """The message for a header with another delimiter, or without a column; "" if it is right."""
+    if meant := _delimiter_of(header, other, pipeline.input):
+        return (
+            f"{path}: its header is one column, {header[0]!r}: it has the delimiter "
+            f"{json.dumps(meant)}, and others have {json.dumps(pipeline.input.delimiter)}: "
+            f"{_OF_ONE_FILE}, and ingest it by a pipeline of its own"
+        )
+    missing = _missing(header, pipeline)
+    remedy = _REMEDY if _missing(other, pipeline) else _OF_ONE_FILE
+    return _no_column(path, missing, header, pipeline, remedy) if missing else ""
+
+
+def _change(first: _Headed, other: _Headed) -> str:
+    """The message for two headers that have the columns which the settings name."""
+    names = (*first.header, *other.header)
+    differing = [name for name in names if (name in first.header) != (name in other.header)]
+    return (
+        f"{other.file.path}: schema changed: its header differs from that of {first.file.path} "
+        f"({', '.join(differing) or 'order of columns'}); ingest such files by another pipeline"
+    )
+
+
+def _missing(header: Sequence[str], pipeline: Pipeline) -> list[str]:
+    """The columns that the settings name and a header does not have."""
+    return [name for name in pipeline.fields() if name not in header]
+
+
 def _no_column(
-    path: str, missing: Sequence[str], header: Sequence[str], names: Sequence[str], settings: Input
+    path: str,
+    missing: Sequence[str],
+    header: Sequence[str],
+    pipeline: Pipeline,
+    remedy: str = _REMEDY,
 ) -> str:
-    """The message for columns that the settings name and a header does not have."""
+    """The message for columns that are missing in a header."""
     text = f"{path}: no column {', '.join(map(repr, missing))} in the header"
-    for other in _DELIMITERS if len(header) == 1 else ():
-        meant = next(csv.reader(header, delimiter=other, quotechar=settings.quote), [])
-        if len(meant) > 1 and any(name in meant for name in names):
-            return (
-                f"{text}, which is one column, {header[0]!r}: with input.delimiter = "
-                f"{json.dumps(other)} it has {len(meant)}"
-            )
+    if meant := _delimiter_of(header, pipeline.fields(), pipeline.input):
+        count = len(_cut(header[0], meant, pipeline.input))
+        return (
+            f"{text}, which is one column, {header[0]!r}: with input.delimiter = "
+            f"{json.dumps(meant)} it has {count}"
+        )
     if not any(header):
         return f"{path}: its first line, which is the header, is empty: remove that line"
-    hint = nearest(missing[0], header, "it")
-    return f"{text}; {hint}; correct the settings, the file or input.delimiter"
+    return f"{text}; {nearest(missing[0], header, 'it')}; {remedy}"
+
+
+def _delimiter_of(header: Sequence[str], names: Iterable[str], settings: Input) -> str | None:
+    """The delimiter that cuts a header of one column into several, some of these among them."""
+    for other in _DELIMITERS if len(header) == 1 else ():
+        meant = _cut(header[0], other, settings)
+        if len(meant) > 1 and not {*meant}.isdisjoint(names):
+            return other
+    return None
+
+
+def _cut(line: str, delimiter: str, settings: Input) -> list[str]:
+    return next(csv.reader([line], delimiter=delimiter, quotechar=settings.quote), [])
 
 
 class CsvRows(LineRows):

@@ -163,6 +163,49 @@ def test_a_wanted_column_must_be_there_once() -> None:
             read_bytes(data, "csv", **tables)
 
 
+@pytest.mark.parametrize("wrong", ["1", "3"])
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ("tss,x", "no column 'ts' in the header; did you mean 'tss'?; correct the file, or leave "),
+        ("ts;x", "its header is one column, 'ts;x': it has the delimiter \";\", and others have "),
+        ("ts\tx", "its header is one column, 'ts\\tx': it has the delimiter \"\\t\", and "),
+    ],
+)
+def test_the_one_file_that_is_wrong_is_named(
+    header: str, told: str, wrong: str, tmp_path: Path
+) -> None:
+    for name in "123":
+        (tmp_path / f"{name}.csv").write_text((header if name == wrong else "ts,x") + "\n1,2\n")
+    timed = {"field": "ts", "format": "epoch_ms"}
+    with pytest.raises(InputError) as error:
+        splits_of(pipeline(tmp_path, "csv", timestamp=timed))
+    assert f"/{wrong}.csv: {told}" in str(error.value)
+    assert "correct the file, or leave it out with input.exclude" in str(error.value)
+
+
+def test_another_delimiter_is_named_where_the_settings_name_no_column(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("x;y\n1;2\n")
+    (tmp_path / "2.csv").write_text("x,y\n1,2\n")
+    for delimiter, wrong, other in ((",", "1", ";"), (";", "2", ",")):
+        told = rf'{wrong}\.csv: .* it has the delimiter "{other}", and others have "{delimiter}"'
+        with pytest.raises(InputError, match=told):
+            splits_of(pipeline(tmp_path, "csv", input={"delimiter": delimiter}))
+
+
+def test_a_column_that_no_file_has_is_an_error_of_the_settings(tmp_path: Path) -> None:
+    """Also where headers differ."""
+    (tmp_path / "1.csv").write_text("ts;x\n1;2\n")
+    (tmp_path / "2.csv").write_text("ts;y\n1;2\n")
+    key = {"fields": ["ts"]}
+    with pytest.raises(InputError, match=r'1\.csv: .*with input.delimiter = ";" it has 2$'):
+        splits_of(pipeline(tmp_path, "csv", key=key))
+    key = {"fields": ["tss"]}
+    told = r"1\.csv: no column 'tss' .*; did you mean 'ts'\?; correct the settings, the file or"
+    with pytest.raises(InputError, match=told):
+        splits_of(pipeline(tmp_path, "csv", key=key, input={"delimiter": ";"}))
+
+
 def test_files_must_have_the_same_header(tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_bytes(b"x,y\n1,2\n")
     (tmp_path / "2.csv").write_bytes(b"")

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import seglake
+from seglake.cli.app import app
+from seglake.config import load
 from seglake.errors import ConfigError, UsageError
 from seglake.maintain.health.verify import verify
 from seglake.read.lake import Lake
@@ -149,6 +152,23 @@ def test_put_if_absent_has_one_winner(place: str) -> None:
             thread.join()
         assert len(won) == 1
         assert bytes(open_store(place).read_all(key)) == b"%d" % won[0] * 1000
+
+
+def test_a_draft_of_files_in_a_bucket_ingests_them(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = [Line(T + 1000 * n, KEYS[n % 4]) for n in range(100)]
+    for name in ("a.jsonl", "b.jsonl.gz"):
+        upload(write_file(tmp_path / name, made), f"{place}/in")
+    init = ["init", f"{place}/in", "--root", f"{place}/lake", "--topic", "events"]
+    told = CliRunner().invoke(app, init)
+    assert told.exit_code == 0, told.output
+    drafted = load("events.toml")
+    assert (drafted.root, drafted.timestamp.field) == (f"{place}/lake", "ts")
+    assert ingest(drafted).records == 200
+    records = [each for log in read_lake(f"{place}/lake").values() for each in log]
+    assert sorted(each.timestamp for each in records) == sorted(2 * [at for at, *_ in made])
 
 
 # ------------------------------------------------------------------ costs

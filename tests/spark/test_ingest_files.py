@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from seglake.catalog.delta import commit_log, file_merges
+from seglake.catalog.schema import Kind
 from seglake.config import Pipeline
 from seglake.engine import Item, Result, SparkEngine, Task
 from seglake.errors import CorruptData, InputError, QuarantineLimit
@@ -24,6 +26,7 @@ from seglake.write.driver.report import Report
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.harness.tiers import rest_but
 from tests.harness.unruly import unruly
+from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (
     TINY,
     Line,
@@ -49,6 +52,25 @@ def bytes_of(lake: str) -> dict[tuple[int, int, str], bytes]:
         for row in segments_of(lake)
         for suffix in SUFFIXES
     }
+
+
+OWN = {"attempt_id", "index_attempt_id", "created_at_ms", "started_at_ms", "finished_at_ms"}
+
+
+def rows_of(lake: str) -> dict[Kind, list[str]]:
+    """The catalog's rows, without what each attempt at a run has of its own: its id and clock."""
+    catalog = open_catalog(lake)
+    kinds: tuple[Kind, ...] = ("run", "segment", "source", "topic", "partition")
+    found = {kind: catalog.rows(catalog.snapshot(), kind, "events") for kind in kinds}
+    return {kind: sorted(_shared(table)) for kind, table in found.items()}
+
+
+def _shared(rows: pa.Table) -> Iterator[str]:
+    for row in rows.drop_columns([*OWN & {*rows.column_names}]).to_pylist():
+        if "report" in row:
+            report = json.loads(row["report"])
+            row["report"] = {k: v for k, v in report.items() if k not in {"attempt_id", "seconds"}}
+        yield json.dumps(row)
 
 
 def some_lines(count: int, seed: int = 1) -> list[Line]:
@@ -90,6 +112,9 @@ def test_an_ingest_on_spark(spark: SparkSession, tmp_path: Path, inbox: Path, or
     again = elsewhere(settings)
     ingest(again)
     assert bytes_of(settings.root) == bytes_of(again.root)
+    by_spark, by_threads = rows_of(settings.root), rows_of(again.root)
+    assert (len(by_spark["run"]), len(by_spark["source"])) == (1, len(paths))
+    assert by_spark == by_threads
     assert on_spark(spark, settings).status == "already done"
 
 

@@ -69,9 +69,10 @@ def packed(tmp_path: Path) -> Path:
 def submit(
     folder: Path, *arguments: str, master: str = "local[2]", packed: Path | None = None
 ) -> Ended:
-    """The exit code of the job, the report if it printed one, and everything that it wrote.
+    """The exit code of the job, the report if it was done, and everything that it wrote.
 
-    spark-submit joins both streams of a Python program into its own standard output.
+    spark-submit joins both streams of a Python program into its own standard output. The report
+    is the last line of that, with nothing else on it.
     """
     paths = f"{PROJECT / 'src'}"
     settings = {
@@ -89,9 +90,11 @@ def submit(
         env=os.environ | {"PYTHONPATH": paths, "PYSPARK_PYTHON": python,
                           "PYSPARK_DRIVER_PYTHON": sys.executable},
     )  # fmt: skip
-    reports = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert len(reports) == (done.returncode == 0), done.stdout + done.stderr
-    return Ended(done.returncode, reports[0] if reports else {}, done.stdout + done.stderr)
+    told = done.stdout + done.stderr
+    *before, last, end = ["", *done.stdout.split("\n")]
+    assert (end, any('{"' in line for line in before)) == ("", False), told
+    assert last.startswith("{") == (done.returncode == 0), told
+    return Ended(done.returncode, json.loads(last) if done.returncode == 0 else {}, told)
 
 
 @pytest.mark.rest

@@ -61,13 +61,16 @@ def rewrite_failed_run(store: Store, failed: FailedRun) -> None:
 
 
 def all_failed_runs(store: Store, topic: str | None) -> Iterator[FailedRun]:
-    """What is known of each failed attempt, at one topic or at any. Raises as `failed_runs`."""
-    for item in store.list(ATTEMPTS):
-        if item.key.endswith("/report.json"):
-            with suppress(MissingObject):
-                failed = _read(store, item.key, FailedRun)
-                if topic in {None, failed.topic}:
-                    yield failed
+    """What is known of each failed attempt, at one topic or at any; what was written last is first.
+
+    Raises as `failed_runs`.
+    """
+    reports = [item for item in store.list(ATTEMPTS) if item.key.endswith("/report.json")]
+    for item in sorted(reports, key=lambda item: item.modified_ms, reverse=True):
+        with suppress(MissingObject):
+            failed = _read(store, item.key, FailedRun)
+            if topic in {None, failed.topic}:
+                yield failed
 
 
 def failed_runs(store: Store, topic: str, run_id: str) -> list[FailedRun]:

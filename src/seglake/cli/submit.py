@@ -25,11 +25,13 @@ Command = Callable[..., None]
 
 _EPILOG = "An argument can be given by its name, too: --root lake. The report is always JSON."
 _HELP = {"help_option_names": ["-h", "--help"]}
+_AFTER_THE_REPORT = "py4j"  # logs that its connections close when the program ends
 
 
 def submit(command: Command, arguments: Sequence[str]) -> int:
     """Run a command as a job; returns its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger(_AFTER_THE_REPORT).setLevel(logging.WARNING)
     job, app = Job(command.__name__), typer.Typer(add_completion=False)
     names = {each.partition("=")[0].removeprefix("--") for each in arguments}
     app.command(epilog=_EPILOG, context_settings=_HELP)(job_of(command, names))

@@ -9,6 +9,6 @@ def warm() -> None:
     """Compile every kernel now, so that nobody waits for it later. No Spark, no Java."""
     from runpy import run_module
 
-    said = "Some 180 kernels are compiled, which takes a minute of one core, less on two."
+    said = "Some 180 kernels are compiled, which takes about a minute of one core."
     print(said, file=sys.stderr)
     run_module("seglake.warm", run_name="__main__")  # above this layer: it warms this one, too

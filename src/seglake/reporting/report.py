@@ -13,6 +13,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.maintain.tagging import Hold
 from seglake.read.lake import open as open_lake
 from seglake.reporting.alerts import Alert, alerts, severity_rank
+from seglake.reporting.failures import FailedAttempt, newest_failures
 from seglake.reporting.figures import TopicFigures, topic_figures
 from seglake.reporting.page.document import page
 from seglake.reporting.storage import StorageFigures, storage_figures, what_a_vacuum_frees
@@ -29,13 +30,17 @@ _SUMS = (
 
 @dataclass(frozen=True)
 class LakeReport:
-    """A lake in one version, as seen at `made_ms`: its topics, the largest first."""
+    """A lake in one version, as seen at `made_ms`: its topics, the largest first.
+
+    `failed_runs` are the newest attempts that failed, at these topics or at topics to come.
+    """
 
     root: str
     version: int
     made_ms: int
     topics: list[TopicFigures]
     storage: StorageFigures
+    failed_runs: list[FailedAttempt]
 
     @property
     def alerts(self) -> list[Alert]:
@@ -52,6 +57,7 @@ class LakeReport:
             "alerts": [alert._asdict() for alert in self.alerts],
             "topics": [_plain(topic) for topic in self.topics],
             "storage": _plain(self.storage),
+            "failed_runs": _plain(self.failed_runs),
         }
 
     def as_json(self) -> str:
@@ -60,7 +66,9 @@ class LakeReport:
 
     def as_html(self) -> str:
         """The report as a page; ConfigError without the extra `seglake[report]`."""
-        return page(self.root, self.version, self.made_ms, self.topics, self.storage)
+        return page(
+            self.root, self.version, self.made_ms, self.topics, self.storage, self.failed_runs
+        )
 
 
 def report(
@@ -91,7 +99,9 @@ def report(
     listed = few if list_objects is None else list_objects
     progress("objects of the lake" if listed else "versions of the lake")
     freed = what_a_vacuum_frees(root, storage_options) if listed else None
-    return LakeReport(root, lake.version, made_ms, topics, storage_figures(table, topic, freed))
+    storage = storage_figures(table, topic, freed)
+    failed = newest_failures(table.store, topic, topics)
+    return LakeReport(root, lake.version, made_ms, topics, storage, failed)
 
 
 def _plain(value: Any) -> Any:

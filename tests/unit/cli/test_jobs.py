@@ -63,6 +63,17 @@ def test_arguments_stand_at_their_place_or_have_a_name(
     assert sessions == ["seglake verify"]
 
 
+def test_no_connection_that_closes_is_logged_behind_the_report(
+    root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.NOTSET, "py4j")
+    with caplog.at_level(logging.INFO):
+        assert verify.main([root]) == 0
+        for name in ("py4j.clientserver", "other"):
+            logging.getLogger(name).info("%s closes", name)
+    assert [text for text in caplog.messages if "closes" in text] == ["other closes"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +16,18 @@ import pytest
 from typer.testing import CliRunner
 
 import seglake
+from seglake.catalog.failed_run import FailedRun, write_failed_run
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
 from seglake.cli.report import report as lake_report
 from seglake.errors import ConfigError, UnknownTopic
+from seglake.layout import new_attempt, report_key
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.merge import merge
 from seglake.maintain.tagging import holds, tag
 from seglake.maintain.undo import undo
 from seglake.pace import line_every
+from seglake.reporting import failures
 from seglake.reporting.alerts import alerts, once
 from seglake.reporting.page import document
 from seglake.reporting.report import LakeReport, report
@@ -78,6 +83,24 @@ def test_bins_have_the_records_of_their_time(root: str, found: LakeReport) -> No
     split = activity.start_ms + half * activity.width_ms
     before = sum(sum(counts[:half]) for counts in activity.records)
     assert before == pytest.approx(len(log.read_range(0, split).read_all()), rel=0.05)
+
+
+def test_offsets_rise_over_the_time_of_the_events_of_a_run(tmp_path: Path) -> None:
+    """Also of one run in one segment: the time of its commit is no time of these."""
+    times = range(BEGIN_MS + 600_000, BEGIN_MS + 600_000 + HOUR_MS, 5_000)
+    LakeMaker(tmp_path).run({0: [Event(time, b"key", b"x" * 50) for time in times]})
+    (figures,) = report(str(tmp_path), now_ms=NOW_MS).topics
+    activity = figures.activity
+    assert figures.segments == 1
+    assert activity is not None
+    (ends,) = activity.end_offsets
+    until = [activity.start_ms + activity.width_ms * (n + 1) for n in range(len(ends))]
+    assert len(ends) >= 12
+    assert all(earlier < later for earlier, later in pairwise(ends))
+    assert until[0] - activity.width_ms <= times[0] < until[0]
+    assert until[-1] - activity.width_ms <= times[-1] < until[-1]
+    told = [sum(time < end for time in times) for end in until]
+    assert ends == pytest.approx(told, abs=3)  # the records of an index block
 
 
 def test_alerts_name_what_is_wrong(found: LakeReport) -> None:
@@ -208,7 +231,7 @@ def test_the_page_is_small_whole_and_escaped(found: LakeReport) -> None:
     assert f"seglake quarantine {found.root} " in html
     assert len(html.encode()) < 2_000_000
     assert not re.search(r"""(?:src|href)=["'](?!#)""", html.partition("<script")[0])
-    evil = LakeReport("<b>&", 1, NOW_MS, found.topics, found.storage).as_html()
+    evil = LakeReport("<b>&", 1, NOW_MS, found.topics, found.storage, []).as_html()
     assert "&lt;b&gt;&amp;" in evil
     assert "<b>&" not in evil
 
@@ -241,6 +264,38 @@ def test_the_command_writes_page_json_and_alerts(root: str, tmp_path: Path) -> N
     printed = run(app, ["report", root, "--json"])
     assert json.loads(printed.output)["root"].endswith("lake")
     assert "Declared intervals leave 1 hole" in run(app, ["report", root]).output
+
+
+def test_the_newest_failed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the lake, or of one topic, also if no run of the topic was ever committed."""
+    root = watched_lake(tmp_path, hours=1, events=50)
+    store = open_store(root)
+    for at, (topic, run, error) in enumerate([
+        (TOPIC, "older", "first"), (TOPIC, "hour 000", "<b>&\nTraceback"), ("new", "1", "y" * 999),
+    ]):  # fmt: skip
+        failed = FailedRun(
+            topic=topic, pipeline="hourly", run_id=run, attempt_id=new_attempt(), error=error,
+            exit_code=2, failed_at_ms=NOW_MS + at * HOUR_MS, rejects=[{"raw": "secret"}],
+        )  # fmt: skip
+        write_failed_run(store, failed)
+        os.utime(Path(root, report_key(failed.attempt_id)), (at, at))
+    monkeypatch.setattr(failures, "_MOST", 2)
+    made = report(root, now_ms=NOW_MS)
+    newest, other = made.failed_runs
+    assert other == (TOPIC, "hourly", "hour 000", NOW_MS + HOUR_MS, 2, "<b>&", True)
+    assert newest[:5] == ("new", "hourly", "1", NOW_MS + 2 * HOUR_MS, 2)
+    assert (newest.error, newest.committed) == ("y" * 299 + "…", False)
+    assert json.loads(made.as_json())["failed_runs"] == [newest._asdict(), other._asdict()]
+    page = made.as_html()
+    section = page.partition('<section id="failed-runs"')[2].partition("</section>")[0]
+    shown = re.findall("<td>(.*?)</td>", section)
+    assert shown[:6] == ["2026-06-02 13:00 UTC", "new", "1", "hourly", "no", "2"]
+    assert shown[7:] == [
+        "2026-06-02 12:00 UTC", TOPIC, "hour 000", "hourly", "yes", "2", "&lt;b&gt;&amp;",
+    ]  # fmt: skip
+    assert "secret" not in page + made.as_json()
+    of_topic = report(root, TOPIC, now_ms=NOW_MS).failed_runs
+    assert [each.run_id for each in of_topic] == ["hour 000", "older"]
 
 
 def test_tags_with_what_they_hold(tmp_path: Path) -> None:
@@ -279,6 +334,7 @@ def test_a_lake_without_tags_pays_nothing_for_them(
     assert holds(table) == holds(table, topic=TOPIC) == found.storage.tags == []
     assert store.counts.requests == before
     assert 'id="tags"' not in found.as_html()
+    assert 'failed-runs"' not in found.as_html()
     assert "tag" not in CliRunner().invoke(app, ["report", root]).output
 
 

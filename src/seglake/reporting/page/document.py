@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from seglake.errors import ConfigError
 from seglake.reporting.alerts import alerts, once
+from seglake.reporting.failures import FailedAttempt
 from seglake.reporting.figures import TopicFigures
-from seglake.reporting.page.tables import TABLES, ChartTable, lone_tables, overview, tags, versions
+from seglake.reporting.page.tables import (
+    TABLES,
+    ChartTable,
+    failures,
+    lone_tables,
+    overview,
+    tags,
+    versions,
+)
 from seglake.reporting.storage import StorageFigures
 from seglake.reporting.wording import minute
 from seglake.shown import duration, short_bytes
@@ -22,7 +31,12 @@ CHARTED = 4  # topics with charts of their own; the others are in the overview
 
 
 def page(
-    root: str, version: int, made_ms: int, topics: Sequence[TopicFigures], storage: StorageFigures
+    root: str,
+    version: int,
+    made_ms: int,
+    topics: Sequence[TopicFigures],
+    storage: StorageFigures,
+    failed_runs: Sequence[FailedAttempt],
 ) -> str:
     """The page. Raises ConfigError if the libraries for it are not installed."""
     try:
@@ -45,6 +59,7 @@ def page(
         topics=len(topics),
         alerts=once(alert for figures in topics for alert in alerts(figures)),
         sections=sections,
+        failed=failures(root, failed_runs),
         overview=overview(topics),
         versions=versions(storage),
         tags=tags(storage),

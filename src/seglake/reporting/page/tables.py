@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.reporting.alerts import alerts
+from seglake.reporting.failures import FailedAttempt
 from seglake.reporting.figures import TopicFigures
 from seglake.reporting.storage import StorageFigures
 from seglake.reporting.wording import minute
@@ -264,6 +265,21 @@ def overview(topics: Sequence[TopicFigures]) -> PageTable:
         )  # fmt: skip
     headings = "topic|partitions|records|segments|logs|oldest|newest|closed until|alerts"
     return _table(headings, rows)
+
+
+def failures(root: str, failed_runs: Sequence[FailedAttempt]) -> ChartTable:
+    """A row for each attempt that failed."""
+    text = (
+        "The newest attempts that failed. A run that is there was committed by another attempt. "
+        f"`seglake history {quote(root)} --failed` lists all until a vacuum removes them."
+    )
+    rows = [
+        (minute(each.failed_at_ms), each.topic, each.run_id, each.pipeline,
+         "yes" if each.committed else "no", str(each.exit_code), each.error)
+        for each in failed_runs
+    ]  # fmt: skip
+    table = _table("failed|topic|run|pipeline|run is there|exit code|error", rows)
+    return ChartTable("failed-runs", "Failed runs", text, "", table)
 
 
 def tags(storage: StorageFigures) -> PageTable:

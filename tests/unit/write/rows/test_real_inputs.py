@@ -1,4 +1,4 @@
-"""The example pipelines on the real logs they are written for."""
+"""The example pipelines on the real logs they are written for; nginx.toml on a few lines."""
 
 import functools
 import json
@@ -36,7 +36,13 @@ def span(found: Result) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("name", "rows", "rejected", "first", "last"),
     [
-        ("nginx", 500, 0, "2015-10-30T23:58:19.322000+00:00", "2015-10-31T00:40:53.399000+00:00"),
+        (
+            "nginx-plus",
+            500,
+            0,
+            "2015-10-30T23:58:19.322000+00:00",
+            "2015-10-31T00:40:53.399000+00:00",
+        ),
         ("apache", 10_000, 0, "2015-05-17T10:05:00+00:00", "2015-05-20T21:05:59+00:00"),
         ("auth", 7_121, 0, "2016-03-27T13:06:56+00:00", "2016-04-20T14:14:29+00:00"),
         pytest.param(
@@ -72,7 +78,7 @@ def test_examples(
     assert span(found) == (first, last)
 
 
-@pytest.mark.parametrize("name", ["nginx", "apache", "auth", "kafka-brokers"])
+@pytest.mark.parametrize("name", ["nginx-plus", "apache", "auth", "kafka-brokers"])
 def test_cuts_and_chunks_change_nothing(
     name: str, data_dir: Path, whole: Callable[[str], Result]
 ) -> None:
@@ -104,14 +110,36 @@ def test_without_a_start_pattern_the_lines_of_stack_traces_are_rejected(data_dir
     assert not any(reject.raw.startswith(b"[2016") for reject in lines.rejects)
 
 
-def test_nginx_fields(whole: Callable[[str], Result]) -> None:
-    for row in whole("nginx").rows:
+def test_nginx_plus_fields(whole: Callable[[str], Result]) -> None:
+    for row in whole("nginx-plus").rows:
         event = json.loads(row.value or b"")
         assert row.timestamp == event["timestamp"]
         assert row.key == event["address"].encode()
         assert (
             dict(row.headers)[b"connections.active"] == str(event["connections"]["active"]).encode()
         )
+
+
+# As nginx writes them: a byte of a request that is no text is escaped, a user may have a blank.
+NGINX = r"""
+93.180.71.3 - - [17/May/2015:08:05:32 +0000] "GET /a/1 HTTP/1.1" 304 0 "-" "APT-HTTP/1.3 (0.8.16)"
+2001:db8::7 - jo doe [17/May/2015:10:05:33 +0200] "GET /q?a=\x22[b]\x22 HTTP/2.0" 200 9 "-" "-"
+10.0.0.9 - - [17/May/2015:08:05:34 +0000] "\x16\x03\x01" 400 157 "-" "-"
+10.0.0.9 - - [17/May/2015:08:05:35 +0000] "" 408 0 "-" "-"
+93.180.71.3 - - [17/May/2015:08:05:36 +0000] "GET /cut
+"""
+
+
+def test_an_access_log_of_nginx(tmp_path: Path) -> None:
+    (tmp_path / "nginx").mkdir()
+    (tmp_path / "nginx" / "access.log-20150518").write_text(NGINX[1:])
+    found = read(example("nginx", tmp_path))
+    lines = NGINX.encode().splitlines()[1:]
+    assert [row.value for row in found.rows] == lines[:4]
+    assert [row.timestamp - 1_431_849_932_000 for row in found.rows] == [0, 1_000, 2_000, 3_000]
+    assert [row.key for row in found.rows] == [b"93.180.71.3", b"2001:db8::7", *[b"10.0.0.9"] * 2]
+    assert [dict(row.headers)[b"status"] for row in found.rows] == [b"304", b"200", b"400", b"408"]
+    assert [reject.raw for reject in found.rejects] == lines[4:]
 
 
 @pytest.mark.slow

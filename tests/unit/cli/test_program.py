@@ -1,0 +1,46 @@
+"""How people find a command: by its group in the help, or by a key in the shell."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from seglake.cli.app import app
+
+GROUPS = {
+    "Begin": "demo init check warm",
+    "Ingest": "ingest redrive undo jobs run-status quarantine",
+    "Look and read": "topics segments offsets read find dump history report metrics",
+    "The life of a topic": "describe alter maintain retain compact delete-records erase merge",
+    "Care of a lake": "tag tags verify repair reindex vacuum",
+    "Kafka": "serve import attach archive export replay",
+}
+LINE = "seglake ver"
+SHELLS = {  # what the script of a shell gives the program, and what it gets
+    "bash": ({"COMP_WORDS": LINE, "COMP_CWORD": "1"}, r"verify\n"),
+    "zsh": ({"_TYPER_COMPLETE_ARGS": LINE}, r"""_arguments '\*: :\(\("verify":"[^"]+"\)\)'\n"""),
+    "fish": (
+        {"_TYPER_COMPLETE_ARGS": LINE, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        r"verify\t[^\n]+\n",
+    ),
+}
+
+
+def test_every_command_stands_in_its_group_of_the_help() -> None:
+    told = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80", "TERM": "dumb"}).stdout
+    panels = re.findall(r"╭─ (.+?) ─+╮\n(.*?)╰", told, re.DOTALL)
+    named = {title: re.findall(r"^│ ([a-z][\w-]*)", lines, re.M) for title, lines in panels}
+    assert named.pop("Options") == []
+    assert named == {title: names.split() for title, names in GROUPS.items()}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_completes_a_command(shell: str) -> None:
+    given, expected = SHELLS[shell]
+    asked = [{"_SEGLAKE_COMPLETE": f"{what}_{shell}"} | given for what in ("source", "complete")]
+    script, found = (CliRunner().invoke(app, prog_name="seglake", env=env).stdout for env in asked)
+    assert re.fullmatch(expected, found)
+    assert all(f"{name}=" in script for name in asked[1])  # the script asks in this way
+    assert f"_SEGLAKE_COMPLETE=complete_{shell}" in script

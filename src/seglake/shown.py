@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from io import StringIO
-from itertools import islice
+from itertools import chain, islice
 from textwrap import fill
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -110,6 +110,17 @@ def short_bytes(count: float) -> str:
     return f"{count:,.1f}".removesuffix(".0") + f" {units[-1]}"
 
 
+def folded(text: str) -> str:
+    """A line for people, broken between words where the terminal ends; as it is elsewhere."""
+    width = terminal_width()
+    if width is None or len(text) <= width:
+        return text
+    begin = " " * (len(text) - len(text.lstrip()) + _GAP)
+    return fill(
+        text, width, subsequent_indent=begin, break_on_hyphens=False, break_long_words=False
+    )
+
+
 def duration(ms: int) -> str:
     """A time span in two units at most, as in "3 d 4 h"."""
     if ms < 1000:
@@ -160,15 +171,26 @@ class ShowsTable:
 
 
 def keeping_ends(texts: Iterable[str]) -> Callable[[str, int], str]:
-    """A `Column.shorten` that cuts what all these texts begin with before any other part."""
-    letters = enumerate(zip(*texts, strict=False))  # as long as the shortest
-    common = next((at for at, each in letters if len({*each}) > 1), 0)
+    """A `Column.shorten` that cuts what all these texts begin with, then what all end with."""
+    distinct = {*texts}
+    first = in_common(distinct)
+    last = in_common({text[first:][::-1] for text in distinct})
 
     def shorten(text: str, width: int) -> str:
-        end = width - 1 if len(text) - common < width else (width - 1) // 3
-        return without_middle(text, width, end)
+        if len(text) - first < width:
+            return without_middle(text, width, width - 1)
+        if len(text) - first - last < width - 1:
+            begin = "…" * bool(first)
+            return f"{begin}{text[first : first + width - 1 - len(begin)]}…"
+        return without_middle(text, width, (width - 1) // 3)
 
     return shorten
+
+
+def in_common(texts: Collection[str]) -> int:
+    """How many letters all texts begin with; 0 for one text alone."""
+    letters = enumerate(zip(*texts, strict=False))  # as long as the shortest
+    return next((at for at, each in letters if len({*each}) > 1), 0)
 
 
 def path_ends(paths: Iterable[str]) -> Callable[[str], str]:
@@ -300,7 +322,9 @@ def _fit(
     if width is None:
         return dict(enumerate(full))
     least = [
-        max(head, _exact(cells, at), min(want, column.least or _LEAST.get(column.fit, want)))
+        max(
+            head, _exact(column, cells, at), min(want, column.least or _LEAST.get(column.fit, want))
+        )
         for at, (column, head, want) in enumerate(zip(columns, heads, full, strict=True))
     ]
     fitting = _fitting(columns, _needed(cells, full, width), least, width)
@@ -334,9 +358,10 @@ def _fitting(
     return sorted(fitting)
 
 
-def _exact(cells: Sequence[Sequence[str]], at: int) -> int:
-    """How wide the numbers and times of a column are, none of which is cut, whatever its type."""
-    return max((len(row[at]) for row in cells if _is_exact(row[at])), default=0)
+def _exact(column: Column, cells: Sequence[Sequence[str]], at: int) -> int:
+    """How wide the numbers and times of a column are, none of which is cut or folded."""
+    texts = (row[at].split() if column.fit in _LINES else [row[at]] for row in cells)
+    return max((len(text) for text in chain.from_iterable(texts) if _is_exact(text)), default=0)
 
 
 def _is_exact(text: str) -> bool:
@@ -373,11 +398,11 @@ def _remark(
     """A sentence about what there was no room for; empty if there was."""
     left = [column.heading for at, column in enumerate(columns)
             if at not in widths and not _has_no_value(cells, at)]  # fmt: skip
-    if left:
-        return f"no room for: {', '.join(left)}" + (rest and f"; {rest}")
     cut = rest and any(_cut(row[at], columns[at], widths[at]) != row[at]
                        for row in cells for at in widths)  # fmt: skip
-    return f"… is where a text is cut; {rest}" if cut else ""
+    said = [f"no room for: {', '.join(left)}"] * bool(left)
+    said += ["… is where a text is cut"] * bool(cut)
+    return "; ".join([*said, *([rest] if said and rest else [])])
 
 
 def _text(table: Table) -> str:
@@ -431,7 +456,7 @@ def _reported(name: str, value: Any) -> str:
     """A value of a report, by its name; an item of a list or of a dictionary has a line."""
     if isinstance(value, dict):
         return _lines([f"{key}: {_reported('', item)}" for key, item in value.items()])
-    if isinstance(value, list | tuple):
+    if isinstance(value, Sequence) and not isinstance(value, str):
         many = name.endswith("_files")
         return counted(len(value), "file") if many else _lines([_reported("", v) for v in value])
     if not isinstance(value, int) or isinstance(value, bool):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import starmap
 from json import dumps
@@ -19,6 +19,8 @@ from seglake.cli.terminal.tables import Listing, show
 from seglake.shown import (
     Column,
     counted,
+    folded,
+    in_common,
     keeping_ends,
     number,
     path_ends,
@@ -77,7 +79,7 @@ def _show(checked: Checked) -> None:
     for line in _files(checked):
         print(line)
     place = places_of(checked)
-    places = Column("place", "file:line", shorten=keeping_ends(map(place, checked.rows)))
+    places = Column("place", "file:line", shorten=keeping_parts(map(place, checked.rows)), least=28)
     records = [_shown(row, place(row)) for row in checked.rows if not row.reason]
     rejects = [_shown(row, place(row)) for row in checked.rows if row.reason]
     rows = counted(len(checked.rows), "row")
@@ -88,7 +90,26 @@ def _show(checked: Checked) -> None:
     if not checked.rows:
         print(_nothing(checked))
     for problem in checked.problems:
-        print(problem)
+        print(folded(problem))
+
+
+def keeping_parts(places: Iterable[str]) -> Callable[[str, int], str]:
+    """A `Column.shorten` that cuts what all files end with first, then what all begin with.
+
+    Spark names the files of a write alike but for the folder and the number.
+    """
+    names = {place.rpartition(":")[0] for place in places}
+    tail = in_common({name[::-1] for name in names})
+    begin = keeping_ends(name[: len(name) - tail] for name in names)
+
+    def shorten(text: str, width: int) -> str:
+        name, _, line = text.rpartition(":")
+        differing, end = name[: len(name) - tail], f"…:{line}" if tail else f":{line}"
+        room = width - len(end)
+        cut = differing if len(differing) <= room else begin(differing, room)
+        return f"{cut}{end}"
+
+    return shorten
 
 
 def _files(checked: Checked) -> Iterator[str]:

@@ -14,7 +14,7 @@ import typer
 from seglake.cli.arguments.options import Json, Root
 from seglake.cli.runs.run_ids import run_column
 from seglake.cli.terminal.tables import Listing, show
-from seglake.shown import Column, number, prose, second
+from seglake.shown import Column, keeping_ends, number, prose, second
 
 if TYPE_CHECKING:
     from seglake.catalog.schema import MaintenanceRow, RunRow
@@ -50,10 +50,11 @@ def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -
     some columns, and interval, duration and reasons.
     """
     ordered = sorted(commits, key=lambda commit: commit.finished_at_ms)[::-1]
-    one_topic = len({commit.topic for commit in ordered}) == 1
+    topics = {commit.topic for commit in ordered}
+    one_topic, shorten = len(topics) == 1, keeping_ends(topics)
     columns = [
         second("finished_at_ms", "finished"),
-        Column("topic", "topic", rank=3 if one_topic else 0, least=8),
+        Column("topic", "topic", rank=3 if one_topic else 0, least=9, shorten=shorten),
         Column("operation", "operation", rank=4),
         Column("pipeline", "pipeline", rank=6),
         run_column(least=18),

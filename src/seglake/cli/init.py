@@ -18,7 +18,7 @@ from seglake.cli.check import places_of
 from seglake.cli.terminal.output import complete
 from seglake.cli.terminal.progress import step_display
 from seglake.errors import InputError, UsageError
-from seglake.shown import counted
+from seglake.shown import counted, folded
 
 if TYPE_CHECKING:
     from seglake.config import Pipeline
@@ -93,13 +93,13 @@ def _fails(rejected: int, rows: int, pipeline: Pipeline) -> str:
 def _show(file: Path, made: Draft, checked: Checked, pipeline: Pipeline) -> None:
     rejected = sum(checked.reasons.values())
     records = counted(len(checked.rows) - rejected, "record")
-    print(f"{file} is written. {counted(len(checked.rows), 'row')} tried:", end=" ")
-    print(f"{records}, {counted(rejected, 'reject')}.")
+    tried = f"{counted(len(checked.rows), 'row')} tried: {records}, {counted(rejected, 'reject')}."
+    print(folded(f"{file} is written. {tried}"))
     for setting, choice in made.choices.items():
         reason = f": {choice.reason}" if choice.reason else ""
-        print(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}")
+        print(folded(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}"))
     for doubt in dict.fromkeys((*made.doubts, *checked.problems, *_rejects(checked))):
-        print(f"  not sure: {doubt}")
+        print(folded(f"  not sure: {doubt}"))
     option = f"--conf-file {quote(str(file))}"
     if not pipeline.allows_rejects(rejected, len(checked.rows)):
         print(f"{_fails(rejected, len(checked.rows), pipeline)}, so an ingest would commit nothing")

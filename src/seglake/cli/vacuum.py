@@ -25,10 +25,10 @@ def vacuum(
     if json:
         print(report.as_json())
     else:
-        _tell(report, dry_run=dry_run)
+        _tell(report, grace_hours, dry_run=dry_run)
 
 
-def _tell(report: Vacuumed, *, dry_run: bool) -> None:
+def _tell(report: Vacuumed, grace_hours: float, *, dry_run: bool) -> None:
     for key in (*report.catalog_files, *report.deleted):
         print(key)
     if report.marked:
@@ -55,6 +55,14 @@ def _tell(report: Vacuumed, *, dry_run: bool) -> None:
                 f"{hold['version']}."
             )
     objects = counted(len(report.deleted) + len(report.catalog_files), "object")
-    size, young = counted(report.deleted_bytes, "byte"), len(report.young)
+    size = counted(report.deleted_bytes, "byte")
     done = "would be deleted; without --dry-run they are" if dry_run else "deleted"
-    print(f"{objects}, {size} {done}. {young:,} {'is' if young == 1 else 'are'} too young.")
+    print(f"{objects}, {size} {done}.{_of_young(len(report.young), grace_hours)}")
+
+
+def _of_young(count: int, grace_hours: float) -> str:
+    """What is said of objects that an attempt may still need."""
+    if not count:
+        return ""
+    verb = "is" if count == 1 else "are"
+    return f" {count:,} {verb} younger than {grace_hours:g} h (--grace-hours), so may be in use."

@@ -50,5 +50,5 @@ def verify(
     if report.orphans and not json:
         orphans, one = counted(len(report.orphans), "object"), len(report.orphans) == 1
         belongs, them = ("belongs", "it") if one else ("belong", "them")
-        print(f"{orphans} {belongs} to no version; `seglake vacuum` removes {them}.")
+        print(f"{orphans} {belongs} to no version; `seglake vacuum` removes {them} after a day.")
     raise typer.Exit(report.exit_code)

@@ -19,14 +19,17 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import seglake
+from seglake import shown
 from seglake.catalog.failed_run import FailedRun
 from seglake.cli.app import app
+from seglake.cli.check import keeping_parts
 from seglake.cli.history import history_rows
 from seglake.cli.terminal.tables import show
 from seglake.errors import UnknownTopic
 from seglake.shown import (
     Column,
     draw,
+    folded,
     keeping_ends,
     moment,
     number,
@@ -91,12 +94,27 @@ def test_no_command_folds_a_number_or_a_time(root: Path) -> None:
 
 def test_history_keeps_what_matters(root: Path) -> None:
     with narrow_terminal():
-        title, heads, _, *rows, hint = printed("history", root).splitlines()
+        title, heads, _, *rows, hint, rest = printed("history", root).splitlines()
     assert title.strip() == "commits"
     shown = ["finished", "topic", "operation", "run", "state", "records", "rejected"]
     assert heads.split() == shown
     assert sum("ingest" in row and " run " in row for row in rows) == 3
-    assert hint == "no room for: pipeline, interval, took, files, rows; --json has all"
+    assert f"{hint} {rest}" == (
+        "no room for: pipeline, interval, took, files, rows; … is where a text is cut; "
+        "--json has all"
+    )
+
+
+def test_history_tells_long_names_of_topics_apart(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)
+    for city in ("vienna", "munich"):
+        maker.topic = f"orders_{city}_website_v2"
+        maker.run({0: [Event(T)]}, interval=(T, T + HOUR))
+    with narrow_terminal():
+        told = printed("history", tmp_path)
+    assert "…vienna" in told
+    assert "…munich" in told
+    assert "… is where a text is cut" in told
 
 
 @pytest.mark.parametrize(
@@ -147,6 +165,35 @@ def test_what_differs_in_names_stays() -> None:
     assert keeping_ends(["a-very-long-name", "other-long-name"])("a-very-long-name", 10).startswith(
         "a-very"
     )
+
+
+def test_files_that_differ_inside_of_their_names_stay_apart() -> None:
+    """As Spark names those of a write."""
+    paths = [f"/in/day=2026-11-{day}/part-0000{n}-6e1f.c000.parquet:{n}"
+             for day in (18, 19) for n in (0, 1)]  # fmt: skip
+    shorten = keeping_parts(paths)
+    assert [shorten(path, 30) for path in paths] == [
+        f"…/day=2026-11-{day}/part-0000{n}…:{n}" for day in (18, 19) for n in (0, 1)
+    ]
+    assert {len(shorten(path, 20)) for path in paths} == {20}
+
+
+def test_a_time_within_prose_stands_in_one_piece() -> None:
+    time = "'2026-11-18T09:40:19.720+01:00'"
+    page = StringIO()
+    columns = [Column("at", "file:line"), prose("reason", "reason"), Column("raw", "raw", least=24)]
+    draw(columns, [["a" * 23, f"timestamp unreadable: {time}", "x" * 90]], page, 80)
+    assert time in page.getvalue()
+
+
+def test_a_line_is_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = "2026-11-19T10:27:51.724Z"
+    line = f"  timestamp.field = 'timestamp': times from {time} to {time} in 3,000 sampled rows"
+    assert folded(line) == line
+    monkeypatch.setattr(shown, "terminal_width", lambda: 80)
+    first, second = folded(line).split("\n")
+    assert (len(first) <= 80, second) == (True, f"    {time} in 3,000 sampled rows")
+    assert folded("short") == "short"
 
 
 def test_the_time_of_a_run_without_a_name_stays(

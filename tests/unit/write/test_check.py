@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import seglake
 from seglake.cli.app import app
 from seglake.cli.check import places_of
-from seglake.config import from_tables
+from seglake.config import from_tables, load
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, InputError, QuarantineLimit, StoreError
 from seglake.write.check import Checked, SampledRow, check
@@ -267,6 +267,34 @@ def test_a_time_that_cannot_be_read_is_shown_with_what_would_read_it(
     assert str(value) not in str(found["problems"])  # which reports keep
 
 
+def test_times_of_several_named_zones_have_a_remedy_for_all(tmp_path: Path) -> None:
+    """A format has the name of one zone, so one after another would be advised."""
+    rows = [f"20/10/2026,1{n % 10}:00:00,{'PDT' if n % 3 else 'PST'}" for n in range(30)]
+    (tmp_path / "a.csv").write_text("\n".join(["Date,Time,Zone", *rows, ""]))
+    (tmp_path / "a.toml").write_text(TWO_FIELDS.format(path=tmp_path / "a.csv"))
+    problems = check(load(tmp_path / "a.toml"), 20).problems
+    told = (
+        "timestamp.fields 'Date', 'Time', 'Zone': the times name the zones PDT, PST, of which a "
+        "format has one: leave the field of the zone out of timestamp.fields, and set "
+        "timestamp.zone to the region, such as 'America/Los_Angeles'"
+    )
+    assert problems == [told]
+    one = load(tmp_path / "a.toml", {"timestamp.format": "%d/%m/%Y %H:%M:%S PST"})
+    assert check(one, 20).problems == problems
+
+
+TWO_FIELDS = """
+[pipeline]
+root = "./lake"
+[input]
+paths = ["{path}"]
+format = "csv"
+[timestamp]
+fields = ["Date", "Time", "Zone"]
+format = "%d/%m/%Y %H:%M:%S %Z"
+[topic]
+name = "a"
+"""
 ISO = "2026-01-31T12:00:00Z"
 MIXED: list[tuple[str, list[tuple[object, int]], str]] = [
     ("epoch_s", [(T // 1000, 1500), (T, 500)],

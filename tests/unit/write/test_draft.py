@@ -682,6 +682,16 @@ def test_csv_below_other_lines_is_named(tmp_path: Path) -> None:
     assert "look like CSV" not in doubts_of(tmp_path, "a.log", log.encode())
 
 
+def test_a_header_below_padded_lines_is_named(tmp_path: Path) -> None:
+    rows = table("Datum;Betrag;Text", lambda n: f"{TIMES[n]:%d.%m.%Y};{n},50;Einkauf {n}")
+    padded = "Umsätze Girokonto;;\nKonto;AT12 3456;\n;;\n".encode() + rows
+    told = doubts_of(tmp_path, "a.csv", padded)
+    assert "from line 4 of" in told
+    assert "the columns Datum, Betrag, Text: for input.format = 'csv' take what stands" in told
+    unnamed = table("Datum;Betrag;", lambda n: f"{TIMES[n]:%d.%m.%Y};{n},50;")
+    assert "look like CSV" not in doubts_of(tmp_path, "b.csv", unnamed)
+
+
 def test_json_behind_other_text_is_named(tmp_path: Path) -> None:
     lines = [json.dumps({"at": t.isoformat(), "n": n}) for n, t in enumerate(TIMES)]
     sequence = "".join(f"\x1e{line}\n" for line in lines).encode()

@@ -25,6 +25,12 @@ _A_DATE = re.compile(
 )
 
 
+def of_header(heads: Sequence[Head], names: Sequence[str]) -> Iterator[str]:
+    """A sentence if the header of CSV lacks names at its end, and a whole one stands below it."""
+    if not names[-1].strip():
+        yield from _table_below(heads)
+
+
 def of_lines(heads: Sequence[Head]) -> Iterator[str]:
     """What is said of lines in which no format but that of text is found."""
     yield from _no_csv(heads)

@@ -23,7 +23,7 @@ from seglake.shown import counted
 from seglake.write.draft.files import choose, columns_in_paths, some_of, without
 from seglake.write.draft.headers import DELIMITERS, has_words, is_header
 from seglake.write.draft.heads import Head, Refused, each_of, heads_of
-from seglake.write.draft.remarks import header_alone, of_clocks, of_lines, of_objects
+from seglake.write.draft.remarks import header_alone, of_clocks, of_header, of_lines, of_objects
 from seglake.write.draft.shapes import (
     ENOUGH,
     Shape,
@@ -295,7 +295,9 @@ def _csv(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
             width = len(rows[0])
             even = sum(len(row) == width for row in rows)
             if width > 1 and even >= (_NEARLY if delimiter == " " else _MOST) * len(rows):
-                return _table(tables, delimiter, lines)._replace(refused=refused)
+                table = _table(tables, delimiter, lines)
+                doubts = [*table.doubts, *of_header(heads, rows[0])]
+                return table._replace(refused=refused, doubts=doubts)
     return None
 
 

@@ -188,7 +188,8 @@ class Report(ShowsTable):
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain values, its summary included."""
-        return {**asdict(self), "summary": self.summary}
+        values = {**asdict(self), "summary": self.summary}
+        return values | {"skipped_files": [*self.skipped_files]}
 
     def as_json(self) -> str:
         """The report as one JSON object."""

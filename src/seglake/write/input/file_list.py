@@ -52,7 +52,14 @@ class _Columns(Sequence[_Item]):
         return item
 
     def _at(self, numbers: list[int]) -> list[_Item]:
-        return [*self._made([column.to_pylist() for column in self._table.take(pa.array(numbers, pa.int64())).columns])]
+        return [
+            *self._made(
+                [
+                    column.to_pylist()
+                    for column in self._table.take(pa.array(numbers, pa.int64())).columns
+                ]
+            )
+        ]
 
     def __iter__(self) -> Iterator[_Item]:
         for batch in self._table.to_batches(max_chunksize=_ROWS):

@@ -4,13 +4,13 @@ A hint has no value of a row, since reports keep it, and an erasure does not loo
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seglake.config import Input, Pipeline
+from seglake.config import Input, Pipeline, Timestamp
 from seglake.format.records import Flags, Int64s, Spans
 from seglake.shown import counted
 from seglake.text.spans import to_arrow
@@ -257,6 +257,8 @@ def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list
     if not meant:
         return []
     form, settings = max(meant, key=lambda form: meant[form]), pipeline.timestamp
+    if zones := _several_zones([*meant, *([settings.format] if settings.format else [])]):
+        return [f"{settings.named}: {_of_zones(zones, settings)}"]
     rows = f"{counted(meant[form], 'row')} look{'s' if meant[form] == 1 else ''} like"
     begun = f"{settings.named}: {rows} {_UNITS.get(form, form)}"
     if form == EXCEL:
@@ -268,6 +270,21 @@ def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list
     remedy = "correct these rows, or ingest them by a pipeline of their own"
     redrive = "`seglake redrive` takes corrected rules"
     return [f"{begun}, {others}: the input mixes formats; {remedy} ({redrive})"]
+
+
+def _several_zones(forms: Iterable[str]) -> list[str]:
+    """The names of zones that formats have as they are, if there are several and no offset."""
+    zones = sorted({zone for form in forms if "%z" not in form for zone in zones_in(form)})
+    return zones if len(zones) > 1 else []
+
+
+def _of_zones(zones: Sequence[str], settings: Timestamp) -> str:
+    """What to do about times that are followed by several names of zones, which are not read."""
+    what = f"the times name the zones {', '.join(zones)}, of which a format has one"
+    region = "set timestamp.zone to the region, such as 'America/Los_Angeles'"
+    if settings.fields:
+        return f"{what}: leave the field of the zone out of timestamp.fields, and {region}"
+    return f"{what}: take the zone out of them, and {region}, or have a pipeline for each zone"
 
 
 def _of_zone(form: str) -> str:

@@ -158,6 +158,7 @@ soak: setup ## Run clients of all kinds against a server for MINUTES=60: memory 
 
 scale: $(COMPILED) ## Count what an ingest reads of a long history; play a backfill and 10 TB; SCALE=--help lists options
 	$(BIN)/python -m tests.scale.catalog_reads $(SCALE)
+	$(BIN)/python -m tests.scale.many_files $(MANY_FILES)
 	$(BIN)/python -m tests.scale.backfill $(BACKFILL)
 	$(BIN)/python -m tests.scale.large_run $(LARGE_RUN)
 

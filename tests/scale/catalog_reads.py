@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -40,6 +40,7 @@ from tests.makers.raw_events import Line, T, pipeline_of, write_file
 
 TOPIC, NAMES = "events", ("dated", "folders", "random")
 _FACTORS = (2_654_435_761, 2_246_822_519, 3_266_489_917, 668_265_263)  # odd: they mix numbers
+Outcome = TypeVar("Outcome")
 _AT_ONCE, _SINGLE = 256, 30  # runs of a commit; commits of one run each, at the end
 
 
@@ -84,7 +85,7 @@ class Reads(NamedTuple):
         return f"{whole} requests ({kinds}), {size:.3f} MB"
 
 
-class _DataFiles(CountingStore):
+class DataFiles(CountingStore):
     """Counts reads of the catalog's data files only."""
 
     def __init__(self, store: Store) -> None:
@@ -187,7 +188,7 @@ def _source(path: Path, attempt_id: str, number: int) -> SourceRow:
 
 def opened(root: Path, name: str) -> Reads:
     """What the open of one topic reads."""
-    store = _DataFiles(open_store(str(root / "lake")))
+    store = DataFiles(open_store(str(root / "lake")))
     log = Lake(store).topic(name)
     if not log.partitions():
         raise AssertionError("the topic lacks its partitions")
@@ -197,10 +198,10 @@ def opened(root: Path, name: str) -> Reads:
 def ingested(root: Path, history: History, files: int) -> Reads:
     """What an ingest of some new files reads of the catalog, up to and with its commit."""
     pipeline, run_id = _next_run(root, history, files)
-    stores: list[_DataFiles] = []
+    stores: list[DataFiles] = []
 
-    def counted(*how: Any) -> _DataFiles:
-        stores.append(_DataFiles(open_store(*how)))
+    def counted(*how: Any) -> DataFiles:
+        stores.append(DataFiles(open_store(*how)))
         return stores[-1]
 
     with pytest.MonkeyPatch.context() as patched:
@@ -225,8 +226,8 @@ def _next_run(root: Path, history: History, files: int) -> tuple[Pipeline, str]:
     return pipeline_of(root / "lake", paths, **changes), history.run_id(history.runs + done)
 
 
-def peak_mb(measure: Callable[..., Reads], *how: Any) -> tuple[Reads, int]:
-    """What a function reads in a process of its own, and how many MB of memory it adds at most.
+def peak_mb(measure: Callable[..., Outcome], *how: Any) -> tuple[Outcome, int]:
+    """What a function returns in a process of its own, and how many MB of memory it adds at most.
 
     That is beside what the process has when everything is imported.
     """
@@ -234,10 +235,10 @@ def peak_mb(measure: Callable[..., Reads], *how: Any) -> tuple[Reads, int]:
         return pool.apply(_with_peak, (measure, *how))
 
 
-def _with_peak(measure: Callable[..., Reads], *how: Any) -> tuple[Reads, int]:
+def _with_peak(measure: Callable[..., Outcome], *how: Any) -> tuple[Outcome, int]:
     before = _peak_kb()
-    reads = measure(*how)
-    return reads, (_peak_kb() - before) // 1000
+    outcome = measure(*how)
+    return outcome, (_peak_kb() - before) // 1000
 
 
 def _peak_kb() -> int:

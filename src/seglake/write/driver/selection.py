@@ -20,7 +20,7 @@ from seglake.write.input.files import FileVersion, SourceFile
 
 SourceRows = Callable[[Collection[str]], pa.Table]  # the source rows of some paths
 
-_AT_ONCE = 1 << 18  # files that are looked for in a topic
+_AT_ONCE = 1 << 17  # files that are looked for in a topic
 
 
 class InputSelection(NamedTuple):

@@ -69,7 +69,12 @@ class Amounts(NamedTuple):
         """What the task says, if it does; else each item is a task."""
         if isinstance(task, Measured):
             return task.amounts(items)
-        return Amounts("tasks", [1] * len(items))
+        return Amounts.alike("tasks", items)
+
+    @staticmethod
+    def alike(unit: str, items: Sequence[Any]) -> Amounts:
+        """Each item is one of the unit, for items of which no more is known."""
+        return Amounts(unit, [1] * len(items))
 
 
 @runtime_checkable

@@ -14,7 +14,8 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from seglake.reporting.report import LakeReport, report
-from tests.makers.watched import NOW_MS, TOPIC, watched_lake
+from tests.makers.hourly_lakes import HOURS, STREAMS, hourly_lake
+from tests.makers.watched import BEGIN_MS, HOUR_MS, NOW_MS, TOPIC, watched_lake
 
 LOOKS = [(1280, "light"), (1280, "dark"), (420, "light"), (420, "dark")]
 HEADING = "document.activeElement.closest('figure, section').querySelector('h3, h2').innerText"
@@ -53,7 +54,10 @@ class Opened:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(file.as_uri())
         self.page.wait_for_selector("html[data-painted]")
-        self.page.wait_for_function("document.querySelectorAll('.drawing .bk-Figure').length > 6")
+        self.page.wait_for_function(
+            "document.querySelectorAll('.drawing .bk-Figure').length"
+            " >= document.querySelectorAll('.drawing').length"
+        )
 
     def _hear(self, message: Any) -> None:
         if message.type in ("error", "warning"):
@@ -156,3 +160,17 @@ def test_the_button_switches_and_links_lead_to_rejects(opened: Opened) -> None:
         "document.getElementById(decodeURIComponent(location.hash).slice(1)).textContent"
     ).startswith("hour")
     assert opened.errors == []
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("kind", STREAMS)
+def test_every_kind_of_stream_is_drawn(kind: str, chromium: Browser, tmp_path: Path) -> None:
+    """`tests/unit/reporting/test_streams.py` looks at what is drawn."""
+    made = report(hourly_lake(tmp_path, kind), now_ms=BEGIN_MS + (HOURS + 1) * HOUR_MS)
+    file = tmp_path / "report.html"
+    file.write_text(made.as_html())
+    opened = Opened(chromium, file, 1280, "light")
+    shown = {each.inner_text() for each in opened.page.query_selector_all("figcaption h3")}
+    assert shown == CHARTS - {"Records by log partition and time"}  # there is one log partition
+    assert opened.errors == []
+    opened.page.close()

@@ -27,7 +27,7 @@ def watched_lake(folder: Path, *, hours: int = HOURS, events: int = 400) -> str:
             path = folder / "in" / f"{hour:03}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(_lines(chance, hour, events)))
-            _ingest(folder, path, hour)
+            ingest_hour(folder, path, hour)
     return str(folder / "lake")
 
 
@@ -44,7 +44,11 @@ def _lines(chance: random.Random, hour: int, events: int) -> list[str]:
     return [f"{row}\n" for row in rows]
 
 
-def _ingest(folder: Path, path: Path, hour: int) -> None:
+def ingest_hour(folder: Path, path: Path, hour: int, **settings: object) -> None:
+    """Ingest a file as the run that declares an hour, counted from `BEGIN_MS`.
+
+    `settings` are the topic's.
+    """
     start = BEGIN_MS + hour * HOUR_MS
     pipeline = from_tables(
         {
@@ -52,7 +56,7 @@ def _ingest(folder: Path, path: Path, hour: int) -> None:
             "input": {"format": "jsonl", "paths": [str(path)]},
             "timestamp": {"field": "ts", "format": "epoch_ms"},
             "key": {"fields": ["user"]},
-            "topic": {"name": TOPIC, "partitions": 4, "compression.type": "zstd"},
+            "topic": {"name": TOPIC, "partitions": 4, "compression.type": "zstd", **settings},
         }
     )
     run = DeclaredRun(f"hour {hour:03}", (start, start + HOUR_MS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 
 import seglake
 from seglake import meanwhile
+from seglake.datasource import SeglakeDataSource
 from seglake.meanwhile import BESIDE, WAITS
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -51,6 +53,16 @@ FIRST = """
 import numpy as np
 from seglake.log.zones.zone_kernels import first_at_least
 print(first_at_least(np.arange(5), 0, 3), *Compiled.names)
+"""
+WORKER = """
+import pickle
+from pathlib import Path
+class Runs:
+    poll = lambda self: None
+meanwhile.subprocess.Popen = lambda *_, **__: Runs()
+reader, tasks = pickle.loads(Path(sys.argv[1]).read_bytes())
+said = [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
+said = repr([(row["partition"], row["offset"], row["value"]) for row in said])
 """
 COMES = "meanwhile.BESIDE.compiles = lambda: True\n"
 NOTHING_BESIDE = "meanwhile.BESIDE.compiles = lambda: False\n"
@@ -105,6 +117,24 @@ def test_without_a_process_beside_a_call_says_what_it_waits_for(tmp_path: Path) 
     (line,) = errors.splitlines()
     assert "waits for the compiler" in line
     assert "a minute" in line
+    assert "`seglake warm`" in line
+
+
+def test_a_task_of_spark_answers_in_a_worker_without_kernels(lake: Path, tmp_path: Path) -> None:
+    """A worker gets the pickled reader and its tasks; its standard error is its log."""
+    source = SeglakeDataSource({"path": str(lake), "subscribe": "events"})
+    reader = source.reader(source.schema())
+    tasks = reader.partitions()
+    (tmp_path / "work").write_bytes(pickle.dumps((reader, tasks)))
+    here = [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
+    wanted = repr([(row["partition"], row["offset"], row["value"]) for row in here])
+    assert len(here) == EVENTS
+    said, errors = fresh(
+        tmp_path, "import hashlib, sys\n" + COUNTED + WORKER + PRINTED, str(tmp_path / "work")
+    )
+    assert said.split() == [hashlib.sha256(wanted.encode()).hexdigest()]
+    (line,) = errors.splitlines()
+    assert "a process beside this one compiles its kernels" in line
     assert "`seglake warm`" in line
 
 

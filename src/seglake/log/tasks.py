@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from seglake.engine import SparkEngine, on_threads, share_out
+from seglake.engine import Amounts, SparkEngine, on_threads, share_out
 from seglake.pace import Pace
 from seglake.store import Store
 
@@ -32,6 +32,9 @@ class Item(Protocol):
 AnyItem = TypeVar("AnyItem", bound=Item)
 Work = Callable[[Store, AnyItem], Any]
 Progress = Callable[[int, int], None]  # bytes of log done, and bytes of log in all
+
+WAVE = "bytes of log in this wave"
+"""Unit of the progress of tasks that run at once, where many such waves come."""
 
 _TASKS_PER_CORE = 4
 
@@ -92,7 +95,7 @@ class SegmentTasks(NamedTuple):
         return on_threads(partial(work, self.store), rows, tell)
 
     def _on_spark(self, work: Work[AnyItem], rows: Sequence[AnyItem]) -> list[Any]:
-        engine, task = SparkEngine(self.spark), partial(_results, work, self.store)
+        engine, task = SparkEngine(self.spark), _OnExecutor(work, self.store)
         sizes = [row.log_bytes for row in rows]
         cores = engine.cores_for(sum(sizes))
         shares = share_out(sizes, _TASKS_PER_CORE * cores)
@@ -105,6 +108,15 @@ class SegmentTasks(NamedTuple):
         return [results[number] for number in range(len(rows))]
 
 
-def _results(work: Callable[..., Any], store: Store, rows: Sequence[Any]) -> list[Any]:
-    """`work(store, row)` for each of the rows; runs on an executor."""
-    return [work(store, row) for row in rows]
+class _OnExecutor(NamedTuple):
+    """The task: some rows → `work(store, row)` for each of them."""
+
+    work: Callable[..., Any]
+    store: Store
+
+    def __call__(self, rows: Sequence[Any]) -> list[Any]:
+        return [self.work(self.store, row) for row in rows]
+
+    def amounts(self, shares: Sequence[Sequence[Item]]) -> Amounts:
+        """The bytes of log of each share; `progress` tells those of all waves."""
+        return Amounts(WAVE, [sum(row.log_bytes for row in rows) for rows in shares])

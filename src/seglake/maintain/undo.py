@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import mark
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.clock import now_ms
-from seglake.engine import Engine, LocalEngine, SparkEngine
+from seglake.engine import Amounts, Engine, LocalEngine, SparkEngine
 from seglake.errors import UsageError
 from seglake.format.index import Subjects
 from seglake.layout import new_attempt
@@ -290,17 +289,26 @@ class RunRemoval:
             if self._written:  # the first files are those of the attempt itself
                 self.attempts.add(attempt_id)
             target = RewriteTarget(attempt_id, subjects=subjects)
-            task = partial(_without, self._table.store, ranges, target)
+            task = WithoutRanges(self._table.store, ranges, target)
             self._written |= zip(left, self._engine.map(task, left), strict=True)
         return [self._written[key] for key in keys]
 
 
-def _without(
-    store: Store, ranges: Mapping[int, Ranges], target: RewriteTarget, rows: Sequence[SegmentRow]
-) -> SegmentRow:
-    """The task: some segments → one segment without the offsets in the ranges."""
-    keep = WithoutOffsets.of(ranges[rows[0].partition])
-    return rewrite(store, rows, keep, target)
+class WithoutRanges(NamedTuple):
+    """The task: some segments → one segment without the offsets in the ranges of its partition."""
+
+    store: Store
+    ranges: Mapping[int, Ranges]
+    target: RewriteTarget
+
+    def __call__(self, rows: Sequence[SegmentRow]) -> SegmentRow:
+        """Write the segment; returns its row."""
+        keep = WithoutOffsets.of(self.ranges[rows[0].partition])
+        return rewrite(self.store, rows, keep, self.target)
+
+    def amounts(self, groups: Sequence[Sequence[SegmentRow]]) -> Amounts:
+        """The bytes of log of each group."""
+        return Amounts("bytes of log", [sum(row.log_bytes for row in rows) for rows in groups])
 
 
 def _offset_ranges(store: Store, runs: Iterable[RunRow]) -> dict[int, Ranges]:

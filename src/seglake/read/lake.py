@@ -135,8 +135,9 @@ class Lake(ShowsTable):
     def history(self, topic: str | None = None) -> Commits[RunRow]:
         """The runs of a topic, or of all topics, in the order in which they ended.
 
-        A run that was undone or replaced has a row for each of its states. The method `to_arrow` of
-        the list returns an Arrow table.
+        So `[-1]` is the newest; shown as a table, the newest comes first. A run that was undone or
+        replaced has a row for each of its states. The method `to_arrow` of the list returns an
+        Arrow table.
         """
         names = self._names(topic)
         runs = [run for name in names for run in self._origin.run_history(self._snapshot, name)]
@@ -146,7 +147,8 @@ class Lake(ShowsTable):
     def maintenance(self, topic: str | None = None) -> Commits[MaintenanceRow]:
         """The commits of maintenance to a topic, or to all topics, in the order of their ends.
 
-        Those of tags are of no topic: they have `@lake` in its place.
+        So `[-1]` is the newest; shown as a table, the newest comes first. Those of tags are of no
+        topic: they have `@lake` in its place.
         """
         names = [*self._names(topic), *([WHOLE_LAKE] if topic is None else [])]
         rows = [row for name in names for row in self._origin.maintenance(self._snapshot, name)]

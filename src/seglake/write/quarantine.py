@@ -4,7 +4,7 @@ Rejects wait in the spool as blobs. When the driver knows the line count of each
 within a split become line numbers of the file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seglake.catalog.quarantine.files import RejectsFile, read_rejects, write_rejects
-from seglake.engine import Engine
+from seglake.catalog.quarantine.files import FILES, RejectsFile, read_rejects, write_rejects
+from seglake.engine import Amounts, Engine
 from seglake.format.records import Int64s
 from seglake.store import Store
 from seglake.text.json import text_or_base64
@@ -72,6 +72,10 @@ class Quarantine(NamedTuple):
         tables = [unpack_rejects(blob.data) for blob in read_blobs(self.store, spooled)]
         rows = self._rows(pa.concat_tables(tables))  # their chunks stay as they are
         return write_rejects(self.store, self.topic, self.attempt_id, rows)
+
+    def amounts(self, files: Sequence[pa.Table]) -> Amounts:
+        """The rejects of each file."""
+        return Amounts("rejects", [int(pc.sum(spooled["records"]).as_py()) for spooled in files])
 
     def sample(self, rejects: pa.Table) -> list[dict[str, Any]]:
         """A few rejects of each reason, from blobs that are spread over the input, as plain values.
@@ -144,6 +148,10 @@ class KeepRefused(NamedTuple):
         columns["ingested_at_ms"] = pa.repeat(self.now_ms, len(rows))
         refused = pa.table(columns)
         return write_rejects(self.store, self.topic, self.attempt_id, refused), len(rows)
+
+    def amounts(self, keys: Sequence[str]) -> Amounts:
+        """Each item is a file."""
+        return Amounts.alike(FILES, keys)
 
     def _is_refused(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         names = rows["source_file"].combine_chunks().dictionary_encode()

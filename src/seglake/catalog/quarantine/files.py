@@ -37,6 +37,7 @@ _COLUMNS: dict[str, pa.DataType] = {
 }
 LATER_COLUMNS = {"member", "member_line"}  # an older table may lack them
 FRAME = "DataFrame"  # in place of a path
+FILES = "files of rejects"  # the unit of progress where only their keys are known, not sizes
 SCHEMA = pa.schema(_COLUMNS)
 FILE_SCHEMA = SCHEMA.remove(0)  # the path holds the topic
 _FIRST = "first_place"  # of a merged file alone: the table has no such column

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.catalog.schema import SegmentRow
+from seglake.engine import Amounts
 from seglake.format.batch import BatchTable
 from seglake.format.decode import Decoded
 from seglake.format.filter import NO_HORIZON
@@ -21,6 +22,7 @@ from seglake.format.records import Int64s
 from seglake.limits import INT32_MAX
 from seglake.log.rewrite.keep import GOES, STAYS, UNDECIDED, Fates, Flags, Keep, OnlyOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
+from seglake.log.tasks import WAVE
 from seglake.maintain.compaction.policy import Policy
 from seglake.maintain.compaction.survivors import SURVIVORS, TOMBSTONES, bitmap
 from seglake.store import Store
@@ -57,6 +59,11 @@ class CleanGroup(NamedTuple):
     rows: Sequence[SegmentRow]
     packed: bytes
 
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of log of the segments."""
+        return sum(row.log_bytes for row in self.rows)
+
 
 def edges_of(rows: Sequence[SegmentRow]) -> Int64s:
     """The base offsets of consecutive segments, and the end of the last one."""
@@ -74,6 +81,10 @@ class CleanGroups(NamedTuple):
     def __call__(self, groups: Iterable[CleanGroup]) -> list[SegmentRow]:
         """Write the segments; returns their rows."""
         return [self._cleaned(group) for group in groups]
+
+    def amounts(self, items: Sequence[Sequence[CleanGroup]]) -> Amounts:
+        """The bytes of log that each item's groups have now."""
+        return Amounts(WAVE, [sum(group.log_bytes for group in groups) for groups in items])
 
     def _cleaned(self, group: CleanGroup) -> SegmentRow:
         newest, fresh = (self._offsets(group, kind) for kind in (SURVIVORS, TOMBSTONES))

@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seglake.catalog.schema import SegmentRow
+from seglake.engine import Amounts
 from seglake.format.batch import CONTROL, DELETE_HORIZON, BatchTable
 from seglake.format.decode import Decoded
 from seglake.format.records import Bytes, Int64s, fixed
 from seglake.log.fetch import LogFetch
 from seglake.log.segment import LogSegment
+from seglake.log.tasks import WAVE
 from seglake.maintain.compaction import latest_kernels
 from seglake.maintain.compaction.latest_kernels import EXPIRED, FRESH, KeyedRecords, Words
 from seglake.store import Store
@@ -126,6 +128,10 @@ class FindKeys(NamedTuple):
                     full.add([rows.data for rows in table.take(log_part.buckets)])
                     _write(full, log_part, spool)
         return Keys(packed_rows(spool.rows()), records, null_keys)
+
+    def amounts(self, items: Sequence[Sequence[LogPart]]) -> Amounts:
+        """The bytes of log of each item."""
+        return Amounts(WAVE, [sum(part.size_bytes for part in parts) for parts in items])
 
     def _parts(self, log_part: LogPart) -> Iterator[tuple[KeyedRecords, Words]]:
         """The records of the segments, each part with the seed of its hashes."""

@@ -169,7 +169,7 @@ class Passes:
             for number, log in enumerate(logs)
             for group in self._groups(log, survivors.get(log.partition, SPOOLED.empty_table()))
         ]
-        sizes = [sum(row.log_bytes for row in group.rows) for _, group in groups]
+        sizes = [group.log_bytes for _, group in groups]
         fresh_ms = self.how.now_ms + self.how.ahead_ms
         horizon_ms = min(fresh_ms + self.policy.delete_retention_ms, INT64_MAX)
         task = CleanGroups(self.store, self.attempt_id, horizon_ms, self.policy.subjects)

@@ -15,6 +15,7 @@ import lz4.block
 import numpy as np
 import pyarrow as pa
 
+from seglake.engine import Amounts
 from seglake.format.records import Bytes, Int64s, fixed
 from seglake.maintain.compaction import latest_kernels
 from seglake.maintain.compaction.keys import KeyTable
@@ -79,6 +80,10 @@ class FindSurvivors(NamedTuple):
                     for kind, found in ((SURVIVORS, survivors), (TOMBSTONES, tombstones)):
                         _write(found, kind, partition, len(edges) - 1, spool)
         return Survivors(packed_rows(spool.rows()), keys, expired)
+
+    def amounts(self, items: Sequence[Sequence[BlobBucket]]) -> Amounts:
+        """The keys in the blobs of each item, also those that several blobs have."""
+        return Amounts("keys in this wave", [sum(each.rows for each in some) for some in items])
 
     def _entries(self, bucket: BlobBucket) -> Words:
         """The entries of all keys, in the order of offsets."""

@@ -9,9 +9,10 @@ nothing reads them. Objects of attempts that may still run are spared.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 import pyarrow.compute as pc
 
@@ -19,7 +20,7 @@ from seglake import layout
 from seglake.catalog.quarantine.files import read_all_rejects, writer_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
-from seglake.engine import Engine
+from seglake.engine import Amounts, Engine
 from seglake.errors import CorruptData, MissingObject
 from seglake.log.tasks import SegmentTasks
 from seglake.maintain.erasure.attempts import Attempts
@@ -95,7 +96,7 @@ class OldObjects:
         listed = list(store.list(f"{layout.QUARANTINE_TABLE}/topic={self._topic}"))
         live = {*QuarantineTable(store).all_keys(self._topic)} - {*gone}
         old = [item for item in listed if item.key not in live and self._is_old(item.key)]
-        goes = engine.map(partial(_has_rejects, store, self._criteria), [item.key for item in old])
+        goes = engine.map(_HasRejects(store, self._criteria), old)
         yield from (item for item, had in zip(old, goes, strict=True) if had)
 
     def _is_old(self, key: str) -> bool:
@@ -113,11 +114,20 @@ class OldObjects:
         )  # fmt: skip
 
 
-def _has_rejects(store: Store, criteria: ErasureCriteria, key: str) -> bool:
+class _HasRejects(NamedTuple):
     """The task: whether a file that the quarantine does not name has a row that goes."""
-    try:
-        return bool(pc.any(criteria.rejects(read_all_rejects(store, key)["raw"])).as_py())
-    except MissingObject:
-        return False
-    except CorruptData:  # it may have one
-        return True
+
+    store: Store
+    criteria: ErasureCriteria
+
+    def __call__(self, file: Listed) -> bool:
+        try:
+            rows = read_all_rejects(self.store, file.key)
+            return bool(pc.any(self.criteria.rejects(rows["raw"])).as_py())
+        except MissingObject:
+            return False
+        except CorruptData:  # it may have one
+            return True
+
+    def amounts(self, files: Sequence[Listed]) -> Amounts:
+        return Amounts("bytes of rejects", [file.size for file in files])

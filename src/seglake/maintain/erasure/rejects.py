@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 
 from seglake.catalog.failed_run import FailedRun, all_failed_runs, rewrite_failed_run
 from seglake.catalog.quarantine.files import (
+    FILES,
     RejectsFile,
     is_merged,
     read_all_rejects,
@@ -23,7 +23,7 @@ from seglake.catalog.quarantine.files import (
 )
 from seglake.catalog.quarantine.leaving import Leaving, are_listed, count, joined, listed
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.engine import Engine
+from seglake.engine import Amounts, Engine
 from seglake.errors import CommitConflict
 from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.store import Store
@@ -95,8 +95,7 @@ class RejectErasure:
             base, keys = self._table.version(), self.files()
             if not keys:
                 return
-            keep = partial(
-                _write_rest,
+            keep = _WriteRest(
                 self._store,
                 self._topic,
                 attempt_id,
@@ -117,15 +116,23 @@ class RejectErasure:
         """What is found in every file that the quarantine names now."""
         keys = self._table.all_keys(self._topic)
         left = [key for key in keys if key not in self._by_file]
-        results = self._engine.map(partial(_find, self._store, self._goes), left)
+        results = self._engine.map(_Find(self._store, self._goes), left)
         self._by_file |= zip(left, results, strict=True)
         return {key: self._by_file[key] for key in keys}
 
 
-def _find(store: Store, goes: _Goes, key: str) -> _FileRejects:
+class _Find(NamedTuple):
     """The task: a file of the quarantine → what goes of it."""
-    rows = read_all_rejects(store, key)
-    return _FileRejects(listed(key, rows, goes(key, rows)), _by_attempt(rows))
+
+    store: Store
+    goes: _Goes
+
+    def __call__(self, key: str) -> _FileRejects:
+        rows = read_all_rejects(self.store, key)
+        return _FileRejects(listed(key, rows, self.goes(key, rows)), _by_attempt(rows))
+
+    def amounts(self, keys: Sequence[str]) -> Amounts:
+        return Amounts.alike(FILES, keys)
 
 
 def _by_attempt(rows: pa.Table) -> dict[str, int]:
@@ -133,32 +140,37 @@ def _by_attempt(rows: pa.Table) -> dict[str, int]:
     return {item["values"]: item["counts"] for item in counts.to_pylist()}
 
 
-def _write_rest(
-    store: Store,
-    topic: str,
-    erasure: str,
-    goes: _Goes,
-    counted: Collection[str],
-    dead: Collection[str],
-    key: str,
-) -> list[RejectsFile]:
+class _WriteRest(NamedTuple):
     """The task: a file of the quarantine → files with the rejects that stay.
 
     A merged file stays one, of the attempt `erasure`; of others there is one for each attempt.
     """
-    rows = to_merge(store, key) if is_merged(key) else read_all_rejects(store, key)
-    is_counted = pc.is_in(rows["attempt_id"], pa.array(sorted(counted), pa.string()))
-    stay = rows.filter(pc.invert(pc.and_(is_counted, goes(key, rows))))
-    if is_merged(key):
-        return [write_merged(store, topic, erasure, stay)] if len(stay) else []
-    attempts: list[Any] = pc.unique(stay["attempt_id"]).to_pylist()
-    return [
-        write_rejects(
-            store, topic, of_attempt, stay.filter(pc.equal(stay["attempt_id"], of_attempt))
-        )
-        for of_attempt in attempts
-        if of_attempt not in dead
-    ]
+
+    store: Store
+    topic: str
+    erasure: str
+    goes: _Goes
+    counted: Collection[str]
+    dead: Collection[str]
+
+    def __call__(self, key: str) -> list[RejectsFile]:
+        store, topic, merged = self.store, self.topic, is_merged(key)
+        rows = to_merge(store, key) if merged else read_all_rejects(store, key)
+        is_counted = pc.is_in(rows["attempt_id"], pa.array(sorted(self.counted), pa.string()))
+        stay = rows.filter(pc.invert(pc.and_(is_counted, self.goes(key, rows))))
+        if merged:
+            return [write_merged(store, topic, self.erasure, stay)] if len(stay) else []
+        attempts: list[Any] = pc.unique(stay["attempt_id"]).to_pylist()
+        return [
+            write_rejects(
+                store, topic, of_attempt, stay.filter(pc.equal(stay["attempt_id"], of_attempt))
+            )
+            for of_attempt in attempts
+            if of_attempt not in self.dead
+        ]
+
+    def amounts(self, keys: Sequence[str]) -> Amounts:
+        return Amounts.alike(FILES, keys)
 
 
 class SampleErasure:

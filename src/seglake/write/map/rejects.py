@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.catalog.quarantine.files import FILE_SCHEMA as QUARANTINE_SCHEMA
-from seglake.catalog.quarantine.files import read_rejects
+from seglake.catalog.quarantine.files import FILES, read_rejects
+from seglake.engine import Amounts
 from seglake.format.records import Int64s, Spans
 from seglake.store import Store
 from seglake.text.spans import from_arrow
@@ -58,6 +59,10 @@ class MapRejects(NamedTuple):
                 for blob in self._blobs(unit, files, _RejectReader(chosen, raw_rows)):
                     spool.add(blob._replace(data=b"") if self.dry_run else blob)
         return packed_rows(spool.rows())
+
+    def amounts(self, items: Sequence[Sequence[tuple[Unit, Mapping[int, Chosen]]]]) -> Amounts:
+        """The stored bytes of each item's files; of files that are gone, those of their rejects."""
+        return Amounts("bytes", [sum(unit.size_bytes for unit, _ in units) for units in items])
 
     def _blobs(self, unit: Unit, files: InputStore, reader: _RejectReader) -> Iterator[Blob]:
         yield from blobs_of_unit(unit, files, self.settings, reader)
@@ -157,3 +162,7 @@ class ListRejects(NamedTuple):
             parts.append(rejected(lines, reasons, from_arrow(batch["raw"])))
         listed = np.concatenate(parts)
         return {path: listed[at] for path, at in places_by_file(rows).items()}
+
+    def amounts(self, keys: Sequence[str]) -> Amounts:
+        """Each item is a file."""
+        return Amounts.alike(FILES, keys)

@@ -64,3 +64,8 @@ class StraddlingBlob(NamedTuple):
     number: int
     bounds: dict[int, PieceBounds]  # by the number of the piece
     spooled: pa.Table
+
+    @property
+    def records(self) -> int:
+        """Records of the blob."""
+        return int(self.spooled["records"][0].as_py())

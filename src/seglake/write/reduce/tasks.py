@@ -39,6 +39,10 @@ class CountStraddling(NamedTuple):
             for piece, (_, start, end) in blob.bounds.items()
         }
 
+    def amounts(self, items: Sequence[Sequence[StraddlingBlob]]) -> Amounts:
+        """The records of each item's blobs."""
+        return Amounts("records", [sum(blob.records for blob in blobs) for blobs in items])
+
 
 class WritePieces(NamedTuple):
     """The task: the blobs of pieces → segments, and their catalog rows.

@@ -1,0 +1,111 @@
+"""Reads through a session of Spark Connect: those that docs/spark.md#spark-connect tells of."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from tests.harness.python_environment import NoEnvironmentError, python_with
+from tests.makers.lakes import Event, LakeMaker
+
+T = 1795136400000  # 2026-11-20T01:00:00Z
+PACKAGES = ("grpcio==1.85.3", "grpcio-status==1.85.3")  # what the tests' environment lacks for it
+
+READS = """
+import json, sys
+sys.path.append(sys.argv[1])
+
+from pyspark.sql import SparkSession
+import seglake
+from seglake.datasource import events_around, events_between, register
+from seglake.engine import SparkEngine
+from seglake.errors import ConfigError
+
+root, start, end = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.sql.session.timeZone": "UTC"}
+spark = SparkSession.builder.remote("local[1]").config(map=conf).getOrCreate()
+register(spark)
+log = seglake.open(root).topic("events")
+
+
+def rows(frame):
+    some = frame.selectExpr("partition", "offset", "unix_millis(timestamp)", "string(value)")
+    return sorted([*row] for row in some.collect())
+
+
+found = {"kind": type(spark).__module__}
+batch = spark.read.format("seglake").option("subscribe", "events")
+found["all"] = rows(batch.load(root))
+window = batch.option("startTime", str(start)).option("endTime", str(end))
+found["window"] = rows(window.load(root))
+found["driver"] = rows(events_between(spark, log, start, end))
+found["tasks"] = rows(events_between(spark, log, start, end, driver_bytes=0))
+moment = spark.range(1).selectExpr(f"timestamp_millis({start}) AS at")
+found["around"] = rows(events_around(moment, log, "at", after_ms=end - start))
+
+stream = spark.readStream.format("seglake").option("subscribe", "events")
+stream = stream.option("startingOffsets", "earliest").load(root)
+sink = stream.writeStream.format("memory").queryName("seen").trigger(availableNow=True)
+sink.start().awaitTermination()
+found["stream"] = rows(spark.table("seen"))
+try:
+    SparkEngine(spark)
+except ConfigError as error:
+    found["refused"] = str(error)
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def packages() -> Path:
+    """The folder of the packages that a client of Spark Connect needs."""
+    try:
+        python = python_with(PACKAGES)
+    except NoEnvironmentError as error:
+        pytest.skip(f"no client of Spark Connect: {error}")
+    (found,) = python.parents[1].glob("lib/python*/site-packages")
+    return found
+
+
+@pytest.mark.rest
+@pytest.mark.skipif(pyspark.__version__ < "4.2", reason="tried with Spark 4.2")
+def test_a_session_of_spark_connect_reads_what_the_library_reads(
+    tmp_path: Path, packages: Path
+) -> None:
+    maker = LakeMaker(tmp_path / "lake", partitions=2)
+    rows = [Event(T + 100 * n, b"k%d" % (n % 7), b"v%d" % n) for n in range(300)]
+    maker.run({0: rows, 1: rows[:120]})
+    start, end = T + 5_000, T + 20_000
+    found = _read(tmp_path, packages, maker.root, start, end)
+    every: list[list[Any]] = [
+        [row.partition, row.offset, row.timestamp, (row.value or b"").decode()]
+        for row in maker.records()
+    ]
+    within = [row for row in every if start <= row[2] < end]
+    assert len(within) == 150 + 70
+    assert found["kind"] == "pyspark.sql.connect.session"
+    assert found["all"] == found["stream"] == every
+    for way in ("window", "driver", "tasks", "around"):
+        assert found[way] == within, way
+    assert "cannot run through Spark Connect" in found["refused"]
+
+
+def _read(folder: Path, *arguments: object) -> dict[str, Any]:
+    """What the program found; it has a JVM of its own, which is the server."""
+    program = folder / "program.py"
+    program.write_text(READS)
+    any_port = {"SPARK_TESTING": "true", "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        [sys.executable, str(program), *map(str, arguments)],
+        capture_output=True, text=True, check=False, cwd=folder, env=os.environ | any_port,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout.splitlines()[-1]))

@@ -10,15 +10,17 @@ import gc
 import json
 import logging
 import os
+import pickle
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+import pyarrow as pa
 
 from seglake import errors
 from seglake.cached import cached_property
@@ -113,8 +115,6 @@ class SparkEngine:
     """
 
     def __init__(self, spark: SparkSession | None = None, master: str | None = None) -> None:
-        if spark is not None:
-            _require_classic(spark)
         self._session, self._master = spark, master
 
     @cached_property
@@ -140,11 +140,14 @@ class SparkEngine:
     @cached_property
     def cores(self) -> int:
         """Tasks that run at once on the executors that are there."""
+        if is_connected(self._spark):  # rows of a range have as many partitions
+            rows = self._spark.range(1 << 12).selectExpr("spark_partition_id() AS number")
+            return rows.distinct().count()
         return int(self._spark.sparkContext.defaultParallelism)
 
     @cached_property
     def _most_cores(self) -> int:
-        return most_cores(self._spark.sparkContext)
+        return 0 if is_connected(self._spark) else most_cores(self._spark.sparkContext)
 
     def cores_for(self, size_bytes: int, /) -> int:
         """Cores to share so much work out to, at least `cores`.
@@ -157,10 +160,14 @@ class SparkEngine:
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in the order of the items.
 
-        An RDD carries the items and results; Spark SQL would plan and compile a query first.
+        An RDD carries the items and results; Spark SQL would plan and compile a query first. A
+        session of Spark Connect has no RDDs, and gets a query.
         """
         if not items:
             return []
+        if is_connected(self._spark):
+            with original_errors(), waited("tasks run through Spark Connect", _log.info):
+                return _queried(self._spark, task, items)
         context, (unit, each) = self._spark.sparkContext, Amounts.of(task, items)
         total, tasks = sum(each), len(items)
 
@@ -188,13 +195,32 @@ def most_cores(context: SparkContext) -> int:
     return executors * int(conf.get("spark.executor.cores", "1"))
 
 
-def _require_classic(spark: SparkSession) -> None:
-    """Raise ConfigError for a session of Spark Connect, which has no RDDs."""
-    if not hasattr(spark, "sparkContext"):
-        raise ConfigError(
-            "Seglake's tasks cannot run through Spark Connect, and this session is one of it: use"
-            " spark-submit or a session with a master, or local=True for threads of this machine"
-        )
+def is_connected(spark: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect, which has no `sparkContext`."""
+    return not hasattr(spark, "sparkContext")
+
+
+def _queried(spark: SparkSession, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
+    """`task(item)` of every item, each a row in a partition of its own."""
+    rows = spark.range(0, len(items), 1, len(items))
+    done = rows.mapInArrow(_OfRows(task, items).__call__, "number long, result binary").collect()
+    ordered = sorted(done, key=lambda row: row["number"])
+    return [pickle.loads(row["result"]) for row in ordered]  # noqa: S301  our tasks made them
+
+
+@dataclass(frozen=True)
+class _OfRows(Generic[Item, Result]):
+    """A task over rows that are numbers of items."""
+
+    task: Task[Item, Result]
+    items: Sequence[Item]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The result of each row's item, pickled."""
+        for batch in batches:
+            numbers: list[Any] = batch.column(0).to_pylist()
+            results = [pickle.dumps(_InWorker(self.task)(self.items[n])) for n in numbers]
+            yield pa.record_batch({"number": numbers, "result": results})
 
 
 def _tasks_done(context: SparkContext, total: int) -> int:

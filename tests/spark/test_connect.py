@@ -1,7 +1,8 @@
-"""Reads through a session of Spark Connect: those that docs/spark.md#spark-connect tells of."""
+"""Reads and ingests through a session of Spark Connect, as docs/spark.md#spark-connect tells."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -12,6 +13,9 @@ from typing import Any
 import pyspark
 import pytest
 
+from seglake.config import load
+from seglake.engine import LocalEngine
+from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.harness.python_environment import NoEnvironmentError, python_with
 from tests.makers.lakes import Event, LakeMaker
 
@@ -25,8 +29,10 @@ sys.path.append(sys.argv[1])
 from pyspark.sql import SparkSession
 import seglake
 from seglake.datasource import events_around, events_between, register
+from seglake.config import load
 from seglake.engine import SparkEngine
-from seglake.errors import ConfigError
+from seglake.errors import InputError
+from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_frame
 
 root, start, end = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
@@ -56,11 +62,34 @@ stream = stream.option("startingOffsets", "earliest").load(root)
 sink = stream.writeStream.format("memory").queryName("seen").trigger(availableNow=True)
 sink.start().awaitTermination()
 found["stream"] = rows(spark.table("seen"))
+
+files, broken, frame = (load(file) for file in sys.argv[5:])
+engine, run = SparkEngine(spark), DeclaredRun("1")
+found["cores"] = engine.cores
+found["files"] = ingest_files(engine, files, run).summary
+columns = "number int", "ts long", "user string"
+made = spark.createDataFrame([(n, start + n, f"u{n % 3}") for n in range(60)], ", ".join(columns))
+found["frame"] = ingest_frame(made, "number", frame, run).summary
 try:
-    SparkEngine(spark)
-except ConfigError as error:
-    found["refused"] = str(error)
+    ingest_files(engine, broken, run)
+except InputError as error:
+    found["error"] = str(error)
 print(json.dumps(found))
+"""
+PIPELINE = """
+[pipeline]
+root = "{root}"
+max_quarantine_ratio = 0.1
+[input]
+{input}
+[timestamp]
+field = "ts"
+format = "epoch_ms"
+[key]
+fields = ["user"]
+[topic]
+name = "events"
+partitions = 2
 """
 
 
@@ -77,14 +106,15 @@ def packages() -> Path:
 
 @pytest.mark.rest
 @pytest.mark.skipif(pyspark.__version__ < "4.2", reason="tried with Spark 4.2")
-def test_a_session_of_spark_connect_reads_what_the_library_reads(
+def test_a_session_of_spark_connect_reads_and_ingests_as_others_do(
     tmp_path: Path, packages: Path
 ) -> None:
     maker = LakeMaker(tmp_path / "lake", partitions=2)
     rows = [Event(T + 100 * n, b"k%d" % (n % 7), b"v%d" % n) for n in range(300)]
     maker.run({0: rows, 1: rows[:120]})
     start, end = T + 5_000, T + 20_000
-    found = _read(tmp_path, packages, maker.root, start, end)
+    pipelines = _pipelines(tmp_path)
+    found = _run(tmp_path, packages, maker.root, start, end, *pipelines)
     every: list[list[Any]] = [
         [row.partition, row.offset, row.timestamp, (row.value or b"").decode()]
         for row in maker.records()
@@ -95,10 +125,42 @@ def test_a_session_of_spark_connect_reads_what_the_library_reads(
     assert found["all"] == found["stream"] == every
     for way in ("window", "driver", "tasks", "around"):
         assert found[way] == within, way
-    assert "cannot run through Spark Connect" in found["refused"]
+    assert (found["cores"], found["files"]) == (1, "600 records, 1 rejected")
+    here = load(pipelines[0], {"pipeline.root": str(tmp_path / "here")})
+    ingest_files(LocalEngine(), here, DeclaredRun("1"))
+    assert _bytes_of(tmp_path / "files") == _bytes_of(tmp_path / "here")
+    assert found["frame"] == "60 records, 0 rejected"
+    assert len(_bytes_of(tmp_path / "frame")) >= 4
+    assert "x.jsonl.gz: gzip data is damaged or cut off" in found["error"]
 
 
-def _read(folder: Path, *arguments: object) -> dict[str, Any]:
+def _pipelines(folder: Path) -> list[Path]:
+    """Pipelines of good files, of a damaged one, and of a DataFrame, each with a lake."""
+    for name in ("good", "bad"):
+        (folder / name).mkdir()
+    for n in range(3):
+        lines = "".join(f'{{"ts":{T + 1000 * n + i},"user":"u{i % 5}"}}\n' for i in range(200))
+        (folder / "good" / f"{n}.jsonl").write_text(lines + "broken\n" * (n == 1))
+    packed = gzip.compress(b'{"ts":1795136400000}\n' * 90_000)
+    (folder / "bad" / "x.jsonl.gz").write_bytes(packed[: len(packed) // 2])
+    inputs = {
+        "files": f'paths = ["{folder / "good"}"]\nformat = "jsonl"',
+        "broken": f'paths = ["{folder / "bad"}"]\nformat = "jsonl"',
+        "frame": 'format = "dataframe"\norder_column = "number"',
+    }
+    for name, text in inputs.items():
+        root = folder / name
+        (folder / f"{name}.toml").write_text(PIPELINE.format(root=root, input=text))
+    return [folder / f"{name}.toml" for name in inputs]
+
+
+def _bytes_of(root: Path) -> list[tuple[str, bytes]]:
+    """The segments and index files of a lake."""
+    files = (path for path in (root / "topics").rglob("*") if path.is_file())
+    return sorted((f"{path.parent.parent.name}/{path.name}", path.read_bytes()) for path in files)
+
+
+def _run(folder: Path, *arguments: object) -> dict[str, Any]:
     """What the program found; it has a JVM of its own, which is the server."""
     program = folder / "program.py"
     program.write_text(READS)

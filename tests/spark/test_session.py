@@ -218,13 +218,6 @@ def test_sparks_from_3_5_on_are_accepted(version: str, monkeypatch: pytest.Monke
             session.require_version(other)
 
 
-def test_a_session_of_spark_connect_gets_no_tasks() -> None:
-    """Its `sparkContext` is an AttributeError."""
-    connected: Any = SimpleNamespace()
-    with pytest.raises(ConfigError, match=r"through Spark Connect, .*: use spark-submit"):
-        SparkEngine(connected)
-
-
 @pytest.mark.rest
 def test_what_spark_submit_was_given_wins(tmp_path: Path) -> None:
     command = [SPARK_SUBMIT, "--master", "local[1]", "--conf", "spark.sql.shuffle.partitions=3"]

@@ -20,6 +20,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import mark_recent
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
+from seglake.engine import SparkEngine
 from seglake.errors import InputError, QuarantineLimit, SeglakeError, UsageError
 from seglake.format.batch import MAX_BATCH_BYTES
 from seglake.shown import Column, ShowsTable, Table, counted, prose
@@ -342,7 +343,7 @@ def _frame(setup: _Setup, topic: str, offsets: Ranges) -> DataFrame:
         "endingOffsets": json.dumps(last),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
-        "minPartitions": str(max(len(offsets), spark.sparkContext.defaultParallelism)),
+        "minPartitions": str(max(len(offsets), SparkEngine(spark).cores)),
     }
     frame = spark.read.format("kafka").options(**options).load()
     # null lists are slow on their way to Python: see `short_batches`

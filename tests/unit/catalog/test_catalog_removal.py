@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglake.catalog import topic_change
 from seglake.catalog.delta import file_merges
 from seglake.catalog.schema import LATER_COLUMNS, MaintenanceRow, Row, SegmentRow
 from seglake.catalog.table import CatalogTable
@@ -343,3 +346,19 @@ def test_nothing_to_do__is_no_commit(catalog: CatalogTable) -> None:
     assert catalog.snapshot().version == 2
     with pytest.raises(UsageError, match="needs rows"):
         transact(catalog, "orders", new_attempt(), lambda _: Change())
+
+
+PLACES = st.tuples(st.integers(0, 3), st.integers(0, 4).map(lambda n: n * 2**60))
+
+
+@given(st.sets(PLACES, min_size=1), st.lists(PLACES))
+def test_rows_are_those_of_the_pairs_that_are_asked_for(
+    asked: set[tuple[int, int]], rows: list[tuple[int, int]]
+) -> None:
+    partitions, offsets = np.array(sorted(asked), np.int64).T
+    table = pa.table(
+        {"partition": pa.array([p for p, _ in rows], pa.int32()),
+         "base_offset": pa.array([offset for _, offset in rows], pa.int64())}
+    )  # fmt: skip
+    found = topic_change._rows_at(partitions, offsets)(table)
+    assert found.to_pylist() == [row in asked for row in rows]

@@ -52,14 +52,8 @@ class _Columns(Sequence[_Item]):
         return item
 
     def _at(self, numbers: list[int]) -> list[_Item]:
-        return [
-            *self._made(
-                [
-                    column.to_pylist()
-                    for column in self._table.take(pa.array(numbers, pa.int64())).columns
-                ]
-            )
-        ]
+        rows = self._table.take(pa.array(numbers, pa.int64()))
+        return [*self._made([column.to_pylist() for column in rows.columns])]
 
     def __iter__(self) -> Iterator[_Item]:
         for batch in self._table.to_batches(max_chunksize=_ROWS):
@@ -144,9 +138,8 @@ class FileList(_Columns[SourceFile]):
     def among(self, paths: Iterable[str]) -> set[str]:
         """Those of some paths that files of this list have."""
         asked = pa.array(filter(is_text, paths), pa.large_string())
-        found: list[Any] = (
-            self._table["path"].filter(pc.is_in(self._table["path"], asked)).to_pylist()
-        )
+        mine = self._table["path"]
+        found: list[Any] = mine.filter(pc.is_in(mine, asked)).to_pylist()
         return {*found}
 
 

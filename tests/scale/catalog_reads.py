@@ -33,6 +33,7 @@ from seglake.read.lake import Lake
 from seglake.store import Store, open_store
 from seglake.store.counting import CountingStore
 from seglake.write.driver import run as driver
+from seglake.write.driver.report import Report
 from tests.makers.catalog_rows import new_attempt, segment, topic
 from tests.makers.catalog_rows import run as run_row
 from tests.makers.lakes import create_catalog, open_catalog
@@ -77,6 +78,14 @@ class Reads(NamedTuple):
 
     requests: Counter[str]
     bytes: Counter[str]
+
+    def copy(self) -> Reads:
+        """The same, as it is now."""
+        return Reads(self.requests.copy(), self.bytes.copy())
+
+    def since(self, before: Reads) -> Reads:
+        """What came after some earlier reads."""
+        return Reads(self.requests - before.requests, self.bytes - before.bytes)
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(self.requests.items()))
@@ -196,20 +205,49 @@ def opened(root: Path, name: str) -> Reads:
 
 def ingested(root: Path, history: History, files: int) -> Reads:
     """What an ingest of some new files reads of the catalog, up to and with its commit."""
-    pipeline, run_id = _next_run(root, history, files)
+    with _counted() as stores:
+        _ingest(root, history, files)
+    return stores[0].reads
+
+
+def overtaken(root: Path, history: History, files: int) -> Reads:
+    """What an ingest reads again of the catalog after another run took its offsets."""
+    commit, before = CatalogTable.commit, list[Reads]()
+
+    def lose(table: CatalogTable, *rows: Any, **how: Any) -> int:
+        if not before:
+            before.append(stores[0].reads.copy())
+            _ingest(root, history, files)
+        return commit(table, *rows, **how)
+
+    with _counted() as stores, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(CatalogTable, "commit", lose)
+        if not _ingest(root, history, files).rebased:
+            raise AssertionError("no race was lost")
+    return stores[0].reads.since(*before)
+
+
+@contextmanager
+def _counted() -> Iterator[list[_DataFiles]]:
+    """The stores that ingests use, in the order of the ingests; their commits merge nothing."""
     stores: list[_DataFiles] = []
 
-    def counted(*how: Any) -> _DataFiles:
+    def opened_store(*how: Any) -> _DataFiles:
         stores.append(_DataFiles(open_store(*how)))
         return stores[-1]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(driver, "open_store", counted)
+        patched.setattr(driver, "open_store", opened_store)
         patched.setattr(CatalogTable, "_tidy", lambda *_: None)
-        report = driver.ingest_files(LocalEngine(), pipeline, driver.DeclaredRun(run_id))
+        yield stores
+
+
+def _ingest(root: Path, history: History, files: int) -> Report:
+    pipeline, run_id = _next_run(root, history, files)
+    report = driver.ingest_files(LocalEngine(), pipeline, driver.DeclaredRun(run_id))
     if report.records != files:
         raise AssertionError(f"{report.records} of {files} records")
-    return stores[0].reads
+    return report
 
 
 def _next_run(root: Path, history: History, files: int) -> tuple[Pipeline, str]:
@@ -266,8 +304,12 @@ def _tell(root: Path, history: History, files: int) -> None:
     for file in open_catalog(str(root / "lake")).snapshot().files:
         sizes[file.kind] += file.size_bytes
     print(f"{history}: {dict(sizes)} bytes")
-    for what, how in (("open of a topic", (opened, root, "t-000000")),
-                      (f"ingest of {files} files", (ingested, root, history, files))):  # fmt: skip
+    measured: dict[str, tuple[Any, ...]] = {
+        "open of a topic": (opened, root, "t-000000"),
+        f"ingest of {files} files": (ingested, root, history, files),
+        "the same, again after a lost race": (overtaken, root, history, files),
+    }
+    for what, how in measured.items():
         reads, peak = peak_mb(*how)
         print(f"  {what}: {reads}, {peak} MB of memory more", flush=True)
 

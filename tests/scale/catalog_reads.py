@@ -1,10 +1,11 @@
 """What an open and an ingest read of a catalog with a long history: requests and bytes.
 
-    python -m tests.scale.catalog_reads --runs 20000 --partitions 20 --sources 50000 --topics 1000
+    python -m tests.scale.catalog_reads --runs 20000 --partitions 20 --sources 50000 --topics 10000
 
 The history is committed through the catalog, some hundred runs at once, so that its files are those
-that merges make. Counted are the reads of the catalog's data files; the checkpoint and the commits
-after it are delta-rs's. Merges, which a commit may do after it is made, are left out.
+that merges make; of the other topics a thousand come in one commit. Counted are the reads of the
+catalog's data files; the checkpoint and the commits after it are delta-rs's. Merges, which a commit
+may do after it is made, are left out.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -25,8 +27,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from seglake.catalog.delta.actions import Action
+from seglake.catalog.delta.delta_rs import checkpoint_if_due
 from seglake.catalog.schema import Row, RunRow, SegmentRow, SourceRow
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import TopicChange
+from seglake.catalog.version.snapshot import EMPTY
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.read.lake import Lake
@@ -41,6 +47,7 @@ from tests.makers.raw_events import Line, T, pipeline_of, write_file
 
 TOPIC, NAMES = "events", ("dated", "folders", "random")
 _FACTORS = (2_654_435_761, 2_246_822_519, 3_266_489_917, 668_265_263)  # odd: they mix numbers
+_TOPICS_AT_ONCE = 1000  # of a commit
 _AT_ONCE, _SINGLE = 256, 30  # runs of a commit; commits of one run each, at the end
 
 
@@ -128,18 +135,40 @@ def not_durable() -> Iterator[None]:
 
 def build(root: Path, history: History) -> None:
     """Make the lake."""
+    add_topics(root, history.topics)
+    add_history(root, history)
+
+
+def add_topics(root: Path, count: int) -> None:
+    """Make the lake with its small topics."""
     with not_durable():
         table = create_catalog(str(root / "lake"))
-        base = table.snapshot()
-        for number in range(history.topics):
-            _commit(table, base, _other_topic(f"t-{number:06}"))
-            base = table.refresh(base)
+        for first in range(0, count, _TOPICS_AT_ONCE):
+            _add_topics(table, range(first, min(first + _TOPICS_AT_ONCE, count)))
+
+
+def add_history(root: Path, history: History) -> None:
+    """Give the lake its large topic."""
+    table = open_catalog(str(root / "lake"))
+    with not_durable():
+        base = table.snapshot(topics=[TOPIC])
         single = min(_SINGLE, history.runs // 2)
         cuts = [*range(0, history.runs - single, _AT_ONCE)]
         cuts += range(history.runs - single, history.runs + 1)
         for start, end in pairwise(cuts):
             _commit(table, base, _history_rows(root, history, start, end))
             base = table.refresh(base)
+
+
+def _add_topics(table: CatalogTable, numbers: Iterable[int]) -> None:
+    """Commit some topics at once, with the files that each one's first commit would write."""
+    actions: list[Action] = []
+    for number in numbers:
+        name = f"t-{number:06}"
+        actions += table._write_files(TopicChange(name, _other_topic(name), (), ()), (), EMPTY)
+    log = table.delta_log()
+    version = log.commit(table.handle.newest().version(), actions)[-1].version
+    checkpoint_if_due(log, [version])
 
 
 def _other_topic(name: str) -> list[Row]:
@@ -288,18 +317,22 @@ def main() -> None:
     """Make a lake and say what is read of it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, default in (("runs", 20_000), ("partitions", 20), ("sources", 50_000),
-                          ("topics", 1000), ("files", 100)):  # fmt: skip
+                          ("topics", 10_000), ("files", 100)):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--names", choices=NAMES, nargs="*", default=NAMES)
     given = parser.parse_args()
-    for names in given.names:
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        topics = Path(folder, "topics")
+        add_topics(topics, given.topics)
+        for names in given.names:
             history = History(given.runs, given.partitions, given.sources, given.topics, names)
-            _tell(Path(folder), history, given.files)
+            shutil.copytree(topics, root := Path(folder, names))
+            _tell(root, history, given.files)
+            shutil.rmtree(root)
 
 
 def _tell(root: Path, history: History, files: int) -> None:
-    build(root, history)
+    add_history(root, history)
     sizes = Counter[str]()
     for file in open_catalog(str(root / "lake")).snapshot().files:
         sizes[file.kind] += file.size_bytes

@@ -1,10 +1,11 @@
 """What an open and an ingest read of a catalog with a long history: requests and bytes.
 
-    python -m tests.scale.catalog_reads --runs 20000 --partitions 20 --sources 50000 --topics 1000
+    python -m tests.scale.catalog_reads --runs 20000 --partitions 20 --sources 50000 --topics 10000
 
 The history is committed through the catalog, some hundred runs at once, so that its files are those
-that merges make. Counted are the reads of the catalog's data files; the checkpoint and the commits
-after it are delta-rs's. Merges, which a commit may do after it is made, are left out.
+that merges make; of the other topics a thousand come in one commit. Counted are the reads of the
+catalog's data files; the checkpoint and the commits after it are delta-rs's. Merges, which a commit
+may do after it is made, are left out.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -25,14 +27,19 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
+from seglake.catalog.delta.actions import Action
+from seglake.catalog.delta.delta_rs import checkpoint_if_due
 from seglake.catalog.schema import Row, RunRow, SegmentRow, SourceRow
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import TopicChange
+from seglake.catalog.version.snapshot import EMPTY
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.read.lake import Lake
 from seglake.store import Store, open_store
 from seglake.store.counting import CountingStore
 from seglake.write.driver import run as driver
+from seglake.write.driver.report import Report
 from tests.makers.catalog_rows import new_attempt, segment, topic
 from tests.makers.catalog_rows import run as run_row
 from tests.makers.lakes import create_catalog, open_catalog
@@ -41,6 +48,7 @@ from tests.makers.raw_events import Line, T, pipeline_of, write_file
 TOPIC, NAMES = "events", ("dated", "folders", "random")
 _FACTORS = (2_654_435_761, 2_246_822_519, 3_266_489_917, 668_265_263)  # odd: they mix numbers
 Outcome = TypeVar("Outcome")
+_TOPICS_AT_ONCE = 1000  # of a commit
 _AT_ONCE, _SINGLE = 256, 30  # runs of a commit; commits of one run each, at the end
 
 
@@ -78,6 +86,14 @@ class Reads(NamedTuple):
 
     requests: Counter[str]
     bytes: Counter[str]
+
+    def copy(self) -> Reads:
+        """The same, as it is now."""
+        return Reads(self.requests.copy(), self.bytes.copy())
+
+    def since(self, before: Reads) -> Reads:
+        """What came after some earlier reads."""
+        return Reads(self.requests - before.requests, self.bytes - before.bytes)
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(self.requests.items()))
@@ -120,18 +136,40 @@ def not_durable() -> Iterator[None]:
 
 def build(root: Path, history: History) -> None:
     """Make the lake."""
+    add_topics(root, history.topics)
+    add_history(root, history)
+
+
+def add_topics(root: Path, count: int) -> None:
+    """Make the lake with its small topics."""
     with not_durable():
         table = create_catalog(str(root / "lake"))
-        base = table.snapshot()
-        for number in range(history.topics):
-            _commit(table, base, _other_topic(f"t-{number:06}"))
-            base = table.refresh(base)
+        for first in range(0, count, _TOPICS_AT_ONCE):
+            _add_topics(table, range(first, min(first + _TOPICS_AT_ONCE, count)))
+
+
+def add_history(root: Path, history: History) -> None:
+    """Give the lake its large topic."""
+    table = open_catalog(str(root / "lake"))
+    with not_durable():
+        base = table.snapshot(topics=[TOPIC])
         single = min(_SINGLE, history.runs // 2)
         cuts = [*range(0, history.runs - single, _AT_ONCE)]
         cuts += range(history.runs - single, history.runs + 1)
         for start, end in pairwise(cuts):
             _commit(table, base, _history_rows(root, history, start, end))
             base = table.refresh(base)
+
+
+def _add_topics(table: CatalogTable, numbers: Iterable[int]) -> None:
+    """Commit some topics at once, with the files that each one's first commit would write."""
+    actions: list[Action] = []
+    for number in numbers:
+        name = f"t-{number:06}"
+        actions += table._write_files(TopicChange(name, _other_topic(name), (), ()), (), EMPTY)
+    log = table.delta_log()
+    version = log.commit(table.handle.newest().version(), actions)[-1].version
+    checkpoint_if_due(log, [version])
 
 
 def _other_topic(name: str) -> list[Row]:
@@ -197,20 +235,49 @@ def opened(root: Path, name: str) -> Reads:
 
 def ingested(root: Path, history: History, files: int) -> Reads:
     """What an ingest of some new files reads of the catalog, up to and with its commit."""
-    pipeline, run_id = _next_run(root, history, files)
+    with _counted() as stores:
+        _ingest(root, history, files)
+    return stores[0].reads
+
+
+def overtaken(root: Path, history: History, files: int) -> Reads:
+    """What an ingest reads again of the catalog after another run took its offsets."""
+    commit, before = CatalogTable.commit, list[Reads]()
+
+    def lose(table: CatalogTable, *rows: Any, **how: Any) -> int:
+        if not before:
+            before.append(stores[0].reads.copy())
+            _ingest(root, history, files)
+        return commit(table, *rows, **how)
+
+    with _counted() as stores, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(CatalogTable, "commit", lose)
+        if not _ingest(root, history, files).rebased:
+            raise AssertionError("no race was lost")
+    return stores[0].reads.since(*before)
+
+
+@contextmanager
+def _counted() -> Iterator[list[DataFiles]]:
+    """The stores that ingests use, in the order of the ingests; their commits merge nothing."""
     stores: list[DataFiles] = []
 
-    def counted(*how: Any) -> DataFiles:
+    def opened_store(*how: Any) -> DataFiles:
         stores.append(DataFiles(open_store(*how)))
         return stores[-1]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(driver, "open_store", counted)
+        patched.setattr(driver, "open_store", opened_store)
         patched.setattr(CatalogTable, "_tidy", lambda *_: None)
-        report = driver.ingest_files(LocalEngine(), pipeline, driver.DeclaredRun(run_id))
+        yield stores
+
+
+def _ingest(root: Path, history: History, files: int) -> Report:
+    pipeline, run_id = _next_run(root, history, files)
+    report = driver.ingest_files(LocalEngine(), pipeline, driver.DeclaredRun(run_id))
     if report.records != files:
         raise AssertionError(f"{report.records} of {files} records")
-    return stores[0].reads
+    return report
 
 
 def _next_run(root: Path, history: History, files: int) -> tuple[Pipeline, str]:
@@ -227,7 +294,7 @@ def _next_run(root: Path, history: History, files: int) -> tuple[Pipeline, str]:
 
 
 def peak_mb(measure: Callable[..., Outcome], *how: Any) -> tuple[Outcome, int]:
-    """What a function returns in a process of its own, and how many MB of memory it adds at most.
+    """What a function reads in a process of its own, and how many MB of memory it adds at most.
 
     That is beside what the process has when everything is imported.
     """
@@ -251,24 +318,32 @@ def main() -> None:
     """Make a lake and say what is read of it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, default in (("runs", 20_000), ("partitions", 20), ("sources", 50_000),
-                          ("topics", 1000), ("files", 100)):  # fmt: skip
+                          ("topics", 10_000), ("files", 100)):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--names", choices=NAMES, nargs="*", default=NAMES)
     given = parser.parse_args()
-    for names in given.names:
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        topics = Path(folder, "topics")
+        add_topics(topics, given.topics)
+        for names in given.names:
             history = History(given.runs, given.partitions, given.sources, given.topics, names)
-            _tell(Path(folder), history, given.files)
+            shutil.copytree(topics, root := Path(folder, names))
+            _tell(root, history, given.files)
+            shutil.rmtree(root)
 
 
 def _tell(root: Path, history: History, files: int) -> None:
-    build(root, history)
+    add_history(root, history)
     sizes = Counter[str]()
     for file in open_catalog(str(root / "lake")).snapshot().files:
         sizes[file.kind] += file.size_bytes
     print(f"{history}: {dict(sizes)} bytes")
-    for what, how in (("open of a topic", (opened, root, "t-000000")),
-                      (f"ingest of {files} files", (ingested, root, history, files))):  # fmt: skip
+    measured: dict[str, tuple[Any, ...]] = {
+        "open of a topic": (opened, root, "t-000000"),
+        f"ingest of {files} files": (ingested, root, history, files),
+        "the same, again after a lost race": (overtaken, root, history, files),
+    }
+    for what, how in measured.items():
         reads, peak = peak_mb(*how)
         print(f"  {what}: {reads}, {peak} MB of memory more", flush=True)
 

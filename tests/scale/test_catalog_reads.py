@@ -13,8 +13,9 @@ import pytest
 
 from seglake.catalog.delta.file_merges import FAN_IN
 from tests.harness.tiers import rest_but
-from tests.scale.catalog_reads import History, Reads, build, ingested, opened
+from tests.scale.catalog_reads import History, Reads, build, ingested, opened, overtaken
 
+Made = Callable[[str, int], tuple[Path, History]]
 Measured = Callable[[str, int], tuple[Reads, Reads]]  # of an open, and of an ingest
 
 RUNS, FILES = 1200, 20
@@ -23,14 +24,26 @@ SEGMENT_BYTES = 800_000  # the longer history has 1.3 MB
 
 
 @pytest.fixture(scope="module")
-def reads(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    """What is read of a lake, by names and by how often the history is as long."""
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A lake, by names and by how often the history is as long."""
 
     @cache
-    def measured(names: str, times: int) -> tuple[Reads, Reads]:
+    def made(names: str, times: int) -> tuple[Path, History]:
         root = Path(tmp_path_factory.mktemp("lake"))
         history = History(RUNS * times, 8, 5 * RUNS * times, 4 * times, names)
         build(root, history)
+        return root, history
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def reads(lake: Made) -> Measured:
+    """What is read of a new lake, by names and by how often the history is as long."""
+
+    @cache
+    def measured(names: str, times: int) -> tuple[Reads, Reads]:
+        root, history = lake(names, times)
         return opened(root, "t-000001"), ingested(root, history, FILES)
 
     return measured
@@ -49,6 +62,17 @@ def test_an_ingest_reads_no_rows_of_names_that_ascend(reads: Measured, times: in
     assert found.requests.keys() == {"topic", "segment"}
     assert found.requests["segment"] <= WAITING
     assert found.bytes["segment"] <= SEGMENT_BYTES
+
+
+@pytest.mark.parametrize("times", rest_but([1, 2], 1))
+def test_a_lost_race_reads_the_ends_again(lake: Made, reads: Measured, times: int) -> None:
+    """Also what came since, but neither old segments, nor runs, nor input files."""
+    reads("dated", times)  # before the lake gets more runs
+    again = overtaken(*lake("dated", times), FILES)
+    assert again.requests.keys() == {"topic", "segment"}
+    assert again.requests["topic"] <= 2
+    assert again.requests["segment"] <= WAITING + 2
+    assert again.bytes["segment"] <= SEGMENT_BYTES
 
 
 @pytest.mark.parametrize("times", rest_but([1, 2], 1))

@@ -1,10 +1,10 @@
 """Rows that leave the catalog: the data files that hold them, and what remains of these files.
 
 Statistics say which files can hold the rows. These are read, the likeliest first, until all rows
-are found. No other file is rewritten.
+are found: one, then from an object store twice as many each time. No other file is rewritten.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,10 +49,7 @@ def divided(
     StoreError.
     """
     parts, missing = list[Divided](), removal.expected
-    likely = _likely(files, removal)
-    at_once = REQUESTS if store.remote and missing is None else 1
-    for first in range(0, len(likely), at_once):
-        some = likely[first : first + at_once]
+    for some in _rounds(_likely(files, removal), removal, store):
         for file, rows in zip(some, read_files(store, folder, some), strict=True):
             gone = removal.goes(rows)
             part = Divided(file, rows.filter(gone), rows.filter(pc.invert(gone)))
@@ -64,6 +61,17 @@ def divided(
     if missing:
         raise CommitConflict(f"{folder}: {missing} {removal.kind} rows to remove are gone")
     return parts
+
+
+def _rounds(
+    files: Sequence[DataFile], removal: Removal, store: Store
+) -> Iterator[Sequence[DataFile]]:
+    """The files in order, in parts that are read at once: a commit waits for each part."""
+    most = REQUESTS if store.remote else 1
+    first, at_once = 0, most if removal.expected is None else 1
+    while first < len(files):
+        yield files[first : first + at_once]
+        first, at_once = first + at_once, min(2 * at_once, most)
 
 
 def _likely(files: Collection[DataFile], removal: Removal) -> list[DataFile]:

@@ -236,32 +236,47 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
     with _delta_errors(table.table_uri, "its files cannot be listed"):
         added = _asked(lambda: table.get_add_actions(flatten=True))
         files = pa.RecordBatchReader.from_stream(added).read_all()
-    columns = {*files.column_names}
-    bounded = [name for name in sorted(USED_STATISTICS) if f"min.{name}" in columns]
-    used = ["path", "size_bytes", "num_records", *names.values()]
-    used += [f"{end}.{name}" for name in bounded for end in ("min", "max")]
+    numbers, texts = _extents(files.schema, pa.types.is_integer), _extents(files.schema, _is_text)
+    ends = [column for pair in (*numbers.values(), *texts.values()) for column in pair]
+    used = ["path", "size_bytes", "num_records", *names.values(), *ends]
     for some in files.select(used).to_batches(max_chunksize=_LISTED_FILES):
         rows: list[dict[str, Any]] = some.to_pylist()
         for row in rows:
-            partition = {name: row[column] for name, column in names.items()}
-            extents = {name: (row[f"min.{name}"], row[f"max.{name}"]) for name in bounded}
             yield AddedFile(
                 row["path"],
                 row["size_bytes"],
-                partition,
+                {name: row[column] for name, column in names.items()},
                 row["num_records"],
                 changes=True,
-                bounds=_of_kind(extents, int),
-                names=_of_kind(extents, str),
+                bounds=_stated(row, numbers),
+                names=_stated(row, texts),
             )
 
 
-def _of_kind(extents: Mapping[str, tuple[Any, Any]], kind: type) -> dict[str, tuple[Any, Any]]:
-    """The pairs of values of a kind."""
+def _extents(
+    schema: pa.Schema, is_wanted: Callable[[pa.DataType], bool]
+) -> dict[str, tuple[str, str]]:
+    """The columns with the smallest and largest values, by the name whose type is wanted."""
+    pairs = {name: (f"min.{name}", f"max.{name}") for name in sorted(USED_STATISTICS)}
     return {
         name: pair
-        for name, pair in extents.items()
-        if all(isinstance(value, kind) for value in pair)
+        for name, pair in pairs.items()
+        if pair[0] in schema.names and is_wanted(schema.field(pair[0]).type)
+    }
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
+
+
+def _stated(
+    row: Mapping[str, Any], extents: Mapping[str, tuple[str, str]]
+) -> dict[str, tuple[Any, Any]]:
+    """The smallest and largest value of each name that has both."""
+    return {
+        name: (row[low], row[high])
+        for name, (low, high) in extents.items()
+        if row[low] is not None and row[high] is not None
     }
 
 

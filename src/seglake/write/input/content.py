@@ -11,7 +11,7 @@ from seglake.write.input.archives import BLOCK_BYTES, begins_archive, is_archive
 from seglake.write.input.codecs import HEAD_BYTES, Codec, Content, codec_of, decompressed
 from seglake.write.input.encodings import UTF_8, Utf8Stream, is_single_byte, utf8_size
 from seglake.write.input.files import FileVersion, SourceFile, locate
-from seglake.write.input.streams import ByteStream, RawFile
+from seglake.write.input.streams import FIRST_BYTES, ByteStream, RawFile
 
 Compression = Literal["auto", "none", "gzip", "bz2", "zstd"]
 
@@ -58,9 +58,12 @@ class InputStore:
         store, key = self.locate(path)
         return FileVersion(*store.stat(key))
 
-    def raw(self, file: SourceFile, start: int = 0) -> RawFile:
-        """The stored bytes of a file, from `start` on. Raises InputError, also while reading."""
-        return RawFile(file, *self.locate(file.path), start)
+    def raw(self, file: SourceFile, start: int = 0, head: bytes = b"") -> RawFile:
+        """The stored bytes of a file, from `start` on. Raises InputError, also while reading.
+
+        `head` has the first ones if they were read before: no request asks for them again.
+        """
+        return RawFile(file, *self.locate(file.path), start, head)
 
     def contents(self, file: SourceFile) -> Iterator[tuple[str, Content]]:
         """The (path, stream) of a file, or of each member of an archive.
@@ -71,9 +74,10 @@ class InputStore:
         Raises:
             InputError: the compression is not supported, or bytes are damaged; also while reading.
         """
-        codec = self._codec(file)
-        content = decompressed(self.raw(file), codec, file.path)
-        if self._is_archive(file, codec):
+        head = self._head(file)
+        codec = self._codec(file, head)
+        content = decompressed(self.raw(file, head=head), codec, file.path)
+        if self._is_archive(file, codec, head):
             yield from members(file.path, content)
         else:
             yield file.path, content
@@ -109,8 +113,10 @@ class InputStore:
 
     def packing(self, file: SourceFile) -> str:
         """What a file is packed with: "", a codec, "tar", or "gzip tar". Raises InputError."""
-        codec = self._codec(file)
-        return " ".join(filter(None, [codec, "tar" if self._is_archive(file, codec) else None]))
+        head = self._head(file)
+        codec = self._codec(file, head)
+        archive = "tar" if self._is_archive(file, codec, head) else None
+        return " ".join(filter(None, [codec, archive]))
 
     def require_unchanged(self, file: SourceFile) -> None:
         """Raise InputError if the file is not the version that was listed."""
@@ -124,17 +130,24 @@ class InputStore:
                 "have ended"
             )
 
-    def _codec(self, file: SourceFile) -> Codec | None:
+    def _head(self, file: SourceFile) -> bytes:
+        """The first bytes of a file, all of a small one in a bucket; none if nobody needs them."""
+        if self._compression == "none":
+            return b""
+        raw = self.raw(file)
+        return raw.read(FIRST_BYTES if raw.remote else BLOCK_BYTES) or b""
+
+    def _codec(self, file: SourceFile, head: bytes) -> Codec | None:
         if self._compression == "none":
             return None
         if self._compression != "auto":
             return self._compression
-        return codec_of(self.raw(file).read(HEAD_BYTES) or b"", file.path)
+        return codec_of(head[:HEAD_BYTES], file.path)
 
-    def _is_archive(self, file: SourceFile, codec: Codec | None) -> bool:
-        if self._compression == "none":
-            return False
-        return is_archive(decompressed(self.raw(file), codec, file.path))
+    def _is_archive(self, file: SourceFile, codec: Codec | None, head: bytes) -> bool:
+        if codec is None:
+            return begins_archive(head)
+        return is_archive(decompressed(self.raw(file, head=head), codec, file.path))
 
 
 def unreadable(path: str, error: StoreError) -> InputError:

@@ -32,12 +32,15 @@ class ByteStream(Protocol):
 class RawFile(io.RawIOBase):
     """An input file as a seekable binary file, up to the size in the input list.
 
-    A local file is read straight into the caller's memory; `Store.read` would make a copy.
+    A local file is read straight into the caller's memory; `Store.read` would make a copy. `head`
+    has the first bytes of a file in a bucket, as far as they were read before.
     """
 
-    def __init__(self, file: SourceFile, store: Store, key: str, start: int = 0) -> None:
+    def __init__(
+        self, file: SourceFile, store: Store, key: str, start: int = 0, head: bytes = b""
+    ) -> None:
         self._file, self._store, self._key = file, store, key
-        self._position = start
+        self._position, self._head = start, head
         self._local = None if store.remote else self._open_local()
 
     def _open_local(self) -> io.FileIO:
@@ -98,8 +101,10 @@ class RawFile(io.RawIOBase):
                 raise EOFError(f"the file ends at byte {self._position}")
             return size
         end = self._position + len(view)
-        view[:] = memoryview(self._store.read(self._key, self._position, end))
-        return len(view)
+        known = self._head[self._position : end]
+        part = memoryview(known or self._store.read(self._key, self._position, end))
+        view[: len(part)] = part
+        return len(part)
 
     @property
     def remote(self) -> bool:
@@ -107,9 +112,12 @@ class RawFile(io.RawIOBase):
         return self._local is None
 
     def part(self, start: int, end: int) -> bytes:
-        """Bytes [start, end) of a file in a bucket, in one request; for any thread."""
+        """Bytes [start, end) of a file in a bucket, in one request at most; for any thread."""
+        end = min(end, self._file.size)
+        if end <= len(self._head):
+            return self._head[start:end]
         with self._errors():
-            return bytes(self._store.read(self._key, start, min(end, self._file.size)))
+            return bytes(self._store.read(self._key, start, end))
 
     def ranges_left(self) -> Iterator[tuple[int, int]]:
         """The [start, end) of the requests for what is left of the file."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import random
+import tarfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -92,16 +94,56 @@ def test_large_files_are_asked_once_each_and_side_by_side(monkeypatch: pytest.Mo
     assert bucket.at_once > 4
 
 
+def archived(data: bytes) -> bytes:
+    """A tar archive with one file."""
+    member = tarfile.TarInfo("a.csv")
+    member.size = len(data)
+    with io.BytesIO() as file:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            archive.addfile(member, io.BytesIO(data))
+        return file.getvalue()
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, archived])
+def test_small_csv_files_are_asked_once_each(
+    monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
+) -> None:
+    """What a file is packed with, and its header, are in the same first bytes."""
+    data = pack(b"ts,k\n" + b"1790000000000,a\n" * 1000)
+    bucket = Bucket({f"{number:02}": data for number in range(100)})
+    store = opened(bucket, monkeypatch)
+    pipeline = pipeline_of(
+        "lake", ROOT, input={"format": "csv", "paths": [ROOT]},
+        key={"fields": ["k"]}, timestamp={"field": "ts", "format": "epoch_ms"},
+    )  # fmt: skip
+    assert (
+        len(plan_splits([file_of(bucket, key) for key in bucket.objects], store, pipeline)) == 100
+    )
+    assert bucket.requests == {"read": 100}
+    assert bucket.at_once > 4
+
+
+@pytest.mark.parametrize("size", [streams.FIRST_BYTES, streams.FIRST_BYTES + 100_000])
+def test_no_byte_of_a_plain_file_is_asked_twice(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    data = random.Random(4).randbytes(size)
+    bucket = Bucket({"a.csv": b"ts," + data[3:]})
+    store = opened(bucket, monkeypatch)
+    ((_, found),) = store.contents(file_of(bucket, "a.csv"))
+    read = b"".join(iter(lambda: found.read(50_000), b""))
+    assert read == bucket.objects["a.csv"]
+    assert bucket.requests == {"read": 1 + (size - streams.FIRST_BYTES) // 50_000}
+
+
 def test_a_compressed_file_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     data = random.Random(2).randbytes(9 * 2**20)
     bucket = Bucket({"a.gz": gzip.compress(data, 1)})
     store = opened(bucket, monkeypatch)
     ((_, found),) = store.contents(file_of(bucket, "a.gz"))
-    before = bucket.requests["read"]  # to find out what it is
+    assert bucket.requests == {"read": 1}  # to find out what it is
     read = b"".join(iter(lambda: found.read(100_000), b""))
     assert read == data
     left = len(bucket.objects["a.gz"]) - streams.FIRST_BYTES
-    assert bucket.requests["read"] - before == 1 + -(-left // streams.PART_BYTES)
+    assert bucket.requests == {"read": 1 + -(-left // streams.PART_BYTES)}
     assert 1 < bucket.at_once <= streams.AHEAD
 
 

@@ -267,7 +267,7 @@ def _rows_of(part: SplitStream, header: Header | None, pipeline: Pipeline) -> It
 def read_header(file: SourceFile, store: InputStore, settings: Input) -> Header | None:
     """The names in the header line of a CSV file; None if the file is empty."""
     for path, stream in store.texts(file):
-        buffer = LineBuffer(stream, _HEADER_BYTES, _HEADER_BYTES)
+        buffer = LineBuffer(stream, _HEADER_BYTES, 0)  # in steps: most headers are short
         if buffer.fill():
             return _take_header(buffer, path, settings)
     return None

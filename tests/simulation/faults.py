@@ -144,7 +144,11 @@ FAULTS: dict[str, Put] = {
     ],
     "an erasure takes rejects that came after its commit": lambda: [
         edited(RejectErasure, "files", ("not self._counted.isdisjoint(file.go)", "file.go")),
-        edited(rejects, "_write_rest", ("pc.and_(is_counted, goes(key, rows))", "goes(key, rows)")),
+        edited(
+            rejects._WriteRest,
+            "__call__",
+            ("pc.and_(is_counted, self.goes(key, rows))", "self.goes(key, rows)"),
+        ),
     ],
     "a vacuum takes rejects that come meanwhile for lost ones": lambda: [_lost_files()],
     "a vacuum makes no fence": lambda: [patch.object(CatalogTable, "fence", lambda *_: None)],

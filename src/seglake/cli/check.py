@@ -116,13 +116,23 @@ def _files(checked: Checked) -> Iterator[str]:
     counts = (checked.files, "file"), (checked.size_bytes, "byte"), (checked.splits, "split")
     yield ", ".join(starmap(counted, counts))
     for path, size, packing in checked.first_files:
-        yield f"  {printable(path)}  {size:,} bytes  {packing}".rstrip()
+        rest = f"  {size:,} bytes  {packing}".rstrip()
+        yield f"  {_fitting(printable(path), len(rest) + 2)}{rest}"
     if checked.files > len(checked.first_files):
         yield f"  … and {checked.files - len(checked.first_files):,} more"
     if checked.left_out:
         left_out = counted(len(checked.left_out), "file")
         yield f"{left_out} left out by input.include and input.exclude:"
         yield from (f"  {printable(path)}" for path in checked.left_out[:5])
+
+
+def _fitting(path: str, beside: int) -> str:
+    """A path, without its middle if a line of the terminal has no room for it and the rest."""
+    width = terminal_width()
+    if width is None or len(path) <= width - beside:
+        return path
+    room = max(20, width - beside)
+    return without_middle(path, room, room * 2 // 3)
 
 
 def _nothing(checked: Checked) -> str:

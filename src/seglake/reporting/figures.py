@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from seglake.catalog.quarantine.files import place_of
-from seglake.catalog.quarantine.gone import expired_attempts
+from seglake.catalog.quarantine.gone import expired_attempts, rejects_left
 from seglake.catalog.quarantine.redrives import open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import MaintenanceRow, RunRow, committed_runs
@@ -225,7 +225,7 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
         lateness=lateness, lateness_shares=_shares(lateness),
         codecs=_codecs(columns), segment_sizes=_sizes(columns.log_bytes), runs=runs,
         maintenance=upkeep,
-        rejects=_rejects(quarantine, topic, rejected),
+        rejects=_rejects(quarantine, topic, rejected, rejects_left(upkeep)),
         window=_window(log, activity),
     )  # fmt: skip
 
@@ -360,21 +360,43 @@ def _sizes(log_bytes: Int64s) -> list[tuple[int, int]]:
     return [(2**power, counts[power]) for power in range(lowest, highest + 1)]
 
 
-def _rejects(quarantine: QuarantineTable, topic: str, runs: Sequence[RunRow]) -> list[RunRejects]:
-    """The rejects of runs, the newest first; of the newest few a sample."""
+def _rejects(
+    quarantine: QuarantineTable, topic: str, runs: Sequence[RunRow], left: Collection[str]
+) -> list[RunRejects]:
+    """The rejects of runs, the newest first; of the newest few a sample.
+
+    The reports of runs count them, but of the attempts that are `left` with fewer by an erasure the
+    quarantine does.
+    """
+    fewer = _reasons(quarantine, topic, {run.attempt_id for run in runs} & {*left})
     newest = sorted(runs, key=lambda run: -run.finished_at_ms)
     samples: dict[str, list[tuple[str, int, str]]] = {}
     for table in quarantine.read(topic, {run.attempt_id for run in newest[:_SAMPLED]}):
         for row in table.slice(0, _SAMPLE).to_pylist():
             some = samples.setdefault(row["attempt_id"], [])
             some.append((*place_of(row), row["reason"]))
+    reasons = [
+        fewer.get(run.attempt_id, json.loads(run.report).get("reasons", {})) for run in newest
+    ]
     return [
         RunRejects(
-            run.run_id, run.quarantined, json.loads(run.report).get("reasons", {}),
+            run.run_id, sum(why.values()) if run.attempt_id in fewer else run.quarantined, why,
             samples.get(run.attempt_id, [])[:_SAMPLE],
         )
-        for run in newest
+        for run, why in zip(newest, reasons, strict=True)
     ]  # fmt: skip
+
+
+def _reasons(
+    quarantine: QuarantineTable, topic: str, attempts: set[str]
+) -> dict[str, dict[str, int]]:
+    """How many rejects the quarantine has of each of these attempts, by reason."""
+    counts: dict[str, dict[str, int]] = {attempt_id: Counter() for attempt_id in attempts}
+    for table in quarantine.read(topic, attempts) if attempts else ():
+        columns: list[Any] = [table[name].to_pylist() for name in ("attempt_id", "reason")]
+        for attempt_id, reason in zip(*columns, strict=True):
+            counts[attempt_id][reason] += 1
+    return counts
 
 
 def _window(log: Log, activity: Activity | None) -> WindowFigures | None:

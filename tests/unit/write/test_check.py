@@ -20,6 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 import seglake
+from seglake.cli import check as check_command
 from seglake.cli.app import app
 from seglake.cli.check import places_of
 from seglake.config import from_tables, load
@@ -265,6 +266,43 @@ def test_a_time_that_cannot_be_read_is_shown_with_what_would_read_it(
     told = f"timestamp.field 'ts': 1 row looks like {meant}"
     assert [problem for problem in found["problems"] if told in problem]
     assert str(value) not in str(found["problems"])  # which reports keep
+
+
+DAYS_IN_TWO_ORDERS = {
+    "both": ([f"11/{n % 12 + 1}/2026 0:17:46" for n in range(30)], True),
+    "months first": ([f"11/{n % 13 + 1}/2026 0:17:46" for n in range(26)], False),
+}
+
+
+@pytest.mark.parametrize("form", ["iso8601", "%m/%d/%y %H:%M:%S", "%d/%m/%y %H:%M:%S"])
+@pytest.mark.parametrize("name", DAYS_IN_TWO_ORDERS)
+def test_a_remedy_does_not_guess_which_is_the_day(tmp_path: Path, name: str, form: str) -> None:
+    """It has the order of the format that is set, and names the other; one alone if that is all."""
+    times, unsure = DAYS_IN_TWO_ORDERS[name]
+    lines = "\n".join(json.dumps({"ts": time}) for time in times)
+    (problem,) = sampled(tmp_path / "a.jsonl", lines, form)["problems"]
+    orders = ["%d/%m", "%m/%d"] if unsure else ["%m/%d"]
+    orders.sort(key=lambda order: not form.startswith(order))
+    first, *others = [f"{order}/%Y %H:%M:%S" for order in orders]
+    other = "".join(f", or {each!r} if that is what is meant" for each in others)
+    assert problem == (
+        f"timestamp.field 'ts': {len(times)} rows look like {first}, none fits {form!r}: "
+        f"set timestamp.format = {first!r}{other}"
+    )
+
+
+def test_a_long_path_leaves_the_size_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ("checkout-service-access-events-" + "x" * 60)
+    folder.mkdir()
+    (folder / "2026-11-20.jsonl").write_bytes(b'{"ts":1}\n' * 3000)
+    checked = check(pipeline(folder, timestamp={"field": "ts", "format": "epoch_s"}), 1)
+    monkeypatch.setattr(check_command, "terminal_width", lambda: 80)
+    check_command._show(checked)
+    line = capsys.readouterr().out.splitlines()[1]
+    assert len(line) == 80
+    assert line.endswith("2026-11-20.jsonl  27,000 bytes")
 
 
 def test_times_of_several_named_zones_have_a_remedy_for_all(tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ def test_the_times_that_are_not_taken_are_named(
 ) -> None:
     """Also in the draft itself; numbers that may be times are none of them."""
     (tmp_path / "a.jsonl").write_bytes(
-        jsonl(*({n: ms(t) if n == "size" else t.isoformat() for n in names} for t in TIMES))
+        jsonl(*({n: 10**12 if n == "size" else t.isoformat() for n in names} for t in TIMES))
     )
     made = draft([str(tmp_path / "a.jsonl")])
     said = said.format("these fields are times, too")
@@ -709,6 +709,35 @@ def test_json_behind_other_text_is_named(tmp_path: Path) -> None:
     assert "JSON object" not in doubts_of(tmp_path, "b.jsonl", "\n".join(lines).encode())
 
 
+def test_numbers_near_the_times_that_are_taken_are_named(tmp_path: Path) -> None:
+    """Whatever they are called; counters and sizes lie elsewhere."""
+    behind = timedelta(days=95)
+    rows = [
+        {"dev": "s1", "device_ts": ms(t - behind), "received": ms(t) // 1000, "size": 10**12 + n}
+        for n, t in enumerate(TIMES)
+    ]
+    told = doubts_of(tmp_path, "a.jsonl", jsonl(*rows))
+    assert "device_ts is taken for its name; these fields are times, too: received;" in f"{told};"
+
+
+def test_a_header_below_other_lines_may_have_signs(tmp_path: Path) -> None:
+    head = '"Buchungsdatum";"Zahlungspflichtige*r";"Betrag (€)"'
+    rows = table(head, lambda n: f'"{TIMES[n]:%d.%m.%y}";"Anna";"-{n},50"')
+    export = b'"Girokonto";"AT12"\n"Zeitraum:";"01.03.26"\n""\n' + rows
+    (tmp_path / "a.csv").write_bytes(export)
+    with pytest.raises(InputError) as error:
+        draft([str(tmp_path / "a.csv")])
+    assert "from line 4 of" in str(error.value)
+    assert "Zahlungspflichtige*r, Betrag (€): for input.format = 'csv' take" in str(error.value)
+
+
+def test_a_header_in_an_encoding_that_is_guessed_may_be_one(tmp_path: Path) -> None:
+    rows = table("取引日時,店舗,金額", lambda n: f"{TIMES[n]:%Y-%m-%d %H:%M:%S},新宿,{n}")
+    told = doubts_of(tmp_path, "a.csv", rows.decode().encode("cp932"))
+    assert "which is a guess, the first line may name columns" in told
+    assert "may name columns" not in doubts_of(tmp_path, "b.csv", rows)
+
+
 def test_a_flow_log_with_names_above_it_is_csv(tmp_path: Path) -> None:
     head = "version interface-id srcaddr start end action"
     flow = table(head, lambda n: f"2 eni-{n % 3} 10.0.0.1 {ms(TIMES[n]) // 1000} 1 ACCEPT")
@@ -727,6 +756,9 @@ def test_a_fraction_beside_the_seconds_is_named(tmp_path: Path) -> None:
     rows = [{"at": {"seconds": ms(t) // 1000, "nanos": 120_000_000}, "n": 1} for t in TIMES]
     told = doubts_of(tmp_path, "a.jsonl", jsonl(*rows))
     assert "at.nanos is not read, so the times are whole seconds" in told
+    instants = ({"epochSecond": ms(t) // 1000, "nanoOfSecond": n} for n, t in enumerate(TIMES))
+    told = doubts_of(tmp_path, "log4j.jsonl", jsonl(*({"instant": each} for each in instants)))
+    assert "instant.nanoOfSecond is not read" in told
 
 
 def test_a_second_number_that_may_be_the_time_is_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 DELIMITERS = (",", ";", "\t", "|")
 _WORDS = 4  # at least are a header with blanks, rather than a sentence
 _MOST = 0.9  # of a column are values, if others are mistakes
-_NAME = re.compile(r"[A-Za-z_][\w .#/()-]*")  # the name of a column, whatever stands below it
+_NAME = re.compile(r"[^\W\d][\w .#/()*€$£%&'+°²³-]*")  # of a column, whatever stands below
 
 
 def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

@@ -50,6 +50,10 @@ _NAMELESS = (
     "the first line names no columns, so they are c1, c2, … of a pattern, which cuts at delimiters "
     "in quotes, too: with a line of names in front of each file, input.format = 'csv' does not"
 )
+_NAMELESS_SO_FAR = (
+    "in another encoding than {}, which is a guess, the first line may name columns: if it does, "
+    "set input.encoding and input.format = 'csv', and take input.pattern out"
+)
 _CELL_BEHIND = re.compile(r",\d+$")
 _SHOWN = 60  # characters of a line
 _ROWS = 1000  # taken of each
@@ -198,6 +202,8 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
         sample = read(lines)
         if sample is not None:
             settings = {} if encoding == UTF_8 else {"encoding": encoding}
+            if doubts and _NAMELESS in sample.doubts:
+                doubts += [_NAMELESS_SO_FAR.format(encoding)]
             if sample.settings["format"] == "text":
                 doubts += of_objects(lines)
             if read is readers[-1]:

@@ -27,12 +27,13 @@ from seglake.write.draft.words import (
     says_number,
     says_time,
 )
-from seglake.write.rows.hints import EXCEL_DAYS, OF_EXCEL, PATTERNS, PLAUSIBLE
+from seglake.write.rows.hints import EXCEL_DAYS, OF_EXCEL, PATTERNS, PLAUSIBLE, orders_of
 from seglake.write.rows.zones import UTC_ZONES, zoned, zones_in
 
 _MOST = 0.95  # of the values must be times in the same format
 _FEW = 0.05  # of the rows may have a field that is worth a word
 _DAY_MS = 86_400_000
+_NEAR_MS = 366 * _DAY_MS
 _LONG_AGO_MS = 3652 * _DAY_MS  # about ten years, by which GPS counts fewer seconds than Unix
 _PADDING = b"\0" * 64  # kernels read some bytes after a text
 _ZONED = re.compile(  # 20-11-2026 and 20-Nov-2026 end with a year, not with an offset
@@ -53,16 +54,12 @@ _LIKE_A_TIME = re.compile(
     r"\d:\d{2}(?!\d)|\b1\d{9}(?:\d{3})?(?!\d)|\b(?:19|20)\d{2}[-/.]\d|\d[-/.](?:19|20)\d{2}\b"
     r"|\b\d{2}-[A-Za-z]{3}-\d{2}\b"
 )
-_ORDERS = (
-    ("%d/%m/%Y", "%m/%d/%Y"), ("%d-%m-%Y", "%m-%d-%Y"), ("%y/%m/%d", "%d/%m/%y", "%m/%d/%y"),
-    ("%y-%m-%d", "%d-%m-%y"),
-)  # fmt: skip
 _OF_ISO = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S")
 _HALF = re.compile("\\d([ \u00a0\u202f]?)[AaPp]\\.?[Mm]\\b")  # of a day
 _PART = re.compile(r":\d{2}([.,])\d+|:\d{2}:\d{2}(:)\d{3}")  # of a second
 _ROUNDED = re.compile(r"\d(?:[.,]\d{1,6})?[eE]\+?\d+")
 _BIRTH = re.compile(r"birth.*|dob|geb|geburt.*|naissance|nacimiento|nascita|nascimento|geboorte.*")
-_NANOSECONDS = re.compile(r"_?nano(?:s|_?seconds)?", re.IGNORECASE)
+_NANOSECONDS = re.compile(r"_?nano(?:s|_?(?:of_?)?seconds?)?", re.IGNORECASE)
 _LONGEST_TIME = 70  # characters: longer texts have other words
 _NUMBERS = {  # formats that other numbers may fit, too
     *EPOCH_POWERS, "%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d%H", "%Y%m%d",
@@ -83,6 +80,7 @@ class TimeChoice(NamedTuple):
     reason: str
     doubts: list[str]
     clock: str | None = None
+    last_ms: int = 0
 
 
 def time_of(sample: Sample) -> TimeChoice | None:
@@ -97,7 +95,7 @@ def time_of(sample: Sample) -> TimeChoice | None:
     if _has_whole_days(first):
         first = _with_clock(sample, first) or first
     any_other = _has_whole_days(first) or _is_unsure(first)
-    others = [choice for choice in others if any_other or not _is_unsure(choice)]
+    others = [each for each in others if any_other or not _is_unsure(each) or _is_near(each, first)]
     if others:
         before = [choice for choice in choices[:at] if choice in others]
         why = _why(first, others[0], before)
@@ -117,6 +115,11 @@ def _of_nanoseconds(sample: Sample, time: TimeChoice) -> Iterator[str]:
         path, _, last = name.rpartition(".")
         if path == beside and _NANOSECONDS.fullmatch(last):
             yield f"{name} is not read, so the times are whole seconds"
+
+
+def _is_near(one: TimeChoice, other: TimeChoice) -> bool:
+    """Whether numbers lie so near to other times that they are hardly anything else."""
+    return abs(one.last_ms - other.last_ms) < _NEAR_MS
 
 
 def _has_whole_days(choice: TimeChoice) -> bool:
@@ -259,7 +262,7 @@ def _likeliest(fits: list[_Fit]) -> _Fit:
     the days of a month rather than one day of each month.
     """
     newest = max(fits, key=lambda fit: (not _lies_ahead(fit.span), fit.span.last_ms))
-    orders = [fit for fit in fits if fit.form[:8] in _orders_of(newest.form)]
+    orders = [fit for fit in fits if fit.form[:8] in orders_of(newest.form)]
     return max(orders or [newest], key=lambda fit: (not _lies_ahead(fit.span), -fit.span.width_ms))
 
 
@@ -482,7 +485,7 @@ def _choice(
             f"thing: look whether {first} to {last} is right"
         )
     reason = f"times from {first} to {last} in {counted(len(values), 'sampled row')}"
-    return TimeChoice(name, settings, reason, doubts)
+    return TimeChoice(name, settings, reason, doubts, last_ms=span.last_ms)
 
 
 def _is_rounded(value: str) -> bool:
@@ -551,13 +554,8 @@ def _span(values: list[str], form: str, year: int | None, zone: str = "UTC") -> 
 
 def _other_ways(values: list[str], form: str) -> Iterator[str]:
     date, clock = form[:8], form[8:]
-    for other in _orders_of(form):
+    for other in orders_of(form):
         swapped = other + clock
         if other != date and _span(values, swapped, None) is not None:
             what = "days and months" if "%Y" in other else "days, months and years"
             yield f"{what} may be the other way round: timestamp.format = {swapped!r}"
-
-
-def _orders_of(form: str) -> tuple[str, ...]:
-    """The orders of days, months and years that the date of a format may be in, its own too."""
-    return next((orders for orders in _ORDERS if form[:8] in orders), ())

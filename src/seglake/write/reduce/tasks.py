@@ -41,7 +41,8 @@ class CountStraddling(NamedTuple):
 
     def amounts(self, items: Sequence[Sequence[StraddlingBlob]]) -> Amounts:
         """The records of each item's blobs."""
-        return Amounts("records", [sum(blob.records for blob in blobs) for blobs in items])
+        each = [sum(blob.records for blob in blobs) for blobs in items]
+        return Amounts("records of straddling blobs", each)  # each is one of the run's records, too
 
 
 class WritePieces(NamedTuple):

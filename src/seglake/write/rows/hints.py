@@ -116,6 +116,10 @@ PATTERNS = (
     "%y-%m-%d",
     "%d-%m-%y",
 )
+_ORDERS = (
+    ("%d/%m/%Y", "%m/%d/%Y"), ("%d-%m-%Y", "%m-%d-%Y"), ("%y/%m/%d", "%d/%m/%y", "%m/%d/%y"),
+    ("%y-%m-%d", "%d-%m-%y"),
+)  # fmt: skip
 NOT_UTF_8 = (
     "rows are not UTF-8: set input.encoding to what the files are in, such as 'cp1252' or 'latin-1'"
 )
@@ -235,7 +239,8 @@ def agreed(hints: list[str]) -> list[str]:
 def times_meant(rows: Rows, pipeline: Pipeline, reasons: Codes) -> dict[str, int]:
     """The count of the times of a chunk that cannot be read, by the format that reads them.
 
-    The first time chooses the format, then the first of those that are left, and so on.
+    The first time chooses the format, then the first of those that are left, and so on. Where days
+    and months may change places, both formats are counted, and the one that reads more counts.
     """
     wrong, settings = np.flatnonzero(np.isin(reasons, _OF_TIMES)), pipeline.timestamp
     if not len(wrong) or not settings.names:
@@ -246,8 +251,9 @@ def times_meant(rows: Rows, pipeline: Pipeline, reasons: Codes) -> dict[str, int
         meant = _format_of(left.take(np.zeros(1, np.int64)), form)
         if meant is None:
             break
-        read = _reads(left, form._replace(text=meant))
-        counts[meant] = int(read.sum())
+        reads = {text: _reads(left, form._replace(text=text)) for text in _ways_of(meant)}
+        counts |= {text: int(read.sum()) for text, read in reads.items() if text != form.text}
+        read = max(reads.values(), key=lambda read: int(read.sum()))
         left = left.take(np.flatnonzero(~read))
     return counts
 
@@ -256,7 +262,8 @@ def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list
     """The hint about rejected times, given their counts by format, and the count of records."""
     if not meant:
         return []
-    form, settings = max(meant, key=lambda form: meant[form]), pipeline.timestamp
+    settings = pipeline.timestamp
+    form, other = _most_meant(meant, settings.format)
     if zones := _several_zones([*meant, *([settings.format] if settings.format else [])]):
         return [f"{settings.named}: {_of_zones(zones, settings)}"]
     rows = f"{counted(meant[form], 'row')} look{'s' if meant[form] == 1 else ''} like"
@@ -264,12 +271,35 @@ def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list
     if form == EXCEL:
         return [begun]
     if not records:
-        remedy = f"set timestamp.format = {form!r}{_of_zone(form)}"
+        swapped = f", or {other!r} if that is what is meant" if other else ""
+        remedy = f"set timestamp.format = {form!r}{_of_zone(form)}{swapped}"
         return [f"{begun}, none fits {settings.format!r}: {remedy}"]
     others = f"{counted(records, 'other')} fit{'s' if records == 1 else ''} {settings.format!r}"
     remedy = "correct these rows, or ingest them by a pipeline of their own"
     redrive = "`seglake redrive` takes corrected rules"
     return [f"{begun}, {others}: the input mixes formats; {remedy} ({redrive})"]
+
+
+def _most_meant(meant: Mapping[str, int], given: str | None) -> tuple[str, str | None]:
+    """The format that reads the most, and another that reads as many in another order of the date.
+
+    Of these, the one that begins as the one that is `given`.
+    """
+    most = max(meant.values())
+    best = [form for form, count in meant.items() if count == most]
+    best.sort(key=lambda form: form[:2] != (given or "")[:2])
+    others = [form for form in best[1:] if form in _ways_of(best[0])]
+    return best[0], next(iter(others), None)
+
+
+def orders_of(form: str) -> tuple[str, ...]:
+    """The orders of days, months and years that the date of a format may be in, its own too."""
+    return next((orders for orders in _ORDERS if form[:8] in orders), ())
+
+
+def _ways_of(form: str) -> list[str]:
+    """The format, with its date in each order."""
+    return [f"{date}{form[8:]}" for date in orders_of(form)] or [form]
 
 
 def _several_zones(forms: Iterable[str]) -> list[str]:

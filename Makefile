@@ -65,7 +65,7 @@ test-rest: tools ## Run what make test leaves out; of long tests and of all exam
 test-whole: tools ## Run what make test leaves out, on any day: long tests, all examples (40 minutes)
 	$(PYTEST) $(PARALLEL) -m "rest or hypothesis" $(DURATIONS)/whole.tsv
 
-test-unit: $(COMPILED) ## Run the tests that need no Java (three minutes)
+test-unit: $(INSTALLED) $(COMPILED) ## Run the tests that need no Java (three minutes)
 	$(PYTEST) $(PARALLEL) $(QUICK) -m "$(NO_JAVA)" $(DURATIONS)/unit.tsv
 
 test-spark: setup ## Run the tests that need a Spark session
@@ -100,7 +100,7 @@ test-archive: setup archive ## Run a job on a cluster whose machines have nothin
 test-matrix: $(INSTALLED) ## Run unit tests on each Python, short ones on each Spark and Java found; MATRIX=--help
 	$(BIN)/python -m tests.matrix $(MATRIX)
 
-test-browser: $(COMPILED) ## Look at the report in a headless Chromium, which apt-get fetches the first time
+test-browser: $(INSTALLED) $(COMPILED) ## Look at the report in a headless Chromium, which apt-get fetches the first time
 	$(PYTEST) -m browser
 
 test-airflow: setup ## Run the DAGs in a whole Airflow: retries, kills, clears, backfills (a quarter of an hour)
@@ -149,14 +149,14 @@ fuzz: $(INSTALLED) ## Try a million hostile inputs on every reader; FUZZ="--inpu
 	$(PIP) --no-build-isolation -e '.[fuzz]'
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
-simulate: $(COMPILED) ## Play histories of a simulated world for MINUTES=60, then cut the power for a sixth of that
+simulate: $(INSTALLED) $(COMPILED) ## Play histories of a simulated world for MINUTES=60, then cut the power for a sixth of that
 	$(BIN)/python -m tests.simulation --minutes $(MINUTES) $(SIMULATE)
 	$(BIN)/python -m tests.simulation.power --minutes $$(( $(MINUTES) / 6 ))
 
 soak: setup ## Run clients of all kinds against a server for MINUTES=60: memory and latency must not grow
 	$(BIN)/python -m tests.clients.soak --minutes $(MINUTES)
 
-scale: $(COMPILED) ## Count what an ingest reads of a long history; play a backfill and 10 TB; SCALE=--help lists options
+scale: $(INSTALLED) $(COMPILED) ## Count what an ingest reads of a long history; play a backfill and 10 TB; SCALE=--help lists options
 	$(BIN)/python -m tests.scale.catalog_reads $(SCALE)
 	$(BIN)/python -m tests.scale.many_files $(MANY_FILES)
 	$(BIN)/python -m tests.scale.backfill $(BACKFILL)
@@ -189,7 +189,7 @@ archive: wheel ## Pack Python, the wheel and what it needs for executors: spark.
 	conf/deploy/pack.sh build/packed $(PACKED)
 	@ls -sh $(PACKED)
 
-bench-report: $(COMPILED) ## Measure the report of a million segments: it must take 10 s and 2 MB at most
+bench-report: $(INSTALLED) $(COMPILED) ## Measure the report of a million segments: it must take 10 s and 2 MB at most
 	$(BIN)/python -m tests.bench.page
 
 lock: ## Resolve pyproject.toml again into the three locks (needs pip-compile of pip-tools, and uv)

@@ -14,7 +14,6 @@ PROJECT = Path(__file__).parents[2]
 PACKAGES = {
     "seglake", "seglake.config", "seglake.datasource", "seglake.airflow", "seglake.errors",
     "seglake.session",
-    "seglake.cli.demo.events",  # of the notebook alone
 }  # fmt: skip
 FOLDERS = ("docs", "conf", "jobs", "src/seglake/jobs", "src/seglake/demo")
 IMPORT = re.compile(r"^(?:>>>|\.\.\.)?\s*(?:from|import) (seglake[\w.]*)", re.MULTILINE)

@@ -45,7 +45,8 @@ from seglake.maintain.health.verify import verify
 from seglake.maintain.report import TopicReport
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
-from seglake.store import Store
+from seglake.reporting.figures import topic_figures
+from seglake.store import Store, open_store
 from seglake.write.driver.redrive.redrive import redrive
 from tests.judges.kafka_model import read_log
 from tests.makers.lakes import open_catalog
@@ -393,6 +394,9 @@ def test_rejects__go_by_key_or_text_and_the_rest_is_redriven(tmp_path: Path) -> 
     (left,) = quarantined(lake.root)
     assert left.raw == texts[1].encode()
     assert verify(str(lake.root)).findings == []
+    opened, quarantine = seglake.open(str(lake.root)), QuarantineTable(open_store(str(lake.root)))
+    figures = topic_figures(opened, "events", T, quarantine)
+    assert (figures.open_rejects, sum(figures.reasons.values())) == (1, 1)
     pipeline = pipeline_of(lake.root, [lake.folder / "1"], timestamp={"field": "time"})
     redriven = redrive(LocalEngine(), pipeline, "run 1")
     assert (redriven.records, redriven.quarantined) == (1, 0)

@@ -27,6 +27,7 @@ ON_SPARK = [
     "tests/spark/test_ingest_frame.py", "tests/spark/test_datasource_docs.py",
     "tests/spark/test_datasource.py", "tests/spark/test_events_between.py",
     "tests/spark/test_datasource_stream.py",
+    "tests/spark/test_ingest_jobs.py::test_a_bad_setting_is_told_before_anything_starts",
 ]  # fmt: skip
 
 ON_OLD = ["tests/spark/test_old_spark.py"]  # on 3.5
@@ -60,7 +61,8 @@ def _on_python(
     if python is None:
         return {f"Python {version}": "not here"}
     folder = PROJECT / f".venv-{version}"
-    made = ["make", f"VENV={folder}", f"PYTHON={python}", str(folder / ".compiled")]
+    targets = [str(folder / name) for name in (".installed", ".compiled")]
+    made = ["make", f"VENV={folder}", f"PYTHON={python}", *targets]
     if subprocess.run(made, cwd=PROJECT, check=False).returncode:
         return {f"Python {version}": "failed"}
     results = {f"Python {version}": _pytest(folder, NO_JAVA)} if unit else {}

@@ -214,4 +214,5 @@ def test_straddling_blobs_are_counted_in_records(tmp_path: Path) -> None:
         for number, count in enumerate([5, 7, 9])
     ]
     task = CountStraddling(LakeMaker(tmp_path).store)
-    assert Amounts.of(task, [blobs[:2], blobs[2:]]) == ("records", [12, 9])
+    records = Amounts.of(task, [blobs[:2], blobs[2:]])
+    assert records == ("records of straddling blobs", [12, 9])

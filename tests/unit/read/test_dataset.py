@@ -487,7 +487,8 @@ def test_a_scan_is_that_of_pyarrow(asked: Asked, full: pa.Table, tmp_path: Path)
         assert pa.Table.from_batches(batches).equals(full.filter(later).select(["key"]))
     assert scanner.to_reader().read_all().num_rows == scanner.count_rows() == 198
     assert [*web.to_batches(columns=["key"], batch_readahead=4, use_threads=False)]
-    ds.write_dataset(web, tmp_path / "copy", format="parquet", preserve_order=True)
+    keep: dict[str, Any] = {"preserve_order": True}  # which the stubs do not know
+    ds.write_dataset(web, tmp_path / "copy", format="parquet", **keep)
     assert ds.dataset(tmp_path / "copy").to_table().equals(full)
 
 

@@ -291,6 +291,16 @@ def test_a_remedy_does_not_guess_which_is_the_day(tmp_path: Path, name: str, for
     )
 
 
+def test_times_of_both_orders_are_counted_once(tmp_path: Path) -> None:
+    """A file with days that are no months in either place: no order reads all."""
+    times = ["25/11/2026 0:00:00", *(f"11/{n + 13}/2026 0:00:00" for n in range(9))]
+    lines = "\n".join(json.dumps({"ts": time}) for time in times)
+    (problem,) = sampled(tmp_path / "a.jsonl", lines, "iso8601")["problems"]
+    assert "9 rows look like %m/%d/%Y %H:%M:%S, none fits 'iso8601'" in problem
+    lines = "\n".join(reversed(lines.split("\n")))
+    assert sampled(tmp_path / "b.jsonl", lines, "iso8601")["problems"] == [problem]
+
+
 def test_a_long_path_leaves_the_size_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

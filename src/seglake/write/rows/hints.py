@@ -252,7 +252,8 @@ def times_meant(rows: Rows, pipeline: Pipeline, reasons: Codes) -> dict[str, int
         if meant is None:
             break
         reads = {text: _reads(left, form._replace(text=text)) for text in _ways_of(meant)}
-        counts |= {text: int(read.sum()) for text, read in reads.items() if text != form.text}
+        found = {text: int(read.sum()) for text, read in reads.items() if text != form.text}
+        counts = found | counts  # an order that was counted among more times stays as it is
         read = max(reads.values(), key=lambda read: int(read.sum()))
         left = left.take(np.flatnonzero(~read))
     return counts

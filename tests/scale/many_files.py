@@ -20,7 +20,7 @@ from seglake.config import Input
 from seglake.errors import MissingObject
 from seglake.store import open_store
 from seglake.store.interface import Listed
-from seglake.write.driver.selection import Known
+from seglake.write.driver.selection import KnownFiles
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import FileVersion
 from seglake.write.input.listing import find_inputs
@@ -67,7 +67,7 @@ def searched(root: Path, history: History, new: int) -> Found:
     base, bucket = table.ends(TOPIC), Bucket(history.sources + new)
     begun = time.process_time()
     files = find_inputs(Input(format="jsonl", paths=(str(root / "in"),)), bucket).files
-    known = Known.of(files, lambda paths: table.sources_at(base, TOPIC, paths))
+    known = KnownFiles.of(files, lambda paths: table.sources_at(base, TOPIC, paths))
     took = time.process_time() - begun
     requests, size = store.reads.requests.total(), store.reads.bytes.total()
     found = known.selection

@@ -393,9 +393,9 @@ def _reasons(
     """How many rejects the quarantine has of each of these attempts, by reason."""
     counts: dict[str, dict[str, int]] = {attempt_id: Counter() for attempt_id in attempts}
     for table in quarantine.read(topic, attempts) if attempts else ():
-        columns: list[Any] = [table[name].to_pylist() for name in ("attempt_id", "reason")]
-        for attempt_id, reason in zip(*columns, strict=True):
-            counts[attempt_id][reason] += 1
+        groups: Any = table.group_by(["attempt_id", "reason"]).aggregate([([], "count_all")])
+        for row in groups.to_pylist():
+            counts[row["attempt_id"]][row["reason"]] += row["count_all"]
     return counts
 
 

@@ -101,7 +101,8 @@ def to_merge(store: Store, key: str) -> pa.Table:
 def are_of_frames(rows: pa.Table) -> pa.BooleanArray:
     """Which rejects are rows of DataFrames."""
     flags: Any = pc.equal(rows["source_file"], pa.scalar(FRAME)).fill_null(False)
-    return flags.combine_chunks()  # type: ignore[no-any-return]
+    are: pa.BooleanArray = flags.combine_chunks()
+    return are
 
 
 def first_places(key: str, rows: pa.Table) -> tuple[pa.StringArray, Int64s]:

@@ -17,7 +17,13 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine
 from seglake.errors import InputError, MissingObject, StoreError
-from seglake.write.driver.selection import Differences, InputSelection, Known, SourceRows, compare
+from seglake.write.driver.selection import (
+    Differences,
+    InputSelection,
+    KnownFiles,
+    SourceRows,
+    compare,
+)
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore
 from seglake.write.input.file_list import FileList
@@ -120,7 +126,7 @@ class InputFiles(RunInput):
         self, engine: Engine, pipeline: Pipeline, listed: ListedInputs, source_rows: SourceRows
     ) -> None:
         self._engine, self._pipeline, self._listed = engine, pipeline, listed.files
-        self._known = Known.of(self._listed, source_rows)
+        self._known = KnownFiles.of(self._listed, source_rows)
         self.owners = self._known.owners
         selection = self._known.selection.obeying(pipeline.on_changed_source)
         self.selection = selection._replace(missing=listed.missing)

@@ -106,10 +106,10 @@ def select(files: FileList, versions_of: Mapping[str, list[FileVersion]]) -> Inp
         skips.append(known)
         if not known:
             (new if versions is None else changed).append(file)
-    return InputSelection(new, files.those(skips), changed)
+    return InputSelection(new, files.filter(skips), changed)
 
 
-class Known(NamedTuple):
+class KnownFiles(NamedTuple):
     """What a topic has of listed files.
 
     `selection` divides them by it; `owners` are the attempts that ingested some. `digests` tell
@@ -121,7 +121,7 @@ class Known(NamedTuple):
     digests: list[int]
 
     @staticmethod
-    def of(files: FileList, source_rows: SourceRows) -> Known:
+    def of(files: FileList, source_rows: SourceRows) -> KnownFiles:
         """Look for the files in the topic, a bounded number at once."""
         selections, owners, digests = list[InputSelection](), set[str](), list[int]()
         for some in files.parts(_AT_ONCE):
@@ -130,7 +130,7 @@ class Known(NamedTuple):
             selections.append(select(some, versions))
             owners.update(map(str, pc.unique(sources["attempt_id"]).to_pylist()))
             digests.append(_digest(versions))
-        return Known(InputSelection.joined(selections), owners, digests)
+        return KnownFiles(InputSelection.joined(selections), owners, digests)
 
     def differs(self, files: FileList, source_rows: SourceRows) -> bool:
         """Whether the topic has other versions of the same files now."""
@@ -155,7 +155,7 @@ def compare(
     `source_rows` gives the topic's source rows of paths, `ingested` are the paths of the attempt's
     files. `is_gone` is asked of each path that the attempt ingested and that is not among `files`.
     """
-    now = Known.of(files, source_rows).selection
+    now = KnownFiles.of(files, source_rows).selection
     left = {*ingested} - files.among(ingested)
     new, changed = ([file.path for file in some] for some in (now.files, now.changed))
     return Differences(new, changed, sorted(filter(is_gone, left)))

@@ -121,7 +121,7 @@ class FileList(_Columns[SourceFile]):
         for start in range(0, len(self), rows):
             yield FileList(self._table.slice(start, rows))
 
-    def those(self, flags: Sequence[bool]) -> FileList:
+    def filter(self, flags: Sequence[bool]) -> FileList:
         """The files with a flag; without a copy if all have one."""
         return self if all(flags) else FileList(self._table.filter(pa.array(flags, pa.bool_())))
 

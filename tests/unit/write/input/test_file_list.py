@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from seglake.config import Input
 from seglake.errors import MissingObject
 from seglake.store.interface import Listed
-from seglake.write.driver.selection import Known, select
+from seglake.write.driver.selection import KnownFiles, select
 from seglake.write.input.content import InputStore
 from seglake.write.input.file_list import FileList
 from seglake.write.input.files import FileVersion, SourceFile
@@ -45,7 +45,7 @@ def test_it_is_what_a_list_would_be(files: list[SourceFile], data: st.DataObject
     assert all(len(part) <= rows for part in parts)
     assert FileList.joined(parts) == files
     flags = [data.draw(st.booleans()) for _ in files]
-    assert made.those(flags) == [file for file, flag in zip(files, flags, strict=True) if flag]
+    assert made.filter(flags) == [file for file, flag in zip(files, flags, strict=True) if flag]
     by_path = made.by_path()
     assert [*by_path.paths] == sorted({file.path for file in files})
     assert {*by_path} <= {*files}
@@ -89,7 +89,8 @@ def test_many_listed_files_take_little_memory() -> None:
     """As objects they take more than 2,000 bytes each."""
     asked = list[int]()
 
-    def known(paths: list[str]) -> pa.Table:
+    def known(some: Collection[str]) -> pa.Table:
+        paths = [*some]
         asked.append(len(paths))
         count = len(paths) - 7 if len(asked) == 1 else len(paths)
         numbers = range(count)
@@ -107,9 +108,9 @@ def test_many_listed_files_take_little_memory() -> None:
     tracemalloc.stop()
     assert len(files) == Many.count
     assert peak + pa.total_allocated_bytes() - before < 350 * Many.count
-    found = Known.of(files, known)  # type: ignore[arg-type]
+    found = KnownFiles.of(files, known)
     assert (len(found.selection.files), len(found.selection.skipped)) == (7, Many.count - 7)
     assert found.owners == {"a"}
     asked.clear()
-    assert not found.differs(files, known)  # type: ignore[arg-type]
-    assert found.differs(files, lambda paths: known(paths).slice(1))  # type: ignore[arg-type]
+    assert not found.differs(files, known)
+    assert found.differs(files, lambda paths: known(paths).slice(1))

@@ -7,13 +7,16 @@ ask for. `tests.harness.s3_server` is a real server.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import NamedTuple
+from threading import Lock
+from time import sleep
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -32,12 +35,21 @@ class Asked(NamedTuple):
 
 @dataclass
 class ObjectServer:
-    """A running server. `cut` says of which answers only the first half is sent."""
+    """A running server.
+
+    `cut` says of which answers only the first half is sent. A listing has so many keys a `page`,
+    and each request takes `wait_s` more.
+    """
 
     folder: Path
     endpoint: str = ""
     asked: list[Asked] = field(default_factory=list)
     cut: Callable[[Asked], bool] = lambda _asked: False
+    page: int = 1000
+    wait_s: float = 0
+    running: int = 0
+    at_once: int = 0  # requests, at most
+    lock: Any = field(default_factory=Lock)
 
     @property
     def root(self) -> str:
@@ -74,6 +86,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:  # http.server's name
+        with self._counted():
+            sleep(self.served.wait_s)
+            self._answer()
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        served = self.served
+        with served.lock:
+            served.running += 1
+            served.at_once = max(served.at_once, served.running)
+        try:
+            yield
+        finally:
+            with served.lock:
+                served.running -= 1
+
+    def _answer(self) -> None:
         url = urlsplit(self.path)
         key = unquote(url.path).removeprefix(f"/{BUCKET}").strip("/")
         path = self.served.folder / key
@@ -96,16 +125,22 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(206 if asked else 200, key, file.read(max(0, end - start)), headers)
 
     def _listing(self, query: dict[str, list[str]]) -> bytes:
-        prefix, after = query.get("prefix", [""])[0], query.get("start-after", [""])[0]
+        """A page; a token is the last key of the page before."""
+        asked = defaultdict(str, {name: values[0] for name, values in query.items()})
+        prefix, after = asked["prefix"], asked["continuation-token"] or asked["start-after"]
         files = {p.relative_to(self.served.folder).as_posix(): p.stat()
                  for p in self.served.folder.rglob("*") if p.is_file()}  # fmt: skip
-        items = [
-            f"<Contents><Key>{escape(key)}</Key><Size>{found.st_size}</Size><ETag>1</ETag>"
-            "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
-            for key, found in sorted(files.items())
-            if key.startswith(prefix) and key > after
-        ]
-        return f"<ListBucketResult>{''.join(items)}</ListBucketResult>".encode()
+        items = dict[str, str]()
+        for key in sorted(each for each in files if each.startswith(prefix)):
+            below, delimiter, _ = key.removeprefix(prefix).partition(asked["delimiter"] or "\n")
+            name = prefix + below + delimiter
+            items[name] = _folder(name) if delimiter else _object(name, files[key].st_size)
+        names = [name for name in items if name > after]
+        page = names[: self.served.page]
+        body = "".join(items[name] for name in page)
+        if len(page) < len(names):
+            body += f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>"
+        return f"<ListBucketResult>{body}</ListBucketResult>".encode()
 
     def _reply(
         self, status: int, key: str, data: bytes, headers: dict[str, str] | None = None
@@ -120,3 +155,14 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             self.wfile.write(data[: len(data) // 2] if cut else data)
         self.close_connection = cut or self.close_connection
+
+
+def _object(key: str, size: int) -> str:
+    return (
+        f"<Contents><Key>{escape(key)}</Key><Size>{size}</Size><ETag>1</ETag>"
+        "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+    )
+
+
+def _folder(name: str) -> str:
+    return f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>"

@@ -11,13 +11,13 @@ may do after it is made, are left out.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import os
 import re
 import shutil
 import tempfile
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,14 +25,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from seglake.catalog.delta.actions import Action
+from seglake.catalog.delta import data_files
+from seglake.catalog.delta.actions import Action, DeltaCommit, add
+from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.delta.delta_rs import checkpoint_if_due
-from seglake.catalog.schema import Row, RunRow, SegmentRow, SourceRow
+from seglake.catalog.delta.file_merges import parts
+from seglake.catalog.schema import Kind, Row, RunRow, file_table
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import TopicChange
 from seglake.catalog.version.snapshot import EMPTY
+from seglake.catalog.version.snapshot_files import files_after
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.read.lake import Lake
@@ -40,8 +46,7 @@ from seglake.store import Store, open_store
 from seglake.store.counting import CountingStore
 from seglake.write.driver import run as driver
 from seglake.write.driver.report import Report
-from tests.makers.catalog_rows import new_attempt, segment, topic
-from tests.makers.catalog_rows import run as run_row
+from tests.makers.catalog_rows import new_attempt, run, segment, source, topic
 from tests.makers.lakes import create_catalog, open_catalog
 from tests.makers.raw_events import Line, T, pipeline_of, write_file
 
@@ -70,15 +75,22 @@ class History(NamedTuple):
         """The name of a run."""
         return _mixed(number) if self.names == "random" else f"scheduled__{number:09}"
 
-    def path(self, root: Path, number: int) -> Path:
+    def run(self, number: int, attempt_id: str) -> RunRow:
+        """The row of a run."""
+        ranges = {p: [[number * 1000, number * 1000 + 1000]] for p in range(self.partitions)}
+        report = {f"step {step}": number * 31 + step for step in range(40)}
+        return run(
+            self.run_id(number), attempt_id, TOPIC, pipeline="test", fingerprint="f" * 64,
+            started_at_ms=T + number * 60_000, finished_at_ms=T + number * 60_000 + 30_000,
+            report=json.dumps(report), offset_ranges=json.dumps(ranges),
+            records=1000 * self.partitions,
+        )  # fmt: skip
+
+    def path(self, root: Path, number: int) -> str:
         """The path of an input file."""
-        day = f"{number // 100_000:05}"
-        places = {
-            "dated": f"{day}/{number:09}.jsonl",
-            "folders": f"{day}/{_mixed(number)}.jsonl",
-            "random": f"{_mixed(number)}.jsonl",
-        }
-        return root / "in" / places[self.names]
+        folder = "" if self.names == "random" else f"/{number // 100_000:05}"
+        name = f"{number:09}" if self.names == "dated" else _mixed(number)
+        return f"{root}/in{folder}/{name}.jsonl"
 
 
 class Reads(NamedTuple):
@@ -123,7 +135,7 @@ class DataFiles(CountingStore):
 
 
 def _mixed(number: int) -> str:
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, str(number)))
+    return hashlib.blake2b(b"%d" % number, digest_size=16).hexdigest()
 
 
 @contextmanager
@@ -151,14 +163,14 @@ def add_topics(root: Path, count: int) -> None:
 def add_history(root: Path, history: History) -> None:
     """Give the lake its large topic."""
     table = open_catalog(str(root / "lake"))
+    files, version = table.newest_files(), table.handle.newest().version()
     with not_durable():
-        base = table.snapshot(topics=[TOPIC])
         single = min(_SINGLE, history.runs // 2)
         cuts = [*range(0, history.runs - single, _AT_ONCE)]
         cuts += range(history.runs - single, history.runs + 1)
         for start, end in pairwise(cuts):
-            _commit(table, base, _history_rows(root, history, start, end))
-            base = table.refresh(base)
+            made = _commit(table, version, files, _history_tables(root, history, start, end))
+            files, version = files_after(files, made), made[-1].version
 
 
 def _add_topics(table: CatalogTable, numbers: Iterable[int]) -> None:
@@ -175,52 +187,71 @@ def _add_topics(table: CatalogTable, numbers: Iterable[int]) -> None:
 def _other_topic(name: str) -> list[Row]:
     attempt_id = new_attempt()
     one = segment(0, 1, topic=name, attempt_id=attempt_id, min_timestamp=T, max_timestamp=T)
-    return [topic(name, 1), one, run_row("test", attempt_id, name)]
+    return [topic(name, 1), one, run("test", attempt_id, name)]
 
 
-def _commit(table: CatalogTable, base: Any, rows: Sequence[Row]) -> None:
-    table.commit(rows, topic=rows[0].topic, base=base, attempt_id=new_attempt())
+def _commit(
+    table: CatalogTable, version: int, files: frozenset[DataFile], rows: dict[Kind, pa.Table]
+) -> Sequence[DeltaCommit]:
+    """Commit rows as the catalog does, and let it merge its files; returns all commits."""
+    log = table.delta_log()
+    written = [data_files.write_file(log.store, log.folder, kind, TOPIC, *part)
+               for kind, some in rows.items() if len(some) for part in parts(some)]  # fmt: skip
+    made = log.commit(version, [*map(add, written)], application=f"seglake/{TOPIC}")
+    table._tidy(made[-1].version, files_after(files, made))
+    return log.since(version, len(made) + 1)
 
 
-def _history_rows(root: Path, history: History, start: int, end: int) -> list[Row]:
-    rows: list[Row] = [] if start else [topic(TOPIC, history.partitions)]
-    for number in range(start, end):
-        attempt_id = new_attempt()
-        rows.append(_run(history, number, attempt_id))
-        rows += [_segment(number, each, attempt_id) for each in range(history.partitions)]
-        first, last = (at * history.sources // history.runs for at in (number, number + 1))
-        rows += [_source(history.path(root, file), attempt_id, file) for file in range(first, last)]
-    return rows
+def _history_tables(root: Path, history: History, start: int, end: int) -> dict[Kind, pa.Table]:
+    """What some runs commit, by kind. Of runs that made millions of rows none is an object."""
+    numbers = np.arange(start, end)
+    attempts = [new_attempt() for _ in numbers]
+    bounds = [number * history.sources // history.runs for number in range(start, end + 1)]
+    tables: dict[Kind, pa.Table] = {
+        "run": file_table([*map(history.run, range(start, end), attempts)]),
+        "segment": _segments(numbers, np.array(attempts), history.partitions),
+        "source": _sources(root, history, bounds, attempts),
+    }
+    return tables if start else {**tables, "topic": file_table([topic(TOPIC, history.partitions)])}
 
 
-def _segment(number: int, partition: int, attempt_id: str) -> SegmentRow:
-    """A segment of a run; sizes and checksums compress as little as real ones."""
-    low = T + number * 60_000
+def _repeated(row: Row, count: int, **columns: Any) -> pa.Table:
+    """So many rows that differ in some columns."""
+    table = file_table([row]).take(np.zeros(count, np.int64))
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, pa.array(values, table.schema.field(at).type))
+    return table
+
+
+def _segments(runs: np.ndarray, attempts: np.ndarray, partitions: int) -> pa.Table:
+    """A segment in each log partition by each run.
+
+    Sizes and checksums compress as little as real ones.
+    """
+    number, partition = np.repeat(runs, partitions), np.tile(np.arange(partitions), len(runs))
+    low, attempt_id = T + number * 60_000, np.repeat(attempts, partitions)
     mixed = [(number * 1000 + partition) * factor % 2**32 for factor in _FACTORS]
     names = ("log_crc32c", "index_crc32c", "timeindex_crc32c", "zonemap_crc32c")
-    more: dict[str, int] = {**dict(zip(names, mixed, strict=True)), "log_bytes": mixed[0] % 2**20}
-    return segment(
-        number * 1000, number * 1000 + 1000, topic=TOPIC, partition=partition,
-        attempt_id=attempt_id, min_timestamp=low + mixed[1] % 1000,
-        max_timestamp=low + 59_000 + mixed[2] % 1000, created_at_ms=low, **more,
+    return _repeated(
+        segment(0, 1000), len(number), **dict(zip(names, mixed, strict=True)),
+        partition=partition, base_offset=number * 1000, end_offset=number * 1000 + 1000,
+        attempt_id=attempt_id, index_attempt_id=attempt_id, created_at_ms=low,
+        min_timestamp=low + mixed[1] % 1000, max_timestamp=low + 59_000 + mixed[2] % 1000,
+        offset_of_max_timestamp=number * 1000 + 999, log_bytes=mixed[0] % 2**20,
     )  # fmt: skip
 
 
-def _run(history: History, number: int, attempt_id: str) -> RunRow:
-    ranges = {p: [[number * 1000, number * 1000 + 1000]] for p in range(history.partitions)}
-    report = {f"step {step}": number * 31 + step for step in range(40)}
-    return RunRow(
-        topic=TOPIC, pipeline="test", run_id=history.run_id(number), attempt_id=attempt_id,
-        fingerprint="f" * 64, started_at_ms=T + number * 60_000,
-        finished_at_ms=T + number * 60_000 + 30_000, report=json.dumps(report),
-        offset_ranges=json.dumps(ranges), records=1000 * history.partitions,
-    )  # fmt: skip
-
-
-def _source(path: Path, attempt_id: str, number: int) -> SourceRow:
-    return SourceRow(
-        topic=TOPIC, path=str(path), size_bytes=1000 + number % 7, modified_ms=T + number,
-        etag=None, rows=1000, attempt_id=attempt_id,
+def _sources(
+    root: Path, history: History, bounds: Sequence[int], attempts: Sequence[str]
+) -> pa.Table:
+    """The input files between bounds, each attempt's."""
+    numbers = np.arange(bounds[0], bounds[-1])
+    return _repeated(
+        source(""), len(numbers),
+        path=[history.path(root, number) for number in numbers.tolist()],
+        attempt_id=np.repeat(attempts, np.diff(bounds)),
+        size_bytes=1000 + numbers % 7, modified_ms=T + numbers,
     )  # fmt: skip
 
 
@@ -286,7 +317,7 @@ def _next_run(root: Path, history: History, files: int) -> tuple[Pipeline, str]:
     (root / "made").mkdir(exist_ok=True)
     (root / "made" / str(done)).touch()
     first = history.sources + done * files
-    paths = [history.path(root, first + number) for number in range(files)]
+    paths = [Path(history.path(root, first + number)) for number in range(files)]
     for path in paths:
         write_file(path, [Line(T)])
     changes: dict[str, Any] = {"topic": {"name": TOPIC, "partitions": history.partitions}}
@@ -335,7 +366,7 @@ def main() -> None:
 def _tell(root: Path, history: History, files: int) -> None:
     add_history(root, history)
     sizes = Counter[str]()
-    for file in open_catalog(str(root / "lake")).snapshot().files:
+    for file in open_catalog(str(root / "lake")).newest_files():
         sizes[file.kind] += file.size_bytes
     print(f"{history}: {dict(sizes)} bytes")
     measured: dict[str, tuple[Any, ...]] = {

@@ -9,6 +9,7 @@ line under the table names them.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -32,6 +33,8 @@ _PLACES = "timestamp", "_at_ms", "lateness_ms", "offset", "partition", "position
 
 Fit = Literal["whole", "cut", "wrap", "below"]
 _EXACT, _LETTERS = 40, 5  # characters of a number or a time, and letters in it, as in 20/Nov/2026
+_SEVERAL = re.compile(r"[;|\t]|,.*,")  # of values in a text, such as a line of CSV
+_GROUPED = re.compile(r"-?\d{1,3}(,\d{3})+(?![\d,])")
 _LINES = "wrap", "below"  # a text with several lines keeps them
 
 
@@ -365,6 +368,8 @@ def _exact(column: Column, cells: Sequence[Sequence[str]], at: int) -> int:
 
 
 def _is_exact(text: str) -> bool:
+    if _SEVERAL.search(text) and not _GROUPED.match(text):
+        return False
     letters, digits = sum(map(str.isalpha, text)), sum(map(str.isdigit, text))
     return len(text) <= _EXACT and letters <= _LETTERS and 2 * digits >= len(text)
 

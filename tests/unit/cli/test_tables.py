@@ -148,6 +148,8 @@ def test_a_long_run_id_drives_out_no_column(
         ("2026-11-20T10:46:45.928+00:00", True), ("20/Nov/2026:10:46:45 +0100", True),
         ("123456789012345678901234567890", True), ("-1.5e-300", True),
         ("9f3e1c62-6c1c-4d6f-9d6b-0d4a5b3c2f1e", False), ("1 of many words that are cut", False),
+        ("24518393,2026/11/20 09:01:19,佐藤,249", False), ("17;2026-11-20 09:01:19;23,5;48,1", False),
+        ("-1,234,567,890 bytes", True), ("2026-11-20 10:46:45,928", True),
     ],
 )  # fmt: skip
 def test_no_number_and_no_time_is_cut_whatever_its_type(text: str, whole: bool) -> None:

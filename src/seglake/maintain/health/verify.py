@@ -95,13 +95,17 @@ def verify(
     if is_sound:
         for name in names:
             report.findings += _check_runs(table, snapshot, name)
+    tasks = SegmentTasks(store, spark, progress)
     with _reporting(report):
         lists = table.segment_lists(snapshot, names)
-        _check_segments(lists, report, SegmentTasks(store, spark, progress))
+        _check_segments(lists, report, tasks, 0, report.log_bytes)
     if is_sound:
         with _reporting(report):
+            done = report.log_bytes
             for rows in _only_tagged(table, snapshot, names):
-                _check_segments(rows, report, SegmentTasks(store, spark, progress))
+                total = done + sum(row.log_bytes for some in rows for row in some)
+                _check_segments(rows, report, tasks, done, total)
+                done = total
         is_sound = not any(each.file.startswith(layout.TAGS) for each in report.findings)
     if is_sound:
         with _reporting(report):
@@ -134,18 +138,23 @@ def _measure(report: Verification, snapshot: Snapshot, topics: Collection[str]) 
 
 
 def _check_segments(
-    lists: Iterable[list[SegmentRow]], report: Verification, tasks: SegmentTasks
+    lists: Iterable[list[SegmentRow]],
+    report: Verification,
+    tasks: SegmentTasks,
+    done: int,
+    total: int,
 ) -> None:
-    work, done = partial(check_segment, deep=report.deep), 0
+    """Check segments after `done` bytes of log, of `total`."""
+    work = partial(check_segment, deep=report.deep)
     for rows in lists:
-        for findings in tasks.within(done, report.log_bytes).map(work, rows):
+        for findings in tasks.within(done, total).map(work, rows):
             report.findings += [Finding(**finding) for finding in findings]
         done += sum(row.log_bytes for row in rows)
 
 
 def _only_tagged(
     table: CatalogTable, snapshot: Snapshot, topics: Collection[str]
-) -> Iterator[Iterable[list[SegmentRow]]]:
+) -> Iterator[list[list[SegmentRow]]]:
     """For each tag the segments that neither this version nor a tag before it names, in lists."""
     tags = table.seen_tags()
     lists = table.segment_lists(snapshot, topics) if tags else ()

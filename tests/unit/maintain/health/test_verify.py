@@ -354,3 +354,13 @@ def test_progress__ends_at_the_total(
     assert len(set(told)) == report.segments + 1
     assert report.as_dict()["segments"] == report.segments
     assert '"findings": []' in report.as_json()
+
+
+def test_progress__goes_on_with_what_tags_alone_name(tmp_path: Path) -> None:
+    maker = make(tmp_path)
+    tag(str(tmp_path), "q3")
+    maker.delete_records(0, 80)
+    told: list[tuple[int, int]] = []
+    report = verify(str(tmp_path), progress=lambda *step: told.append(step))
+    assert told == sorted(told)
+    assert report.log_bytes < told[-1][0] == told[-1][1]

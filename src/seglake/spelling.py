@@ -10,6 +10,12 @@ def nearest(name: str, names: Iterable[str], most: int = 1) -> list[str]:
     return [by_lower[each] for each in get_close_matches(name.lower(), by_lower, most)]
 
 
+def helps(name: str, names: Iterable[str], lists: str) -> str:
+    """What to say of an unknown name: which of `names` is near, or else what lists them."""
+    near = nearest(name, names)
+    return f"did you mean {near[0]!r}?" if near else lists
+
+
 def remedy(name: str, names: Sequence[str], prefix: str = "") -> str:
     """What to write in the place of an unknown name: the nearest of `names`, or any of them."""
     close = nearest(name, names) or get_close_matches(name.replace("_", "."), names, 1, 0.4)

@@ -16,6 +16,7 @@ import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from shlex import quote
 
 import numpy as np
 import pyarrow as pa
@@ -60,7 +61,7 @@ from seglake.errors import (
     UsageError,
     VersionExpired,
 )
-from seglake.spelling import nearest
+from seglake.spelling import helps
 from seglake.store import Store, nearby_root
 
 _REMEDY = "`seglake repair {root} --catalog` rebuilds it from the manifests of the runs"
@@ -227,9 +228,8 @@ class CatalogTable:
         check_name(name)
         names = {tag.name: tag for tag in self.tags()}
         if name not in names:
-            near, lists = nearest(name, names), f"`seglake tags {self.store.uri}` lists the tags"
-            helps = f"did you mean {near[0]}?" if near else lists
-            raise UsageError(f"there is no tag {name}; {helps}")
+            lists = f"`seglake tags {quote(self.store.uri)}` lists the tags"
+            raise UsageError(f"there is no tag {name}; {helps(name, names, lists)}")
         return names[name]
 
     def tagged(self, tag: TagRow, topics: Collection[str] | None = None) -> Snapshot:

@@ -17,6 +17,7 @@ import numpy as np
 from seglake.catalog.announcement import announced
 from seglake.catalog.chronicle import find_manifest
 from seglake.catalog.quarantine.redrives import chain_of
+from seglake.catalog.runs import listing
 from seglake.catalog.schema import RunRow, RunState, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -32,6 +33,7 @@ from seglake.log.rewrite.keep import WithoutOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.commit import carry_out, opened
 from seglake.maintain.report import Status, TopicReport
+from seglake.spelling import helps
 from seglake.store import Store
 
 if TYPE_CHECKING:
@@ -160,7 +162,8 @@ def run_with_id(
     history = table.run_history(base, base.topic(topic).topic)
     rows = [run for run in history if run.run_id == run_id and pipeline in (None, run.pipeline)]
     if not rows:
-        raise UsageError(f"topic {topic!r} has no run {run_id!r}; `seglake history` lists the runs")
+        known = helps(run_id, {run.run_id for run in history}, listing(table.store.uri, topic))
+        raise UsageError(f"topic {topic!r} has no run {run_id!r}; {known}")
     names = sorted({run.pipeline for run in rows})
     if len(names) > 1:
         raise UsageError(f"pipelines {', '.join(names)} have a run {run_id!r}: give --pipeline")

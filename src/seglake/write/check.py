@@ -32,7 +32,7 @@ from seglake.write.map.absent import NO_ROWS, absent_in
 from seglake.write.map.january import FileTimes, count_early, january_notes, january_problem
 from seglake.write.map.years import Course, course_of, year_notes
 from seglake.write.rows.clocks import clock_notes
-from seglake.write.rows.hints import NOT_UTF_8, agreed, of_no_field, of_times
+from seglake.write.rows.hints import NOT_UTF_8, agreed, of_no_times, of_times
 from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
 from seglake.write.rows.rows import REASON_TEXTS, Reason, Rows, texts_of_times
 
@@ -219,7 +219,7 @@ def _sample(
                 hints += _of_one_member(full[number].file, path, store, pipeline)
                 break
     hints += (
-        of_no_field(pipeline) + of_times(pipeline, meant, records) + january_notes(pipeline, newest)
+        of_no_times(pipeline) + of_times(pipeline, meant, records) + january_notes(pipeline, newest)
     )
     hints += [*year_notes(pipeline, courses), *clock_notes(pipeline, changes)]
     problems = dict.fromkeys([*absent.sentences(pipeline), *agreed(hints)])

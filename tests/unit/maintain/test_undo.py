@@ -278,8 +278,15 @@ def test_a_run_that_is_not_there__is_refused(tmp_path: Path) -> None:
     lake.write("a", lines(4))
     lake.ingest("a")
     version = seglake.open(str(lake.root)).version
-    with pytest.raises(UsageError, match="has no run 'never'; `seglake history`"):
+    with pytest.raises(
+        UsageError, match=r"no run 'never'; `seglake history .*lake --topic events`"
+    ):
         undo(str(lake.root), "events", "never")
+    lake.write("hour-7", lines(4, 1))
+    lake.ingest("hour-7")
+    with pytest.raises(UsageError, match="no run 'huor-7'; did you mean 'hour-7'"):
+        undo(str(lake.root), "events", "huor-7")
+    version += 1
     assert seglake.open(str(lake.root)).version == version
 
 
@@ -580,7 +587,8 @@ def test_a_mistyped_id__replaces_and_commits_nothing(tmp_path: Path, run_id: str
     lake.write("hour-1", lines(5))
     lake.ingest("hour-1")
     pipeline, run = lake.pipeline("hour-1"), DeclaredRun(run_id)
-    wanted = f"no run '{run_id}' to replace.*all its files, such as 'hour-1', .*`seglake history`"
+    lists = "`seglake history .*lake --topic events` lists"
+    wanted = f"no run '{run_id}' to replace.*all its files, such as 'hour-1', .*{lists}"
     with pytest.raises(UsageError, match=wanted):
         replace_files(LocalEngine(), pipeline, run)
     assert [each.run_id for each in seglake.open(str(lake.root)).history()] == ["hour-1"]

@@ -223,10 +223,10 @@ def test_nothing_is_written_and_spark_is_not_loaded(folder: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*")} == before
 
 
-def sampled(path: Path, text: str, form: str = "epoch_s") -> dict[str, Any]:
+def sampled(path: Path, text: str, form: str = "epoch_s", sample: int = 20) -> dict[str, Any]:
     path.write_text(text)
     times = {"field": "ts", "format": form}
-    return check(pipeline(path, timestamp=times), 20).as_dict()
+    return check(pipeline(path, timestamp=times), sample).as_dict()
 
 
 @pytest.mark.parametrize(
@@ -376,6 +376,28 @@ def test_no_other_format_is_advised_where_rows_fit_the_one_that_is_set(
         ingest_files(LocalEngine(), settings, DeclaredRun("1"))
     assert told in str(it.value)
     assert "set timestamp.format" not in str(it.value)
+
+
+def test_days_and_months_that_changed_places_are_told_as_such(tmp_path: Path) -> None:
+    """Rows that fit the wrong order may be meant in the other one, too."""
+    days = [f"{day:02}.{month:02}.26" for day in range(1, 29) for month in (9, 10)]
+    content = "".join(json.dumps({"ts": day}) + "\n" for day in days)
+    (told,) = sampled(tmp_path / "a.jsonl", content, "%m.%d.%y", 100)["problems"]
+    assert told.startswith(
+        "timestamp.field 'ts': 32 rows look like %d.%m.%y, 24 others fit '%m.%d.%y'"
+    )
+    assert "if '%d.%m.%y' is meant for all, which may read those, too, set timestamp.format" in told
+    assert "; else the input mixes formats; correct these rows" in told
+
+
+def test_a_time_that_is_not_read_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(events(2))
+    by_run = {"topic": {"message.timestamp.type": "LogAppendTime"}}
+    settings = pipeline(path, root=str(tmp_path / "lake"), **TIMED, **by_run)
+    (told,) = check(settings, 20).problems
+    assert told.startswith("timestamp.field 'ts' is not read: message.timestamp.type = 'LogAppend")
+    assert told in ingest_files(LocalEngine(), settings, DeclaredRun("1")).hints
 
 
 def test_where_no_row_fits_the_format_of_most_rows_is_advised(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from seglake.engine import LocalEngine
 from seglake.errors import InputError
 from seglake.times.instants import format_ms
 from seglake.write.draft.draft import Draft, draft
+from seglake.write.draft.files import LEFT_OUT
 from seglake.write.driver.run import DeclaredRun, ingest_files
 
 ROWS = 40
@@ -806,7 +807,7 @@ def test_a_file_that_cannot_be_read_is_left_out(
         (folder / day / name_there).write_bytes(content)
     made, report = drafted(tmp_path, folder)
     assert (made.files, report.records, report.quarantined) == (1, ROWS, 0)
-    told = [doubt for doubt in made.doubts if doubt.startswith("left out by input.exclude: ")]
+    told = [doubt for doubt in made.doubts if doubt.startswith(LEFT_OUT)]
     assert [f"{folder}/1/{name}: {why}" in told[0], f"{folder}/2/a.jsonl: {why}" in told[1]] == [
         True, True,
     ]  # fmt: skip
@@ -847,7 +848,7 @@ def test_files_of_other_columns_are_left_out(tmp_path: Path, form: str) -> None:
     assert made.choices["timestamp.field"].value == "at"
     file = folder / f"b.{form}"
     assert (
-        f"left out by input.exclude: {file}: its columns differ from those of {folder}/a.{form} "
+        f"{LEFT_OUT}{file}: its columns differ from those of {folder}/a.{form} "
         f"(at, att); draft a pipeline of its own: seglake init {file}"
     ) in made.doubts
 
@@ -1063,10 +1064,7 @@ def test_days_are_taken_beside_numbers_that_may_be_times(tmp_path: Path) -> None
     assert "these fields are times, too: n7" in doubts_of(tmp_path, "a.jsonl", jsonl(*rows))
 
 
-LOOK_LIKE_TIMES = {
-    "Go": "2026-11-20 09:58:12.255472123 +0000 UTC m=+0.000123",
-    "Oracle": "20-NOV-26 09.58.14.141058 AM",
-}
+LOOK_LIKE_TIMES = {"Go": "2026-11-20 09:58:12.255472123 +0000 UTC m=+0.000123"}
 
 
 @pytest.mark.parametrize("value", LOOK_LIKE_TIMES.values(), ids=LOOK_LIKE_TIMES)
@@ -1317,3 +1315,35 @@ def test_real_files(tmp_path: Path, data_dir: Path, name: str) -> None:
     assert (made.choices["key.fields"].value if "key.fields" in made.choices else None) == (
         None if key is None else [key]
     )
+
+
+def test_logs_that_begin_otherwise_are_named(tmp_path: Path) -> None:
+    """The log of a JVM's collector beside those of the service."""
+    lines = [f"2026-11-2{n % 9} 10:00:{n:02}.123  INFO 7 --- [main] did {n}" for n in range(40)]
+    collected = [f"[2026-11-25T10:00:{n:02}.123+0100][info][gc] GC({n}) Pause" for n in range(9)]
+    (tmp_path / "a.log").write_text("\n".join(lines) + "\n")
+    assert not [doubt for doubt in draft([str(tmp_path)]).doubts if "otherwise" in doubt]
+    (tmp_path / "gc.log").write_text("\n".join(collected) + "\n")
+    (doubt,) = (doubt for doubt in draft([str(tmp_path)]).doubts if "otherwise" in doubt)
+    assert doubt.startswith("gc.log: 9 sampled lines begin otherwise than most, such as '[2026-11-")
+    assert doubt.endswith("leave its files out with input.exclude")
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [("Kundennr", "Kunde"), ("Kunden-ID", "Kunde"), ("KundenNr.", "Kunde"),
+     ("kundennummer", "kunde"), ("klantnummer", "klant"), ("customer_no", "customer"),
+     ("userId", "user"), ("customerNumber", "customer_name"), ("Customer Code", "Customer")],
+)  # fmt: skip
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_number_is_the_key_rather_than_a_name(
+    tmp_path: Path, number: str, name: str, behind: bool
+) -> None:
+    heads = [name, number] if behind else [number, name]
+    lines = [",".join(["at", *heads])]
+    for n in range(60):
+        values = [f"name {n % 9}", f"K{n % 12:04}"]
+        values = values if behind else values[::-1]
+        lines.append(",".join([f"2026-11-20T10:00:{n:02}Z", *values]))
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    assert draft([str(tmp_path)]).choices["key.fields"].value == [number]

@@ -103,7 +103,7 @@ def test_a_field_is_read_in_each_way(tmp_path: Path, pattern: str, name: str) ->
     assert any(unsure in doubt for doubt in made.doubts) == (not named)
 
 
-IN_TWO = [each for each in WHOLE if re.fullmatch(r"(?!%y%m)[^ ,]+ %[HI][^,]*", each)]
+IN_TWO = [each for each in WHOLE if re.fullmatch(r"(?!%y%m)[^ ,]+ %[HI](?!\.)[^,]*", each)]
 IN_TWO += ["%d-%b-%Y %H:%M", "%Y.%m.%d %H:%M", "%Y%m%d %H:%M", "%d.%m.%y %H:%M:%S", "%Y-%m-%d %H%M"]
 
 

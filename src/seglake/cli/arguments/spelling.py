@@ -7,6 +7,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 from seglake.cli.terminal.arrow import without_pandas
+from seglake.cli.terminal.waiting import sign_of_life
 from seglake.errors import UsageError
 
 _MEANT = {
@@ -30,7 +31,8 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """As typer does."""
         without_pandas()
-        return super().invoke(ctx)
+        with sign_of_life(f"seglake {ctx.info_name}"):
+            return super().invoke(ctx)
 
     def _check(self, words: list[str]) -> None:
         own = {name for parameter in self.params for name in parameter.opts}

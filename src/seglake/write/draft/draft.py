@@ -137,7 +137,8 @@ def _doubts(sample: Sample, time: TimeChoice | None, key: KeyChoice | None) -> I
         yield from islice(unread_times(sample), _SHOWN)
         yield (
             "no field has times that are read in nearly all rows; if there is one, set "
-            f"timestamp.field, timestamp.format and pipeline.order{fields}"
+            "timestamp.field and timestamp.format, and take pipeline.order and "
+            f"topic.message.timestamp.type away{fields}"
         )
     else:
         yield from time.doubts

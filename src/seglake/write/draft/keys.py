@@ -10,13 +10,15 @@ from seglake.write.draft.words import is_named, rank
 
 _MOST = 0.95  # of the values may differ
 _OF_A_KEY = (  # the first ones also in German, French, Spanish, Italian, Portuguese and Dutch
-    *("user", "benutzer", "nutzer", "utilisateur", "usuario", "utente", "gebruiker"),
-    *("customer", "kunde", "kunden", "kundennummer", "kundennr", "kundenid", "cliente", "klant"),
-    *("client", "account", "konto", "compte", "cuenta", "conto", "conta", "member", "mitglied"),
-    *("session", "sitzung", "sesion", "sessione", "sessao", "sessie"),
-    *("device", "geraet", "sensor", "vehicle", "fahrzeug"),
-    *("tenant", "order", "invoice", "cart", "trace", "host", "server", "node", "station"),
-    *("address", "ip", "service", "process", "source", "key", "id"),
+    ("user", "benutzer", "nutzer", "utilisateur", "usuario", "utente", "gebruiker"),
+    ("customer", "kunde", "kunden", "cliente", "klant"),
+    *(("client",), ("account", "konto", "compte", "cuenta", "conto", "conta")),
+    ("member", "mitglied"),
+    ("session", "sitzung", "sesion", "sessione", "sessao", "sessie"),
+    *(("device", "geraet"), ("sensor",), ("vehicle", "fahrzeug")),
+    *(("tenant",), ("order",), ("invoice",), ("cart",), ("trace",), ("host",), ("server",)),
+    *(("node",), ("station",), ("address",), ("ip",), ("service",), ("process",), ("source",)),
+    *(("key",), ("id",)),
 )
 _KEY_BYTES = 200
 _NOBODY = "-"  # in an access log, where nobody logged in

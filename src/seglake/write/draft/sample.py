@@ -56,6 +56,7 @@ _NAMELESS_SO_FAR = (
 )
 _CELL_BEHIND = re.compile(r",\d+$")
 _SHOWN = 60  # characters of a line
+_NAMED = 3  # files
 _ROWS = 1000  # taken of each
 _MOST = 0.9  # of the lines must agree with a format
 _NEARLY = 0.99  # with blanks, which may also be those of sentences
@@ -419,6 +420,7 @@ def _shaped(heads: Sequence[Head], shape: Shape | None) -> Sample | None:
     doubts = _doubts(shape, lines, len(lines) - len(matches), before if several else None)
     if "time" in fields:
         doubts += _of_times(shape, matches)
+        doubts += _begun_otherwise(shape, heads)
     zones = zones_behind(matches) if "time" in fields else frozenset[str]()
     return Sample(settings, fields, len(matches), 0, 0, doubts, zones=zones)
 
@@ -479,6 +481,27 @@ def _of_times(shape: Shape, matches: Sequence[re.Match[str]]) -> Iterator[str]:
             f"than most, such as {lines[0][:_SHOWN]!r}: if these lines continue an event, correct "
             "input.pattern and input.multiline_start_pattern"
         )
+
+
+def _begun_otherwise(shape: Shape, heads: Sequence[Head]) -> Iterator[str]:
+    """The doubt about lines whose time stands behind another character than that of most, or none.
+
+    Files whose lines are all such may be other logs.
+    """
+    if not shape.may_begin_otherwise:
+        return
+    found = {head.path: [*filter(None, map(shape.expression.match, head.lines))] for head in heads}
+    lines = {*led_otherwise([*chain.from_iterable(found.values())])}
+    if not lines:
+        return
+    others = [path.rpartition("/")[2] for path, matches in found.items()
+              if matches and lines.issuperset(match.string for match in matches)]  # fmt: skip
+    named = f"{', '.join(others[:_NAMED])}: " if others else ""
+    yield (
+        f"{named}{counted(len(lines), 'sampled line')} begin{'s' * (len(lines) == 1)} otherwise "
+        f"than most, such as {min(lines)[:_SHOWN]!r}: if they are of another log, leave its files "
+        "out with input.exclude"
+    )
 
 
 def _of_numbers(shape: Shape, matches: Sequence[re.Match[str]]) -> Iterator[str]:

@@ -32,6 +32,11 @@ class Shape(NamedTuple):
         """Whether the time may stand anywhere in a line."""
         return self.pattern.startswith(".*?(?P<time>")
 
+    @property
+    def may_begin_otherwise(self) -> bool:
+        """Whether another character may stand before the time with which a line begins."""
+        return self.pattern.startswith(r"\W?(?P<time>")
+
 
 _DAY_AND_TIME = r"\d{2}/[A-Z][a-z]{2}/\d{4}[: ][\d:]{8}"
 _CLF = _DAY_AND_TIME + r" [+-]\d{4}"

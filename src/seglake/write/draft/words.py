@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
+
+Words = Sequence[Sequence[str]]  # groups of words that say the same, the most telling first
 
 _OF_A_NUMBER = {"phone", "telephone", "telefon", "tel", "mobile", "handy", "fax", "number",
                 "nummer", "num", "no", "nr", "id", "uid", "code", "zip", "plz", "ean", "isbn",
@@ -14,17 +17,20 @@ _SAYS_TIME = re.compile(
 _OF_A_DURATION = {"duration", "dauer", "duree", "duracion", "durata", "elapsed", "length", "lead",
                   "runtime", "uptime", "downtime", "overtime", "response", "wait", "waiting",
                   "travel", "cycle", "processing", "age", "interval", "total"}  # fmt: skip
-OF_A_TIME = ("timestamp", "datetime", "time", "ts", "date", "at", "when", "created", "occurred")
-_SAY_NOTHING = {"name", "no", "number", "nr", "code", "uuid", "guid", "hash", "uid", "remote",
-                "addr", "event", "utc", "local", "ms", "log", "of", "the"}  # fmt: skip
-_IDS = {"id", "key", "uuid", "guid", "uid"}
+_TIME_WORDS = ("timestamp", "datetime", "time", "ts", "date", "at", "when", "created", "occurred")
+OF_A_TIME = tuple((word,) for word in _TIME_WORDS)
+_NUMBERS = {"no", "nr", "number", "nummer", "num", "numero", "code"}
+_SAY_NOTHING = {"name", "uuid", "guid", "hash", "uid", "remote", "addr", "event", "utc", "local",
+                "ms", "log", "of", "the"} | _NUMBERS  # fmt: skip
+_IDS = {"id", "key", "uuid", "guid", "uid"} | _NUMBERS
+_ID_BEHIND = re.compile("(.+?)(nr|nummer|number|id)")  # in one word, as in kundennr
 DEPTH = 2  # the place in a rank that says how deep a field is nested
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
 def says_time(field: str) -> bool:
     """Whether a name has the word of a time."""
-    return any(word in OF_A_TIME or _SAYS_TIME.fullmatch(word) for word in own_words(field))
+    return any(word in _TIME_WORDS or _SAYS_TIME.fullmatch(word) for word in own_words(field))
 
 
 def says_number(field: str) -> bool:
@@ -42,24 +48,33 @@ def says_duration(field: str) -> bool:
     return not _OF_A_DURATION.isdisjoint(own_words(field))
 
 
-def is_named(field: str, words: tuple[str, ...]) -> bool:
+def is_named(field: str, words: Words) -> bool:
     """Whether a name has one of some words, and none that says another thing."""
     return rank(field, words)[0] < len(words)
 
 
-def rank(field: str, words: tuple[str, ...]) -> tuple[int, int, int, int]:
+def rank(field: str, words: Words) -> tuple[int, int, int, int]:
     """How telling the name of a field is, the best first: by the words at the end of its path.
 
-    Beside one of the words, only such stand as say no other thing: user_id, but not user_agent.
-    An id is better than no such word, and a name, which others may have, too, is worse.
+    Words of a group say the same. Beside one of the words, only such stand as say no other thing:
+    user_id, but not user_agent. An id or a number is better than no such word, and a name, which
+    others may have, too, is worse.
     """
-    path, own = field.split("."), own_words(field)
+    every = {word for group in words for word in group}
+    path = field.split(".")
+    own = [part for word in own_words(field) for part in _parts(word, every)]
     if len(path) > 1 and (_SAY_NOTHING | _IDS).issuperset(own):  # host.name, user.id
         own += [word.lower() for word in _WORDS.findall(path[-2])]
-    at = next((at for at, word in enumerate(words) if word in own), len(words))
-    rest = {*own} - {*words} - _SAY_NOTHING
+    at = next((at for at, group in enumerate(words) if {*group} & {*own}), len(words))
+    rest = {*own} - every - _SAY_NOTHING
     sure = 0 if _IDS.intersection(own) else 2 if "name" in own else 1
     return (len(words) if rest else at), sure, len(path), len(own)
+
+
+def _parts(word: str, known: Collection[str]) -> tuple[str, ...]:
+    """A known word and "id", or the like, if a word is made of both; else the word itself."""
+    found = None if word in known else _ID_BEHIND.fullmatch(word)
+    return found.groups() if found and found[1] in known else (word,)
 
 
 def own_words(field: str) -> list[str]:

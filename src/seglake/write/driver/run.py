@@ -66,7 +66,7 @@ from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
 from seglake.write.rows.clocks import clock_notes
-from seglake.write.rows.hints import agreed, of_no_field, of_times
+from seglake.write.rows.hints import agreed, of_no_times, of_times
 from seglake.write.spool.merge_order import FIRST, LAST
 from seglake.write.spool.spool import (
     REJECTS,
@@ -368,7 +368,7 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     fitting = report.records + report.skipped_records
     report.hints += [
         *agreed(totals.hints),
-        *of_no_field(attempt.settings),
+        *of_no_times(attempt.settings),
         *of_times(attempt.settings, totals.times_meant, fitting),
         *clock_notes(attempt.settings, totals.clock_changes),
         *other_values(attempt.settings.topic, attempt.seed()),

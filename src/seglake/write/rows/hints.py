@@ -44,6 +44,7 @@ PATTERNS = (
     "%d-%b-%Y %H:%M:%S",
     "%d-%b-%Y %H:%M:%S.%f",
     "%d-%b-%y %H:%M:%S",
+    "%d-%b-%y %I.%M.%S.%f %p",
     "%b %e %H:%M:%S",
     "%m%d %H:%M:%S.%f",
     "%m-%d %H:%M:%S.%f",
@@ -62,6 +63,8 @@ PATTERNS = (
     "%d.%m.%Y %H:%M:%S",
     "%d.%m.%Y, %H:%M:%S",
     "%d.%m.%Y %H:%M",
+    "%d.%m.%Y %H.%M.%S",
+    "%d.%m.%Y %H.%M",
     "%d.%m.%y %H:%M:%S",
     "%d.%m.%y %H:%M",
     "%Y/%m/%d %H:%M:%S",
@@ -75,7 +78,11 @@ PATTERNS = (
     "%m/%d/%Y-%H:%M:%S",
     "%d-%m-%Y %H:%M:%S",
     "%m-%d-%Y %H:%M:%S",
+    "%d-%m-%Y %H:%M",
+    "%m-%d-%Y %H:%M",
     "%d/%m/%Y %H:%M",
+    "%d/%m/%Y %H.%M.%S",
+    "%d/%m/%Y %H.%M",
     "%m/%d/%Y %H:%M",
     "%m/%d/%Y %I:%M:%S %p",
     "%d/%m/%Y %I:%M:%S %p",
@@ -158,6 +165,7 @@ OF_EXCEL = (
 )
 _UNITS = {"epoch_s": "seconds", "epoch_ms": "milliseconds", "epoch_us": "microseconds",
           "epoch_ns": "nanoseconds", EXCEL: OF_EXCEL}  # fmt: skip
+_FIELD = re.compile("%.")
 _LOOKED_AT = 20  # rows of a chunk that cannot be parsed
 _FORMATS = 3  # that are looked for in one chunk
 
@@ -277,8 +285,18 @@ def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list
         return [f"{begun}, none fits {settings.format!r}: {remedy}"]
     others = f"{counted(records, 'other')} fit{'s' if records == 1 else ''} {settings.format!r}"
     remedy = "correct these rows, or ingest them by a pipeline of their own"
-    redrive = "`seglake redrive` takes corrected rules"
-    return [f"{begun}, {others}: the input mixes formats; {remedy} ({redrive})"]
+    mixed = f"the input mixes formats; {remedy} (`seglake redrive` takes corrected rules)"
+    if _is_another_order(form, settings.format or ""):
+        once = f"if {form!r} is meant for all, which may read those, too, set timestamp.format"
+        mixed = f"{once}; else {mixed}"
+    return [f"{begun}, {others}: {mixed}"]
+
+
+def _is_another_order(form: str, other: str) -> bool:
+    """Whether two formats have the same fields between the same separators, in another order."""
+    fields = (sorted(_FIELD.findall(each)) for each in (form, other))
+    between = (_FIELD.sub("", each) for each in (form, other))
+    return len({*map(tuple, fields)}) == len({*between}) == 1
 
 
 def _most_meant(meant: Mapping[str, int], given: str | None) -> tuple[str, str | None]:
@@ -332,11 +350,15 @@ def _of_zone(form: str) -> str:
     )
 
 
-def of_no_field(pipeline: Pipeline) -> list[str]:
+def of_no_times(pipeline: Pipeline) -> list[str]:
     """A note if records get no time from the input."""
-    if pipeline.timestamp.names:
-        return []
+    settings = pipeline.timestamp
     by_run = pipeline.topic.message_timestamp_type == "LogAppendTime"
+    if settings.names and by_run:
+        gives = "message.timestamp.type = 'LogAppendTime' gives all records the time of the run"
+        return [f"{settings.named} is not read: {gives}; take one of the two away"]
+    if settings.names:
+        return []
     what = "all records get the time of the run" if by_run else "no record has a timestamp"
     return [f"no timestamp.field is set: {what}"]
 

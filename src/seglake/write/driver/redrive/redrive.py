@@ -22,6 +22,7 @@ from seglake.catalog.fate import settle
 from seglake.catalog.quarantine.gone import erasures_of, expired_attempts, rejects_left
 from seglake.catalog.quarantine.leaving import joined, unfinished
 from seglake.catalog.quarantine.redrives import Chain, chain_of, redrive_of
+from seglake.catalog.runs import listing
 from seglake.catalog.schema import RunRow, committed_runs
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import mark
@@ -31,6 +32,7 @@ from seglake.engine import Engine
 from seglake.errors import CommitConflict, ConfigError, QuarantineLimit, UsageError
 from seglake.layout import new_attempt
 from seglake.shown import counted
+from seglake.spelling import helps
 from seglake.store import open_store
 from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain
 from seglake.write.driver.failure import Failure
@@ -291,8 +293,10 @@ def _committed_run(
                 f"run {run_id!r} of topic {topic!r} failed, so nothing of it is there to be "
                 "redriven: ingest again with this run id; `seglake run-status` says why it failed"
             )
+        ids = {run.run_id for run in committed_runs(history)}
+        known = helps(run_id, ids, listing(pipeline.root, topic))
         raise UsageError(
-            f"topic {topic!r} has no committed run {run_id!r}; `seglake history` lists the runs"
+            f"topic {topic!r} has no committed run {run_id!r}; {known}"
             if last is None
             else f"run {run_id!r} of topic {topic!r} is {last.state}, and its rejects with it: "
             "ingest its files again"

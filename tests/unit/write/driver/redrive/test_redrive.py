@@ -541,7 +541,7 @@ def test_a_run_without_rejects_is_done(tmp_path: Path) -> None:
 
 def test_a_run_that_cannot_be_redriven_is_one_sentence(model: Model) -> None:
     settings = model.settings([model.folder], "b")
-    with pytest.raises(UsageError, match=r"no committed run 'run 1'; `seglake history`"):
+    with pytest.raises(UsageError, match=r"no committed run 'run 1'; did you mean 'run 0'"):
         redriven(settings, "run 1")
     bad = write(model.folder / "bad" / "x", "jsonl", [Event("a")])
     with pytest.raises(QuarantineLimit):

@@ -1,0 +1,113 @@
+"""A command that has nothing to say for a while shows that it lives, on a terminal alone."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from seglake.cli.app import app
+from seglake.cli.arguments import spelling
+from seglake.cli.terminal import waiting
+from seglake.cli.terminal.progress import step_display
+from seglake.cli.terminal.waiting import sign_of_life
+from tests.makers.lakes import Event, LakeMaker
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Both streams of the program are a terminal: in the test, as pytest sets them before it."""
+    made = Terminal()
+    monkeypatch.setattr(sys, "stderr", made)
+    monkeypatch.setattr(sys, "stdout", made)
+    monkeypatch.setattr(waiting, "_AFTER_S", 0.02)
+    monkeypatch.setenv("TERM", "xterm")
+    return made
+
+
+def waits_for(shown: str, terminal: StringIO) -> bool:
+    end = time.monotonic() + 20
+    while shown not in terminal.getvalue() and time.monotonic() < end:
+        time.sleep(0.01)
+    return shown in terminal.getvalue()
+
+
+def test_a_quiet_command_shows_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    with sign_of_life("seglake metrics"):
+        assert waits_for("seglake metrics", terminal)
+        print("text", end="")
+        said = terminal.getvalue()
+        assert said.endswith("text")
+        time.sleep(0.3)
+        assert terminal.getvalue() == said, "what is written ends it"
+    assert sys.stdout is terminal
+
+
+def test_who_speaks_soon_shows_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    with sign_of_life("seglake topics"):
+        print("text", file=sys.stderr)
+        time.sleep(0.1)
+    assert terminal.getvalue() == "text\n"
+
+
+def test_a_display_of_its_own_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    with sign_of_life("seglake check"):
+        assert waits_for("seglake check", terminal)
+        with step_display("looking at the files"):
+            assert waits_for("looking at the files", terminal)
+            _, _, later = terminal.getvalue().partition("looking at the files")
+            assert "seglake check" not in later
+
+
+def test_an_error_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+
+    def fail() -> None:
+        with sign_of_life("seglake check"):
+            assert waits_for("seglake check", terminal)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    said = terminal.getvalue()
+    time.sleep(0.2)
+    assert terminal.getvalue() == said
+
+
+def test_without_a_terminal_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    page = StringIO()
+    monkeypatch.setattr(sys, "stderr", page)
+    with sign_of_life("seglake metrics"):
+        assert sys.stderr is page
+        time.sleep(0.1)
+    assert page.getvalue() == terminal.getvalue() == ""
+
+
+def test_every_command_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(1, b"k", b"v")]})
+    named = list[str]()
+
+    @contextmanager
+    def noted(what: str) -> Iterator[None]:
+        named.append(what)
+        yield
+
+    monkeypatch.setattr(spelling, "sign_of_life", noted)
+    for command in ("topics", "metrics"):
+        assert CliRunner().invoke(app, [command, str(tmp_path)]).exit_code == 0
+    assert named == ["seglake topics", "seglake metrics"]

@@ -393,7 +393,7 @@ def test_days_and_months_that_changed_places_are_told_as_such(tmp_path: Path) ->
 def test_a_time_that_is_not_read_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(events(2))
-    by_run = {"topic": {"message.timestamp.type": "LogAppendTime"}}
+    by_run: dict[str, Any] = {"topic": {"message.timestamp.type": "LogAppendTime"}}
     settings = pipeline(path, root=str(tmp_path / "lake"), **TIMED, **by_run)
     (told,) = check(settings, 20).problems
     assert told.startswith("timestamp.field 'ts' is not read: message.timestamp.type = 'LogAppend")

@@ -44,14 +44,14 @@ tables with what each part does, and writes them to `build/benchmarks.md`; the r
 `build/benchmarks.json`.
 
 In the table *before* has the figure of a page of 2026-11-26 and, before a semicolon, of one of
-2026-11-23, where the part ran again. *Line* means that the value of a record is the whole line of
-the input. *Time* and *arrival* are orders of a topic; a topic has zstd unless a codec is named.
-*New* is what a process reads for the first time, *again* what it has read before, and *with other
-work* the caller writes some MiB of other memory before each call. *Lean* is `offset_for_time`,
-which answers one time of one partition. *Vortex*, *Lance* and *Parquet* are files of the same
-events, sorted by time. A *padded* read ends late enough for every late record. *Deep* is how many
-requests wait for each other. *Amplification* is bytes fetched per byte of the batches that have a
-record of the window.
+2026-11-23, where the part ran again; in brackets is what another harness measured before. *Line*
+means that the value of a record is the whole line of the input. *Time* and *arrival* are orders of
+a topic; a topic has zstd unless a codec is named. *New* is what a process reads for the first time,
+*again* what it has read before, and *with other work* the caller writes some MiB of other memory
+before each call. *Lean* is `offset_for_time`, which answers one time of one partition. *Vortex*,
+*Lance* and *Parquet* are files of the same events, sorted by time. A *padded* read ends late enough
+for every late record. *Deep* is how many requests wait for each other. *Amplification* is bytes
+fetched per byte of the batches that have a record of the window.
 """
 
 

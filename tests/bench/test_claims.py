@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 def lines() -> list[Line]:
     number_, verdict = r"([\d.,]+)", r"(yes|\*\*no\*\*)"
-    row = rf"^\| (.+) \| (.+) \| [\d.,; ]* \| {number_} \| (.+) \| {verdict} \|$"
+    row = rf"^\| (.+) \| (.+) \| [\d.,; ()]* \| {number_} \| (.+) \| {verdict} \|$"
     rows = re.findall(row, PAGE, re.M)
     return [Line(row[0], row[1], number(row[2]), row[3], row[4] == "yes") for row in rows]
 

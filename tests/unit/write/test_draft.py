@@ -31,6 +31,7 @@ from seglake.times.instants import format_ms
 from seglake.write.draft.draft import Draft, draft
 from seglake.write.draft.files import LEFT_OUT
 from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.harness.object_server import object_server
 
 ROWS = 40
 BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
@@ -1347,3 +1348,16 @@ def test_a_number_is_the_key_rather_than_a_name(
         lines.append(",".join([f"2026-11-20T10:00:{n:02}Z", *values]))
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     assert draft([str(tmp_path)]).choices["key.fields"].value == [number]
+
+
+def test_files_of_an_object_store_are_drafted_as_those_of_a_disk(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl.gz").write_bytes(gzip.compress(EPOCHS))
+    local = draft([str(tmp_path / "in")])
+    with object_server(tmp_path) as server:
+        made = draft([f"{server.root}/in"], storage=server.options)
+    assert made.choices == local.choices
+    assert (made.files, made.size_bytes, made.doubts) == (
+        local.files, local.size_bytes, local.doubts
+    )  # fmt: skip
+    assert f'paths = ["{server.root}/in"]' in made.toml

@@ -94,7 +94,8 @@ def times(data: bytes) -> None:
     buffer[: len(data)] = np.frombuffer(data, np.uint8)
     lengths = np.array([len(item) for item in items], np.int32)
     starts = 1 + np.cumsum(lengths + 1, dtype=np.int64) - lengths - 1
-    ms, codes = read_times(Spans(buffer, starts, lengths), TIMES[data[0] % len(TIMES)].time_format)
+    form = TIMES[data[0] % len(TIMES)].time_format
+    ms, codes, _ = read_times(Spans(buffer, starts, lengths), form)
     read = ms[codes == READ]
     assert np.all((read >= 0) & (read <= MAX_MS))
 

@@ -12,7 +12,7 @@ from seglake.limits import INT64_MAX
 from seglake.shown import Column, moment, number, size
 
 if TYPE_CHECKING:
-    from seglake.format.records import Int64s
+    from seglake.log.segment_lookup import PartitionReader
     from seglake.read.lake import Lake
     from seglake.read.log import Log
 
@@ -39,15 +39,25 @@ def topic_rows(lake: Lake) -> Listing:
     return Listing(columns, (_topic_row(lake.topic(name)) for name in lake.topics()))
 
 
-def _oldest(times: Int64s) -> int:
-    """The smallest of some times, -1 without one: a segment without records has none."""
+def _oldest(reader: PartitionReader) -> int:
+    """The smallest timestamp of a log partition, -1 without one: an empty segment has none.
+
+    Where the log begins inside of a segment, the beginning of the log is read.
+    """
+    from seglake.read.consumers import unread_since
+
+    view = reader.view
+    times = view.segments.min_timestamps
+    if view.record_count and view.segments.base_offsets[0] < view.log_start_offset:
+        return unread_since(reader, view.log_start_offset)
     return int(times.min(initial=INT64_MAX, where=times >= 0)) if (times >= 0).any() else -1
 
 
 def _topic_row(log: Log) -> dict[str, Any]:
-    partitions = [log.reader(partition).view for partition in log.partitions()]
+    readers = [log.reader(partition) for partition in log.partitions()]
+    partitions = [reader.view for reader in readers]
     views = [view.segments for view in partitions]
-    lows = [_oldest(view.min_timestamps) for view in views]
+    lows = [_oldest(reader) for reader in readers]
     highs = [int(view.max_timestamps.max()) for view in views if len(view.max_timestamps)]
     return {
         "topic": log.topic,

@@ -17,8 +17,13 @@ _UNITS_MS = {
 
 
 def duration_ms(text: str) -> int | None:
-    """The milliseconds of a duration; None for any other text, also for a number without a unit."""
-    match = re.fullmatch(r"([0-9]{1,18})\s*([a-z]+)", text.strip().lower())
-    units = [match[2], match[2].removesuffix("s")] if match else []
-    unit = next((unit for unit in units if unit in _UNITS_MS), None)
-    return None if match is None or unit is None else int(match[1]) * _UNITS_MS[unit]
+    """The milliseconds of a duration; None for any other text.
+
+    Such as a number without a unit, and M, which may be minutes or months.
+    """
+    match = re.fullmatch(r"([0-9]{1,18})\s*(?!M$)([A-Za-z]+)", text.strip())
+    if match is None:
+        return None
+    name = match[2].lower()
+    unit = next((unit for unit in (name, name.removesuffix("s")) if unit in _UNITS_MS), None)
+    return None if unit is None else int(match[1]) * _UNITS_MS[unit]

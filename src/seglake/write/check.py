@@ -202,7 +202,7 @@ def _sample(
     rows: list[SampledRow] = []
     absent, newest, hints = NO_ROWS, list[FileTimes](), list[str]()
     meant, records, courses = Counter[str](), 0, list[tuple[str, Course]]()
-    changes = Counter[str]()
+    clocks = Counter[str]()
     for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
         enough = len(rows) + -(-(sample - len(rows)) // left)
         for path, chunk, numbers, times, said in _chunks(full[number], store, pipeline, limits):
@@ -211,7 +211,7 @@ def _sample(
             courses.append((full[number].file.path, course_of(chunk.records.timestamps)))
             hints += said
             meant.update(chunk.times_meant)
-            changes.update(chunk.clock_changes)
+            clocks.update(chunk.clocks)
             records += len(chunk.records)
             sampled = _rows(chunk, (numbers, times), path, full[number].start, pipeline, text_bytes)
             rows += islice(sampled, enough - len(rows))
@@ -221,7 +221,7 @@ def _sample(
     hints += (
         of_no_times(pipeline) + of_times(pipeline, meant, records) + january_notes(pipeline, newest)
     )
-    hints += [*year_notes(pipeline, courses), *clock_notes(pipeline, changes)]
+    hints += [*year_notes(pipeline, courses), *clock_notes(pipeline, clocks)]
     problems = dict.fromkeys([*absent.sentences(pipeline), *agreed(hints)])
     return rows, list(problems), january_problem(pipeline, newest)
 

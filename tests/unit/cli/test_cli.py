@@ -7,11 +7,13 @@ import csv
 import io
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -172,6 +174,29 @@ def test_a_file_is_written_under_a_bar(
         main()
     assert ended.value.code == 0
     assert "for each byte of a matching batch" in capsys.readouterr().err
+
+
+def test_a_pipe_has_no_bar_whose_reader_writes_to_the_same_terminal(
+    maker: LakeMaker, tmp_path: Path
+) -> None:
+    """As in `seglake read … | head`; a file that standard output is has one."""
+    read = f"{sys.executable} -c 'from seglake.cli import main; main()' read {maker.root} events"
+    assert "for each byte" not in on_a_terminal(f"{read} | wc -l > lines", tmp_path)
+    assert (tmp_path / "lines").read_text().strip() == "3003"
+    assert "for each byte" in on_a_terminal(f"{read} > records", tmp_path)
+
+
+def on_a_terminal(command: str, folder: Path) -> str:
+    """What a terminal shows of standard error."""
+    shown, terminal = pty.openpty()
+    subprocess.run(["/bin/sh", "-c", command], cwd=folder, stderr=terminal, check=True, timeout=120)
+    os.close(terminal)
+    said = b""
+    with suppress(OSError):  # its end
+        while more := os.read(shown, 1 << 16):
+            said += more
+    os.close(shown)
+    return said.decode()
 
 
 def test_a_read_by_time_counts_each_record_once(

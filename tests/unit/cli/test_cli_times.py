@@ -104,7 +104,7 @@ def test_spans(text: str, ms: int) -> None:
     assert abs(to_epoch_ms(end) - time.time() * 1000) < 600_000
 
 
-@pytest.mark.parametrize("text", ["", "1", "0h", "-1h", "1y"])
+@pytest.mark.parametrize("text", ["", "1", "0h", "-1h", "1y", "1M", "3 M"])
 def test_no_spans(text: str) -> None:
     with pytest.raises(UsageError, match="is not a time span: write 90s"):
         span_ms(text)

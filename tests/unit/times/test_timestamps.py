@@ -29,7 +29,7 @@ def times(form: str, texts: Sequence[str | bytes], **settings: object) -> list[i
     """Milliseconds, or the word for what is wrong."""
     spans = Spans.of([text if isinstance(text, bytes) else text.encode() for text in texts])
     made = Timestamp.model_validate({"field": "t", "format": form, **settings})
-    ms, codes = read_times(join_rows([spans]), made.time_format)
+    ms, codes, _ = read_times(join_rows([spans]), made.time_format)
     words = {UNREADABLE: "unreadable", OUT_OF_RANGE: "range"}
     return [m if c == READ else words[c] for m, c in zip(ms.tolist(), codes.tolist(), strict=True)]
 
@@ -212,8 +212,23 @@ def test_zones_as_zoneinfo(moment: datetime, name: str) -> None:
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Paris", "America/Lima"])
 def test_what_is_out_of_range_is_so_in_every_zone(zone: str) -> None:
     ms = np.array([-(10**15), 0, 10**17])
-    found = in_range(to_utc(ms, np.ones(3, np.bool_), zone), np.zeros(3, np.int8) + READ)
+    local = np.ones(3, np.bool_)
+    found = in_range(to_utc(ms, local, zone), np.zeros(3, np.int8) + READ, local)
     assert found.codes[[0, 2]].tolist() == [OUT_OF_RANGE] * 2
+    assert found.local.tolist() == [False, bool(found.codes[1] == READ), False]
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "local"),
+    [("iso8601", "2026-01-31T12:00:00", True), ("iso8601", "2026-01-31T12:00:00+01:00", False),
+     ("iso8601", "2026-01-31T12:00:00Z", False), ("epoch_s", "1769860800", False),
+     ("%d.%m.%Y %H:%M", "31.01.2026 12:00", True), ("iso8601", "soon", False),
+     ("%d/%b/%Y:%H:%M:%S %z", "31/Jan/2026:12:00:00 +0100", False)],
+)  # fmt: skip
+def test_a_time_that_names_no_zone_is_local(form: str, text: str, local: bool) -> None:
+    made = Timestamp(field="t", format=form)
+    found = read_times(join_rows([Spans.of([text.encode()])]), made.time_format)
+    assert found.local.tolist() == [local]
 
 
 def test_times_that_clocks_show_twice_or_never() -> None:

@@ -340,6 +340,7 @@ format = "csv"
 [timestamp]
 fields = ["Date", "Time", "Zone"]
 format = "%d/%m/%Y %H:%M:%S %Z"
+zone = "UTC"
 [topic]
 name = "a"
 """
@@ -382,7 +383,8 @@ def test_days_and_months_that_changed_places_are_told_as_such(tmp_path: Path) ->
     """Rows that fit the wrong order may be meant in the other one, too."""
     days = [f"{day:02}.{month:02}.26" for day in range(1, 29) for month in (9, 10)]
     content = "".join(json.dumps({"ts": day}) + "\n" for day in days)
-    (told,) = sampled(tmp_path / "a.jsonl", content, "%m.%d.%y", 100)["problems"]
+    told, zone = sampled(tmp_path / "a.jsonl", content, "%m.%d.%y", 100)["problems"]
+    assert zone.startswith("24 times name no zone and are read in UTC: set timestamp.zone to")
     assert told.startswith(
         "timestamp.field 'ts': 32 rows look like %d.%m.%y, 24 others fit '%m.%d.%y'"
     )

@@ -1361,3 +1361,19 @@ def test_files_of_an_object_store_are_drafted_as_those_of_a_disk(tmp_path: Path)
         local.files, local.size_bytes, local.doubts
     )  # fmt: skip
     assert f'paths = ["{server.root}/in"]' in made.toml
+
+
+def test_times_that_some_rows_lack_are_named_beside_the_one_taken(tmp_path: Path) -> None:
+    """Such as that of the arrival, where the timetable's stands first."""
+    lines = ["trip,arrival_planned,arrival_actual"]
+    for n in range(60):
+        actual = f"2026-11-24T05:{n:02}:31Z" if n % 6 else ""
+        lines.append(f"{n % 7},2026-11-24T05:{n:02}:00Z,{actual}")
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    made = draft([str(tmp_path / "a.csv")])
+    assert made.choices["timestamp.field"].value == "arrival_planned"
+    (told,) = (doubt for doubt in made.doubts if "some have other times" in doubt)
+    assert told == (
+        "of 60 sampled rows some have other times, too, which may be those that are meant: "
+        "arrival_actual in 50"
+    )

@@ -27,7 +27,7 @@ def write(path: Path, begin: datetime, count: int = 100) -> None:
 
 
 def settings(tmp_path: Path, **changes: Any) -> Pipeline:
-    timestamp = {"format": "%b %e %H:%M:%S", "year": 2025}
+    timestamp = {"format": "%b %e %H:%M:%S", "year": 2025, "zone": "UTC"}
     return pipeline_of(
         tmp_path / "lake",
         [str(tmp_path / "in")],

@@ -3,6 +3,8 @@
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
 import json
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -10,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TextIO
 
 import pyarrow as pa
 
@@ -397,15 +399,20 @@ def _sink(output: Path | None, *, binary: bool) -> Iterator[IO[bytes]]:
         sys.stdout.buffer.flush()
 
 
+def _is_file(stream: TextIO) -> bool:
+    return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+
+
 @contextmanager
 def _progress(
     planned: Plan, stats: ReadStats, written: _Counted, output: Path | None
 ) -> Iterator[Advance]:
-    """A bar on standard error, if that is a terminal and the records do not go to one.
+    """A bar on standard error, if that is a terminal and the records go to a file.
 
     At its end, a line with the records and bytes read, and the bytes per byte of matching batches.
+    What reads a pipe, as `head` does, mostly writes to the same terminal.
     """
-    if not sys.stderr.isatty() or (output is None and sys.stdout.isatty()):
+    if not sys.stderr.isatty() or (output is None and not _is_file(sys.stdout)):
         yield lambda batches: batches
         return
     from rich.console import Console

@@ -104,8 +104,20 @@ def time_of(sample: Sample) -> TimeChoice | None:
         first.doubts.append(
             f"{first.field} is taken {why}; these fields are times, too: {names}{more}"
         )
+    first.doubts.extend(_with_gaps(sample, first))
     first.doubts.extend(_of_nanoseconds(sample, first))
     return first
+
+
+def _with_gaps(sample: Sample, time: TimeChoice) -> Iterator[str]:
+    """The doubt that names other times, which some rows lack, as those of what has not happened."""
+    others = [(each.field, n) for each, n in _in_some_rows(sample) if each.field != time.clock]
+    if others:
+        names = ", ".join(f"{name} in {rows:,}" for name, rows in others[:_NAMED])
+        yield (
+            f"of {counted(sample.rows, 'sampled row')} some have other times, too, which may be "
+            f"those that are meant: {names}"
+        )
 
 
 def _of_nanoseconds(sample: Sample, time: TimeChoice) -> Iterator[str]:
@@ -200,14 +212,19 @@ def _is_unsure(choice: TimeChoice) -> bool:
 
 def times_of_some_rows(sample: Sample) -> Iterator[str]:
     """Which fields are times, though many rows lack them; the one with the best name first."""
+    for choice, count in _in_some_rows(sample):
+        rows = f"{count:,} of {counted(sample.rows, 'sampled row')}"
+        yield f"{choice.field} has times in {rows}{_remedy(sample, choice)}"
+
+
+def _in_some_rows(sample: Sample) -> Iterator[tuple[TimeChoice, int]]:
+    """The times that many rows have, and many lack; and how many have them."""
     for name in sorted(sample.fields, key=lambda name: rank(name, OF_A_TIME)):
         values = _present(sample, name)
-        if not _FEW <= len(values) / max(sample.rows, 1) < _MOST:
-            continue
-        choice = _time_of(sample, name, values)
-        if choice is not None and not _is_unsure(choice):
-            rows = f"{len(values):,} of {counted(sample.rows, 'sampled row')}"
-            yield f"{name} has times in {rows}{_remedy(sample, choice)}"
+        if _FEW <= len(values) / max(sample.rows, 1) < _MOST:
+            choice = _time_of(sample, name, values)
+            if choice is not None and not _is_unsure(choice):
+                yield choice, len(values)
 
 
 def _remedy(sample: Sample, choice: TimeChoice) -> str:
@@ -536,7 +553,7 @@ class _Read(NamedTuple):
 
 def _read(values: list[str], form: str, year: int | None, zone: str = "UTC") -> _Read:
     texts = Spans.of([*(value.encode() for value in values), _PADDING])
-    ms, codes = read_times(texts.take(np.arange(len(values))), TimeFormat(form, zone, year))
+    ms, codes, _ = read_times(texts.take(np.arange(len(values))), TimeFormat(form, zone, year))
     good = (codes == READ) & (ms < PLAUSIBLE.stop)
     early = (codes == OUT_OF_RANGE) & (ms < 0) & (form not in EPOCH_POWERS)
     if form in EPOCH_POWERS:

@@ -270,9 +270,10 @@ def _require_same(done: RunRow, pipeline: Pipeline, run: DeclaredRun) -> None:
         raise ConfigError(f"{committed}, and is a redrive: give this run another --run-id")
     if done.fingerprint != pipeline.fingerprint():
         raise ConfigError(
-            f"{committed} with other settings, by {winner}; nothing was ingested with these "
-            "settings. To ingest its files anew with these, add --replace (`seglake undo` takes "
-            "the run out); else restore the settings, or give a run of other files another --run-id"
+            f"{committed} with other settings or paths, by {winner}; nothing was ingested now. "
+            "Other files (by --source or input.paths) need another --run-id. If the same files are "
+            "meant anew, with these settings, --replace puts their records in the place of all "
+            "that the run has (`seglake undo` takes it out); else restore the settings"
         )
     start_ms, end_ms = done.interval_start_ms, done.interval_end_ms
     if (start_ms, end_ms) != (run.interval or (None, None)):
@@ -370,7 +371,7 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
         *agreed(totals.hints),
         *of_no_times(attempt.settings),
         *of_times(attempt.settings, totals.times_meant, fitting),
-        *clock_notes(attempt.settings, totals.clock_changes),
+        *clock_notes(attempt.settings, totals.clocks),
         *other_values(attempt.settings.topic, attempt.seed()),
     ]
     report.quarantined = _records(spooled, REJECTS)

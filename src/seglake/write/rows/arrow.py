@@ -111,8 +111,8 @@ class ArrowRows:
         codes = np.where(null, UNREADABLE, READ).astype(np.int8)
         if form.any_year:
             codes[(ms < -1) | (ms == _LAST_SECOND * 1000)] = OUT_OF_RANGE
-            return Times(read_local(ms, codes, local, form), codes)
-        return in_range(read_local(ms, codes, local, form), codes)
+            return Times(read_local(ms, codes, local, form), codes, local & (codes == READ))
+        return in_range(read_local(ms, codes, local, form), codes, local)
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
         """Lists of structs, or maps, as record headers; text is read as JSON."""

@@ -146,8 +146,8 @@ class ChosenRows:
 
     def times(self, name: str, form: TimeFormat) -> Times:
         """The values of a field as times."""
-        ms, codes = self._rows.times(name, form)
-        return Times(ms[self._at], codes[self._at])
+        ms, codes, local = self._rows.times(name, form)
+        return Times(ms[self._at], codes[self._at], local[self._at])
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
         """The values of a field as record headers, and which cannot be read."""

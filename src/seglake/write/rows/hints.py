@@ -418,10 +418,10 @@ def _format_of(value: Spans, form: TimeFormat) -> str | None:
 def _reads(values: Spans, form: TimeFormat) -> Flags:
     """Whether each time is read, and lies in the years that are meant."""
     if form.text == EXCEL:
-        days, codes = read_times(values, form._replace(text="epoch_ms"))
+        days, codes, _ = read_times(values, form._replace(text="epoch_ms"))
         of_excel: Flags = (codes == READ) & (days >= EXCEL_DAYS.start) & (days < EXCEL_DAYS.stop)
         return of_excel
-    ms, codes = read_times(values, form)
+    ms, codes, _ = read_times(values, form)
     plausible: Flags = (codes == READ) & (ms >= PLAUSIBLE.start) & (ms < PLAUSIBLE.stop)
     return plausible
 

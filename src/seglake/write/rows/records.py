@@ -29,7 +29,7 @@ from seglake.times.time_kernels import AMBIGUOUS, NONEXISTENT, OUT_OF_RANGE, REA
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import with_bytes
 from seglake.write.input.files import Split
-from seglake.write.rows.clocks import clock_changes
+from seglake.write.rows.clocks import clock_changes, without_zone
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.hints import hints_of, times_meant
 from seglake.write.rows.lines import REJECTED_BYTES
@@ -95,8 +95,8 @@ class Extracted:
     the rows tell nothing about it. `broker_fields` have the offsets if `topic.offset_field` is set,
     else None; `skipped` counts the rows below the end of their log partition, which are neither
     records nor rejects. `hints` say what is meant by rows that cannot be read. `times_meant` counts
-    the times that cannot be read, by the format that reads them. `clock_changes` counts local times
-    that clocks show twice or skip.
+    the times that cannot be read, by the format that reads them. `clocks` counts local times, see
+    `clock_notes`.
     """
 
     records: Records
@@ -108,7 +108,7 @@ class Extracted:
     skipped: int = 0
     hints: list[str] = field(default_factory=list)
     times_meant: dict[str, int] = field(default_factory=dict)
-    clock_changes: dict[str, int] = field(default_factory=dict)
+    clocks: dict[str, int] = field(default_factory=dict)
 
     @property
     def row_count(self) -> int:
@@ -178,7 +178,7 @@ def extract(
     """
     lines = rows.numbers + first_line
     reasons = np.zeros(len(lines), np.int8)
-    timestamps = _timestamps(rows, pipeline, limits.event_times, reasons)
+    timestamps, local = _timestamps(rows, pipeline, limits.event_times, reasons)
     keys = _keys(rows, pipeline, reasons)
     partitions = _partitions(rows, pipeline, reasons)
     broker_fields = _broker_fields(rows, pipeline, reasons)
@@ -212,7 +212,8 @@ def extract(
     absent = rows.absent(pipeline.fields())
     hints = hints_of(rows, pipeline, reasons, path, first_line)
     meant = times_meant(rows, pipeline, reasons)
-    changes = clock_changes(rows, pipeline, timestamps)
+    local &= reasons == Reason.NONE
+    clocks = clock_changes(rows, pipeline, timestamps) | without_zone(pipeline, local)
     return Extracted(
         records,
         partitions,
@@ -223,7 +224,7 @@ def extract(
         len(skipped),
         hints,
         meant,
-        changes,
+        clocks,
     )
 
 
@@ -232,17 +233,20 @@ def _reject(reasons: Codes, where: npt.NDArray[np.bool_], reason: Reason) -> Non
     reasons[where & ((reasons == Reason.NONE) | (reasons > reason))] = reason
 
 
-def _timestamps(rows: Rows, pipeline: Pipeline, allowed: tuple[int, int], reasons: Codes) -> Int64s:
+def _timestamps(
+    rows: Rows, pipeline: Pipeline, allowed: tuple[int, int], reasons: Codes
+) -> tuple[Int64s, Flags]:
+    """The times in ms, and which of them named no zone."""
     settings = pipeline.timestamp
     if not settings.names:
-        return np.full(len(reasons), -1, np.int64)
+        return np.full(len(reasons), -1, np.int64), np.zeros(len(reasons), np.bool_)
     from_broker = pipeline.topic.offset_field is not None  # times that a broker has taken
     form = settings.time_format._replace(any_year=from_broker)
-    ms, codes = times_of(rows, settings, form)
+    ms, codes, local = times_of(rows, settings, form)
     if allowed != ALL_TIMES and not from_broker:
         _limit(ms, codes == READ, allowed, reasons)
     if (codes == READ).all():
-        return ms
+        return ms, local
     unreadable = codes == UNREADABLE
     if unreadable.any():
         missing = texts_of_times(rows, settings).lengths < 0
@@ -251,7 +255,7 @@ def _timestamps(rows: Rows, pipeline: Pipeline, allowed: tuple[int, int], reason
     _reject(reasons, codes == OUT_OF_RANGE, Reason.TIMESTAMP_OUT_OF_RANGE)
     _reject(reasons, codes == AMBIGUOUS, Reason.TIMESTAMP_AMBIGUOUS)
     _reject(reasons, codes == NONEXISTENT, Reason.TIMESTAMP_NONEXISTENT)
-    return ms
+    return ms, local
 
 
 def _limit(

@@ -203,7 +203,7 @@ def test_the_text_for_people_has_the_summary_first(
 
 def test_the_same_run_with_other_settings_or_interval_is_an_error(inbox: Path, lake: Path) -> None:
     ingest(pipeline_of(lake, inbox), "r", (T, T + 5))
-    with pytest.raises(ConfigError, match=r"'r'.*other settings, by attempt .*--run-id"):
+    with pytest.raises(ConfigError, match=r"'r'.*other settings or paths, by attempt .*--run-id"):
         ingest(pipeline_of(lake, inbox, order="arrival"), "r", (T, T + 5))
     with pytest.raises(ConfigError, match=r"'r'.* the interval 2\d{3}-.*Z to 2\d{3}-.*Z, by"):
         ingest(pipeline_of(lake, inbox), "r")
@@ -321,9 +321,9 @@ def test_of_twins_one_commits_and_the_other_says_so(
         with pytest.raises(ConfigError) as raised:
             ingest_files(Overtaken(), loser, DeclaredRun("1"))
         assert raised.value.exit_code == 2
-        told = f"committed with other settings, by attempt {winner[1]}, which ended at 20"
+        told = f"committed with other settings or paths, by attempt {winner[1]}, which ended at 20"
         assert told in str(raised.value)
-        assert "nothing was ingested with these settings" in str(raised.value)
+        assert "nothing was ingested now. Other files (by --source" in str(raised.value)
     else:
         report = ingest_files(Overtaken(), loser, DeclaredRun("1"))
         assert (report.status, report.attempt_id) == ("already done", winner[1])

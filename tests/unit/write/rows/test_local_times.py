@@ -71,6 +71,23 @@ def test_a_run_and_its_check_count_both(tmp_path: Path) -> None:
     assert check(settings.model_copy(update={"timestamp": strict}), 20).problems == told[1:]
 
 
+def test_times_of_no_zone_are_told_unless_the_pipeline_says_of_which(tmp_path: Path) -> None:
+    """Such as those of a service that leaves its offsets out after an update."""
+    times = ["2026-11-20T10:00:00+01:00"] * 3 + ["2026-11-20T10:00:00"] * 4 + ["soon"]
+    (tmp_path / "file").write_text("".join(f'{{"t": "{time}"}}\n' for time in times))
+    named = {"field": "t", "format": "iso8601"}
+    loose = {"root": str(tmp_path / "lake"), "max_quarantine_ratio": 0.5}
+    settings = pipeline(tmp_path / "file", "jsonl", timestamp=named).model_copy(update=loose)
+    told = (
+        "4 times name no zone and are read in UTC: set timestamp.zone to the region that they are "
+        "of, or to 'UTC'"
+    )
+    assert check(settings, 20).problems == [told]
+    assert ingest_files(LocalEngine(), settings, DeclaredRun("1")).hints == [told]
+    said = pipeline(tmp_path / "file", "jsonl", timestamp={**named, "zone": "UTC"})
+    assert check(said, 20).problems == []
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Australia/Lord_Howe"])
 def test_a_change_of_clocks_is_near_or_not(zone: str) -> None:
     def is_near(*times: str) -> bool:

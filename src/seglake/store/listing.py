@@ -38,19 +38,23 @@ class _Part(NamedTuple):
 class Listing:
     """The objects below a prefix, by key.
 
-    `cuts` says whether the store can begin behind a key without listing what is in front of it.
+    `cuts` says whether the store can begin behind a key without listing what is in front of it. One
+    whose keys do not ascend is listed by one stream.
     """
 
     def __init__(self, client: Any, prefix: str, *, cuts: bool) -> None:
         self._client, self._prefix, self._cuts = client, prefix, cuts
 
     def __iter__(self) -> Iterator[Listed]:
-        count, key = 0, None
-        for listed in islice(self._behind(None), _ALONE if self._cuts else None):
-            count, key = count + 1, listed.key
+        objects, key, count, ascends = self._behind(None), "", 0, self._cuts
+        for count, listed in enumerate(islice(objects, _ALONE), 1):  # noqa: B007  used behind it
+            ascends &= key < listed.key
+            key = listed.key
             yield listed
-        if key is not None and count == _ALONE and self._cuts:
+        if ascends and count == _ALONE:
             yield from self._side_by_side(key)
+        else:
+            yield from objects
 
     def _side_by_side(self, after: str) -> Iterator[Listed]:
         """The objects behind a key. Each stream lists a bounded number ahead of the reader."""

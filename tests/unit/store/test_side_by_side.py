@@ -82,3 +82,29 @@ def test_a_reply_that_ends_early_ends_no_part(server: ObjectServer) -> None:
 
     server.cut = cut
     assert [*store.list("in")] == sound
+
+
+@pytest.mark.parametrize(
+    ("bucket", "cuts"), [("s3://a", True), ("s3://a--use1-az4--x-s3/in", False), ("az://a", False)]
+)
+def test_a_store_that_cannot_begin_behind_a_key_has_one_stream(
+    bucket: str, cuts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[bool]()
+
+    def noted(_client: object, _prefix: str, *, cuts: bool) -> Iterator[Listed]:
+        asked.append(cuts)
+        return iter(())
+
+    monkeypatch.setattr("seglake.store.objects.Listing", noted)
+    monkeypatch.setattr("seglake.store.objects._ObjectStore.client", None)
+    assert [*open_store(bucket).list()] == []
+    assert asked == [cuts]
+
+
+def test_keys_that_do_not_ascend_have_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [f"{-n % 7}/{n}" for n in range(30)]
+    monkeypatch.setattr(
+        listing.Listing, "_behind", lambda *_: (Listed(key, 1, 1, None) for key in keys)
+    )
+    assert [each.key for each in listing.Listing(None, "", cuts=True)] == keys

@@ -1377,3 +1377,39 @@ def test_times_that_some_rows_lack_are_named_beside_the_one_taken(tmp_path: Path
         "of 60 sampled rows some have other times, too, which may be those that are meant: "
         "arrival_actual in 50"
     )
+
+
+def test_a_header_alone_may_tell_the_encoding(tmp_path: Path) -> None:
+    rows = [f"{n};2026-11-20T10:{n % 60:02}:{n // 60:02}Z;a" for n in range(300)]
+    text = "\n".join(["Prénom;Début;Salle", *rows, ""])
+    (tmp_path / "a.csv").write_bytes(text.encode("cp1252"))
+    made, report = drafted(tmp_path, tmp_path / "a.csv")
+    assert made.choices["timestamp.field"].value == "Début"
+    assert any("'cp1252' is a guess" in doubt for doubt in made.doubts)
+    assert report.records == len(rows)
+
+
+def test_a_line_of_logfmt_with_another_first_key_is_no_part_of_the_event_before(
+    tmp_path: Path,
+) -> None:
+    """Behind what is sampled. It is a reject, which is told."""
+    lines = [
+        f"level=info ts=2026-11-20T10:{n // 60 % 60:02}:{n % 60:02}Z msg=a" for n in range(1100)
+    ]
+    later = "ts=2026-11-20T11:00:00Z level=warn msg=b"
+    (tmp_path / "a.log").write_text("\n".join([*lines, later, lines[0], ""]))
+    _, report = drafted(tmp_path, tmp_path / "a.log")
+    assert (report.records, report.quarantined, report.input_rows) == (1101, 1, 1102)
+
+
+def test_events_of_cef_of_other_kinds_are_events_of_their_own(tmp_path: Path) -> None:
+    """The header, up to the first "=", is no key; no blank stands in it."""
+    begin = "CEF:0|Fortinet|FortiGate|7.4.3|"
+    lines = [f"{begin}0001|traffic|3|rt={ms(BEGIN) + n} src=10.0.0.1 end={ms(BEGIN) + n + 9}"
+             for n in range(1100)]  # fmt: skip
+    other = f"{begin}0032|failed|7|rt={ms(BEGIN) + 2000} src=10.0.0.2 end={ms(BEGIN) + 2009}"
+    (tmp_path / "a.log").write_text("\n".join([*lines, other, ""]))
+    made, report = drafted(tmp_path, tmp_path / "a.log")
+    assert (report.records, report.quarantined) == (1101, 0)
+    assert any("the lines have another time" in doubt for doubt in made.doubts)
+    assert report.min_timestamp == ms(BEGIN)

@@ -58,14 +58,16 @@ class Beginning(NamedTuple):
     def _may_be(self, encoding: str) -> bool:
         """Whether all can be read; for UTF-8, whether most lines that are not ASCII can.
 
-        Or nearly all lines, ASCII or not: then the others are damaged rather than of an encoding.
+        Or nearly all lines, ASCII or not, among them the first, which may be a header: then the
+        others are damaged rather than of an encoding.
         """
         if encoding != UTF_8:
             return self.is_in(encoding)
         lines = self.text(UTF_8).split("\n")
         others = [line for line in lines if not line.isascii()]
         wrong = sum("\ufffd" in line for line in others)
-        return 2 * wrong <= len(others) or wrong < _FEW * len(lines)
+        are_damaged = wrong < _FEW * len(lines) and "\ufffd" not in lines[0]
+        return 2 * wrong <= len(others) or are_damaged
 
 
 def encoding_of(beginnings: Sequence[Beginning]) -> tuple[str, list[str]]:

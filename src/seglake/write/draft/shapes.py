@@ -111,6 +111,7 @@ _ANYWHERE = tuple(Shape(rf".*?(?P<time>{time})", rf".*?{time}") for time in _TIM
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _VALUE = rf'(?:{_QUOTED}|[^\s"]*)'
 _PAIR = rf'[^\s="]+(?:={_VALUE})?'
+_KEY = r"[A-Za-z_][\w.-]*"
 _PAIRS = re.compile(rf'[^\s="]+={_VALUE}(?: +{_PAIR})+ *')
 _KEY_AND_VALUE = re.compile(rf'([^\s="]+)=({_VALUE})(?: +|$)|{_PAIR}(?: +|$)')
 _MOST_KEYS = 20
@@ -237,6 +238,9 @@ def logfmt_shape_of(lines: Sequence[str]) -> Shape | None:
     firsts = {item[0][0] for item in items}
     if len(items) < _MOST_LOGFMT * len(lines) or len(firsts) != 1:
         return None
+    (first,) = firsts
+    if not re.fullmatch(_KEY, first):  # as CEF's header, up to the first "="
+        return None
     places, values = defaultdict[str, list[int]](list), defaultdict[str, list[str]](list)
     for item in items:
         for place, (key, value) in enumerate(item):
@@ -245,15 +249,13 @@ def logfmt_shape_of(lines: Sequence[str]) -> Shape | None:
     keys = [key for key in places if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key)]
     keys = [key for key in keys if 2 * len(places[key]) >= len(items)]
     keys.sort(key=lambda key: sum(places[key]) / len(places[key]))
-    (first,) = firsts
-    start = f"{re.escape(first)}="
-    head = rf"{start}{_VALUE}" if first not in keys else _group(first, values[first])
+    head = rf"{re.escape(first)}={_VALUE}" if first not in keys else _group(first, values[first])
     rest = [
         rf"(?:(?: +{_PAIR})*? +{_group(key, values[key])})?"
         for key in keys[:_MOST_KEYS]
         if key != first
     ]
-    return Shape("".join([head, *rest]), start)
+    return Shape("".join([head, *rest]), f"{_KEY}=")  # with another first key it is a reject
 
 
 def _group(key: str, values: Sequence[str]) -> str:

@@ -113,9 +113,12 @@ def short_bytes(count: float) -> str:
     return f"{count:,.1f}".removesuffix(".0") + f" {units[-1]}"
 
 
-def folded(text: str) -> str:
-    """A line for people, broken between words where the terminal ends; as it is elsewhere."""
-    width = terminal_width()
+def folded(text: str, file: IO[str] | None = None) -> str:
+    """A line for people, broken between words where the terminal ends; as it is elsewhere.
+
+    It is written to `file`, or else to standard output.
+    """
+    width = terminal_width(file)
     if width is None or len(text) <= width:
         return text
     begin = " " * (len(text) - len(text.lstrip()) + _GAP)
@@ -210,9 +213,9 @@ def _end(path: str, depth: int) -> str:
     return "/".join(path.split("/")[-depth:])
 
 
-def terminal_width() -> int | None:
-    """The characters in a line of the terminal; None where standard output is none."""
-    isatty = getattr(sys.stdout, "isatty", bool)  # what stands in for it may lack the method
+def terminal_width(file: IO[str] | None = None) -> int | None:
+    """The characters in a line of the terminal; None where `file`, or standard output, is none."""
+    isatty = getattr(file or sys.stdout, "isatty", bool)  # what stands in for it may lack it
     return shutil.get_terminal_size().columns if isatty() else None
 
 

@@ -32,6 +32,7 @@ from seglake.write.map.absent import NO_ROWS, absent_in
 from seglake.write.map.january import FileTimes, count_early, january_notes, january_problem
 from seglake.write.map.years import Course, course_of, year_notes
 from seglake.write.rows.clocks import clock_notes
+from seglake.write.rows.continued import continued_notes
 from seglake.write.rows.hints import NOT_UTF_8, agreed, of_no_times, of_times
 from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
 from seglake.write.rows.rows import REASON_TEXTS, Reason, Rows, texts_of_times
@@ -202,7 +203,7 @@ def _sample(
     rows: list[SampledRow] = []
     absent, newest, hints = NO_ROWS, list[FileTimes](), list[str]()
     meant, records, courses = Counter[str](), 0, list[tuple[str, Course]]()
-    clocks = Counter[str]()
+    noted = Counter[str]()
     for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
         enough = len(rows) + -(-(sample - len(rows)) // left)
         for path, chunk, numbers, times, said in _chunks(full[number], store, pipeline, limits):
@@ -211,7 +212,7 @@ def _sample(
             courses.append((full[number].file.path, course_of(chunk.records.timestamps)))
             hints += said
             meant.update(chunk.times_meant)
-            clocks.update(chunk.clocks)
+            noted.update(chunk.noted)
             records += len(chunk.records)
             sampled = _rows(chunk, (numbers, times), path, full[number].start, pipeline, text_bytes)
             rows += islice(sampled, enough - len(rows))
@@ -221,7 +222,11 @@ def _sample(
     hints += (
         of_no_times(pipeline) + of_times(pipeline, meant, records) + january_notes(pipeline, newest)
     )
-    hints += [*year_notes(pipeline, courses), *clock_notes(pipeline, clocks)]
+    hints += [
+        *year_notes(pipeline, courses),
+        *clock_notes(pipeline, noted),
+        *continued_notes(noted),
+    ]
     problems = dict.fromkeys([*absent.sentences(pipeline), *agreed(hints)])
     return rows, list(problems), january_problem(pipeline, newest)
 

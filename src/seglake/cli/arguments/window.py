@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from seglake.clock import now_ms
 from seglake.errors import UsageError
+from seglake.shown import folded
 from seglake.times.durations import duration_ms
 from seglake.times.instants import format_ms, to_epoch_ms
 
@@ -54,9 +55,10 @@ def absolute(text: str | None, zone: str | None) -> str | None:
     first, second = (format_ms(to_epoch_ms(text, zone, which)) for which in ("earliest", "latest"))
     if first != second:
         line = f"{text} is twice in {zone}: {first} is meant; write {second} for the later one"
-        print(line, file=sys.stderr)
+        print(folded(line, sys.stderr), file=sys.stderr)
     elif _is_skipped(text, first, zone):
-        print(f"{text} is skipped by the clocks of {zone}: {first} is meant", file=sys.stderr)
+        line = f"{text} is skipped by the clocks of {zone}: {first} is meant"
+        print(folded(line, sys.stderr), file=sys.stderr)
     return first
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from seglake.read.log import Log
+from seglake.shown import folded
 from seglake.times.instants import format_ms
 from seglake.write.rows.rows import nearest
 
@@ -180,4 +181,4 @@ def _is_text(key: bytes) -> bool:
 
 
 def _tell(log: Log, sentence: str) -> None:
-    print(f"{log.topic}: {sentence}", file=sys.stderr)
+    print(folded(f"{log.topic}: {sentence}", sys.stderr), file=sys.stderr)

@@ -66,6 +66,7 @@ from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
 from seglake.write.rows.clocks import clock_notes
+from seglake.write.rows.continued import continued_notes
 from seglake.write.rows.hints import agreed, of_no_times, of_times
 from seglake.write.spool.merge_order import FIRST, LAST
 from seglake.write.spool.spool import (
@@ -371,7 +372,8 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
         *agreed(totals.hints),
         *of_no_times(attempt.settings),
         *of_times(attempt.settings, totals.times_meant, fitting),
-        *clock_notes(attempt.settings, totals.clocks),
+        *clock_notes(attempt.settings, totals.noted),
+        *continued_notes(totals.noted),
         *other_values(attempt.settings.topic, attempt.seed()),
     ]
     report.quarantined = _records(spooled, REJECTS)

@@ -51,7 +51,7 @@ class UnitSummary:
         self._skipped = 0
         self._hints: list[str] = []
         self._times_meant: Counter[str] = Counter()
-        self._clocks: Counter[str] = Counter()
+        self._noted: Counter[str] = Counter()
 
     def begin(self, split: int) -> None:
         """Begin a split, which may turn out to be empty."""
@@ -75,14 +75,14 @@ class UnitSummary:
         self._skipped += chunk.skipped
         self._hints = _joined(self._hints, chunk.hints)
         self._times_meant.update(chunk.times_meant)
-        self._clocks.update(chunk.clocks)
+        self._noted.update(chunk.noted)
 
     def blob(self, unit: int, arrivals: Arrivals | None = None) -> Blob:
         """The summary as a blob; `arrivals` only if the unit's records have an order of arrival."""
         ranges = None if arrivals is None else arrivals.ranges()
         counted = {"splits": self._splits, "reasons": self._reasons, "absent": self._absent}
         counted |= {"skipped": self._skipped, "hints": self._hints}
-        counted |= {"times_meant": self._times_meant, "clocks": self._clocks}
+        counted |= {"times_meant": self._times_meant, "noted": self._noted}
         return Blob(SUMMARY, unit, text=json.dumps({**counted, "unit": unit, "arrivals": ranges}))
 
 
@@ -93,7 +93,7 @@ class Summary(NamedTuple):
     `max_lateness_ms` is None without an order of arrival. `absent` are the fields that no row has.
     `skipped` counts the rows whose offset the log has already. `hints` say what rejects
     are meant to be. `times_meant` counts the times that cannot be read, by the format that reads
-    them, and `clocks` local times, see `clock_notes`.
+    them, and `noted` what `clock_notes` and `continued_notes` tell of.
     """
 
     splits: dict[int, SplitCount]
@@ -103,14 +103,14 @@ class Summary(NamedTuple):
     skipped: int
     hints: list[str]
     times_meant: dict[str, int]
-    clocks: dict[str, int]
+    noted: dict[str, int]
 
 
 def add_up(texts: Iterable[str]) -> Summary:
     """The summary of all units, given their texts in any order."""
     splits: dict[int, SplitCount] = {}
     reasons: Counter[str] = Counter()
-    absent, hints, meant, changes = NO_ROWS, list[str](), Counter[str](), Counter[str]()
+    absent, hints, meant, noted = NO_ROWS, list[str](), Counter[str](), Counter[str]()
     summaries = sorted(map(json.loads, texts), key=lambda summary: int(summary["unit"]))
     for summary in summaries:
         splits |= {int(number): _count(*counts) for number, counts in summary["splits"].items()}
@@ -118,12 +118,12 @@ def add_up(texts: Iterable[str]) -> Summary:
         absent = absent.and_in(AbsentFields(*summary["absent"]))
         hints = _joined(hints, summary["hints"])
         meant.update(summary["times_meant"])
-        changes.update(summary["clocks"])
+        noted.update(summary["noted"])
     arrivals = [summary["arrivals"] for summary in summaries]
     lateness = None if None in arrivals else largest_lateness_ms(arrivals)
     skipped = sum(summary["skipped"] for summary in summaries)
     by_reason = dict(sorted(reasons.items()))
-    return Summary(splits, by_reason, lateness, absent, skipped, hints, meant, changes)
+    return Summary(splits, by_reason, lateness, absent, skipped, hints, meant, noted)
 
 
 def _count(

@@ -30,6 +30,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import with_bytes
 from seglake.write.input.files import Split
 from seglake.write.rows.clocks import clock_changes, without_zone
+from seglake.write.rows.continued import continued_times
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.hints import hints_of, times_meant
 from seglake.write.rows.lines import REJECTED_BYTES
@@ -95,8 +96,8 @@ class Extracted:
     the rows tell nothing about it. `broker_fields` have the offsets if `topic.offset_field` is set,
     else None; `skipped` counts the rows below the end of their log partition, which are neither
     records nor rejects. `hints` say what is meant by rows that cannot be read. `times_meant` counts
-    the times that cannot be read, by the format that reads them. `clocks` counts local times, see
-    `clock_notes`.
+    the times that cannot be read, by the format that reads them. `noted` counts what
+    `clock_notes` and `continued_notes` tell of.
     """
 
     records: Records
@@ -108,7 +109,7 @@ class Extracted:
     skipped: int = 0
     hints: list[str] = field(default_factory=list)
     times_meant: dict[str, int] = field(default_factory=dict)
-    clocks: dict[str, int] = field(default_factory=dict)
+    noted: dict[str, int] = field(default_factory=dict)
 
     @property
     def row_count(self) -> int:
@@ -213,7 +214,8 @@ def extract(
     hints = hints_of(rows, pipeline, reasons, path, first_line)
     meant = times_meant(rows, pipeline, reasons)
     local &= reasons == Reason.NONE
-    clocks = clock_changes(rows, pipeline, timestamps) | without_zone(pipeline, local)
+    noted = clock_changes(rows, pipeline, timestamps) | without_zone(pipeline, local)
+    noted |= continued_times(rows, pipeline)
     return Extracted(
         records,
         partitions,
@@ -224,7 +226,7 @@ def extract(
         len(skipped),
         hints,
         meant,
-        clocks,
+        noted,
     )
 
 

@@ -193,7 +193,7 @@ def test_a_line_is_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None
     time = "2026-11-19T10:27:51.724Z"
     line = f"  timestamp.field = 'timestamp': times from {time} to {time} in 3,000 sampled rows"
     assert folded(line) == line
-    monkeypatch.setattr(shown, "terminal_width", lambda: 80)
+    monkeypatch.setattr(shown, "terminal_width", lambda _=None: 80)
     first, second = folded(line).split("\n")
     assert (len(first) <= 80, second) == (True, f"    {time} in 3,000 sampled rows")
     assert folded("short") == "short"

@@ -10,7 +10,7 @@ def nearest(name: str, names: Iterable[str], most: int = 1) -> list[str]:
     return [by_lower[each] for each in get_close_matches(name.lower(), by_lower, most)]
 
 
-def helps(name: str, names: Iterable[str], lists: str) -> str:
+def advice(name: str, names: Iterable[str], lists: str) -> str:
     """What to say of an unknown name: which of `names` is near, or else what lists them."""
     near = nearest(name, names)
     return f"did you mean {near[0]!r}?" if near else lists

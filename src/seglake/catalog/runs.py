@@ -3,6 +3,6 @@
 from shlex import quote
 
 
-def listing(root: str, topic: str) -> str:
+def history_command(root: str, topic: str) -> str:
     """The command that lists the runs of a topic."""
     return f"`seglake history {quote(root)} --topic {topic}` lists the runs"

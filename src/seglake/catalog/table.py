@@ -61,7 +61,7 @@ from seglake.errors import (
     UsageError,
     VersionExpired,
 )
-from seglake.spelling import helps
+from seglake.spelling import advice
 from seglake.store import Store, nearby_root
 
 _REMEDY = "`seglake repair {root} --catalog` rebuilds it from the manifests of the runs"
@@ -229,7 +229,7 @@ class CatalogTable:
         names = {tag.name: tag for tag in self.tags()}
         if name not in names:
             lists = f"`seglake tags {quote(self.store.uri)}` lists the tags"
-            raise UsageError(f"there is no tag {name}; {helps(name, names, lists)}")
+            raise UsageError(f"there is no tag {name}; {advice(name, names, lists)}")
         return names[name]
 
     def tagged(self, tag: TagRow, topics: Collection[str] | None = None) -> Snapshot:

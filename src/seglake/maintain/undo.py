@@ -17,7 +17,7 @@ import numpy as np
 from seglake.catalog.announcement import announced
 from seglake.catalog.chronicle import find_manifest
 from seglake.catalog.quarantine.redrives import chain_of
-from seglake.catalog.runs import listing
+from seglake.catalog.runs import history_command
 from seglake.catalog.schema import RunRow, RunState, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -33,7 +33,7 @@ from seglake.log.rewrite.keep import WithoutOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.commit import carry_out, opened
 from seglake.maintain.report import Status, TopicReport
-from seglake.spelling import helps
+from seglake.spelling import advice
 from seglake.store import Store
 
 if TYPE_CHECKING:
@@ -162,7 +162,8 @@ def run_with_id(
     history = table.run_history(base, base.topic(topic).topic)
     rows = [run for run in history if run.run_id == run_id and pipeline in (None, run.pipeline)]
     if not rows:
-        known = helps(run_id, {run.run_id for run in history}, listing(table.store.uri, topic))
+        lists = history_command(table.store.uri, topic)
+        known = advice(run_id, {run.run_id for run in history}, lists)
         raise UsageError(f"topic {topic!r} has no run {run_id!r}; {known}")
     names = sorted({run.pipeline for run in rows})
     if len(names) > 1:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from seglake.catalog.fate import settle
 from seglake.catalog.quarantine.redrives import redrive_of
-from seglake.catalog.runs import listing
+from seglake.catalog.runs import history_command
 from seglake.catalog.schema import Row, RunRow, SegmentRow
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact
@@ -98,7 +98,7 @@ class Commit:
         raise UsageError(
             f"topic {report.topic!r} has no run {report.run_id!r} to replace, and other runs have "
             f"all its files{owner and f', such as {owner!r}'}, so nothing was committed; "
-            + listing(self._attempt.pipeline.root, report.topic)
+            + history_command(self._attempt.pipeline.root, report.topic)
         )
 
     def _owners(self, base: Snapshot) -> list[RunRow]:

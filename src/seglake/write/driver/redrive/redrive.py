@@ -22,7 +22,7 @@ from seglake.catalog.fate import settle
 from seglake.catalog.quarantine.gone import erasures_of, expired_attempts, rejects_left
 from seglake.catalog.quarantine.leaving import joined, unfinished
 from seglake.catalog.quarantine.redrives import Chain, chain_of, redrive_of
-from seglake.catalog.runs import listing
+from seglake.catalog.runs import history_command
 from seglake.catalog.schema import RunRow, committed_runs
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import mark
@@ -32,7 +32,7 @@ from seglake.engine import Engine
 from seglake.errors import CommitConflict, ConfigError, QuarantineLimit, UsageError
 from seglake.layout import new_attempt
 from seglake.shown import counted
-from seglake.spelling import helps
+from seglake.spelling import advice
 from seglake.store import open_store
 from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain
 from seglake.write.driver.failure import Failure
@@ -294,7 +294,7 @@ def _committed_run(
                 "redriven: ingest again with this run id; `seglake run-status` says why it failed"
             )
         ids = {run.run_id for run in committed_runs(history)}
-        known = helps(run_id, ids, listing(pipeline.root, topic))
+        known = advice(run_id, ids, history_command(pipeline.root, topic))
         raise UsageError(
             f"topic {topic!r} has no committed run {run_id!r}; {known}"
             if last is None

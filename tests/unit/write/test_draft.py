@@ -892,6 +892,20 @@ def test_fractions_of_a_second_are_read(tmp_path: Path, form: str) -> None:
     assert {*(times.cast(pa.int64()).to_numpy() % 1000).tolist()} == {250}
 
 
+@pytest.mark.parametrize("form", ["%Y/%m/%d %H:%M:%S", "%Y-%m-%d %H:%M:%S", "%d.%m.%Y %H:%M:%S"])
+@pytest.mark.parametrize("value", ["4.7", "47", "4", "101.3", "412"])
+def test_the_column_behind_a_time_is_no_fraction_of_it(
+    tmp_path: Path, form: str, value: str
+) -> None:
+    rows = table("No.,Time,Temp,Hum", lambda n: f"{n},{TIMES[n]:{form}},{value},78")
+    (tmp_path / "a.csv").write_bytes(b"Device: K1\nInterval: 5 min\n\n" + rows)
+    made = draft([str(tmp_path)])
+    doubt = f"',{value[:3]}' is taken as the fraction of the second of"
+    may_be = len(value.partition(".")[0]) == 3
+    assert (doubt in "; ".join(made.doubts)) == may_be
+    assert (".000Z" not in made.choices["timestamp.field"].reason) == may_be
+
+
 def test_the_folder_may_hold_the_pipeline_and_the_lake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ from seglake.write.draft.shapes import (
     ENOUGH,
     Shape,
     clocks_before,
+    columns_in_times,
     has_time,
     led_otherwise,
     log_shape_of,
@@ -462,6 +463,11 @@ def _of_times(shape: Shape, matches: Sequence[re.Match[str]]) -> Iterator[str]:
         yield (
             f"the lines have another time, such as {others[0]!r}, beside that which is taken, such "
             f"as {matches[0]['time']!r}: if the other is meant, correct input.pattern"
+        )
+    if columns := columns_in_times(matches):
+        yield (
+            f"{columns[0]!r} is taken as the fraction of the second of {matches[0]['time']!r}: if "
+            "it is the next column, take it out of input.pattern and timestamp.format"
         )
     if rests := rests_behind(matches):
         yield (

@@ -43,7 +43,7 @@ _CLF = _DAY_AND_TIME + r" [+-]\d{4}"
 _OFFSET = r"[+-]\d{2}:?\d{2}\b"
 _BLANK = "[ \u00a0\u202f]?"  # Java and Node write "1:05 PM" with a narrow one
 _HALF = rf"{_BLANK}(?:[AaPp][Mm]\b|[AaPp]\.[Mm]\.)"  # of a day
-_PART = r"(?:[.,]\d+|:\d{3}(?:\d{3})?\b)?"  # of a second
+_PART = r"(?:\.\d+|,\d{3,9}\b|:\d{3}(?:\d{3})?\b)?"  # of a second: ",47" is the next column
 _ISO = (
     rf"\d{{4}}-\d{{2}}-\d{{2}}[T ]\d{{2}}:\d{{2}}(?::\d{{2}}{_PART})?"
     rf"(?:Z| ?{_OFFSET}|[+-]\d{{2}}\b|{_HALF})?"
@@ -115,6 +115,7 @@ _KEY = r"[A-Za-z_][\w.-]*"
 _PAIRS = re.compile(rf'[^\s="]+={_VALUE}(?: +{_PAIR})+ *')
 _KEY_AND_VALUE = re.compile(rf'([^\s="]+)=({_VALUE})(?: +|$)|{_PAIR}(?: +|$)')
 _MOST_KEYS = 20
+_OF_A_COLUMN = re.compile(r",\d+(?=[.,]\d)")
 _A_CLOCK = re.compile(r"\b\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?\b")
 
 
@@ -182,6 +183,17 @@ def led_otherwise(matches: Sequence[re.Match[str]]) -> list[str]:
 def _form(text: str) -> str:
     """A text without its letters and digits, but for where words and numbers stand."""
     return re.sub(r"\d+", "0", re.sub(r"[^\W\d]+", "a", text))
+
+
+def columns_in_times(matches: Sequence[re.Match[str]]) -> list[str]:
+    """The ends of the times of at least half of some lines, which may be a column of a table."""
+    found = [_OF_A_COLUMN.search(each.string, each.start("time")) for each in matches]
+    ends = [
+        column[0]
+        for column, each in zip(found, matches, strict=True)
+        if column and column.end() == each.end("time")
+    ]
+    return ends if 2 * len(ends) >= len(matches) else []
 
 
 def has_time(line: str) -> bool:

@@ -41,7 +41,10 @@ def segment_rows(log: Log, partition: int | None) -> Listing:
 
 
 def _segments_of(log: Log, partition: int) -> Iterator[dict[str, Any]]:
-    view = log.reader(partition).view
+    from seglake.read.consumers import oldest_in
+
+    reader = log.reader(partition)
+    view = reader.view
     counts = view.record_counts.tolist()
     for index in range(len(view.segments.base_offsets)):
         segment = view.segment(index)
@@ -51,6 +54,7 @@ def _segments_of(log: Log, partition: int) -> Iterator[dict[str, Any]]:
         yield {
             **row,
             "record_count": counts[index],
+            "min_timestamp": oldest_in(reader, index) if counts[index] else -1,
             "log_bytes": sizes["log"],
             "index_bytes": sum(sizes.values()) - sizes["log"],
             "log": segment.key("log"),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from seglake.cli.arguments.options import Json, Root, Version
 from seglake.cli.terminal.tables import Listing, show
-from seglake.limits import INT64_MAX
 from seglake.shown import Column, moment, number, size
 
 if TYPE_CHECKING:
@@ -40,17 +39,13 @@ def topic_rows(lake: Lake) -> Listing:
 
 
 def _oldest(reader: PartitionReader) -> int:
-    """The smallest timestamp of a log partition, -1 without one: an empty segment has none.
+    """The smallest timestamp of a log partition, -1 without one: an empty segment has none."""
+    from seglake.read.consumers import oldest_in
 
-    Where the log begins inside of a segment, the beginning of the log is read.
-    """
-    from seglake.read.consumers import unread_since
-
-    view = reader.view
-    times = view.segments.min_timestamps
-    if view.record_count and view.segments.base_offsets[0] < view.log_start_offset:
-        return unread_since(reader, view.log_start_offset)
-    return int(times.min(initial=INT64_MAX, where=times >= 0)) if (times >= 0).any() else -1
+    if not len(reader.view):
+        return -1
+    times = [oldest_in(reader, 0), *reader.view.segments.min_timestamps[1:].tolist()]
+    return min((time for time in times if time >= 0), default=-1)
 
 
 def _topic_row(log: Log) -> dict[str, Any]:

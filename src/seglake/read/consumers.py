@@ -1,11 +1,13 @@
 """The progress of consumers in one log partition, and where they continue in another log."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from seglake.errors import OffsetNotFound, UsageError
+from seglake.format.records import Int64s
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import MEMORY_BYTES
 from seglake.log.segment_lookup import PartitionReader
@@ -64,16 +66,33 @@ def unread_since(reader: PartitionReader, offset: int) -> int:
         return after
     index = view.index_of(offset)
     smallest, filled = view.segments.min_timestamps, view.segments.details["record_count"] > 0
-    lows, segment = [smallest[index + 1 :][filled[index + 1 :]]], reader.segment(index)
-    block = reader.ask(segment, ZoneSearch.block_at, offset) if filled[index] else None
+    later = smallest[index + 1 :][filled[index + 1 :]]
+    return int(np.concatenate([later, *_lows(reader, index, offset)]).min(initial=after))
+
+
+def oldest_in(reader: PartitionReader, index: int) -> int:
+    """The smallest timestamp of a segment from the log start on, in ms; -1 without one.
+
+    The catalog has that of the whole segment. If the log begins inside of it, it is read.
+    """
+    view = reader.view
+    if view.segments.base_offsets[index] >= view.log_start_offset:
+        return int(view.segments.min_timestamps[index])
+    lows = [*_lows(reader, index, view.log_start_offset)]
+    return min((int(each.min()) for each in lows if len(each)), default=-1)
+
+
+def _lows(reader: PartitionReader, index: int, offset: int) -> Iterator[Int64s]:
+    """Timestamps at `offset` and above in a segment, of most blocks the smallest one alone."""
+    view, segment = reader.view, reader.segment(index)
+    filled = view.segments.details["record_count"][index] > 0
+    block = reader.ask(segment, ZoneSearch.block_at, offset) if filled else None
     if block is not None:
-        dated = bool(smallest[index] >= 0)
-        later = reader.ask(segment, ZoneSearch.min_timestamps_after, block.number, dated=dated)
-        lows.append(later)
+        dated = bool(view.segments.min_timestamps[index] >= 0)
+        yield reader.ask(segment, ZoneSearch.min_timestamps_after, block.number, dated=dated)
         chunk = reader.fetch.chunk_of(segment, block.ranges)
         for _, decoded in chunk.decode_in_parts(chunk.record_batches, MEMORY_BYTES):
-            lows.append(decoded.records.timestamps[decoded.offsets >= offset])
-    return int(np.concatenate(lows).min(initial=after))
+            yield decoded.records.timestamps[decoded.offsets >= offset]
 
 
 def offset_of_last(reader: PartitionReader, count: int) -> int:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
+from seglake.cli.segments import segment_rows
 from seglake.cli.topics import topic_rows
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import examples
@@ -28,7 +29,13 @@ def test_the_oldest_time_is_that_of_what_is_left(
     start = data.draw(st.integers(0, len(first) + len(second)))
     maker.delete_records(0, start)
     left = [*first, *second][start:]
-    (row,) = topic_rows(seglake.open(str(maker.root))).rows
+    lake = seglake.open(str(maker.root))
+    (row,) = topic_rows(lake).rows
     assert row["records"] == len(left)
     if left:
         assert row["min_timestamp"] == min(left)
+    for segment in segment_rows(lake.topic("events"), 0).rows:
+        ends = segment["end_offset"]
+        mine = [*first, *second][max(start, segment["base_offset"]) : ends]
+        assert segment["record_count"] == len(mine)
+        assert segment["min_timestamp"] == min(mine, default=-1)

@@ -597,6 +597,26 @@ def test_a_mistyped_id__replaces_and_commits_nothing(tmp_path: Path, run_id: str
     assert replace_files(LocalEngine(), pipeline, run).records == 2
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_run_of_another_pipeline__is_named_with_it(tmp_path: Path, changed: bool) -> None:
+    """As where the name is that of the settings file, and these were copied."""
+    lake = Lake(tmp_path)
+    lake.write("a", lines(5))
+    lake.ingest("a")
+    first = lake.pipeline("a")
+    copy = first.model_copy(update={"name": "copy"})
+    if changed:
+        lake.write("a", lines(3, T + 7))
+    wanted = (
+        rf"with pipeline.name = '{first.name}' and --run-id a, which has it, ingests" if changed
+        else rf"pipeline 'copy' has no run 'a' .*pipeline '{first.name}' ingested these files, and "
+    )  # fmt: skip
+    with pytest.raises((UsageError, InputError), match=wanted):
+        replace_files(LocalEngine(), copy, DeclaredRun("a"))
+    if changed:
+        assert replace_files(LocalEngine(), first, DeclaredRun("a")).records == 3
+
+
 def test_an_interval_whose_files_others_have__is_an_empty_run(tmp_path: Path) -> None:
     """A schedule replaces whatever it finds: that is no mistyped id."""
     lake = Lake(tmp_path)

@@ -94,12 +94,16 @@ class Commit:
         report = self._attempt.report
         if report.input_files or not (report.skipped_files or report.changed_files):
             return
-        owner = self._nearest(self._owners(base))
-        raise UsageError(
-            f"topic {report.topic!r} has no run {report.run_id!r} to replace, and other runs have "
-            f"all its files{owner and f', such as {owner!r}'}, so nothing was committed; "
-            + history_command(self._attempt.pipeline.root, report.topic)
-        )
+        owners = self._owners(base)
+        owner = self._nearest(owners)
+        said = [
+            f"pipeline {report.pipeline!r} has no run {report.run_id!r} to replace in topic "
+            f"{report.topic!r}, and other runs have all its files"
+            f"{owner and f', such as {owner!r}'}, so nothing was committed",
+            *([] if owner else self._other_pipeline(owners)),
+            history_command(self._attempt.pipeline.root, report.topic),
+        ]
+        raise UsageError("; ".join(said))
 
     def _owners(self, base: Snapshot) -> list[RunRow]:
         """The runs that ingested the files before, of any pipeline."""

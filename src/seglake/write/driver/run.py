@@ -202,15 +202,21 @@ def _as_declared(
 
 @contextmanager
 def _naming_the_run(table: CatalogTable, base: Snapshot, report: Report) -> Iterator[None]:
-    """In the block, an error about a file that changed names this pipeline's run that has it."""
+    """In the block, an error about a file that changed names the run that has it.
+
+    It is the newest one, of this pipeline if it has such a run.
+    """
     try:
         yield
     except ChangedFiles as changed:
         sources = table.sources_at(base, report.topic, changed.paths[:1])
         attempts = sources["attempt_id"].to_pylist()
-        runs = [run.run_id for run in table.runs(base, report.topic)
-                if run.attempt_id in attempts and run.pipeline == report.pipeline]  # fmt: skip
-        raise ChangedFiles(changed.paths, *runs[-1:]) from None
+        runs = [run for run in table.runs(base, report.topic) if run.attempt_id in attempts]
+        mine = [run for run in runs if run.pipeline == report.pipeline]
+        if not runs:
+            raise
+        run_id, pipeline = (mine or runs)[-1].run_id, "" if mine else runs[-1].pipeline
+        raise ChangedFiles(changed.paths, run_id, pipeline) from None
 
 
 def _require_newest(table: CatalogTable, base: Snapshot) -> None:

@@ -68,16 +68,20 @@ class Differences(NamedTuple):
 
 
 class ChangedFiles(InputError):
-    """Files changed after they were ingested; `run_id` is the run that has the first, if known."""
+    """Files changed after they were ingested.
 
-    def __init__(self, paths: Sequence[str], run_id: str = "") -> None:
+    `run_id` is the run that has the first, if known; `pipeline` is that run's, if it is another.
+    """
+
+    def __init__(self, paths: Sequence[str], run_id: str = "", pipeline: str = "") -> None:
         self.paths = paths
         more = f", and so did {counted(len(paths) - 1, 'other file')}" if paths[1:] else ""
         run = f"--run-id {quote(run_id)}, which has it," if run_id else "the run that has it"
+        under = f"pipeline.name = {pipeline!r} and " if pipeline else ""
         super().__init__(
-            f"{paths[0]} changed after it was ingested{more}: `--replace` with {run} ingests what "
-            "it is now in place of that; or set on_changed_source = 'skip', or 'ingest-as-new', by "
-            "which lines that both versions have come twice"
+            f"{paths[0]} changed after it was ingested{more}: `--replace` with {under}{run} "
+            "ingests what it is now in place of that; or set on_changed_source = 'skip', or "
+            "'ingest-as-new', by which lines that both versions have come twice"
         )
 
 

@@ -79,9 +79,9 @@ REASON_TEXTS = np.array([reason.text for reason in Reason])
 
 def nearest(name: str, names: Sequence[str], where: str) -> str:
     """What may be meant by a name that is not there: the nearest of `names`, or the first ones."""
-    near = spelling.nearest(name, reversed(names))  # of names that differ by case, the first
+    near = spelling.as_near(name, reversed(names))  # of names that differ by case, the first
     if near:
-        return f"did you mean {near[0]!r}?"
+        return f"did you mean {' or '.join(map(repr, near))}?"
     more = ", …" if len(names) > _LISTED else ""
     return f"{where} has {', '.join(map(repr, names[:_LISTED])) or 'no field'}{more}"
 

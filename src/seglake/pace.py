@@ -16,6 +16,7 @@ from seglake.shown import short_bytes
 EVERY_S = 30.0
 WAITED_S = 5.0
 SOON_S = 2.0
+_OF_TIME = 0.1  # of the time that work took so far
 
 _every_s = EVERY_S
 
@@ -86,7 +87,11 @@ class Pace:
         if now - self._last_line < interval_s():
             return None
         self._last_line = now
-        spent = now - self._begun
+        return self.text(done, total)
+
+    def text(self, done: int, total: int) -> str:
+        """A line about the work, due or not."""
+        spent = self._clock() - self._begun
         if not done:  # no unit of it is, and a rate of nothing would say that it stands still
             return f"{self._look(total)}{self._unit} to do, {_span(spent)} so far"
         rate = done / spent
@@ -123,6 +128,28 @@ def watched(
                 return
             if line:
                 tell(line)
+
+    with _beside(watch):
+        yield
+
+
+@contextmanager
+def told_in_time(
+    done: Callable[[], int], line: Callable[[int], str], tell: Callable[[str], None]
+) -> Iterator[None]:
+    """In the block, a thread gives `tell` the `line` of what is `done`, if it is more than before.
+
+    The first time is `SOON_S` after the beginning. Lines come seldom in long work: after a tenth of
+    the time so far.
+    """
+
+    def watch(over: threading.Event) -> None:
+        before, begun = 0, time.monotonic()
+        while not over.wait(max(SOON_S, (time.monotonic() - begun) * _OF_TIME)):
+            now = done()
+            if now > before:
+                tell(line(now))
+            before = now
 
     with _beside(watch):
         yield

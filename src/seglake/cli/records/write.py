@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TextIO
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -27,6 +27,7 @@ from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
 from seglake.log.execute import ReadStats, execute
 from seglake.log.piece import Piece, Window
+from seglake.pace import Pace, told_in_time
 from seglake.read.consumers import offset_of_last
 from seglake.read.fields import FieldReader, Fields
 from seglake.read.lacking import without_hints
@@ -209,7 +210,8 @@ def write_matches(
 
     If there are none, lines on standard error say so, and what may be meant.
     """
-    found = awaited(reader, f"searching {log.topic}")
+    what = f"searching {log.topic}"
+    found = awaited(reader, what) if form == "table" else reader
     first = _FirstRows(found, _TABLE_ROWS if form == "table" and newest is None else INT64_MAX)
     batches = with_field_hints(first, log, fields.kinds if fields is not None else ())
     written = _Counted(_or_hint(batches, partial(sought.tell_nothing, log)))
@@ -218,8 +220,11 @@ def write_matches(
         _tell_more(first, "", "--newest N shows the last N of each log partition")
         tell_misfits(log.topic, stats)
         return
-    with _sink(output, binary=form in {"arrow", "parquet"}) as sink:
-        _writer(form, output)(written, reader.schema, sink)
+    with (
+        _sink(output, binary=form in {"arrow", "parquet"}) as sink,
+        _search_progress(what, stats, written, output) as advance,
+    ):
+        _writer(form, output)(advance(written), reader.schema, sink)
     _tell_written(written.records, output)
     tell_misfits(log.topic, stats)
 
@@ -399,8 +404,53 @@ def _sink(output: Path | None, *, binary: bool) -> Iterator[IO[bytes]]:
         sys.stdout.buffer.flush()
 
 
-def _is_file(stream: TextIO) -> bool:
-    return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+def _is_shown(output: Path | None) -> bool:
+    """Whether a person sees the records as they come."""
+    return output is None and sys.stdout.isatty()
+
+
+def _is_piped(output: Path | None) -> bool:
+    """Whether another program reads the records."""
+    return output is None and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+
+
+def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    return batches
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+@contextmanager
+def _search_progress(
+    what: str, stats: ReadStats, written: _Counted, output: Path | None
+) -> Iterator[Advance]:
+    """What shows on a terminal that a search goes on, as `_progress` does for a read.
+
+    Nobody knows beforehand how much a search reads.
+    """
+    if not sys.stderr.isatty() or _is_shown(output):
+        yield partial(awaited, what=what)
+        return
+
+    def line(_read: int = 0) -> str:
+        return f"{what}: {counted(written.records, 'record')} found so far"
+
+    if _is_piped(output):
+        with told_in_time(lambda: stats.bytes_fetched, line, _tell):
+            yield _unchanged
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what) as status:
+
+        def advance(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                status.update(line())
+                yield batch
+
+        yield advance
 
 
 @contextmanager
@@ -410,17 +460,22 @@ def _progress(
     """A bar on standard error, if that is a terminal and the records go to a file.
 
     At its end, a line with the records and bytes read, and the bytes per byte of matching batches.
-    What reads a pipe, as `head` does, mostly writes to the same terminal.
+    What reads a pipe, as `jq` does, may write to the same terminal, so there are lines then.
     """
-    if not sys.stderr.isatty() or (output is None and not _is_file(sys.stdout)):
-        yield lambda batches: batches
+    total, pace = planned.size_bytes, Pace("bytes of log")
+    if not sys.stderr.isatty() or _is_shown(output):
+        yield _unchanged
+        return
+    if _is_piped(output):
+        read = lambda: min(stats.bytes_fetched, total)  # noqa: E731
+        with told_in_time(read, lambda done: pace.text(done, total), _tell):
+            yield _unchanged
         return
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
     with Progress(*byte_columns(), console=console, transient=True) as bar:
-        total = planned.size_bytes
         task = bar.add_task("read", total=total)
 
         def advance(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

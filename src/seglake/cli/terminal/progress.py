@@ -9,11 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from seglake.cli.terminal.interrupt import tell_stopped
 from seglake.cli.terminal.output import handled, log_lines
+from seglake.cli.terminal.waiting import sign_of_life
 from seglake.extras import extra
 from seglake.pace import interval_s, line_every
 from seglake.shown import short_bytes
@@ -187,12 +187,14 @@ def step_display(first: str) -> Iterator[Callable[[str], None]]:
 
 
 def awaited(batches: Iterable[_Batch], what: str) -> Iterator[_Batch]:
-    """The batches; on a terminal `what` is shown until the first one comes."""
+    """The batches; on a terminal `what` is shown until the first one comes, and in long waits."""
     left = iter(batches)
     with step_display(what):
-        first = [*islice(left, 1)]
-    yield from first
-    yield from left
+        batch = next(left, None)
+    while batch is not None:
+        yield batch
+        with sign_of_life(what):
+            batch = next(left, None)
 
 
 def _now_and_then() -> Callable[[str], None]:

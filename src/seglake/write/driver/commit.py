@@ -96,14 +96,14 @@ class Commit:
             return
         owners = self._owners(base)
         owner = self._nearest(owners)
-        said = [
+        said = (
             f"pipeline {report.pipeline!r} has no run {report.run_id!r} to replace in topic "
             f"{report.topic!r}, and other runs have all its files"
-            f"{owner and f', such as {owner!r}'}, so nothing was committed",
-            *([] if owner else self._other_pipeline(owners)),
-            history_command(self._attempt.pipeline.root, report.topic),
-        ]
-        raise UsageError("; ".join(said))
+            f"{owner and f', such as {owner!r}'}, so nothing was committed"
+        )
+        other = [] if owner else self._other_pipeline(owners)
+        lists = history_command(self._attempt.pipeline.root, report.topic)
+        raise UsageError("; ".join([said, *other, lists]))
 
     def _owners(self, base: Snapshot) -> list[RunRow]:
         """The runs that ingested the files before, of any pipeline."""

@@ -24,7 +24,11 @@ MONTHS = ("january", "february", "march", "april", "may", "june", "july", "augus
 SHORT_MONTHS = tuple(name[:3] for name in MONTHS)
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 SHORT_WEEKDAYS = tuple(name[:3] for name in WEEKDAYS)
-HALVES = ("am", "pm", "a.m.", "p.m.")
+HALVES = (
+    "am",
+    "pm",
+    *(f"{half}.{blank}m." for blank in ("", " ", "\u00a0", "\u202f") for half in "ap"),
+)
 UTC_NAMES = ("utc", "gmt", "z")
 
 

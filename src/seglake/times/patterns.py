@@ -10,7 +10,8 @@ from seglake.times.time_kernels import Names, Steps
 
 _NAMES = list(dict.fromkeys(d.names for d in DIRECTIVES.values() if d.names))
 _WORDS = [word for names in _NAMES for word in names]
-NAMES: Names = np.array([list(word.encode().ljust(9, b"\0")) for word in _WORDS], np.uint8)
+_BYTES = [bytes(byte | 0x20 for byte in word.encode()).ljust(9, b"\0") for word in _WORDS]
+NAMES: Names = np.array([list(word) for word in _BYTES], np.uint8)  # in any case, as is compared
 
 
 def compile_pattern(pattern: str) -> Steps:

@@ -97,7 +97,7 @@ def test_where_january_ends(tmp_path: Path, lake: Path, time: int, *, stops: boo
     [
         (1500, 500, "1,500 of 2,000 times of {} lie in January 1970: seconds read as milliseconds"),
         (1, 99, "1 of 100 times of {} lies in January 1970"),
-        (1, 100, None),
+        (1, 3000, "1 of 3,001 times of {} lies in January 1970"),
         (0, 9, None),
     ],
 )

@@ -95,7 +95,7 @@ def _beginning(file: SourceFile, store: InputStore) -> Beginning:
 def _head(file: SourceFile, beginning: Beginning, encoding: str) -> Head:
     """The first lines of a file. Raises InputError if it is no text of lines."""
     path, text = beginning.path, beginning.text(encoding).removeprefix("\ufeff")
-    lines = re.split(r"\r\n|\r|\n", text)
+    lines = [line.removesuffix("\r") for line in text.split("\n" if "\n" in text else "\r")]
     if not beginning.whole and len(lines) > 1:
         lines.pop()  # it may be cut
     rows = list(islice(((n, line) for n, line in enumerate(lines, 1) if line.strip()), _ROWS))

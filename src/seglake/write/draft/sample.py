@@ -79,7 +79,7 @@ class Sample(NamedTuple):
     `size_bytes` is what all the files have, about that if they are `packed`. `doubts` are
     sentences. `refused` says why the settings leave some files out. `zones` are the names of zones
     that stand behind times, and belong to no field. `arrays` are those of objects, which are no
-    fields. `parts` are the rows of each file, if files may have other fields.
+    fields. `parts` are the rows of each file, but for those of Parquet.
     """
 
     settings: dict[str, Any]
@@ -298,12 +298,12 @@ def _csv(lines: Sequence[str], heads: Sequence[Head]) -> Sample | None:
                 continue
             by_file = {head.file: rows for head, rows in zip(heads, tables, strict=True) if rows}
             refused = _other_headers(by_file)
-            tables = [table for file, table in by_file.items() if file not in refused]
-            rows = [row for table in tables for row in table]
+            kept = {file.path: rows for file, rows in by_file.items() if file not in refused}
+            rows = [*chain.from_iterable(kept.values())]
             width = len(rows[0])
             even = sum(len(row) == width for row in rows)
             if width > 1 and even >= (_NEARLY if delimiter == " " else _MOST) * len(rows):
-                table = _table(tables, delimiter, lines)
+                table = _table(kept, delimiter, lines)
                 doubts = [*table.doubts, *of_header(heads, rows[0])]
                 return table._replace(refused=refused, doubts=doubts)
     return None
@@ -347,11 +347,15 @@ def _other_headers(tables: Mapping[SourceFile, list[list[str]]]) -> Refused:
     return _differing(headers, headers) if is_header(header, rows[1:]) else {}
 
 
-def _table(tables: list[list[list[str]]], delimiter: str, lines: Sequence[str]) -> Sample:
+def _table(tables: Mapping[str, list[list[str]]], delimiter: str, lines: Sequence[str]) -> Sample:
     """A sample of CSV; without a header line, of text whose pattern cuts it into columns."""
-    header, doubts = tables[0][0], list[str]()
-    named = is_header(header, tables[0][1:])
-    rows = [row for table in tables for row in table[named:] if len(row) == len(header)]
+    header, *below = next(iter(tables.values()))
+    named, doubts = is_header(header, below), list[str]()
+    even = {
+        path: [row for row in table[named:] if len(row) == len(header)]
+        for path, table in tables.items()
+    }
+    rows = [*chain.from_iterable(even.values())]
     settings: dict[str, Any] = {"format": "csv"}
     if delimiter != ",":
         settings["delimiter"] = delimiter
@@ -363,7 +367,7 @@ def _table(tables: list[list[list[str]]], delimiter: str, lines: Sequence[str]) 
         cells = re.escape(delimiter).join(f"{quote}(?P<{name}>{cell}){quote}" for name in names)
         settings = {"format": "text", "pattern": cells.replace("\t", "t")}
         doubts.append(_NAMELESS)
-    uneven = sum(len(table) - named for table in tables) - len(rows)
+    uneven = sum(len(table) - named for table in tables.values()) - len(rows)
     if uneven:
         first = "header" if named else "first line"
         doubts.append(f"more or fewer fields than the {first}: {counted(uneven, 'sampled row')}")
@@ -374,7 +378,8 @@ def _table(tables: list[list[list[str]]], delimiter: str, lines: Sequence[str]) 
         for name, column in zip(names, columns, strict=True)
         if name and names.count(name) == 1
     }
-    return Sample(settings, fields, len(rows), 0, 0, doubts)
+    parts = tuple((path, len(some)) for path, some in even.items())
+    return Sample(settings, fields, len(rows), 0, 0, doubts, parts=parts)
 
 
 def _no_fields(names: Sequence[str]) -> Iterator[str]:
@@ -408,14 +413,14 @@ def _shaped(heads: Sequence[Head], shape: Shape | None) -> Sample | None:
     if shape is None:
         return None
     has = shape.expression.match
-    parts = [head.lines for head in heads if any(map(has, head.lines))]
-    lines = [line for part in parts for line in part]
+    found = {head.path: head.lines for head in heads if any(map(has, head.lines))}
+    lines = [*chain.from_iterable(found.values())]
     matches = [match for line in lines if (match := has(line))]
     fields: Fields = {
         name: [match[name] for match in matches] for name in shape.expression.groupindex
     }
     settings: dict[str, Any] = {"format": "text", "pattern": shape.pattern}
-    before = sum(_before(shape, part) for part in parts)
+    before = sum(_before(shape, some) for some in found.values())
     several = _continued(shape, lines, before, len(matches))
     settings |= several
     doubts = _doubts(shape, lines, len(lines) - len(matches), before if several else None)
@@ -423,7 +428,8 @@ def _shaped(heads: Sequence[Head], shape: Shape | None) -> Sample | None:
         doubts += _of_times(shape, matches)
         doubts += _begun_otherwise(shape, heads)
     zones = zones_behind(matches) if "time" in fields else frozenset[str]()
-    return Sample(settings, fields, len(matches), 0, 0, doubts, zones=zones)
+    parts = tuple((path, sum(map(bool, map(has, some)))) for path, some in found.items())
+    return Sample(settings, fields, len(matches), 0, 0, doubts, zones=zones, parts=parts)
 
 
 def _continued(shape: Shape, lines: Sequence[str], before: int, matches: int) -> dict[str, Any]:

@@ -42,7 +42,7 @@ _DAY_AND_TIME = r"\d{2}/[A-Z][a-z]{2}/\d{4}[: ][\d:]{8}"
 _CLF = _DAY_AND_TIME + r" [+-]\d{4}"
 _OFFSET = r"[+-]\d{2}:?\d{2}\b"
 _BLANK = "[ \u00a0\u202f]?"  # Java and Node write "1:05 PM" with a narrow one
-_HALF = rf"{_BLANK}(?:[AaPp][Mm]\b|[AaPp]\.[Mm]\.)"  # of a day
+_HALF = rf"{_BLANK}(?:[AaPp][Mm]\b|[AaPp]\.{_BLANK}[Mm]\.)"  # of a day
 _PART = r"(?:\.\d+|,\d{3,9}\b|:\d{3}(?:\d{3})?\b)?"  # of a second: ",47" is the next column
 _ISO = (
     rf"\d{{4}}-\d{{2}}-\d{{2}}[T ]\d{{2}}:\d{{2}}(?::\d{{2}}{_PART})?"
@@ -54,12 +54,13 @@ _ZONE_BEHIND = re.compile(
 )
 _SYSLOG = rf"[A-Z][a-z]{{2}} +\d{{1,2}} \d{{2}}:\d{{2}}:\d{{2}}{_PART}"
 _MAIL = r"[A-Z][a-z]{2}, \d{1,2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} [+-]\d{4}"  # RFC 2822
-_REST_BEHIND = re.compile(rf"{_BLANK}[AaPp]\.?{_BLANK}[Mm]\b\.?|:\d+|\w+")
+_REST_BEHIND = re.compile(r"[:.-]\d+|\w+")
 _PRIORITY = r"(?:<\d{1,3}>)?"  # with which a line of syslog comes from the network
 _CLOCK = rf"\d{{1,2}}:\d{{2}}:\d{{2}}{_PART}(?:{_HALF})?(?: ?{_OFFSET})?"
 _YEAR_BEHIND = rf"(?: (?:{'|'.join(ZONES)}))? (?:19|20)\d{{2}}\b"
 _EPOCH = r"\b1\d{9}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b"
 _NUMBER = re.compile(_EPOCH)
+_STRUCTLOG = r"\b\d{4}-\d{2}-\d{2} \d{2}:\d{2}\.\d{2}\b"  # with its seconds behind a point
 _OTHERS = (  # \b, since a date may stand in a longer number, as 26.03.04 in 2026.03.04
     _DAY_AND_TIME + _PART,
     rf"\b\d{{4}}[/.]\d{{2}}[/.]\d{{2}} {_CLOCK}",
@@ -86,7 +87,13 @@ _LEVEL = (  # by name, since CEST is a zone
 _REQUEST = r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}|-)'
 
 
-_TIMES = (_CLF, _ISO, *_OTHERS, _SYSLOG)  # of two that match, the longer one comes first
+_TIMES = (
+    _CLF,
+    _STRUCTLOG,
+    _ISO,
+    *_OTHERS,
+    _SYSLOG,
+)  # of two that match, the longer one comes first
 _TIME = re.compile("|".join([_CLF, _ISO, *_OTHERS[:-1], _SYSLOG, r"\b1\d{12}(?:\d{3}|\d{6})?\b"]))
 _LOGS = (
     Shape(rf"(?P<client>\S+) \S+ (?P<user>\S+) \[(?P<time>{_CLF})\] {_REQUEST}"),

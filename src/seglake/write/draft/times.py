@@ -44,18 +44,22 @@ _WHOLE_DAYS = (
     "{0} has whole days; if another field has the time of day, set timestamp.fields = ['{0}', …] "
     "and timestamp.format for both, with a blank between them"
 )
+_BLANK = "[ \u00a0\u202f]?"
 _CLOCK = re.compile(
-    "\\d{1,2}:\\d{2}(?::\\d{2}(?:[.,]\\d+)?)?(?:[ \u00a0\u202f]?[AaPp]\\.?[Mm]\\.?)?"
+    f"\\d{{1,2}}:\\d{{2}}(?::\\d{{2}}(?:[.,]\\d+)?)?(?:{_BLANK}[AaPp](?:\\.{_BLANK})?[Mm]\\.?)?"
     "(?: ?[+-]\\d{2}:?\\d{2}|Z)?"
 )
-_CLOCK_OF_DIGITS = re.compile(rf"{_CLOCK.pattern}|\d{{4}}|\d{{6}}")  # if the name is of a time
-_CLOCKS = ("%H:%M:%S", "%H:%M", "%H%M%S", "%H%M")
+_CLOCK_OF_DIGITS = re.compile(  # if the name is of a time
+    rf"{_CLOCK.pattern}|\d{{1,2}}\.\d{{2}}(?:\.\d{{2}})?|\d{{4}}|\d{{6}}"
+)
+_CLOCKS = ("%H:%M:%S", "%H:%M", "%H.%M.%S", "%H.%M", "%H%M%S", "%H%M")
+_MIDNIGHT = "00:00:00"
 _LIKE_A_TIME = re.compile(
     r"\d:\d{2}(?!\d)|\b1\d{9}(?:\d{3})?(?!\d)|\b(?:19|20)\d{2}[-/.]\d|\d[-/.](?:19|20)\d{2}\b"
     r"|\b\d{2}-[A-Za-z]{3}-\d{2}\b"
 )
 _OF_ISO = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S")
-_HALF = re.compile("\\d([ \u00a0\u202f]?)[AaPp]\\.?[Mm]\\b")  # of a day
+_HALF = re.compile(f"\\d({_BLANK})[AaPp](?:\\.{_BLANK})?[Mm]\\b")  # of a day
 _PART = re.compile(r":\d{2}([.,])\d+|:\d{2}:\d{2}(:)\d{3}")  # of a second
 _ROUNDED = re.compile(r"\d(?:[.,]\d{1,6})?[eE]\+?\d+")
 _BIRTH = re.compile(r"birth.*|dob|geb|geburt.*|naissance|nacimiento|nascita|nascimento|geboorte.*")
@@ -65,6 +69,7 @@ _NUMBERS = {  # formats that other numbers may fit, too
     *EPOCH_POWERS, "%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d%H", "%Y%m%d",
 }  # fmt: skip
 _NAMED = 10  # fields of other times
+_PART_OF_A_DAY = re.compile(r"[.,]\d{4,}$")
 _NO_VALUE = {"NULL", "null", "None", "nil", "N/A", "n/a", "NA", "NaN", "nan", "NaT", "-", "--",
              "\\N"}  # fmt: skip
 
@@ -105,6 +110,7 @@ def time_of(sample: Sample) -> TimeChoice | None:
             f"{first.field} is taken {why}; these fields are times, too: {names}{more}"
         )
     first.doubts.extend(_with_gaps(sample, first))
+    first.doubts.extend(_of_other_orders(sample, first))
     first.doubts.extend(_of_nanoseconds(sample, first))
     return first
 
@@ -118,6 +124,37 @@ def _with_gaps(sample: Sample, time: TimeChoice) -> Iterator[str]:
             f"of {counted(sample.rows, 'sampled row')} some have other times, too, which may be "
             f"those that are meant: {names}"
         )
+
+
+def _of_other_orders(sample: Sample, time: TimeChoice) -> Iterator[str]:
+    """The doubts that name files whose times are likelier with days and months the other way."""
+    form: str = time.settings.get("format", "")
+    ways = [form, *(date + form[8:] for date in orders_of(form) if date != form[:8])]
+    files = dict[str, list[str]]()
+    for path, values in _by_file(sample, time) if len(ways) > 1 else ():
+        spans = [(way, span) for way in ways if (span := _span(values, way, None)) is not None]
+        if spans:
+            likeliest, _ = min(spans, key=lambda one: (_lies_ahead(one[1]), one[1].width_ms))
+            files.setdefault(likeliest, []).append(path)
+    files.pop(form, None)
+    for way, paths in files.items():
+        more = f" (and {counted(len(paths) - 1, 'file')} more)" if len(paths) > 1 else ""
+        yield (
+            f"{paths[0]}{more}: its times lie closer together with timestamp.format = {way!r}: if "
+            "that is meant, draft a pipeline of its own"
+        )
+
+
+def _by_file(sample: Sample, time: TimeChoice) -> Iterator[tuple[str, list[str]]]:
+    """The values of the time in each file that has some."""
+    columns = [sample.fields[name] for name in (time.field, time.clock) if name is not None]
+    at = 0
+    for path, rows in sample.parts:
+        some = zip(*(column[at : at + rows] for column in columns), strict=True)
+        values = [" ".join(map(str, row)) for row in some if all(map(_is_there, row))]
+        at += rows
+        if values:
+            yield path, values
 
 
 def _of_nanoseconds(sample: Sample, time: TimeChoice) -> Iterator[str]:
@@ -154,14 +191,22 @@ def _with_clock(sample: Sample, date: TimeChoice) -> TimeChoice | None:
     for clock in clocks:
         pairs = zip(sample.fields[date.field], sample.fields[clock], strict=True)
         values = [f"{day} {time}" for day, time in pairs if _is_there(day) and _is_there(time)]
-        form = date.settings.get("format", ISO).replace(ISO, "%Y-%m-%d")
-        forms = [f"{form} {each}" for each in _CLOCKS]
+        forms = [f"{_day_of(date, values)} {each}" for each in _CLOCKS]
         both = _time_of(sample, f"{date.field}, {clock}", values, forms)
         if both is not None:
             others = [name for name in clocks if name != clock]
             doubts = [*both.doubts, *_of_clock(date.field, clock, others)]
             return both._replace(field=date.field, clock=clock, doubts=doubts)
     return None
+
+
+def _day_of(date: TimeChoice, values: list[str]) -> str:
+    """The format of a day, behind which midnight may stand."""
+    form: str = date.settings.get("format", ISO)
+    if not all(_MIDNIGHT in value for value in values):
+        return form.replace(ISO, "%Y-%m-%d")
+    iso = "%Y-%m-%dT%H:%M:%S" if values[0][10:11] == "T" else "%Y-%m-%d %H:%M:%S"
+    return form.replace(ISO, iso).replace("%H:%M:%S", _MIDNIGHT)
 
 
 def _of_clock(date: str, clock: str, others: Sequence[str]) -> Iterator[str]:
@@ -383,7 +428,8 @@ def _unread(name: str, values: list[str]) -> str | None:
             f"{name} could be times ({form}), such as {values[0]!r}, but its name says "
             "another thing: if it is a time, set timestamp.field and timestamp.format"
         )
-    if says_time(name) and not number and _most(map(_is_of_excel, values), values):
+    is_excels = says_time(name) or all(map(_PART_OF_A_DAY.search, values))
+    if is_excels and not number and _most(map(_is_of_excel, values), values):
         return f"{name}, such as {values[0]!r}, looks like {OF_EXCEL}"
     if _most(map(_is_like_a_time, values), values):
         return (

@@ -12,8 +12,11 @@ _OF_A_NUMBER = {"phone", "telephone", "telefon", "tel", "mobile", "handy", "fax"
                 "iban", "account", "konto", "serial", "seq", "sequence"}  # fmt: skip
 _SAYS_TIME = re.compile(
     r"(?:time|date|datum|epoch|zeit|fecha|heure|hora).*|.*(?:time|date|datum|stamp|zeit)|"
-    r"t|day|start|end|begin|started|ended|updated|modified|logged|seen|unix"
+    r"t|day|start|end|begin|started|ended|updated|modified|logged|seen|unix|"
+    r"ora|orario|tid|tidpunkt|klockslag|skapad|dato|oprettet|czas|godzina|aika|hour|uhrzeit|uzeit|"
+    r".*zet|cputm"  # of SAP
 )
+_DATE_ALONE = "data"  # a date in Italian, Portuguese and Polish, and all else in English
 _OF_A_DURATION = {"duration", "dauer", "duree", "duracion", "durata", "elapsed", "length", "lead",
                   "runtime", "uptime", "downtime", "overtime", "response", "wait", "waiting",
                   "travel", "cycle", "processing", "age", "interval", "total"}  # fmt: skip
@@ -30,7 +33,10 @@ _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 def says_time(field: str) -> bool:
     """Whether a name has the word of a time."""
-    return any(word in _TIME_WORDS or _SAYS_TIME.fullmatch(word) for word in own_words(field))
+    words = own_words(field)
+    if words == [_DATE_ALONE]:
+        return True
+    return any(word in _TIME_WORDS or _SAYS_TIME.fullmatch(word) for word in words)
 
 
 def says_number(field: str) -> bool:

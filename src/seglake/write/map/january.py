@@ -15,7 +15,6 @@ from seglake.times.instants import format_ms
 
 _FEBRUARY_MS = 31 * 86_400_000  # 1970-02-01, exclusive; seconds of the years to 2054 are below it
 _OTHERWISE = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099: what is meant lies there
-_ONE_IN = 100  # times of a file that lie in January 1970, for a note
 
 
 class FileTimes(NamedTuple):
@@ -49,17 +48,13 @@ def january_problem(pipeline: Pipeline, parts: Iterable[FileTimes]) -> str | Non
 
 
 def january_notes(pipeline: Pipeline, parts: Iterable[FileTimes]) -> list[str]:
-    """A note if some, but not all, times of a file lie in January 1970: at least one in 100.
+    """A note if some, but not all, times of a file lie in January 1970.
 
     `parts` are as those of `january_problem`; the first such file is named.
     """
     if _may_be_early(pipeline):
         return []
-    some = [
-        file
-        for file in _by_file(parts)
-        if file.newest_ms >= _FEBRUARY_MS and file.early * _ONE_IN >= file.records
-    ]
+    some = [file for file in _by_file(parts) if file.newest_ms >= _FEBRUARY_MS and file.early]
     if not some:
         return []
     path, _, early, records = some[0]

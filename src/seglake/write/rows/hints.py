@@ -52,6 +52,7 @@ PATTERNS = (
     "%Y%m%d %H:%M:%S.%f",
     "%Y%m%d-%H:%M:%S.%f",
     "%Y-%m-%d_%H:%M:%S",
+    "%Y-%m-%d %H:%M.%S",
     "%Y-%m-%d\t%H:%M:%S",
     "%Y.%m.%d %H:%M:%S",
     "%Y%m%dT%H%M%S%z",

@@ -71,7 +71,7 @@ def _archive() -> Any:
 
 
 def _last_look() -> Any:
-    return patch.object(_Erasure, "_note_running", lambda _: None)
+    return patch.object(_Erasure, "_note_running", _Erasure._look)
 
 
 def _lost_files() -> Any:
@@ -167,6 +167,16 @@ FAULTS: dict[str, Put] = {
     ],
     "an erasure takes who writes rows for committed": lambda: [_listed_once()],
     "an erasure does not look again": lambda: [_last_look()],
+    "an erasure deletes by a look from before its last commit": lambda: [
+        edited(
+            _Erasure,
+            "_delete_old",
+            (
+                "self._find_old(self._forbid_tags(attempts))",
+                "self._forbid_tags(attempts) and self._find_old(attempts)",
+            ),
+        )
+    ],
     "an erasure leaves old key indexes": lambda: [
         edited(OldObjects, "_logs", ('key.endswith(f".{layout.KEY_INDEX}")', "False"))
     ],
@@ -220,6 +230,7 @@ FOUND = {  # which history finds each, whatever else does
     "an archive takes another one for a loss of the broker's": 30_066,
     "an undo that was done is an error": 30_002,
     "an erasure does not look again": 3_000_089,
+    "an erasure deletes by a look from before its last commit": 1_795_889_983,
     "an erasure hides what another one left": 391_004_044,
     "a late manifest of a try that lost counts": 30_006,
     "a vacuum makes no fence": 3_000_042,

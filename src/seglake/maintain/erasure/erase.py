@@ -201,10 +201,12 @@ class _Erasure:
         self._note_running()
         self._samples.erase()  # also of an attempt that failed since, and is not told
 
-    def _note_running(self) -> None:
-        """Note the attempts that may have read their input before the commit."""
-        running = {*self._look().running, *self._arrived()}
+    def _note_running(self) -> Attempts:
+        """The attempts now; note those that may have read their input before the commit."""
+        attempts = self._look()
+        running = {*attempts.running, *self._arrived()}
         self.report.running = sorted(running.union(self.report.running))
+        return attempts
 
     def _commit(self, before: Attempts) -> None:
         """Take out the records, then the rejects. It reads no version before it is announced."""
@@ -248,21 +250,21 @@ class _Erasure:
         self._find_old(attempts)
         logs = any(key.startswith(f"{TOPICS}/") for key in self.report.deleted)
         if logs and self.report.version < 0:
-            self._forbid_tags(attempts)
-            self._find_old(attempts)
+            self._find_old(self._forbid_tags(attempts))
         delete(self._table.store, self.report.deleted)
         self.report.deleted = [*before, *self.report.deleted]
         self.report.deleted_bytes += size
 
-    def _forbid_tags(self, attempts: Attempts) -> None:
+    def _forbid_tags(self, attempts: Attempts) -> Attempts:
         """Commit the erasure although it changes no version: older ones get no tag any more.
 
-        Their files are about to go.
+        Their files are about to go. Returns the attempts after this commit: it may take out records
+        of one that may still have run before it.
         """
         self._says_so, report = True, self.report
         with announced(self._table, report.attempt_id, report.topic, self._logs.attempts):
             self._commit(attempts)
-        self._note_running()  # others may have begun since the first look
+        return self._note_running()  # others may have begun since the first look
 
     def _look(self) -> Attempts:
         own = {self.report.attempt_id, *self._logs.attempts}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from typer import BadParameter
 from typer.core import TyperCommand
 
 from seglake.cli.terminal.arrow import without_pandas
@@ -17,6 +20,9 @@ _MEANT = {
     **dict.fromkeys(("--conf", "--config", "--config-file", "--pipeline"), "--conf-file"),
     **dict.fromkeys(("--run", "--id"), "--run-id"),
 }
+_CONDITIONS = "--where", "--header"  # choose records of some commands
+_KEYS = "--key", "--keys-from"  # choose records of these and of others
+_REFUSED: Any = BadParameter.mro()[1]  # Click's UsageError, which typer does not name
 
 
 class Command(TyperCommand):
@@ -24,9 +30,11 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As typer does. Raises UsageError with the option that is meant."""
-        if not ctx.resilient_parsing:  # as completion parses
-            self._check([word.partition("=")[0] for word in args])
-        return super().parse_args(ctx, args)
+        if ctx.resilient_parsing:  # as completion parses
+            return super().parse_args(ctx, args)
+        self._check([word.partition("=")[0] for word in args])
+        with _naming_options():
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """As typer does."""
@@ -40,6 +48,20 @@ class Command(TyperCommand):
             meant = _MEANT.get(word)
             if word not in own and meant in own:
                 raise UsageError(f"{self.name} has no option {word}: did you mean {meant}?")
+            if word in _CONDITIONS and word not in own and own.issuperset(_KEYS):
+                chosen = f"{' or '.join(_KEYS)} says which records are meant"
+                raise UsageError(f"{self.name} has no option {word}: {chosen}")
         file = next((word for word in words if word.endswith(".toml")), None)
         if file and "--conf-file" in own and "--conf-file" not in words:
             raise UsageError(f"{file} needs its option: seglake {self.name} --conf-file {file}")
+
+
+@contextmanager
+def _naming_options() -> Iterator[None]:
+    """In the block, an unknown option is never answered with `--help` as the one that is meant."""
+    try:
+        yield
+    except _REFUSED as error:
+        if possible := getattr(error, "possibilities", None):
+            error.possibilities = [name for name in possible if name != "--help"]
+        raise

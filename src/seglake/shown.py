@@ -35,6 +35,7 @@ Fit = Literal["whole", "cut", "wrap", "below"]
 _EXACT, _LETTERS = 40, 5  # characters of a number or a time, and letters in it, as in 20/Nov/2026
 _SEVERAL = re.compile(r"[;|\t]|,.*,")  # of values in a text, such as a line of CSV
 _GROUPED = re.compile(r"-?\d{1,3}(,\d{3})+(?![\d,])")
+_ZERO = re.compile(r"0(\.0+)?( B| ms)?")
 _LINES = "wrap", "below"  # a text with several lines keeps them
 
 
@@ -42,11 +43,11 @@ class Column(NamedTuple):
     """A column of a table: a field of the rows, its heading, and the text of a value.
 
     None is shown as `none`. Where there is no room, the columns without a value leave, unnamed;
-    then those of the largest `rank`, from the right; one that fits beside the rest stays. `fit`
-    says whether a text always stays whole, and `least` how much of a longer one stays, if not the
-    usual number of characters; of a table on a terminal one column may be "below", and then each
-    row has one line, without prose. `shorten` cuts a text to so many characters, if the usual
-    place is wrong.
+    then those of figures that are all 0, so that no figure leaves for a 0; then those of the
+    largest `rank`, from the right; one that fits beside the rest stays. `fit` says whether a text
+    always stays whole, and `least` how much of a longer one stays, if not the usual number of
+    characters; of a table on a terminal one column may be "below", and then each row has one line,
+    without prose. `shorten` cuts a text to so many characters, if the usual place is wrong.
     """
 
     field: str
@@ -333,7 +334,8 @@ def _fit(
         )
         for at, (column, head, want) in enumerate(zip(columns, heads, full, strict=True))
     ]
-    fitting = _fitting(columns, _needed(cells, full, width), least, width)
+    ranks = [(_is_zero(cells, columns, at), each.rank, at) for at, each in enumerate(columns)]
+    fitting = _fitting(ranks, _needed(cells, full, width), least, width)
     spare = width - sum(least[at] for at in fitting) - _GAP * (len(fitting) - 1)
     widths = {at: least[at] for at in fitting}
     for done, at in enumerate(sorted(fitting, key=lambda at: full[at] - least[at])):
@@ -352,11 +354,11 @@ def _needed(cells: Sequence[Sequence[str]], full: Sequence[int], width: int) -> 
 
 
 def _fitting(
-    columns: Sequence[Column], needed: Sequence[int], least: Sequence[int], width: int
+    ranks: Sequence[tuple[bool, int, int]], needed: Sequence[int], least: Sequence[int], width: int
 ) -> list[int]:
     fitting, left = [*needed], list[int]()
     while len(fitting) > 1 and sum(least[at] + _GAP for at in fitting) - _GAP > width:
-        left.append(max(fitting, key=lambda at: (columns[at].rank, at)))
+        left.append(max(fitting, key=ranks.__getitem__))
         fitting.remove(left[-1])
     for at in reversed(left):  # a narrow one may have room where a wide one had none
         if sum(least[each] + _GAP for each in (*fitting, at)) - _GAP <= width:
@@ -382,6 +384,13 @@ def _has_no_value(cells: Sequence[Sequence[str]], at: int) -> bool:
     return bool(cells) and all(row[at] == _NONE for row in cells)
 
 
+def _is_zero(cells: Sequence[Sequence[str]], columns: Sequence[Column], at: int) -> bool:
+    """Whether no row has more than 0 in a column of figures, which no offset or partition is."""
+    if not cells or not columns[at].right or columns[at].field.endswith(_PLACES):
+        return False
+    return all(row[at] == _NONE or _ZERO.fullmatch(row[at]) for row in cells)
+
+
 def _cut(text: str, column: Column, width: int) -> str:
     """A text with "…" in the place of its middle, if it is too long for its column."""
     from rich.cells import cell_len
@@ -404,11 +413,13 @@ def _remark(
     columns: Sequence[Column], cells: Sequence[Sequence[str]], widths: Mapping[int, int], rest: str
 ) -> str:
     """A sentence about what there was no room for; empty if there was."""
-    left = [column.heading for at, column in enumerate(columns)
-            if at not in widths and not _has_no_value(cells, at)]  # fmt: skip
+    left = [at for at in range(len(columns)) if at not in widths and not _has_no_value(cells, at)]
+    zeros = [columns[at].heading for at in left if _is_zero(cells, columns, at)]
+    more = [columns[at].heading for at in left if columns[at].heading not in zeros]
     cut = rest and any(_cut(row[at], columns[at], widths[at]) != row[at]
                        for row in cells for at in widths)  # fmt: skip
-    said = [f"no room for: {', '.join(left)}"] * bool(left)
+    said = [f"all 0: {', '.join(zeros)}"] * bool(zeros)
+    said += [f"no room for: {', '.join(more)}"] * bool(more)
     said += ["… is where a text is cut"] * bool(cut)
     return "; ".join([*said, *([rest] if said and rest else [])])
 

@@ -111,6 +111,9 @@ def search(folder: Path) -> None:
     assert len(log.read_range(T, T + 9, fields=kinds, stats=stats).read_all()) == 9
     assert len(log.find(where={"l": ["x", 7], "n": [0, 2.5]}, newest=1).read_all()) == 1
     assert log.last("3") is not None
+    maker.run({0: [Event(T + 9, b"9", headers=(("a", b"b"),))]})
+    (found,) = seglake.open(str(folder)).topic("events").find("9").read_all().to_pylist()
+    assert found["headers"] == [{"key": "a", "value": b"b"}]
 
 
 def ingest_offsets(folder: Path) -> None:

@@ -33,7 +33,7 @@ from seglake.write.map.january import FileTimes, count_early, january_notes, jan
 from seglake.write.map.years import Course, course_of, year_notes
 from seglake.write.rows.clocks import clock_notes
 from seglake.write.rows.continued import continued_notes
-from seglake.write.rows.hints import NOT_UTF_8, agreed, of_no_times, of_times
+from seglake.write.rows.hints import NOT_UTF_8, agreed, of_no_keys, of_no_times, of_times
 from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
 from seglake.write.rows.rows import REASON_TEXTS, Reason, Rows, texts_of_times
 
@@ -223,6 +223,7 @@ def _sample(
         of_no_times(pipeline) + of_times(pipeline, meant, records) + january_notes(pipeline, newest)
     )
     hints += [
+        *of_no_keys(pipeline),
         *year_notes(pipeline, courses),
         *clock_notes(pipeline, noted),
         *continued_notes(noted),

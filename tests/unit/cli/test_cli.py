@@ -539,11 +539,35 @@ def test_with_json_damage_has_its_own_kind_and_answers_stay_as_they_are(
         (("ingest", "web.toml", "--local"), "web.toml .* seglake ingest --conf-file web.toml"),
         (("ingest", "--conf", "web.toml"), "ingest has no option --conf: .* --conf-file"),
         (("undo", "lake", "web", "--run", "x"), "undo has no option --run: .* --run-id"),
+        (("erase", "lake", "web", "--where", "x=1"), "no option --where: --key or --keys-from"),
+        (("erase", "lake", "web", "--header=x=1"), "no option --header: --key or --keys-from"),
+        (("history", "lake", "web"), "a topic needs its option: seglake history lake --topic web"),
+        (("verify", "lake", "a", "b", "--deep"), "seglake verify lake --topic a --topic b"),
+        (("topics", "my lake", "web"), "topics is .*: seglake describe 'my lake' web"),
     ],
 )
 def test_another_name_of_an_option_is_understood(typed: tuple[object, ...], meant: str) -> None:
     with pytest.raises(UsageError, match=meant):
         seglake(*typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        (("topics", "lake", "--where", "x=1"), "No such option: --where"),
+        (("find", "lake", "web", "--wher", "x=1"), "Possible options: --header, --where)"),
+        (("topics", "lake", "a", "b"), "unexpected extra argument(s) (a b)"),
+        (("history", "lake", "a", "b"), "unexpected extra argument(s) (a b)"),
+        (("describe", "lake", "a", "b"), "unexpected extra argument(s) (b)"),
+    ],
+)
+def test_help_is_no_option_that_is_meant(typed: tuple[str, ...], answer: str) -> None:
+    done = CliRunner().invoke(app, typed)
+    assert done.exit_code == 2
+    text = " ".join(done.stderr.split())
+    assert answer in text
+    assert ", --help" not in text
+    assert ": --help" not in text
 
 
 def test_an_options_own_name_is_taken(maker: LakeMaker) -> None:

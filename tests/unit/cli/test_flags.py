@@ -829,7 +829,8 @@ def _settings(it: Place) -> None:
     assert report["changes"]["retention.ms"] == [-1, 604_800_000]
     assert "retention.ms: -1 would be changed to 604800000" in it.tell(*alter, *given, "--dry-run")
     assert it.objects() == before
-    it.tell(*alter, *given)
+    assert "compaction removes records without a key" in it.tell(*alter, *given)
+    assert "without a key" not in it.tell(*alter, "cleanup.policy=compact", "--dry-run")
     wanted = {"partitions": 2, "cleanup.policy": "compact,delete", "retention.ms": 604_800_000}
     assert held() == wanted
     it.tell(*alter, "--delete", "retention.ms", "--delete", "cleanup.policy")

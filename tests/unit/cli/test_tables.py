@@ -96,11 +96,11 @@ def test_history_keeps_what_matters(root: Path) -> None:
     with narrow_terminal():
         title, heads, _, *rows, hint, rest = printed("history", root).splitlines()
     assert title.strip() == "commits"
-    shown = ["finished", "topic", "operation", "run", "state", "records", "rejected"]
+    shown = ["finished", "topic", "operation", "run", "state", "took", "records"]
     assert heads.split() == shown
     assert sum("ingest" in row and " run " in row for row in rows) == 3
     assert f"{hint} {rest}" == (
-        "no room for: pipeline, interval, took, files, rows; … is where a text is cut; "
+        "all 0: files, rejected; no room for: pipeline, interval, rows; … is where a text is cut; "
         "--json has all"
     )
 
@@ -114,7 +114,7 @@ def test_history_tells_long_names_of_topics_apart(tmp_path: Path) -> None:
         told = printed("history", tmp_path)
     assert "…vienna" in told
     assert "…munich" in told
-    assert "… is where a text is cut" in told
+    assert "… is where a text is cut" in " ".join(told.split())
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,8 @@ def test_a_long_run_id_drives_out_no_column(
 ) -> None:
     """It is cut, so that what tells the runs of a schedule apart stays."""
     (run, *_) = seglake.open(str(root)).history()
-    runs = [replace(run, run_id=run_id, records=2_100_000, topic=topic) for topic in (NAME, "big3")]
+    run = replace(run, run_id=run_id, records=2_100_000, quarantined=3)
+    runs = [replace(run, topic=topic) for topic in (NAME, "big3")]
     for width, whole in ((80, False), (250, True)):
         of_both = runs if whole else runs[1:]
         with narrow_terminal(shown=width):
@@ -304,6 +305,37 @@ def test_a_column_without_values_is_not_missed() -> None:
     draw(columns, [("x" * 60, 3, None)], page, 72)
     heads, _, row = page.getvalue().splitlines()
     assert (heads.split(), row.split()) == (["text", "partition"], ["x" * 60, "3"])
+
+
+def test_no_figure_leaves_for_a_zero() -> None:
+    """Figures that are all 0 leave first, whatever their ranks; a line says that they are 0."""
+    columns = [
+        number("partition", "partition"),
+        number("a", "superseded"),
+        size("b", "old bytes"),
+        Column("c", "ratio", "{:.2f}".format, right=True),
+        number("d", "null keys", rank=3),
+    ]
+    page = StringIO()
+    draw(columns, [(0, 0, 0, 0.0, 0), (0, None, 0, 0.0, 5_000)], page, 24, rest="--json has all")
+    heads, _, _, row, *remark = page.getvalue().splitlines()
+    assert (heads.split(), row.split()) == (["partition", "null", "keys"], ["0", "5,000"])
+    assert " ".join(remark) == "all 0: superseded, old bytes, ratio; --json has all"
+
+
+def test_a_plan_of_a_compaction_says_how_many_records_go_and_stay(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path, settings={"cleanup.policy": "compact"})
+    maker.run({0: [Event(T + n, b"k" if n < 2 else None, b"x" * 90) for n in range(5_000)]})
+    compact = "compact", tmp_path, "events"
+    with narrow_terminal():
+        _, heads, _, row, *_ = printed(*compact, "--dry-run").splitlines()
+        printed(*compact)
+        _, _, _, later, *_ = printed(*compact, "--dry-run").splitlines()
+    assert re.split(" {2,}", heads.strip()) == [
+        "partition", "segments", "due", "records", "records after", "superseded", "null keys"
+    ]  # fmt: skip
+    assert row.split() == ["0", "1", "yes", "5,000", "1", "1", "4,998"]
+    assert later.split()[-1] == "no"  # what it would do to a log that is not due, no column says
 
 
 def test_a_column_says_how_much_of_a_text_stays() -> None:

@@ -64,6 +64,15 @@ def test_a_compacted_topic_is_compacted_where_it_is_due(root: str) -> None:
     assert seglake.open(root).topic("c").read(0, 0)["offset"].to_pylist() == [59]
 
 
+def test_the_records_that_a_compaction_removes_are_told(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path, settings={"cleanup.policy": "compact"})
+    maker.run({0: [Event(0, b"k"), Event(1), Event(2), Event(3, b"k")]})
+    what = "1 superseded record, 2 records without a key"
+    for dry_run, fate in ((["--dry-run"], "would be removed"), ([], "removed")):
+        done = CliRunner().invoke(app, ["maintain", str(tmp_path), "events", *dry_run])
+        assert f"  {what} {fate}  " in done.stdout
+
+
 def test_one_topic_alone(root: str) -> None:
     assert done(seglake.maintain_lake(root, "b"), "retain") == ["b"]
     found = starts(root)

@@ -473,6 +473,19 @@ def test_other_settings__replace_too(tmp_path: Path) -> None:
     lake.assert_holds()
 
 
+def test_a_path_that_is_written_otherwise_is_another_setting(tmp_path: Path) -> None:
+    """So its files are ingested again, at the end of the log."""
+    lake = Lake(tmp_path, topic={"partitions": 1})
+    path = lake.write("a", lines(5))
+    lake.ingest("a")
+    globbed = pipeline_of(lake.root, [f"{path.parent}/*.jsonl"], **lake.settings)
+    for status, gone in (("committed", ["a"]), ("already done", [])):
+        report = replace_files(LocalEngine(), globbed, DeclaredRun("a"))
+        assert (report.status, report.replaced_runs) == (status, gone)
+    log = seglake.open(str(lake.root)).topic("events")
+    assert (log.end_offsets(), len(log.read_range(0, T * 2).read_all())) == ({0: 10}, 5)
+
+
 def test_a_replacement_keeps_the_interval_that_the_run_declared(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.write("a", lines(5))

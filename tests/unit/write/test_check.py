@@ -64,6 +64,37 @@ def checked(folder: Path, sample: int = 20, **tables: Any) -> dict[str, Any]:
     return check(settings, sample).as_dict()
 
 
+@pytest.mark.parametrize(
+    ("key", "policy", "told"),
+    [
+        ({}, "compact,delete", True), ({}, "compact", True), ({}, "delete", False),
+        ({"fields": ["user"]}, "compact", False), ({"fields": ["none"]}, "compact", False),
+    ],
+)  # fmt: skip
+def test_records_that_compaction_would_remove_are_told(
+    folder: Path, key: dict[str, Any], policy: str, told: bool
+) -> None:
+    """Those of a pipeline without a key: of a field, some rows may have one."""
+    topic = {"name": "t", "cleanup.policy": policy}
+    tables = {**TIMED, "key": key, "topic": topic, "input": {"exclude": "*.tmp"}}
+    settings = pipeline(folder, root=str(folder / "lake"), max_quarantine_ratio=1, **tables)
+    report = ingest_files(LocalEngine(), settings, DeclaredRun("1"))
+    for said in (check(settings, 20).problems, report.hints):
+        assert any(each.startswith("no key.fields is set") for each in said) is told
+        assert any(f"cleanup.policy = '{policy}': compaction" in each for each in said) is told
+
+
+def test_a_topic_that_was_altered_to_be_compacted_is_told(folder: Path) -> None:
+    tables: dict[str, Any] = {"max_quarantine_ratio": 1, "input": {"exclude": "*.tmp"}}
+    tables |= {**TIMED, "key": {}, "topic": {"name": "t"}, "root": str(folder.parent / "lake")}
+    settings = pipeline(folder, **tables)
+    assert ingest_files(LocalEngine(), settings, DeclaredRun("1")).hints == []
+    seglake.alter(settings.root, "t", {"cleanup.policy": "compact"})
+    (folder / "d.jsonl").write_bytes(events(1))
+    (told,) = ingest_files(LocalEngine(), settings, DeclaredRun("2")).hints
+    assert told.endswith("set key.fields, or cleanup.policy = 'delete'")
+
+
 def test_files_are_named_with_their_packing_and_what_is_left_out(folder: Path) -> None:
     found = checked(folder)
     sizes = [(folder / name).stat().st_size for name in ("a.jsonl", "b.jsonl.gz")]

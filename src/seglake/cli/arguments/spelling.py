@@ -1,14 +1,19 @@
-"""What people type for an option that a command has by another name."""
+"""What people type for an option that a command has by another name, or in another place."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from shlex import quote
 from typing import Any
 
+from typer import BadParameter
 from typer.core import TyperCommand
 
 from seglake.cli.terminal.arrow import without_pandas
 from seglake.cli.terminal.waiting import sign_of_life
 from seglake.errors import UsageError
+from seglake.shown import printable
 
 _MEANT = {
     **dict.fromkeys(("--limit", "--head", "--count", "-n"), "--max-records"),
@@ -17,6 +22,10 @@ _MEANT = {
     **dict.fromkeys(("--conf", "--config", "--config-file", "--pipeline"), "--conf-file"),
     **dict.fromkeys(("--run", "--id"), "--run-id"),
 }
+_CONDITIONS = "--where", "--header"  # choose records of some commands
+_KEYS = "--key", "--keys-from"  # choose records of these and of others
+_OF_ONE_TOPIC = {"topics": "describe", "tags": "describe"}
+_REFUSED: Any = BadParameter.mro()[1]  # Click's UsageError, which typer does not name
 
 
 class Command(TyperCommand):
@@ -24,9 +33,15 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As typer does. Raises UsageError with the option that is meant."""
-        if not ctx.resilient_parsing:  # as completion parses
-            self._check([word.partition("=")[0] for word in args])
-        return super().parse_args(ctx, args)
+        if ctx.resilient_parsing:  # as completion parses
+            return super().parse_args(ctx, args)
+        self._check([word.partition("=")[0] for word in args])
+        ctx.allow_extra_args = True  # until they are refused here
+        with _naming_options():
+            extra = super().parse_args(ctx, args)
+        if extra:
+            self._refuse(ctx, extra)
+        return extra
 
     def invoke(self, ctx: Any) -> Any:
         """As typer does."""
@@ -40,6 +55,34 @@ class Command(TyperCommand):
             meant = _MEANT.get(word)
             if word not in own and meant in own:
                 raise UsageError(f"{self.name} has no option {word}: did you mean {meant}?")
+            if word in _CONDITIONS and word not in own and own.issuperset(_KEYS):
+                chosen = f"{' or '.join(_KEYS)} says which records are meant"
+                raise UsageError(f"{self.name} has no option {word}: {chosen}")
         file = next((word for word in words if word.endswith(".toml")), None)
         if file and "--conf-file" in own and "--conf-file" not in words:
             raise UsageError(f"{file} needs its option: seglake {self.name} --conf-file {file}")
+
+    def _refuse(self, ctx: Any, extra: Sequence[str]) -> None:
+        """Raise UsageError for arguments that are too many, such as a topic."""
+        own = {name: parameter for parameter in self.params for name in parameter.opts}
+        root = ctx.params.get("root")
+        if root and "--topic" in own and (len(extra) == 1 or own["--topic"].multiple):
+            options = " ".join(f"--topic {quote(topic)}" for topic in extra)
+            raise UsageError(
+                f"a topic needs its option: seglake {self.name} {quote(root)} {options}"
+            )
+        if root and len(extra) == 1 and self.name in _OF_ONE_TOPIC:
+            one = f"seglake {_OF_ONE_TOPIC[self.name]} {quote(root)} {quote(extra[0])}"
+            raise UsageError(f"{self.name} is about all topics, and this about one: {one}")
+        ctx.fail(f"Got unexpected extra argument(s) ({' '.join(map(printable, extra))})")
+
+
+@contextmanager
+def _naming_options() -> Iterator[None]:
+    """In the block, an unknown option is never answered with `--help` as the one that is meant."""
+    try:
+        yield
+    except _REFUSED as error:
+        if possible := getattr(error, "possibilities", None):
+            error.possibilities = [name for name in possible if name != "--help"]
+        raise

@@ -36,6 +36,12 @@ def alter(
     would = "would be changed" if dry_run else "changed"
     for key, (old, new) in report.changes.items():
         print(f"{key}: {old} {would} to {new}")
+    if _compacts_now(*report.changes.get("cleanup.policy", ("", ""))):
+        count = f"`seglake compact {quote(root)} {topic} --dry-run`"
+        print(
+            f"compaction removes records without a key, which {count} counts once the topic has "
+            "this policy: a pipeline gives records keys by key.fields"
+        )
     if report.unindexed:
         segments = counted(report.unindexed, "segment")
         have = "has" if report.unindexed == 1 else "have"
@@ -43,6 +49,11 @@ def alter(
         print(f"{segments} {have} no index of it yet: {reindex} makes it")
     if not report.changes:
         print(f"{topic} has these settings already.")
+
+
+def _compacts_now(old: str, new: str) -> bool:
+    """Whether a change of a topic's cleanup.policy turns compaction on."""
+    return "compact" in new and "compact" not in old
 
 
 def _settings(texts: Sequence[str]) -> dict[str, Any]:

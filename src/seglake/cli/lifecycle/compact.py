@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 
 _PLAN = [
     number("partition", "partition"),
-    number("segments", "segments"),
-    size("clean_bytes", "clean bytes", rank=2),
-    size("dirty_bytes", "dirty bytes", rank=2),
-    Column("dirty_ratio", "dirty ratio", "{:.2f}".format, right=True, rank=1, fit="whole"),
+    number("segments", "segments", rank=2),
+    size("clean_bytes", "clean bytes", rank=4),
+    size("dirty_bytes", "dirty bytes", rank=4),
+    Column("dirty_ratio", "dirty ratio", "{:.2f}".format, right=True, rank=2, fit="whole"),
     Column("due", "due", lambda due: "yes" if due else "no"),
 ]
 _OUTCOME = [
-    number("segments_after", "segments after", rank=1),
-    size("bytes_after", "bytes after", rank=1),
+    number("segments_after", "segments after", rank=3),
+    size("bytes_after", "bytes after", rank=3),
     number("records", "records"),
+    number("records_after", "records after"),
     number("superseded", "superseded"),
-    number("expired_tombstones", "expired tombstones", rank=3),
-    number("null_keys", "null keys", rank=3),
+    number("expired_tombstones", "expired tombstones", rank=1),
+    number("null_keys", "null keys"),
 ]
 
 
@@ -51,10 +52,16 @@ def compact(
     if json:
         print(report.as_json())
     elif dry_run:
-        rows = Listing([*_PLAN, *_OUTCOME], report.as_dict()["partitions"])
-        show(f"log partitions of {topic}", rows)
+        rows = map(_planned, report.as_dict()["partitions"])
+        show(f"log partitions of {topic}", Listing([*_PLAN, *_OUTCOME], rows))
     else:
         _tell(report)
+
+
+def _planned(partition: dict[str, Any]) -> dict[str, Any]:
+    """A row of a plan; a log partition that would stay as it is has no outcome."""
+    none = {} if partition["cleaned"] else {column.field: None for column in _OUTCOME}
+    return {**partition, **none}
 
 
 def _tell(report: Compacted) -> None:

@@ -78,5 +78,18 @@ def _result(part: dict[str, Any]) -> str:
     counts = Counter({name: report[name] for name in _COUNTS if name in report})
     for log in report.get("partitions", ()):  # of a compaction
         counts.update({name: log[name] for name in _OF_COMPACTION})
-    texts = [counted(counts[name], noun) for name, noun in _COUNTS.items() if counts[name]]
-    return ", ".join(texts) or "nothing to do"
+    texts = [_counted(counts[name], what) for name, what in _COUNTS.items() if counts[name]]
+    return f"{', '.join(texts)}{_fate(report)}" if texts else "nothing to do"
+
+
+def _counted(count: int, what: str) -> str:
+    """A number and its noun, with what is said behind that, as in "2 records without a key"."""
+    noun, without, key = what.partition(" without ")
+    return f"{counted(count, noun)}{without}{key}"
+
+
+def _fate(report: dict[str, Any]) -> str:
+    """What a compaction does to the records that it counts; "" for other parts."""
+    if "partitions" not in report:
+        return ""
+    return " would be removed" if report["dry_run"] else " removed"

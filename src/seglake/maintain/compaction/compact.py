@@ -57,6 +57,7 @@ class CompactedLog:
     segments_after: int = 0
     bytes_after: int = 0
     records: int = 0
+    records_after: int = 0
     null_keys: int = 0
     superseded: int = 0
     expired_tombstones: int = 0
@@ -86,6 +87,7 @@ class CompactedLog:
             segments_after=len(log.rows) - len(old) + len(cleaned.groups),
             bytes_after=before - gone + sum(group.new.log_bytes for group in cleaned.groups),
             records=cleaned.records,
+            records_after=cleaned.records_after,
             null_keys=cleaned.null_keys,
             superseded=cleaned.superseded,
             expired_tombstones=cleaned.expired_tombstones,

@@ -45,8 +45,7 @@ class GroupReplacement(NamedTuple):
 class CleanedLog(NamedTuple):
     """What a round made of one log partition: the groups that changed, and what became of records.
 
-    The records that stay are `records - null_keys - superseded - expired_tombstones`; those below
-    the log start offset are not counted.
+    Records below the log start offset are not counted.
     """
 
     log: LogToClean
@@ -55,6 +54,11 @@ class CleanedLog(NamedTuple):
     null_keys: int
     superseded: int
     expired_tombstones: int
+
+    @property
+    def records_after(self) -> int:
+        """The records that stay."""
+        return self.records - self.null_keys - self.superseded - self.expired_tombstones
 
 
 class How(NamedTuple):

@@ -67,7 +67,7 @@ from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, Str
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
 from seglake.write.rows.clocks import clock_notes
 from seglake.write.rows.continued import continued_notes
-from seglake.write.rows.hints import agreed, of_no_times, of_times
+from seglake.write.rows.hints import agreed, of_no_keys, of_no_times, of_times
 from seglake.write.spool.merge_order import FIRST, LAST
 from seglake.write.spool.spool import (
     REJECTS,
@@ -377,6 +377,7 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     report.hints += [
         *agreed(totals.hints),
         *of_no_times(attempt.settings),
+        *of_no_keys(attempt.settings),
         *of_times(attempt.settings, totals.times_meant, fitting),
         *clock_notes(attempt.settings, totals.noted),
         *continued_notes(totals.noted),

@@ -364,6 +364,16 @@ def of_no_times(pipeline: Pipeline) -> list[str]:
     return [f"no timestamp.field is set: {what}"]
 
 
+def of_no_keys(pipeline: Pipeline) -> list[str]:
+    """A warning if no record gets a key, and the topic's compaction removes those without one."""
+    policy = pipeline.topic.cleanup_policy
+    if pipeline.key.fields or "compact" not in policy:
+        return []
+    remedy = "set key.fields, or cleanup.policy = 'delete'"
+    removes = "compaction removes all these records, since it keeps none without a key"
+    return [f"no key.fields is set, and cleanup.policy = {policy!r}: {removes}: {remedy}"]
+
+
 def _of_encoding(
     rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: int
 ) -> Iterator[str]:

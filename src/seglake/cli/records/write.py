@@ -467,8 +467,9 @@ def _progress(
         yield _unchanged
         return
     if _is_piped(output):
-        read = lambda: min(stats.bytes_fetched, total)  # noqa: E731
-        with told_in_time(read, lambda done: pace.text(done, total), _tell):
+        with told_in_time(
+            lambda: min(stats.bytes_fetched, total), lambda done: pace.text(done, total), _tell
+        ):
             yield _unchanged
         return
     from rich.console import Console

@@ -103,7 +103,11 @@ def test_a_field_is_read_in_each_way(tmp_path: Path, pattern: str, name: str) ->
     assert any(unsure in doubt for doubt in made.doubts) == (not named)
 
 
-IN_TWO = [each for each in WHOLE if re.fullmatch(r"(?!%y%m|.*%M\.)[^ ,]+ %[HI](?!\.)[^,]*", each)]
+IN_TWO = [
+    each
+    for each in WHOLE
+    if re.fullmatch(r"(?!%y%m|.*(?:%M\.|/%b/%y|年))[^ ,]+ %[HI](?!\.)[^,]*", each)
+]
 IN_TWO += ["%d-%b-%Y %H:%M", "%Y.%m.%d %H:%M", "%Y%m%d %H:%M", "%d.%m.%y %H:%M:%S", "%Y-%m-%d %H%M"]
 
 
@@ -294,6 +298,49 @@ def test_days_of_excel_are_named_in_any_language(tmp_path: Path, name: str) -> N
     assert f"{name}, such as '46328,000000', looks like days as Excel counts them" in (
         "; ".join(draft([str(tmp_path)]).doubts)
     )
+
+
+@pytest.mark.parametrize("name", ["tz", "utc_offset", "Zeitzone"])
+@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S", "%d.%m.%Y %H:%M:%S", "%Y-%m-%dT%H:%M:%S"])
+def test_an_offset_in_another_field_belongs_to_the_time(
+    tmp_path: Path, form: str, name: str
+) -> None:
+    local = [time.astimezone(INDIA) for time in TIMES]
+    rows = [f"{n},{time:{form}},+05:30" for n, time in enumerate(local)]
+    made, found = ingested(tmp_path, "a.csv", "\n".join([f"n,at,{name}", *rows]).encode())
+    assert made.choices["timestamp.fields"].value == ["at", name]
+    assert found == as_precise("%S")
+    assert "name no zone" not in "; ".join(made.doubts)
+    days = [f"{n},{t:%Y-%m-%d},{t:%H:%M:%S},+0530" for n, t in enumerate(local)]
+    made, found = ingested(tmp_path, "b.csv", "\n".join([f"n,date,time,{name}", *days]).encode())
+    assert made.choices["timestamp.fields"].value == ["date", "time", name]
+    assert found == as_precise("%S")
+    named = "\n".join([f"n,at,{name}", *rows]).replace("+05:30", "IST")
+    made, _ = ingested(tmp_path, "c.csv", named.encode())
+    assert f"{name}, such as 'IST', may name the zone, and is not read" in made.doubts
+
+
+def test_of_times_of_two_zones_the_one_that_says_utc_is_taken(tmp_path: Path) -> None:
+    rows = [f"{t.astimezone(INDIA):%F %T},{t:%F %T},{n}" for n, t in enumerate(TIMES)]
+    made, found = ingested(tmp_path, "a.csv", "\n".join(["local_time,utc_time,n", *rows]).encode())
+    assert found == as_precise("%S")
+    assert "utc_time is taken since its name says UTC" in "; ".join(made.doubts)
+
+
+def test_numbers_that_lie_ahead_are_no_times_unless_a_name_says_so(tmp_path: Path) -> None:
+    for name, is_time in {"parcel": False, "barcode": False, "expiry_date": True}.items():
+        rows = [f"{3_000_000_000_000 + n},x{n}" for n in range(30)]
+        (tmp_path / "a.csv").write_text("\n".join([f"{name},what", *rows]))
+        assert ("timestamp.field" in draft([str(tmp_path)]).choices) == is_time
+
+
+def test_blanks_around_delimiters_belong_to_no_cell(tmp_path: Path) -> None:
+    rows = [f"{t:%F %T} +00:00 | {n} | GET / " for n, t in enumerate(TIMES)]
+    made, found = ingested(tmp_path, "a.log", "\n".join(rows).encode())
+    assert found == as_precise("%S")
+    assert made.choices["timestamp.field"].value == "c1"
+    log = seglake.open(str(tmp_path / "lake")).topic(made.topic)
+    assert log.read(0, 3, max_records=1)["value"].to_pylist() == [rows[3].encode()]
 
 
 def test_files_of_other_orders_of_a_date_are_named(tmp_path: Path) -> None:

@@ -103,10 +103,10 @@ def _choices(
     reason = f"{counted(sample.files, 'file')}; {size}{guess}{_of_rows(sample.settings)}"
     yield "input.format", Choice(sample.settings["format"], reason)
     if time is not None:
-        if time.clock is None:
+        if not time.beside:
             yield "timestamp.field", Choice(time.field, time.reason)
         else:
-            yield "timestamp.fields", Choice([time.field, time.clock], time.reason)
+            yield "timestamp.fields", Choice([time.field, *time.beside], time.reason)
         for name, value in time.settings.items():
             yield f"timestamp.{name}", Choice(value, "")
     if key is not None:

@@ -362,10 +362,8 @@ def _table(tables: Mapping[str, list[list[str]]], delimiter: str, lines: Sequenc
     names = header
     if not named:
         names = [f"c{number}" for number in range(1, len(header) + 1)]
-        quote = '"?' if any('"' in line for line in lines) else ""
-        cell = f"[^{delimiter}{quote[:1]}]*".replace("\t", r"\t")
-        cells = re.escape(delimiter).join(f"{quote}(?P<{name}>{cell}){quote}" for name in names)
-        settings = {"format": "text", "pattern": cells.replace("\t", "t")}
+        settings = {"format": "text", "pattern": _cutting(names, delimiter, lines)}
+        rows = [[cell.strip(" ") for cell in row] for row in rows]
         doubts.append(_NAMELESS)
     uneven = sum(len(table) - named for table in tables.values()) - len(rows)
     if uneven:
@@ -380,6 +378,16 @@ def _table(tables: Mapping[str, list[list[str]]], delimiter: str, lines: Sequenc
     }
     parts = tuple((path, len(some)) for path, some in even.items())
     return Sample(settings, fields, len(rows), 0, 0, doubts, parts=parts)
+
+
+def _cutting(names: Sequence[str], delimiter: str, lines: Sequence[str]) -> str:
+    """A pattern with a group for each cell of a line; blanks around a delimiter belong to none."""
+    quote = '"?' if any('"' in line for line in lines) else ""
+    between, lazy, end = re.escape(delimiter).replace("\t", "t"), "", ""
+    if all(f" {delimiter} " in line for line in lines[:_LOOKED_AT]):
+        between, lazy, end = f" *{between} *", "?", " *$"
+    cell = f"[^{delimiter}{quote[:1]}]*{lazy}".replace("\t", r"\t")
+    return between.join(f"{quote}(?P<{name}>{cell}){quote}" for name in names) + end
 
 
 def _no_fields(names: Sequence[str]) -> Iterator[str]:

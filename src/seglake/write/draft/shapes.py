@@ -63,7 +63,7 @@ _NUMBER = re.compile(_EPOCH)
 _STRUCTLOG = r"\b\d{4}-\d{2}-\d{2} \d{2}:\d{2}\.\d{2}\b"  # with its seconds behind a point
 _OTHERS = (  # \b, since a date may stand in a longer number, as 26.03.04 in 2026.03.04
     _DAY_AND_TIME + _PART,
-    rf"\b\d{{4}}[/.]\d{{2}}[/.]\d{{2}} {_CLOCK}",
+    rf"\b\d{{4}}[/.]\d{{2}}[/.]\d{{2}} (?:- )?{_CLOCK}",  # with a dash: Gin
     rf"\b\d{{4}}-\d{{2}}-\d{{2}}(?:[_\t]| +){_CLOCK}",  # MariaDB's hour may have a blank in front
     rf"\b\d{{8}}[ -]{_CLOCK}",
     rf"\b\d{{2}}\.\d{{2}}\.(?:\d{{2}})?\d{{2}},? {_CLOCK}",

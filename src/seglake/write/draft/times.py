@@ -26,6 +26,7 @@ from seglake.write.draft.words import (
     says_duration,
     says_number,
     says_time,
+    says_zone,
 )
 from seglake.write.rows.hints import EXCEL_DAYS, OF_EXCEL, PATTERNS, PLAUSIBLE, orders_of
 from seglake.write.rows.zones import UTC_ZONES, zoned, zones_in
@@ -54,9 +55,10 @@ _CLOCK_OF_DIGITS = re.compile(  # if the name is of a time
 )
 _CLOCKS = ("%H:%M:%S", "%H:%M", "%H.%M.%S", "%H.%M", "%H%M%S", "%H%M")
 _MIDNIGHT = "00:00:00"
+_OFFSET = re.compile(r"[+-]\d{2}:?\d{2}|Z")
 _LIKE_A_TIME = re.compile(
     r"\d:\d{2}(?!\d)|\b1\d{9}(?:\d{3})?(?!\d)|\b(?:19|20)\d{2}[-/.]\d|\d[-/.](?:19|20)\d{2}\b"
-    r"|\b\d{2}-[A-Za-z]{3}-\d{2}\b"
+    r"|\b\d{2}-[A-Za-z]{3}-\d{2}\b|\d{4}年\d{1,2}月"
 )
 _OF_ISO = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S")
 _HALF = re.compile(f"\\d({_BLANK})[AaPp](?:\\.{_BLANK})?[Mm]\\b")  # of a day
@@ -77,14 +79,14 @@ _NO_VALUE = {"NULL", "null", "None", "nil", "N/A", "n/a", "NA", "NaN", "nan", "N
 class TimeChoice(NamedTuple):
     """The field of the time; `settings` are the other keys of `[timestamp]`.
 
-    With a `clock` the field has the date, and the other one the time of day.
+    The fields `beside` belong to it: the time of day, if the field has the date, or the offset.
     """
 
     field: str
     settings: dict[str, Any]
     reason: str
     doubts: list[str]
-    clock: str | None = None
+    beside: tuple[str, ...] = ()
     last_ms: int = 0
 
 
@@ -99,6 +101,7 @@ def time_of(sample: Sample) -> TimeChoice | None:
     at = choices.index(first)
     if _has_whole_days(first):
         first = _with_clock(sample, first) or first
+    first = _with_offset(sample, first) or first
     any_other = _has_whole_days(first) or _is_unsure(first)
     others = [each for each in others if any_other or not _is_unsure(each) or _is_near(each, first)]
     if others:
@@ -117,7 +120,8 @@ def time_of(sample: Sample) -> TimeChoice | None:
 
 def _with_gaps(sample: Sample, time: TimeChoice) -> Iterator[str]:
     """The doubt that names other times, which some rows lack, as those of what has not happened."""
-    others = [(each.field, n) for each, n in _in_some_rows(sample) if each.field != time.clock]
+    some = _in_some_rows(sample)
+    others = [(each.field, rows) for each, rows in some if each.field not in time.beside]
     if others:
         names = ", ".join(f"{name} in {rows:,}" for name, rows in others[:_NAMED])
         yield (
@@ -147,7 +151,7 @@ def _of_other_orders(sample: Sample, time: TimeChoice) -> Iterator[str]:
 
 def _by_file(sample: Sample, time: TimeChoice) -> Iterator[tuple[str, list[str]]]:
     """The values of the time in each file that has some."""
-    columns = [sample.fields[name] for name in (time.field, time.clock) if name is not None]
+    columns = [sample.fields[name] for name in (time.field, *time.beside)]
     at = 0
     for path, rows in sample.parts:
         some = zip(*(column[at : at + rows] for column in columns), strict=True)
@@ -196,8 +200,38 @@ def _with_clock(sample: Sample, date: TimeChoice) -> TimeChoice | None:
         if both is not None:
             others = [name for name in clocks if name != clock]
             doubts = [*both.doubts, *_of_clock(date.field, clock, others)]
-            return both._replace(field=date.field, clock=clock, doubts=doubts)
+            return both._replace(field=date.field, beside=(clock,), doubts=doubts)
     return None
+
+
+def _with_offset(sample: Sample, time: TimeChoice) -> TimeChoice | None:
+    """The time with its offset from UTC, which stands in another field; None if it needs none."""
+    form = time.settings.get("format")
+    if "zone" not in time.settings or form is None:
+        return None
+    for name in (name for name in sample.fields if says_zone(name) and name != time.field):
+        offsets = _values(sample, name)
+        if not offsets:
+            continue
+        if not _most(map(_is_offset, offsets), offsets):
+            time.doubts.append(
+                f"{name}, such as {offsets[0]!r}, may name the zone, and is not read"
+            )
+            continue
+        columns = [sample.fields[each] for each in (time.field, *time.beside, name)]
+        values = [
+            " ".join(map(str, row))
+            for row in zip(*columns, strict=True)
+            if all(map(_is_there, row))
+        ]
+        both = _time_of(sample, f"{time.field}, {name}", values, [f"{form} %z"])
+        if both is not None and "zone" not in both.settings:
+            return both._replace(field=time.field, beside=(*time.beside, name))
+    return None
+
+
+def _is_offset(value: str) -> bool:
+    return _OFFSET.fullmatch(value) is not None
 
 
 def _day_of(date: TimeChoice, values: list[str]) -> str:
@@ -225,6 +259,8 @@ def _are_clocks(name: str, values: list[str]) -> bool:
 
 def _why(first: TimeChoice, second: TimeChoice, before: Sequence[TimeChoice]) -> str:
     """Why a time is taken rather than the second best, and than those that stand before it."""
+    if _says_utc(first.field) and not any(_says_utc(each.field) for each in (second, *before)):
+        return "since its name says UTC"
     depth = "nested least" if "." in first.field else "not nested"
     told = _told(first, second)
     if told is not None:
@@ -242,9 +278,20 @@ def _told(one: TimeChoice, other: TimeChoice) -> int | None:
     return next((at for at, (mine, its) in enumerate(ranks) if mine != its), None)
 
 
-def _order(choice: TimeChoice) -> tuple[bool, bool, tuple[int, ...]]:
-    """Births come last, numbers that nobody calls times before them; the best name is first."""
-    return _is_of_birth(choice.field), _is_unsure(choice), rank(choice.field, OF_A_TIME)
+def _order(choice: TimeChoice) -> tuple[bool, bool, tuple[int, ...], bool]:
+    """Births come last, numbers that nobody calls times before them; the best name is first.
+
+    Of names that are as good, one that says UTC is better.
+    """
+    field = choice.field
+    return (
+        _is_of_birth(field), _is_unsure(choice), rank(field, OF_A_TIME),
+        not _says_utc(field),
+    )  # fmt: skip
+
+
+def _says_utc(field: str) -> bool:
+    return "utc" in own_words(field)
 
 
 def _is_of_birth(field: str) -> bool:
@@ -252,7 +299,12 @@ def _is_of_birth(field: str) -> bool:
 
 
 def _is_unsure(choice: TimeChoice) -> bool:
-    return choice.settings.get("format") in _NUMBERS and not says_time(choice.field)
+    return _is_any_number(choice.field, choice.settings.get("format"))
+
+
+def _is_any_number(field: str, form: str | None) -> bool:
+    """Whether a field of such times has numbers that nobody calls times."""
+    return form in _NUMBERS and not says_time(field)
 
 
 def times_of_some_rows(sample: Sample) -> Iterator[str]:
@@ -309,7 +361,8 @@ def _time_of(
     fits = list[_Fit]()
     for form in _that_fit(name, values, forms):
         year = None if _has_year(form) else _year(values, form)
-        if (span := _span(values, form, year)) is not None:
+        span = _span(values, form, year)
+        if span is not None and not (_is_any_number(name, form) and _lies_ahead(span)):
             fits.append(_Fit(form, year, span))
     if not fits:
         return None
@@ -375,7 +428,7 @@ def _mixed_in(sample: Sample, name: str) -> TimeChoice | None:
         return None
     form = max(parts, key=lambda form: len(parts[form]))
     span = _span(parts[form], form, None)
-    if span is None:
+    if span is None or (_is_any_number(name, form) and _lies_ahead(span)):
         return None
     choice = _choice(name, parts[form], form, None, span, sample.zones)
     counts = ", ".join(f"{len(values):,} are {each}" for each, values in parts.items())

@@ -9,7 +9,8 @@ Words = Sequence[Sequence[str]]  # groups of words that say the same, the most t
 
 _OF_A_NUMBER = {"phone", "telephone", "telefon", "tel", "mobile", "handy", "fax", "number",
                 "nummer", "num", "no", "nr", "id", "uid", "code", "zip", "plz", "ean", "isbn",
-                "iban", "account", "konto", "serial", "seq", "sequence"}  # fmt: skip
+                "iban", "account", "konto", "serial", "seq", "sequence", "barcode", "sscc",
+                "gtin", "imei", "msisdn", "tracking"}  # fmt: skip
 _SAYS_TIME = re.compile(
     r"(?:time|date|datum|epoch|zeit|fecha|heure|hora).*|.*(?:time|date|datum|stamp|zeit)|"
     r"t|day|start|end|begin|started|ended|updated|modified|logged|seen|unix|"
@@ -17,6 +18,7 @@ _SAYS_TIME = re.compile(
     r".*zet|cputm"  # of SAP
 )
 _DATE_ALONE = "data"  # a date in Italian, Portuguese and Polish, and all else in English
+_OF_A_ZONE = {"tz", "zone", "timezone", "utcoffset", "tzoffset", "gmtoffset", "zeitzone", "fuso"}
 _OF_A_DURATION = {"duration", "dauer", "duree", "duracion", "durata", "elapsed", "length", "lead",
                   "runtime", "uptime", "downtime", "overtime", "response", "wait", "waiting",
                   "travel", "cycle", "processing", "age", "interval", "total"}  # fmt: skip
@@ -47,6 +49,12 @@ def says_number(field: str) -> bool:
     words = own_words(field)
     last = words[-1:] if says_time(field) else words
     return not _OF_A_NUMBER.isdisjoint(last)
+
+
+def says_zone(field: str) -> bool:
+    """Whether a name has the word of a zone, or of an offset from UTC."""
+    words = {*own_words(field)}
+    return bool(words & _OF_A_ZONE or ("offset" in words and words & {"utc", "gmt", "time"}))
 
 
 def says_duration(field: str) -> bool:

@@ -72,7 +72,8 @@ class Topic(Section):
         alias="segment.ms",
         ge=1,
         le=INT64_MAX,
-        description="time that one segment may span",
+        description="a batch that is later than the first of its segment by more than this begins "
+        "the next one",
     )
     index_interval_bytes: Size = Field(
         default=4096,

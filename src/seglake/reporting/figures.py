@@ -21,6 +21,7 @@ from seglake.catalog.quarantine.gone import expired_attempts, rejects_left
 from seglake.catalog.quarantine.redrives import open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import MaintenanceRow, RunRow, committed_runs
+from seglake.config.topic import Topic
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
 from seglake.maintain.topic_settings import topic_of
@@ -203,7 +204,7 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
     committed = committed_runs(runs)
     spans = _blocks_of_wide(log, columns, now_ms)
     time = usual(spans, now_ms)
-    segment_bytes = topic_of(log.settings).segment_bytes
+    settings = topic_of(log.settings)
     still_open = {*open_attempts(committed)} - expired_attempts(upkeep)
     rejected = [run for run in committed if run.quarantined and run.attempt_id in still_open]
     intervals = [
@@ -215,8 +216,8 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
     activity = None if time is None else _activity(log, columns, spans, time)
     return TopicFigures(
         topic=topic, version=log.version, now_ms=now_ms, timestamp_type=log.settings.timestamp_type,
-        partitioner=log.settings.partitioner, segment_bytes=segment_bytes,
-        partitions=_partitions(log, columns), tiny_segments=_tiny(columns, segment_bytes),
+        partitioner=log.settings.partitioner, segment_bytes=settings.segment_bytes,
+        partitions=_partitions(log, columns), tiny_segments=_tiny(columns, settings),
         activity=activity, future=_future(columns.spans, now_ms),
         ancient=_ancient(columns.spans, time),
         undated_segments=int(_undated(columns.spans).sum()),
@@ -255,11 +256,18 @@ def _sums(partitions: Int64s, values: Int64s, count: int) -> Int64s:
     return sums
 
 
-def _tiny(columns: SegmentColumns, segment_bytes: int) -> int:
-    """Segments below a tenth of segment.bytes; the last of a log partition may be small."""
-    partitions = columns.spans.partitions
-    last = np.append(partitions[1:] != partitions[:-1], True)[: len(partitions)]
-    return int(((columns.log_bytes * TINY < segment_bytes) & ~last).sum())
+def _tiny(columns: SegmentColumns, topic: Topic) -> int:
+    """Segments below a tenth of segment.bytes that no rule keeps apart from the next one.
+
+    The last of a log partition may be small, and so may one that is older than the next one by more
+    than segment.ms.
+    """
+    partitions, highs = columns.spans.partitions, columns.spans.highs
+    apart = (partitions[1:] != partitions[:-1]) | (
+        (highs[1:] - highs[:-1] > topic.segment_ms) & (highs[:-1] >= 0)
+    )
+    last = np.append(apart, True)[: len(partitions)]
+    return int(((columns.log_bytes * TINY < topic.segment_bytes) & ~last).sum())
 
 
 def _undated(spans: TimeSpans) -> Any:

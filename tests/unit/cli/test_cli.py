@@ -687,7 +687,10 @@ def test_what_has_no_row_is_a_sentence(tmp_path: Path) -> None:
     few = "nothing to merge: too few small segments are neighbours; --all merges whatever fits"
     assert seglake(*merge).startswith(few)
     assert seglake(*merge, "--dry-run").startswith(few)
-    none = "nothing to merge: no neighbouring segments fit into one\n"
+    none = (
+        "nothing to merge: no neighbouring segments fit into one: segment.bytes and segment.ms "
+        "bound it\n"
+    )
     assert seglake(*merge, "--all", "--dry-run") == none
     (told,) = seglake("undo", root, "events", "--run-id", "run 0").splitlines()
     files = "0 input files free to be ingested again"

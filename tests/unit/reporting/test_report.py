@@ -144,6 +144,18 @@ def test_samples_of_rejects_name_file_and_line(found: LakeReport) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("days", [1, 10])
+def test_small_segments_that_segment_ms_keeps_apart_are_none_to_merge(
+    tmp_path: Path, days: int
+) -> None:
+    maker = LakeMaker(tmp_path)
+    for n in range(20):
+        maker.run({0: [Event(BEGIN_MS + n * days * 24 * HOUR_MS, b"key", b"x")]})
+    (figures,) = report(str(tmp_path), now_ms=NOW_MS).topics
+    assert figures.tiny_segments == (19 if days == 1 else 0)
+    assert ("tiny segments" in kinds(report(str(tmp_path), now_ms=NOW_MS))) == (days == 1)
+
+
 def test_a_lake_that_is_well_has_no_alert(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path, partitions=2)
     for number in range(3):

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import seglake
@@ -318,6 +320,21 @@ def test_an_offset_in_another_field_belongs_to_the_time(
     named = "\n".join([f"n,at,{name}", *rows]).replace("+05:30", "IST")
     made, _ = ingested(tmp_path, "c.csv", named.encode())
     assert f"{name}, such as 'IST', may name the zone, and is not read" in made.doubts
+
+
+def test_times_of_parquet_are_doubted_as_those_of_text_are(tmp_path: Path) -> None:
+    """Beside a column of a time type, numbers are named; one of it may lie ahead, too."""
+    hours = pa.array(TIMES, pa.timestamp("us", "UTC"))
+    late = pa.array([int(t.timestamp() * 1000) + 9 for t in TIMES])
+    pq.write_table(pa.table({"planned": hours, "arrived_ms": late}), tmp_path / "a.parquet")
+    told = "; ".join(draft([str(tmp_path)]).doubts)
+    assert "these fields are times, too: arrived_ms" in told
+    ahead = datetime.now(UTC) + timedelta(days=9)
+    days = pa.array([ahead.date()] * 9, pa.date32())
+    pq.write_table(pa.table({"due": days}), tmp_path / "a.parquet")
+    assert f"due has times up to {ahead:%F}T00:00:00.000Z, which lies ahead" in (
+        draft([str(tmp_path)]).doubts
+    )
 
 
 def test_of_times_of_two_zones_the_one_that_says_utc_is_taken(tmp_path: Path) -> None:

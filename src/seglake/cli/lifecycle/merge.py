@@ -23,7 +23,7 @@ _PLAN = [
     number("segments", "segments"),
     size("log_bytes", "log bytes"),
 ]
-_NONE_FIT = "no neighbouring segments fit into one"
+_NONE_FIT = "no neighbouring segments fit into one: segment.bytes and segment.ms bound it"
 _FEW_FIT = "too few small segments are neighbours; --all merges whatever fits into one"
 _DAMAGED = [Column("file", "file"), number("position", "byte", rank=1), prose("problem", "problem")]
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from seglake.clock import now_ms
-from seglake.format.records import Flags, Int64s, Spans
 from seglake.shown import counted
-from seglake.times.grammar import EPOCH_POWERS, ISO, TimeFormat
+from seglake.times.grammar import EPOCH_POWERS, ISO
 from seglake.times.instants import format_ms
-from seglake.times.readers import read_times
-from seglake.times.time_kernels import OUT_OF_RANGE, READ
 from seglake.write.draft.sample import Sample
 from seglake.write.draft.ticks import ticks_of
+from seglake.write.draft.time_formats import (
+    BLANK,
+    DAY_MS,
+    MOST,
+    Fit,
+    Span,
+    has_year,
+    lies_ahead,
+    likeliest,
+    other_ways,
+    patterns_of,
+    span_of,
+    times_in,
+    year_of,
+)
 from seglake.write.draft.words import (
     DEPTH,
     OF_A_TIME,
@@ -28,15 +37,12 @@ from seglake.write.draft.words import (
     says_time,
     says_zone,
 )
-from seglake.write.rows.hints import EXCEL_DAYS, OF_EXCEL, PATTERNS, PLAUSIBLE, orders_of
+from seglake.write.rows.hints import EXCEL_DAYS, OF_EXCEL, PATTERNS, orders_of
 from seglake.write.rows.zones import UTC_ZONES, zoned, zones_in
 
-_MOST = 0.95  # of the values must be times in the same format
 _FEW = 0.05  # of the rows may have a field that is worth a word
-_DAY_MS = 86_400_000
-_NEAR_MS = 366 * _DAY_MS
-_LONG_AGO_MS = 3652 * _DAY_MS  # about ten years, by which GPS counts fewer seconds than Unix
-_PADDING = b"\0" * 64  # kernels read some bytes after a text
+_NEAR_MS = 366 * DAY_MS
+_LONG_AGO_MS = 3652 * DAY_MS  # about ten years, by which GPS counts fewer seconds than Unix
 _ZONED = re.compile(  # 20-11-2026 and 20-Nov-2026 end with a year, not with an offset
     r"(?:(?<![A-Za-z])[Zz]|UTC|GMT|(?:\+|(?<!-\d{2})(?<!-[A-Za-z]{3})-)\d{2}:?\d{2}"
     r"|:\d{2}(?:[.,]\d+)?[+-]\d{2})$"
@@ -45,9 +51,9 @@ _WHOLE_DAYS = (
     "{0} has whole days; if another field has the time of day, set timestamp.fields = ['{0}', …] "
     "and timestamp.format for both, with a blank between them"
 )
-_BLANK = "[ \u00a0\u202f]?"
+_AHEAD = "{} has times up to {}, which lies ahead"
 _CLOCK = re.compile(
-    f"\\d{{1,2}}:\\d{{2}}(?::\\d{{2}}(?:[.,]\\d+)?)?(?:{_BLANK}[AaPp](?:\\.{_BLANK})?[Mm]\\.?)?"
+    f"\\d{{1,2}}:\\d{{2}}(?::\\d{{2}}(?:[.,]\\d+)?)?(?:{BLANK}[AaPp](?:\\.{BLANK})?[Mm]\\.?)?"
     "(?: ?[+-]\\d{2}:?\\d{2}|Z)?"
 )
 _CLOCK_OF_DIGITS = re.compile(  # if the name is of a time
@@ -60,9 +66,6 @@ _LIKE_A_TIME = re.compile(
     r"\d:\d{2}(?!\d)|\b1\d{9}(?:\d{3})?(?!\d)|\b(?:19|20)\d{2}[-/.]\d|\d[-/.](?:19|20)\d{2}\b"
     r"|\b\d{2}-[A-Za-z]{3}-\d{2}\b|\d{4}年\d{1,2}月"
 )
-_OF_ISO = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S")
-_HALF = re.compile(f"\\d({_BLANK})[AaPp](?:\\.{_BLANK})?[Mm]\\b")  # of a day
-_PART = re.compile(r":\d{2}([.,])\d+|:\d{2}:\d{2}(:)\d{3}")  # of a second
 _ROUNDED = re.compile(r"\d(?:[.,]\d{1,6})?[eE]\+?\d+")
 _BIRTH = re.compile(r"birth.*|dob|geb|geburt.*|naissance|nacimiento|nascita|nascimento|geboorte.*")
 _NANOSECONDS = re.compile(r"_?nano(?:s|_?(?:of_?)?seconds?)?", re.IGNORECASE)
@@ -136,10 +139,10 @@ def _of_other_orders(sample: Sample, time: TimeChoice) -> Iterator[str]:
     ways = [form, *(date + form[8:] for date in orders_of(form) if date != form[:8])]
     files = dict[str, list[str]]()
     for path, values in _by_file(sample, time) if len(ways) > 1 else ():
-        spans = [(way, span) for way in ways if (span := _span(values, way, None)) is not None]
+        spans = [(way, span) for way in ways if (span := span_of(values, way, None)) is not None]
         if spans:
-            likeliest, _ = min(spans, key=lambda one: (_lies_ahead(one[1]), one[1].width_ms))
-            files.setdefault(likeliest, []).append(path)
+            best, _ = min(spans, key=lambda one: (lies_ahead(one[1]), one[1].width_ms))
+            files.setdefault(best, []).append(path)
     files.pop(form, None)
     for way, paths in files.items():
         more = f" (and {counted(len(paths) - 1, 'file')} more)" if len(paths) > 1 else ""
@@ -318,7 +321,7 @@ def _in_some_rows(sample: Sample) -> Iterator[tuple[TimeChoice, int]]:
     """The times that many rows have, and many lack; and how many have them."""
     for name in sorted(sample.fields, key=lambda name: rank(name, OF_A_TIME)):
         values = _present(sample, name)
-        if _FEW <= len(values) / max(sample.rows, 1) < _MOST:
+        if _FEW <= len(values) / max(sample.rows, 1) < MOST:
             choice = _time_of(sample, name, values)
             if choice is not None and not _is_unsure(choice):
                 yield choice, len(values)
@@ -355,35 +358,19 @@ def _time_of(
     if not values:
         return None
     if name in sample.times:
-        return _typed(name, values[0])
-    patterns = [*_patterns(values, more)]
+        return _typed(name, values)
+    patterns = [*patterns_of(values, more)]
     forms = *EPOCH_POWERS, ISO, *patterns, *zoned(values, patterns)
-    fits = list[_Fit]()
+    fits = list[Fit]()
     for form in _that_fit(name, values, forms):
-        year = None if _has_year(form) else _year(values, form)
-        span = _span(values, form, year)
-        if span is not None and not (_is_any_number(name, form) and _lies_ahead(span)):
-            fits.append(_Fit(form, year, span))
+        year = None if has_year(form) else year_of(values, form)
+        span = span_of(values, form, year)
+        if span is not None and not (_is_any_number(name, form) and lies_ahead(span)):
+            fits.append(Fit(form, year, span))
     if not fits:
         return None
-    form, year, span = _likeliest(fits)
+    form, year, span = likeliest(fits)
     return _choice(name, _times_among(values, form, year), form, year, span, sample.zones)
-
-
-def _likeliest(fits: list[_Fit]) -> _Fit:
-    """The format with the newest times that do not lie ahead.
-
-    Of days and months that may change places, those count that lie closest together: a file has
-    the days of a month rather than one day of each month.
-    """
-    newest = max(fits, key=lambda fit: (not _lies_ahead(fit.span), fit.span.last_ms))
-    orders = [fit for fit in fits if fit.form[:8] in orders_of(newest.form)]
-    return max(orders or [newest], key=lambda fit: (not _lies_ahead(fit.span), -fit.span.width_ms))
-
-
-def _lies_ahead(span: _Span) -> bool:
-    """Whether times are of the future."""
-    return span.last_ms > now_ms() + _DAY_MS
 
 
 def _that_fit(name: str, values: list[str], forms: Iterable[str]) -> list[str]:
@@ -394,7 +381,7 @@ def _that_fit(name: str, values: list[str], forms: Iterable[str]) -> list[str]:
 
 def _times_among(values: list[str], form: str, year: int | None) -> list[str]:
     """The values without those that are no times at all, such as N/A, so name no zone either."""
-    read = _read(values, form, year)
+    read = times_in(values, form, year)
     fit = (read.good | read.early).tolist()
     return [value for value, fits in zip(values, fit, strict=True) if fits]
 
@@ -402,7 +389,7 @@ def _times_among(values: list[str], form: str, year: int | None) -> list[str]:
 def _values(sample: Sample, name: str) -> list[str]:
     """The values of a field; none if too many rows lack one."""
     values = _present(sample, name)
-    return values if len(values) >= _MOST * sample.rows else []
+    return values if len(values) >= MOST * sample.rows else []
 
 
 def _present(sample: Sample, name: str) -> list[str]:
@@ -418,17 +405,17 @@ def _mixed_in(sample: Sample, name: str) -> TimeChoice | None:
     """The most frequent of several formats, if nearly all values are in one of them."""
     left, parts = _values(sample, name), dict[str, list[str]]()
     every = len(left)
-    patterns = [*filter(_has_year, PATTERNS)]
+    patterns = [*filter(has_year, PATTERNS)]
     for form in _that_fit(name, left, (*EPOCH_POWERS, ISO, *patterns, *zoned(left, patterns))):
-        good = _read(left, form, None).good.tolist() if left else []
+        good = times_in(left, form, None).good.tolist() if left else []
         if any(good):
             parts[form] = [value for value, fits in zip(left, good, strict=True) if fits]
             left = [value for value, fits in zip(left, good, strict=True) if not fits]
-    if not parts or len(left) > (1 - _MOST) * every:
+    if not parts or len(left) > (1 - MOST) * every:
         return None
     form = max(parts, key=lambda form: len(parts[form]))
-    span = _span(parts[form], form, None)
-    if span is None or (_is_any_number(name, form) and _lies_ahead(span)):
+    span = span_of(parts[form], form, None)
+    if span is None or (_is_any_number(name, form) and lies_ahead(span)):
         return None
     choice = _choice(name, parts[form], form, None, span, sample.zones)
     counts = ", ".join(f"{len(values):,} are {each}" for each, values in parts.items())
@@ -441,7 +428,7 @@ def _mixed_in(sample: Sample, name: str) -> TimeChoice | None:
 
 def _become(others: list[str], form: str) -> str:
     """What becomes of times of another format than this one, which may read them, too."""
-    read = _read(others, form, None)
+    read = times_in(others, form, None)
     wrong = int(read.misread.sum())
     if not wrong:
         return "rows of another format than timestamp.format are rejects"
@@ -475,7 +462,7 @@ def _unread(name: str, values: list[str]) -> str | None:
     if said := _of_ticks(name, values):
         return said
     number = says_number(name)
-    form = next((form for form in EPOCH_POWERS if number and _span(values, form, None)), None)
+    form = next((form for form in EPOCH_POWERS if number and span_of(values, form, None)), None)
     if form is not None:
         return (
             f"{name} could be times ({form}), such as {values[0]!r}, but its name says "
@@ -494,7 +481,7 @@ def _unread(name: str, values: list[str]) -> str | None:
 
 
 def _most(fits: Iterable[bool], values: list[str]) -> bool:
-    return sum(fits) >= _MOST * len(values)
+    return sum(fits) >= MOST * len(values)
 
 
 def _is_of_excel(value: str) -> bool:
@@ -506,12 +493,16 @@ def _is_like_a_time(value: str) -> bool:
     return len(value) <= _LONGEST_TIME and _LIKE_A_TIME.search(value) is not None
 
 
-def _typed(name: str, value: str) -> TimeChoice:
-    """A column of a time type, with one of its values."""
-    settings, doubts = _zone([value])
-    if ":" not in value:
+def _typed(name: str, values: list[str]) -> TimeChoice:
+    """A column of a time type."""
+    settings, doubts = _zone(values[:1])
+    if ":" not in values[0]:
         doubts.append(_WHOLE_DAYS.format(name))
-    return TimeChoice(name, settings, f"a column of a time type, such as {value}", doubts)
+    span = span_of(values, ISO, None)
+    if span is not None and lies_ahead(span):
+        doubts.append(_AHEAD.format(name, format_ms(span.last_ms)))
+    reason = f"a column of a time type, such as {values[0]}"
+    return TimeChoice(name, settings, reason, doubts, last_ms=span.last_ms if span else 0)
 
 
 def _zone(values: Sequence[str], zones: Collection[str] = ()) -> tuple[dict[str, Any], list[str]]:
@@ -542,31 +533,11 @@ def _zone_beside(zones: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     return {"zone": "UTC"}, [unsure]
 
 
-def _patterns(values: list[str], more: Sequence[str] = ()) -> Iterator[str]:
-    """The patterns, also with a half of a day, an offset, a fraction of seconds, if these have it.
-
-    Those with an offset or a fraction come first.
-    """
-    forms = [*_OF_ISO, *PATTERNS, *more]
-    if half := _HALF.search(values[0]):
-        clocks = [form for form in forms if form.endswith(("%H:%M", "%H:%M:%S"))]
-        blank = " " if half[1] else ""  # stands for any
-        forms += [f"{form.replace('%H', '%I')}{blank}%p" for form in clocks]
-    if offset := re.search(r"[\dMm]( ?)[+-]\d{2}:?\d{2}$", values[0]):
-        clocks = [form for form in forms if form.endswith(("%M", "%S", "%p"))]
-        forms = [f"{form}{offset[1]}%z" for form in clocks] + forms
-    if part := _PART.search(values[0]):
-        mark = part[1] or part[2]
-        whole = (form for form in forms if "%S" in form and "%f" not in form)
-        yield from (form.replace("%S", f"%S{mark}%f") for form in whole)
-    yield from dict.fromkeys(forms)
-
-
 def _choice(
-    name: str, values: list[str], form: str, year: int | None, span: _Span, zones: Collection[str]
+    name: str, values: list[str], form: str, year: int | None, span: Span, zones: Collection[str]
 ) -> TimeChoice:
     settings: dict[str, Any] = {"format": form}
-    doubts = list(_other_ways(values, form))
+    doubts = list(other_ways(values, form))
     if year is not None:
         settings["year"] = year
         doubts.append(f"the times name no year; timestamp.year = {year} is a guess")
@@ -574,7 +545,7 @@ def _choice(
     zone, unsure = ({}, []) if named else _zone(values, zones_in(form) or zones)
     settings |= zone
     doubts += unsure
-    if span.first_ms % _DAY_MS == 0 == span.last_ms % _DAY_MS and form not in EPOCH_POWERS:
+    if span.first_ms % DAY_MS == 0 == span.last_ms % DAY_MS and form not in EPOCH_POWERS:
         doubts.append(_WHOLE_DAYS.format(name))
     if form in EPOCH_POWERS and _most(map(_is_rounded, values), values):
         doubts.append(
@@ -587,13 +558,13 @@ def _choice(
             f"{name} has times from {format_ms(span.first_ms)} on if they count from 1970: Apple's "
             "count from 2001, and GPS from 1980; look whether they are right"
         )
-    if _lies_ahead(span):
-        doubts.append(f"{name} has times up to {format_ms(span.last_ms)}, which lies ahead")
+    if lies_ahead(span):
+        doubts.append(_AHEAD.format(name, format_ms(span.last_ms)))
     if _is_of_birth(name):
         doubts.append(f"{name} is a time of a person's life rather than that of an event")
     if span.early:
         doubts.append(f"times before 1970, which make rejects: {span.early:,} of {len(values):,}")
-    span = _span(values, form, year, settings.get("zone", "UTC")) or span
+    span = span_of(values, form, year, settings.get("zone", "UTC")) or span
     first, last = format_ms(span.first_ms), format_ms(span.last_ms)
     if form in _NUMBERS and not says_time(name):
         doubts.append(
@@ -607,71 +578,3 @@ def _choice(
 def _is_rounded(value: str) -> bool:
     """Whether a number has an exponent, and as few digits as a spreadsheet shows."""
     return _ROUNDED.fullmatch(value) is not None
-
-
-def _has_year(form: str) -> bool:
-    return "%" not in form or "%Y" in form or "%y" in form
-
-
-def _year(values: list[str], form: str) -> int:
-    """This year, or the last one if this one lies ahead of the clock with these times."""
-    now = dt.datetime.fromtimestamp(now_ms() / 1000, dt.UTC)
-    span = _span(values, form, now.year)
-    return now.year - (span is not None and _lies_ahead(span))
-
-
-class _Span(NamedTuple):
-    """The first and the last time of some values, and how many lie before 1970."""
-
-    first_ms: int
-    last_ms: int
-    early: int
-
-    @property
-    def width_ms(self) -> int:
-        """The time from the first to the last."""
-        return self.last_ms - self.first_ms
-
-
-class _Fit(NamedTuple):
-    """A format that reads some values, with the year that is set if it has none."""
-
-    form: str
-    year: int | None
-    span: _Span
-
-
-class _Read(NamedTuple):
-    """Times in ms: which are read and plausible, read and not plausible, or before 1970."""
-
-    ms: Int64s
-    good: Flags
-    misread: Flags
-    early: Flags
-
-
-def _read(values: list[str], form: str, year: int | None, zone: str = "UTC") -> _Read:
-    texts = Spans.of([*(value.encode() for value in values), _PADDING])
-    ms, codes, _ = read_times(texts.take(np.arange(len(values))), TimeFormat(form, zone, year))
-    good = (codes == READ) & (ms < PLAUSIBLE.stop)
-    early = (codes == OUT_OF_RANGE) & (ms < 0) & (form not in EPOCH_POWERS)
-    if form in EPOCH_POWERS:
-        good &= ms >= PLAUSIBLE.start
-    return _Read(ms, good, (codes == READ) & ~good, early)
-
-
-def _span(values: list[str], form: str, year: int | None, zone: str = "UTC") -> _Span | None:
-    """What some texts are in a format; None unless nearly all are times, and plausible ones."""
-    ms, good, _, early = _read(values, form, year, zone)
-    if (good | early).sum() < _MOST * len(values) or not good.any():
-        return None
-    return _Span(int(ms[good].min()), int(ms[good].max()), int(early.sum()))
-
-
-def _other_ways(values: list[str], form: str) -> Iterator[str]:
-    date, clock = form[:8], form[8:]
-    for other in orders_of(form):
-        swapped = other + clock
-        if other != date and _span(values, swapped, None) is not None:
-            what = "days and months" if "%Y" in other else "days, months and years"
-            yield f"{what} may be the other way round: timestamp.format = {swapped!r}"

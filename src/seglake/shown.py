@@ -367,7 +367,13 @@ def _fitting(
 
 
 def _exact(column: Column, cells: Sequence[Sequence[str]], at: int) -> int:
-    """How wide the numbers and times of a column are, none of which is cut or folded."""
+    """How wide the numbers and times of a column are, none of which is cut or folded.
+
+    No word of prose is, either, such as the name of a setting, unless it is long.
+    """
+    if column.fit == "wrap":
+        words = chain.from_iterable(row[at].split() for row in cells)
+        return max((len(word) for word in words if len(word) <= _EXACT), default=0)
     texts = (row[at].split() if column.fit in _LINES else [row[at]] for row in cells)
     return max((len(text) for text in chain.from_iterable(texts) if _is_exact(text)), default=0)
 

@@ -190,6 +190,18 @@ def test_a_time_within_prose_stands_in_one_piece() -> None:
     assert time in page.getvalue()
 
 
+def test_the_name_of_a_setting_within_prose_stands_in_one_piece() -> None:
+    name, page = "`message.timestamp.after.max.ms`", StringIO()
+    columns = [prose("topic", "topic"), prose("text", "what"), prose("help", "what helps")]
+    draw(
+        columns,
+        [["web", "2 records lie ahead of now " * 4, f"{name} rejects such rows."]],
+        page,
+        80,
+    )
+    assert name in page.getvalue()
+
+
 def test_a_line_is_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
     time = "2026-11-19T10:27:51.724Z"
     line = f"  timestamp.field = 'timestamp': times from {time} to {time} in 3,000 sampled rows"

@@ -408,7 +408,7 @@ def check_rejects(attempt: Attempt) -> None:
             f"{sentence}{'' if sentence.endswith('?') else '.'} "
             for sentence in (*report.absent_fields, *report.hints)
         )
-        + f"Some of them: {_quarantine_command(attempt)}"
+        + (f"Some of them: {_quarantine_command(attempt)}" if attempt.input.keeps_rejects else "")
     )
 
 

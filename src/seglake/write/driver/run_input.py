@@ -53,11 +53,12 @@ class RunInput(ABC):
 
     `selection` are the files that are read, skipped and changed; `owners` the attempts that
     ingested the latter before. `order_column` is that of a
-    DataFrame.
+    DataFrame. `keeps_rejects` says whether some can be shown if the attempt fails.
     """
 
     selection = InputSelection([], FileList.of([]), [])
     owners: Collection[str] = ()
+    keeps_rejects = True
     order_column: str | None = None
 
     def is_empty(self) -> bool:

@@ -79,6 +79,7 @@ class RedriveInput(RunInput):
     ) -> None:
         self._engine, self._pipeline, self._store = engine, pipeline, store
         self._chain, self._have_left, self._dry_run = chain, have_left, dry_run
+        self.keeps_rejects = not dry_run
         self.refused: Counter[str] = Counter()
         self._refused_lines: dict[str, list[Int64s]] = {}
         topic, attempt_id = chain.first.topic, chain.last.attempt_id

@@ -102,7 +102,8 @@ def _show(file: Path, made: Draft, checked: Checked, pipeline: Pipeline) -> None
         print(folded(f"  not sure: {doubt}"))
     option = f"--conf-file {quote(str(file))}"
     if not pipeline.allows_rejects(rejected, len(checked.rows)):
-        print(f"{_fails(rejected, len(checked.rows), pipeline)}, so an ingest would commit nothing")
+        fails = _fails(rejected, len(checked.rows), pipeline)
+        print(folded(f"{fails}: an ingest commits nothing if the other rows are like these"))
         print(f"Next: correct {file}, then seglake check {option}")
         return
     print(f"Next: seglake check {option}, then seglake ingest {option} --local")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ from seglake.config.rules import flat
 from seglake.errors import ConfigError
 
 
-def tables_of(file: Path, first: str) -> dict[str, dict[str, Any]]:
-    """The tables of a TOML file, each as {dotted key: value}; `first` is the one for loose keys.
+def tables_of(
+    file: Path, first: str, owners: Callable[[str], Sequence[str]] = lambda _: ()
+) -> dict[str, dict[str, Any]]:
+    """The tables of a TOML file, each as {dotted key: value}.
 
-    Raises ConfigError for a file that cannot be read, is not TOML, or has a key in no table.
+    `owners` are the tables that know a key, which is asked of one in no table; `first` is that for
+    others. Raises ConfigError for a file that cannot be read, is not TOML, or has such a key.
     """
     try:
         document = tomllib.loads(file.read_text("utf-8-sig"))  # Windows writes the mark
@@ -25,5 +29,6 @@ def tables_of(file: Path, first: str) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"{file}: is not TOML: {problem}; correct that line") from None
     loose = [key for key, value in document.items() if not isinstance(value, dict)]
     if loose:
-        raise ConfigError(f"{file}: {loose[0]}: is in no table; put it under [{first}]")
+        tables = " or ".join(f"[{name}]" for name in owners(loose[0]) or [first])
+        raise ConfigError(f"{file}: {loose[0]}: is in no table; put it under {tables}")
     return {name: dict(flat(table)) for name, table in document.items()}

@@ -43,7 +43,7 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Pip
         ConfigError: one text, in which each line names file, key, problem and remedy.
     """
     file = Path(path)
-    tables = tables_of(file, "pipeline")
+    tables = tables_of(file, "pipeline", _owners)
     for name, value in (overrides or {}).items():
         table, _, key = name.partition(".")
         tables.setdefault(table, {})[key] = value
@@ -94,6 +94,11 @@ def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:
             yield f"pipeline.{key}: unknown key; {_remedy('pipeline', key)}"
 
 
+def _owners(key: str) -> list[str]:
+    """The tables that have a key."""
+    return [each for each in ("pipeline", *SECTIONS) if key in _keys(each)]
+
+
 def _remedy(section: str, key: str) -> str:
     """What to do about a key that its section does not have: another one may have it."""
     longer = [each for each in _keys(section) if each.startswith(f"{key}.")]
@@ -101,8 +106,7 @@ def _remedy(section: str, key: str) -> str:
         return f"did you mean {section}.{longer[0]}?"
     if f"{key}s" in _keys(section):  # key.field, though other tables have a field
         return f"did you mean {section}.{key}s?"
-    owners = [each for each in ("pipeline", *SECTIONS) if key in _keys(each)]
-    if owners:
+    if owners := _owners(key):
         return f"did you mean {' or '.join(f'{owner}.{key}' for owner in owners)}?"
     return remedy(key, _keys(section), f"{section}.")
 

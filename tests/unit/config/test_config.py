@@ -296,7 +296,16 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be read .*; check the path"):
         load(tmp_path / "nope.toml")
     assert "is not TOML" in problem(tmp_path, "[topic\n")
-    assert "name: is in no table; put it under [pipeline]" in problem(tmp_path, 'name = "x"\n')
+    for key, tables in {
+        "zone": "[timestamp]",
+        "partitions": "[topic]",
+        "multiline_start_pattern": "[input]",
+        "fields": "[timestamp] or [key] or [headers]",
+        "root": "[pipeline]",
+        "nonsense": "[pipeline]",
+    }.items():
+        told = f"{key}: is in no table; put it under {tables}"
+        assert told in problem(tmp_path, f'{key} = "x"\n')
 
 
 def test_a_byte_order_mark_is_no_statement(tmp_path: Path) -> None:

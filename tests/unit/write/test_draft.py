@@ -1003,6 +1003,19 @@ def test_files_rotated_by_day_are_of_the_same_kind(tmp_path: Path) -> None:
     assert f"files of other kinds are left out: 4 {named}" in made.doubts
 
 
+@pytest.mark.parametrize(
+    "ids",
+    [("RT4KCN4SGK9", "AB12CDE3FGH", "QQZKCNXSGXQ"), ("ab0", "ab1", "ab2"), ("x7k", "9ab", "m2")],
+)
+def test_ids_behind_a_point_are_no_suffixes(tmp_path: Path, ids: tuple[str, ...]) -> None:
+    """As those of CloudFront's logs."""
+    for day, each in enumerate(ids, 17):
+        (tmp_path / f"E1.2026-11-{day}-05.{each}.gz").write_bytes(gzip.compress(MIDDLE))
+    made = draft([str(tmp_path)])
+    assert "include" not in made.toml
+    assert made.choices["input.format"].reason.startswith("3 files")
+
+
 def test_rotated_files_without_a_suffix_are_of_the_same_kind(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

@@ -337,6 +337,18 @@ def test_times_of_parquet_are_doubted_as_those_of_text_are(tmp_path: Path) -> No
     )
 
 
+def test_the_reason_is_no_name_that_says_nothing(tmp_path: Path) -> None:
+    rows = [f"{t:%FT%TZ},{t:%FT%TZ},{n}" for n, t in enumerate(TIMES)]
+    for names, said in {
+        ("received_by_server_time", "expiry"): "received_by_server_time is taken for its name",
+        ("expiry", "received_by_server_time"): "received_by_server_time is taken for its name",
+        ("expiry", "validity_of_it"): "expiry is taken since it stands first",
+        ("expiry_of_it", "validity"): "expiry_of_it is taken since it stands first",
+    }.items():
+        (tmp_path / "a.csv").write_text("\n".join([f"{','.join(names)},n", *rows]))
+        assert said in "; ".join(draft([str(tmp_path)]).doubts)
+
+
 def test_of_times_of_two_zones_the_one_that_says_utc_is_taken(tmp_path: Path) -> None:
     rows = [f"{t.astimezone(INDIA):%F %T},{t:%F %T},{n}" for n, t in enumerate(TIMES)]
     made, found = ingested(tmp_path, "a.csv", "\n".join(["local_time,utc_time,n", *rows]).encode())

@@ -20,7 +20,7 @@ from seglake.write.input.listing import HIDDEN, ListedInputs, find_inputs, glob_
 _SPREAD, _LARGEST = 5, 3  # files that rows are taken from
 _NAMED = 3  # files of other kinds
 _CODECS = "gz", "bz2", "zst", "zstd"
-_NO_ID = r"(?![0-9A-Fa-f]{8,}\b)"  # as in CloudFront's E1AB.2026-11-20-03.b68daeed.gz
+_NO_ID = r"(?![0-9A-Fa-f]{8,}\b|[0-9A-Z]{8,}\b)"  # as in CloudFront's E1.2026-11-20-03.b68daeed.gz
 _SUFFIX = re.compile(
     rf"\.{_NO_ID}([A-Za-z]\w*?)(?:-\d[\d_T:-]*)?(?:\.(?:{'|'.join(_CODECS)}|[\d_T:-]+))*$"
 )
@@ -43,7 +43,7 @@ def choose(paths: Sequence[str], store: InputStore, root: str, output: Path | No
     chosen = _one_kind(files, beside=beside)
     if chosen.settings and len(paths) > 1:
         for path in paths:
-            _require_some(path, _listed([path], store, root).files, _suffix(chosen.files[0]))
+            _require_some(path, _listed([path], store, root).files, _kinds(chosen.files))
     return chosen
 
 
@@ -65,9 +65,10 @@ def _listed(paths: Sequence[str], store: InputStore, root: str) -> ListedInputs:
     return find_inputs(Input(paths=tuple(paths), format="text", on_empty="ok"), store, root)
 
 
-def _require_some(path: str, files: Sequence[SourceFile], suffix: str) -> None:
-    """Raise InputError if a path has files, and none with this suffix: a run would read nothing."""
-    if files and all(_suffix(file) != suffix for file in files):
+def _require_some(path: str, files: Sequence[SourceFile], chosen: Mapping[str, str]) -> None:
+    """Raise InputError if a path has files, and none of those chosen: a run would read nothing."""
+    if files and all(file.path not in chosen for file in files):
+        suffix = next(iter(chosen.values()))
         kind = f"with the suffix .{suffix}" if suffix else "without a suffix"
         raise InputError(
             f"{path}: holds no file {kind}, as most bytes of these paths are in, but "
@@ -88,21 +89,21 @@ def _holds(path: str, output: Path) -> bool:
 
 def _one_kind(files: list[SourceFile], *, beside: bool) -> Chosen:
     """The files with the suffix that has most bytes, the settings that choose them, and doubts."""
-    sizes = Counter[str]()
+    kinds, sizes = _kinds(files), Counter[str]()
     for file in files:
-        sizes[_suffix(file)] += file.size
+        sizes[kinds[file.path]] += file.size
     if len(sizes) == 1 and not beside:
         return Chosen(files, {}, [])
     ((suffix, _),) = sizes.most_common(1)
-    chosen = [file for file in files if _suffix(file) == suffix]
-    others = [file for file in files if _suffix(file) != suffix]
+    chosen = [file for file in files if kinds[file.path] == suffix]
+    others = [file for file in files if kinds[file.path] != suffix]
     doubts = [f"files of other kinds are left out: {len(others):,} ({_names(others)})"]
     doubts = doubts if others else []
     if not suffix:
         globs = [glob for each in sizes if each for glob in _globs(each)] + ["*.toml"] * beside
         return Chosen(chosen, {"exclude": globs}, doubts)
     settings = {"include": _globs(suffix)}
-    strays = {_suffix(file) for file in files if _matches(file, settings["include"])} - {suffix}
+    strays = {kinds[file.path] for file in files if _matches(file, settings["include"])} - {suffix}
     if strays:  # such as "xz" of a.jsonl.xz
         settings["exclude"] = [f"*.{each}" for each in sorted(strays) if each]
     return Chosen(chosen, settings, doubts)
@@ -115,6 +116,15 @@ def _globs(suffix: str) -> list[str]:
 
 def _matches(file: SourceFile, globs: Sequence[str]) -> bool:
     return any(fnmatchcase(file.path.rpartition("/")[2], glob) for glob in globs)
+
+
+def _kinds(files: Sequence[SourceFile]) -> dict[str, str]:
+    """The suffix of each file, by path; "" for an id, with digits and other for each file."""
+    suffixes = {file.path: _suffix(file) for file in files}
+    alone = [suffix for suffix, count in Counter(suffixes.values()).items() if count == 1]
+    ids = {suffix for suffix in alone if any(map(str.isdigit, suffix))}
+    several = len(ids) > 1
+    return {path: "" if several and each in ids else each for path, each in suffixes.items()}
 
 
 def _suffix(file: SourceFile) -> str:

@@ -277,7 +277,7 @@ def _why(first: TimeChoice, second: TimeChoice, before: Sequence[TimeChoice]) ->
 
 def _told(one: TimeChoice, other: TimeChoice) -> int | None:
     """The place in their ranks where two fields first differ; None if they do not."""
-    ranks = zip(rank(one.field, OF_A_TIME), rank(other.field, OF_A_TIME), strict=True)
+    ranks = zip(_rank(one.field), _rank(other.field), strict=True)
     return next((at for at, (mine, its) in enumerate(ranks) if mine != its), None)
 
 
@@ -288,9 +288,16 @@ def _order(choice: TimeChoice) -> tuple[bool, bool, tuple[int, ...], bool]:
     """
     field = choice.field
     return (
-        _is_of_birth(field), _is_unsure(choice), rank(field, OF_A_TIME),
+        _is_of_birth(field), _is_unsure(choice), _rank(field),
         not _says_utc(field),
     )  # fmt: skip
+
+
+def _rank(field: str) -> tuple[int, int, int, int]:
+    """How telling a name is. Of others those with the word of a time come first, however long."""
+    at, sure, depth, words = rank(field, OF_A_TIME)
+    is_telling = at < len(OF_A_TIME)
+    return (at, sure, depth, words) if is_telling else (at, int(not says_time(field)), depth, 0)
 
 
 def _says_utc(field: str) -> bool:
@@ -319,7 +326,7 @@ def times_of_some_rows(sample: Sample) -> Iterator[str]:
 
 def _in_some_rows(sample: Sample) -> Iterator[tuple[TimeChoice, int]]:
     """The times that many rows have, and many lack; and how many have them."""
-    for name in sorted(sample.fields, key=lambda name: rank(name, OF_A_TIME)):
+    for name in sorted(sample.fields, key=_rank):
         values = _present(sample, name)
         if _FEW <= len(values) / max(sample.rows, 1) < MOST:
             choice = _time_of(sample, name, values)

@@ -13,7 +13,7 @@ _OF_A_NUMBER = {"phone", "telephone", "telefon", "tel", "mobile", "handy", "fax"
                 "gtin", "imei", "msisdn", "tracking"}  # fmt: skip
 _SAYS_TIME = re.compile(
     r"(?:time|date|datum|epoch|zeit|fecha|heure|hora).*|.*(?:time|date|datum|stamp|zeit)|"
-    r"t|day|start|end|begin|started|ended|updated|modified|logged|seen|unix|"
+    r"t|dt|dth|day|start|end|begin|started|ended|updated|modified|logged|seen|unix|"
     r"ora|orario|tid|tidpunkt|klockslag|skapad|dato|oprettet|czas|godzina|aika|hour|uhrzeit|uzeit|"
     r".*zet|cputm"  # of SAP
 )

@@ -1016,6 +1016,16 @@ def test_ids_behind_a_point_are_no_suffixes(tmp_path: Path, ids: tuple[str, ...]
     assert made.choices["input.format"].reason.startswith("3 files")
 
 
+def test_a_suffix_is_one_in_any_case(tmp_path: Path) -> None:
+    """As old programs write it."""
+    for name in ("NOVEMBER.CSV", "october.csv", "Sept.Csv"):
+        (tmp_path / name).write_bytes(table("ts,n", lambda n: f"{TIMES[n].isoformat()},{n}"))
+    (tmp_path / "notes.txt").write_bytes(b"none")
+    made = draft([str(tmp_path)])
+    assert made.choices["input.format"].reason.startswith("3 files")
+    assert all(f'"*.{suffix}"' in made.toml for suffix in ("CSV", "Csv", "csv"))
+
+
 def test_rotated_files_without_a_suffix_are_of_the_same_kind(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

@@ -210,7 +210,7 @@ def test_each_step_is_a_log_line_that_names_the_run(
     assert all(message.startswith(prefix) for message in caplog.messages)
     told = [message.removeprefix(prefix) for message in caplog.messages]
     done = f"version {report.version} has 1 record, 1 rejected"
-    assert told == [*report.seconds, done, "already committed, and its input is the same"]
+    assert told == [*report.seconds, done, "already committed, and the topic has all of its input"]
 
 
 @examples(12)

@@ -100,18 +100,18 @@ def _one_kind(files: list[SourceFile], *, beside: bool) -> Chosen:
     doubts = [f"files of other kinds are left out: {len(others):,} ({_names(others)})"]
     doubts = doubts if others else []
     if not suffix:
-        globs = [glob for each in sizes if each for glob in _globs(each)] + ["*.toml"] * beside
-        return Chosen(chosen, {"exclude": globs}, doubts)
-    settings = {"include": _globs(suffix)}
-    strays = {kinds[file.path] for file in files if _matches(file, settings["include"])} - {suffix}
+        return Chosen(chosen, {"exclude": _globs(others) + ["*.toml"] * beside}, doubts)
+    settings = {"include": _globs(chosen)}
+    strays = {_suffix(file) for file in others if _matches(file, settings["include"])}
     if strays:  # such as "xz" of a.jsonl.xz
         settings["exclude"] = [f"*.{each}" for each in sorted(strays) if each]
     return Chosen(chosen, settings, doubts)
 
 
-def _globs(suffix: str) -> list[str]:
-    """What the names of its files match: also those that logrotate adds a number or a day to."""
-    return [f"*.{suffix}", f"*.{suffix}.*", f"*.{suffix}-[0-9]*"]
+def _globs(files: Sequence[SourceFile]) -> list[str]:
+    """What the names of files match: also those that logrotate adds a number or a day to."""
+    suffixes = sorted({_suffix(file) for file in files} - {""})
+    return [f"*.{each}{more}" for each in suffixes for more in ("", ".*", "-[0-9]*")]
 
 
 def _matches(file: SourceFile, globs: Sequence[str]) -> bool:
@@ -119,8 +119,11 @@ def _matches(file: SourceFile, globs: Sequence[str]) -> bool:
 
 
 def _kinds(files: Sequence[SourceFile]) -> dict[str, str]:
-    """The suffix of each file, by path; "" for an id, with digits and other for each file."""
-    suffixes = {file.path: _suffix(file) for file in files}
+    """The suffix of each file, by path, whatever its case; "" for an id.
+
+    An id has digits, and each file has another one.
+    """
+    suffixes = {file.path: _suffix(file).lower() for file in files}
     alone = [suffix for suffix, count in Counter(suffixes.values()).items() if count == 1]
     ids = {suffix for suffix in alone if any(map(str.isdigit, suffix))}
     several = len(ids) > 1

@@ -146,7 +146,7 @@ class Report(ShowsTable):
         files = counted(present, "file")
         return (
             f"nothing new: the topic has {files} already{other}; --replace with the --run-id of a "
-            f"run{owner} ingests its files anew"
+            f"run{owner} ingests its files anew under other settings"
         )
 
     def _missing(self) -> str:
@@ -164,7 +164,7 @@ class Report(ShowsTable):
         lists = {"new": self.new_files, "changed": self.changed_files, "gone": self.gone_files}
         changes = [f"{_files(paths)} {what} ({paths[0]})" for what, paths in lists.items() if paths]
         if not changes:
-            return ", and its input is the same"
+            return ", and the topic has all of its input"
         remedy = ""
         if self.new_files or self.changed_files:
             remedy = (

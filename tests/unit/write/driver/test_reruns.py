@@ -83,7 +83,7 @@ def test_the_same_run_is_a_no_op_that_says_what_changed(inbox: Path, lake: Path)
     first, before = ingest(settings), values(lake)
     version = open_catalog(str(lake)).snapshot().version
     same = ingest(settings)
-    assert same.summary == "already committed, and its input is the same"
+    assert same.summary == "already committed, and the topic has all of its input"
     new = write_file(inbox / "c.jsonl", [Line(T)])
     changed = write_file(inbox / "a.jsonl", [Line(T)])
     (inbox / "b.jsonl").unlink()
@@ -104,7 +104,7 @@ def test_what_other_runs_ingested_since_is_not_new(inbox: Path, lake: Path) -> N
     write_file(inbox / "b.jsonl", [Line(T)])
     ingest(pipeline_of(lake, inbox), "2")
     (inbox / "b.jsonl").unlink()
-    assert ingest(pipeline_of(lake, inbox), "1").summary.endswith("its input is the same")
+    assert ingest(pipeline_of(lake, inbox), "1").summary.endswith("has all of its input")
     assert ingest(pipeline_of(lake, inbox), "2").gone_files == [str(inbox / "b.jsonl")]
 
 
@@ -123,7 +123,7 @@ def test_a_run_that_finds_nothing_new_says_so(inbox: Path, lake: Path) -> None:
     nothing = ingest(pipeline_of(lake, inbox), "2")
     assert nothing.summary == (
         "nothing new: the topic has 1 file already; --replace with the --run-id of a run, such as "
-        "'1', ingests its files anew"
+        "'1', ingests its files anew under other settings"
     )
     assert nothing.hints == []
     (hint,) = ingest(pipeline_of(lake, inbox, name="other"), "1").hints

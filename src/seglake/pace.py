@@ -79,7 +79,7 @@ class Pace:
         self._begun = self._last_line = clock()
 
     def line(self, done: int, total: int) -> str | None:
-        """A line about the work, if one is due: "3 of 12 MiB done, 0.1 MiB a second, 90 s left".
+        """A line about the work, if one is due: "3 of 12 MiB done, 0.1 MiB/s, 90 s left".
 
         Before any part of it is done, it says only how much there is to do, and the time.
         """
@@ -97,7 +97,7 @@ class Pace:
         rate = done / spent
         left = f", {_span((total - done) / rate)} left" if rate and done < total else ""
         amount = f"{self._look(done)} of {self._look(total)}{self._unit}"
-        return f"{amount} done, {self._look(rate)} a second{left}"
+        return f"{amount} done, {self._look(rate)}/s{left}"
 
 
 def _number(value: float) -> str:

@@ -45,8 +45,8 @@ def test_a_line_every_half_minute_with_rate_and_time_left() -> None:
         if line := pace.line(int(clock.now) * 2, 1000):
             said[clock.now] = line
     assert [*said] == [30, 60, 90, 120]
-    assert said[30] == "60 of 1,000 tasks done, 2 a second, 8 min left"
-    assert said[120] == "240 of 1,000 tasks done, 2 a second, 6 min left"
+    assert said[30] == "60 of 1,000 tasks done, 2/s, 8 min left"
+    assert said[120] == "240 of 1,000 tasks done, 2/s, 6 min left"
 
 
 def test_lines_without_a_rate_and_at_the_end() -> None:
@@ -55,14 +55,12 @@ def test_lines_without_a_rate_and_at_the_end() -> None:
     clock.now = 40.0
     assert pace.line(0, 10) == "10 B to do, 40 s so far"
     clock.now = 80.0
-    assert pace.line(8, 10) == "8 B of 10 B done, 0.1 B a second, 20 s left"
+    assert pace.line(8, 10) == "8 B of 10 B done, 0.1 B/s, 20 s left"
     clock.now = 120.0
-    assert pace.line(10, 10) == "10 B of 10 B done, 0.1 B a second"
+    assert pace.line(10, 10) == "10 B of 10 B done, 0.1 B/s"
     pace = Pace("bytes of log", clock)
     clock.now = 160.0
-    assert pace.line(3 * 2**20, 3 * 2**21) == (
-        "3 MiB of 6 MiB of log done, 76.8 KiB a second, 40 s left"
-    )
+    assert pace.line(3 * 2**20, 3 * 2**21) == ("3 MiB of 6 MiB of log done, 76.8 KiB/s, 40 s left")
 
 
 def test_a_wait_tells_how_long_it_takes() -> None:

@@ -61,8 +61,8 @@ class Timestamp(Section):
         default=None,
         description="`epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns` (numbers, also in quotes and "
         "with a decimal comma), `iso8601` (as `2026-01-31T12:00:00.5+01:00`; fraction, seconds, "
-        "time and zone may be missing) or a strptime pattern; Parquet columns with a time type "
-        "need none",
+        "time and zone may be missing) or a strptime pattern, whose names of months and days are "
+        "English; Parquet columns with a time type need none",
     )
     zone: Zone = Field(default="UTC", description="IANA zone of values that name none")
     ambiguous: Literal["earliest", "latest", "reject"] = Field(

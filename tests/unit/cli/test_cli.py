@@ -536,6 +536,8 @@ def test_with_json_damage_has_its_own_kind_and_answers_stay_as_they_are(
     [
         (("read", "lake", "web", "--limit", 3), "read has no option --limit: .* --max-records"),
         (("read", "lake", "web", "--from=3"), "read has no option --from: .* --start"),
+        (("read", "lake", "web", "-o", "a.csv"), "read has no option -o: did you mean --output"),
+        (("find", "lake", "--topic", "web"), "a topic needs no option: seglake find ROOT TOPIC"),
         (("ingest", "web.toml", "--local"), "web.toml .* seglake ingest --conf-file web.toml"),
         (("ingest", "--conf", "web.toml"), "ingest has no option --conf: .* --conf-file"),
         (("undo", "lake", "web", "--run", "x"), "undo has no option --run: .* --run-id"),

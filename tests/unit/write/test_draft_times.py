@@ -349,6 +349,16 @@ def test_the_reason_is_no_name_that_says_nothing(tmp_path: Path) -> None:
         assert said in "; ".join(draft([str(tmp_path)]).doubts)
 
 
+@pytest.mark.parametrize("gap", ["", " "])
+def test_an_offset_in_hours_is_read_behind_a_blank_too(tmp_path: Path, gap: str) -> None:
+    """As Postgres writes zones without letters."""
+    zone = timezone(timedelta(hours=-3))
+    lines = [f"{t.astimezone(zone):%F %T}{gap}-03 [12] LOG:  did {n}" for n, t in enumerate(TIMES)]
+    made, found = ingested(tmp_path, "a.log", "\n".join(lines).encode())
+    assert found == as_precise("%S")
+    assert "timestamp.zone" not in made.choices
+
+
 def test_of_times_of_two_zones_the_one_that_says_utc_is_taken(tmp_path: Path) -> None:
     rows = [f"{t.astimezone(INDIA):%F %T},{t:%F %T},{n}" for n, t in enumerate(TIMES)]
     made, found = ingested(tmp_path, "a.csv", "\n".join(["local_time,utc_time,n", *rows]).encode())

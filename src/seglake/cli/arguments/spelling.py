@@ -21,6 +21,7 @@ _MEANT = {
     **dict.fromkeys(("--to", "--until"), "--end"),
     **dict.fromkeys(("--conf", "--config", "--config-file", "--pipeline"), "--conf-file"),
     **dict.fromkeys(("--run", "--id"), "--run-id"),
+    "-o": "--output",
 }
 _CONDITIONS = "--where", "--header"  # choose records of some commands
 _KEYS = "--key", "--keys-from"  # choose records of these and of others
@@ -51,10 +52,13 @@ class Command(TyperCommand):
 
     def _check(self, words: list[str]) -> None:
         own = {name for parameter in self.params for name in parameter.opts}
+        names = {parameter.name for parameter in self.params}
         for word in words:
             meant = _MEANT.get(word)
             if word not in own and meant in own:
                 raise UsageError(f"{self.name} has no option {word}: did you mean {meant}?")
+            if word == "--topic" and word not in own and "topic" in names:
+                raise UsageError(f"a topic needs no option: seglake {self.name} ROOT TOPIC")
             if word in _CONDITIONS and word not in own and own.issuperset(_KEYS):
                 chosen = f"{' or '.join(_KEYS)} says which records are meant"
                 raise UsageError(f"{self.name} has no option {word}: {chosen}")

@@ -46,7 +46,7 @@ _HALF = rf"{_BLANK}(?:[AaPp][Mm]\b|[AaPp]\.{_BLANK}[Mm]\.)"  # of a day
 _PART = r"(?:\.\d+|,\d{3,9}\b|:\d{3}(?:\d{3})?\b)?"  # of a second: ",47" is the next column
 _ISO = (
     rf"\d{{4}}-\d{{2}}-\d{{2}}[T ]\d{{2}}:\d{{2}}(?::\d{{2}}{_PART})?"
-    rf"(?:Z| ?{_OFFSET}|[+-]\d{{2}}\b|{_HALF})?"
+    rf"(?:Z| ?{_OFFSET}| ?[+-]\d{{2}}\b|{_HALF})?"
 )
 _ZONE_BEHIND = re.compile(
     rf" ?\(?((?:UTC|GMT)[+-]\d{{1,2}}(?::?\d{{2}})?|(?:{'|'.join(ZONES)})\b"

@@ -1261,6 +1261,9 @@ def test_what_it_says_of_a_json_array_makes_lines_of_it(tmp_path: Path) -> None:
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none.jsonl: does not exist; correct the path"):
         draft([str(tmp_path / "none.jsonl")])
+    above = tmp_path / "dta"
+    with pytest.raises(InputError, match=rf"neither does {above}; correct the path$"):
+        draft([str(above / "payments")])
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,14 @@ from seglake.config import Input
 from seglake.errors import InputError
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
-from seglake.write.input.listing import HIDDEN, ListedInputs, find_inputs, glob_hint, is_glob
+from seglake.write.input.listing import (
+    HIDDEN,
+    ListedInputs,
+    MissingPath,
+    find_inputs,
+    glob_hint,
+    is_glob,
+)
 
 _SPREAD, _LARGEST = 5, 3  # files that rows are taken from
 _NAMED = 3  # files of other kinds
@@ -49,7 +56,11 @@ def choose(paths: Sequence[str], store: InputStore, root: str, output: Path | No
 
 def _full_files(paths: Sequence[str], store: InputStore, root: str) -> list[SourceFile]:
     """The files with any bytes. Raises InputError if there are none."""
-    listed, names = _listed(paths, store, root), ", ".join(paths)
+    names = ", ".join(paths)
+    try:
+        listed = _listed(paths, store, root)
+    except MissingPath as missing:
+        raise InputError(f"{missing.what}; correct the path") from None
     if listed.missing:
         raise InputError(f"{', '.join(listed.missing)}: does not exist; correct the path")
     if not listed.files:

@@ -43,6 +43,14 @@ _WILDCARD = re.compile(r"[*?\[]")
 _VISIBLE = r"(?![._])"
 
 
+class MissingPath(InputError):
+    """A path does not exist, nor does the folder above; `what` says so without the remedy."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self.what = what
+        super().__init__(f"{what}; {remedy}")
+
+
 class ListedInputs(NamedTuple):
     """The files that a pipeline names, those left out, and the paths that do not exist."""
 
@@ -173,10 +181,10 @@ def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str 
     if _is_folder(folder, store):
         return None
     if not _is_folder(above, store):
-        raise InputError(
-            f"{path}: does not exist, and neither does {above}; correct input.paths or --source"
-            + _where(path)
-            + (", or make that folder if it is meant" if on_empty == "ok" else "")
+        raise MissingPath(
+            f"{path}: does not exist, and neither does {above}",
+            f"correct input.paths or --source{_where(path)}"
+            + (", or make that folder if it is meant" if on_empty == "ok" else ""),
         )
     if on_empty == "error" and not glob:
         raise InputError(

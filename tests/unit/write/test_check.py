@@ -299,6 +299,24 @@ def test_a_time_that_cannot_be_read_is_shown_with_what_would_read_it(
     assert str(value) not in str(found["problems"])  # which reports keep
 
 
+@pytest.mark.parametrize(
+    ("value", "form", "told"),
+    [
+        ("1 de outubro de 2026 09:26 hs.", "%d de %B de %Y %H:%M hs.", True),
+        ("1 de october de 2026 09:26 h", "%d de %B de %Y %H:%M hs.", False),
+        ("3 Okt 2026", "%d %b %Y", True),
+        ("3 Oct, 2026", "%d %b %Y", False),
+        ("3 Okt 2026", "%d.%m.%Y", False),
+    ],
+)
+def test_names_of_another_language_are_said_to_be_none(
+    tmp_path: Path, value: str, form: str, told: bool
+) -> None:
+    found = sampled(tmp_path / "a.jsonl", json.dumps({"ts": value}), form)
+    said = [problem for problem in found["problems"] if "reads English names alone" in problem]
+    assert bool(said) == told
+
+
 DAYS_IN_TWO_ORDERS = {
     "both": ([f"11/{n % 12 + 1}/2026 0:17:46" for n in range(30)], True),
     "months first": ([f"11/{n % 13 + 1}/2026 0:17:46" for n in range(26)], False),

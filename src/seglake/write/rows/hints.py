@@ -15,7 +15,15 @@ from seglake.format.records import Flags, Int64s, Spans
 from seglake.shown import counted
 from seglake.text.spans import to_arrow
 from seglake.text.utf8 import invalid_utf8
-from seglake.times.grammar import EPOCH_POWERS, ISO, TimeFormat
+from seglake.times.grammar import (
+    EPOCH_POWERS,
+    ISO,
+    MONTHS,
+    SHORT_MONTHS,
+    SHORT_WEEKDAYS,
+    WEEKDAYS,
+    TimeFormat,
+)
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 from seglake.write.input.files import PARQUET_MARK
@@ -156,6 +164,7 @@ LINES_OF_AN_ARRAY = (
     "`jq -c '.[]' < FILE` makes lines of it, and so does, for a file that fits in memory, `python3 "
     "-c 'import json, sys; [print(json.dumps(each)) for each in json.load(sys.stdin)]' < FILE`"
 )
+_ENGLISH = {*MONTHS, *SHORT_MONTHS, *WEEKDAYS, *SHORT_WEEKDAYS}
 _OF_EACH_FILE = (_NO_MATCH, _NO_JSON, LINES_OF_AN_ARRAY, A_LINE_OF_EACH, _IN_A_FIELD, NOT_UTF_8,
                  _SOME_ARE, _KEPT)  # fmt: skip
 LF_FOR_CR = "end them with LF, as `tr '\\r' '\\n' < FILE` does"
@@ -192,7 +201,23 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
         sentences += _of_no_json(rows, reasons, path)
     if line == 0 and pipeline.input.format == "text":
         sentences += _of_patterns(rows, pipeline.input, reasons, path)
-    return sentences
+    return [*sentences, *_of_names(rows, pipeline.timestamp, reasons)]
+
+
+def _of_names(rows: Rows, settings: Timestamp, reasons: Codes) -> Iterator[str]:
+    """What is said of times with names of another language; the first one is looked at."""
+    wrong = np.flatnonzero(np.isin(reasons, _OF_TIMES))[:1]
+    named = re.search(r"%[aAbBh]", settings.format or "")
+    if not (len(wrong) and named):
+        return
+    (text,) = texts_of_times(rows, settings).take(wrong).tolist()
+    literal = re.sub(r"%.", " ", settings.format or "").lower()
+    words = re.findall(r"[^\W\d_]{3,}", (text or b"").decode("utf-8", "replace").lower())
+    if not _ENGLISH.union(literal.split()).issuperset(words):
+        yield (
+            f"{settings.named}: {named[0]} reads English names alone, and the times have others: "
+            "write months as numbers, or in English, before the ingest"
+        )
 
 
 def _of_patterns(rows: Rows, settings: Input, reasons: Codes, path: str) -> list[str]:

@@ -46,8 +46,8 @@ _RUNS = [
     Column("interval", "interval", rank=3, fit="whole"),
     _TOOK,
     number("records", "records"),
-    number("rejected", "rejected"),
-    Column("state", "state", rank=2),
+    number("rejected", "rejected", rank=2),
+    Column("state", "state"),
 ]
 _OPERATIONS = [
     second("finished", "finished"),

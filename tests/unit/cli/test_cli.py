@@ -443,6 +443,8 @@ def test_dump_shows_any_file(maker: LakeMaker) -> None:
     assert f"max timestamp: {T + 2999}" in seglake("dump", file.with_suffix(".zonemap"))
     with pytest.raises(UsageError, match="20 digits"):
         seglake("dump", file.parent)
+    with pytest.raises(UsageError, match=r"does not exist; `seglake segments ROOT TOPIC --json`"):
+        seglake("dump", file.parent / "none" / file.name)
 
 
 @pytest.mark.parametrize("size", [1, 17])

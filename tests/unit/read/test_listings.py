@@ -79,6 +79,8 @@ def test_history_is_a_list_and_an_arrow_table(lake: seglake.read.lake.Lake) -> N
     newest = repr(runs).splitlines()[3]
     assert "2026-06-01T02:00:00Z/2026-06-01T03:00:00Z" in newest
     assert newest.split()[2:4] == ["run", "2"]
+    head = repr(runs).splitlines()[1]
+    assert {"finished", "topic", "run", "records", "state"} <= {*head.split()}
     assert lake.maintenance().to_arrow().num_rows == 0
     assert repr(lake.maintenance()).startswith("0 commits")
 

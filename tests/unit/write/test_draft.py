@@ -356,30 +356,22 @@ def test_ticks_of_windows_are_no_nanoseconds(tmp_path: Path, name: str, epoch: i
 
 
 def test_a_time_inside_of_a_traceback_makes_no_event(tmp_path: Path) -> None:
-    trace = 'Traceback (most recent call last):\n  File "x.py"\nValueError: 2025-01-01 00:00:00\n'
-    lines = [f"{t:%Y-%m-%d %H:%M:%S},123 - app - hello\n{trace}" for t in TIMES]
-    (tmp_path / "a.log").write_text("".join(lines))
+    trace = "\njava.lang.IllegalStateException: no slot" + "\n\tat com.x.Y.z(Y.java:7)" * 2
+    events = [f"{t:%FT%T}.123Z  INFO 1 --- [main] c.x.Y : did {n}{trace * (n % 4 == 0)}"
+              for n, t in enumerate(TIMES)]  # fmt: skip
+    (tmp_path / "a.log").write_text("\n".join(["Starting delivery-api", *events, ""]))
     made, report = drafted(tmp_path, tmp_path / "a.log")
-    assert (report.records, report.quarantined) == (ROWS, 0)
-    so = "so they continue an event"
-    assert f"a time that they do not begin with, {so}: 40 of 160 sampled lines" in made.doubts
-    assert f"no time, {so}: 80 of 160 sampled lines" in made.doubts
-    records = seglake.open(str(tmp_path / "lake")).topic("a").read_range(0, ms(TIMES[0]))
-    assert records.read_all().num_rows == 0
-
-
-def test_lines_before_the_first_event_may_have_no_time(tmp_path: Path) -> None:
-    """As those about the server above a slow log of MySQL: they are one reject."""
-    head = b"/usr/sbin/mysqld, Version: 8.0.36. started with:\nTcp port: 3306\n"
-    events = of_events("# Time: %Y-%m-%dT%H:%M:%S.123456Z\n# User@Host: {user}\nSELECT {n};")
-    (tmp_path / "slow.log").write_bytes(head + events)
-    made, report = drafted(tmp_path, tmp_path / "slow.log")
     assert (report.records, report.quarantined) == (ROWS, 1)
-    few = "no time, before the first line of the file that has one, so they are rejects: 2 of 122"
-    assert f"{few} sampled lines" in made.doubts
-    assert "no time, so they continue an event: 80 of 122 sampled lines" in made.doubts
-    flat = doubts_of(tmp_path, "flat.log", head + LEVEL_FIRST)
-    assert "no match of input.pattern: 2 of 42 sampled lines" in flat
+    assert "no time, so they continue an event: 30 of 71 sampled lines" in made.doubts
+
+
+def test_the_topic_of_the_working_folder_is_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sales").mkdir()
+    (tmp_path / "sales" / "a.csv").write_bytes(table("ts,n", lambda n: f"{ms(TIMES[n])},{n}"))
+    monkeypatch.chdir(tmp_path / "sales")
+    assert draft(["."]).topic == draft(["./"]).topic == "sales"
 
 
 def test_a_time_inside_of_some_lines_is_doubted(tmp_path: Path) -> None:

@@ -121,6 +121,14 @@ def test_some_times_of_january_make_a_note(
     assert not [text for text in check(again, 10).problems if "January" in text]
 
 
+def test_seconds_that_are_meant_are_those_of_a_clock(tmp_path: Path, lake: Path) -> None:
+    path = write(tmp_path / "in" / "a.jsonl", [3, 63, *[T // 1000] * 9])
+    report = ingest(settings(lake, path, timestamp={"field": "ts", "format": "epoch_s"}))
+    assert report.hints == [
+        f"2 of 11 times of {path} lie in January 1970: of a clock that was not set?"
+    ]
+
+
 def test_it_can_be_meant(tmp_path: Path, lake: Path) -> None:
     path = write(tmp_path / "in" / "a.jsonl", [5, 7])
     meant = settings(lake, path, timestamp={"allow_1970": True})

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from seglake.errors import CorruptData, UsageError
+from seglake.errors import CorruptData, MissingObject, UsageError
 from seglake.format import keyindex, zonemap
 from seglake.format.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TIMESTAMP_TYPES
 from seglake.format.codecs.compression import NAMES
@@ -47,6 +47,10 @@ def dump_file(file: str, *, deep: bool, as_json: bool) -> None:
                 _print(columns, as_json=as_json)
     except CorruptData as damage:
         raise damage.within(name) from damage
+    except MissingObject:
+        raise UsageError(
+            f"{file}: does not exist; `seglake segments ROOT TOPIC --json` has the paths of files"
+        ) from None
 
 
 def _parse(file: str, name: str) -> tuple[int, str]:

@@ -191,7 +191,7 @@ def _parts(path: str) -> list[str]:
 def _name_of(path: str) -> str:
     """The name of the last folder or file of a path, as a topic may have it."""
     parts = _parts(path)
-    last = parts[-1] if parts else "events"
+    last = parts[-1] if parts else "" if "://" in path else Path(path).resolve().name
     stem = last.removeprefix(".").split(".")[0] if "." in last.strip(".") else last
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")
     return name[:100] or "events"

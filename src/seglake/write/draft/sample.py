@@ -444,9 +444,13 @@ def _continued(shape: Shape, lines: Sequence[str], before: int, matches: int) ->
     """The setting for events of several lines: lines without a time continue the one before.
 
     The sample may have none of them, such as a stack trace; an access log never has. Lines about
-    the program may stand before the first event, if most of the others continue one.
+    the program may stand before the first event, if most of the others continue one, or if half of
+    those without a time are indented.
     """
-    several = not _before(shape, lines) or before <= matches < _HALF * len(lines)
+    indented = sum(line[:1].isspace() for line in lines if not shape.expression.match(line))
+    continuing = len(lines) - matches - before
+    most = matches < _HALF * len(lines) or 2 * indented >= continuing > 0
+    several = not _before(shape, lines) or (before <= matches and most)
     return {"multiline_start_pattern": shape.start} if shape.start and several else {}
 
 

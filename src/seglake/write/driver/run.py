@@ -59,6 +59,8 @@ from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run_input import InputFrame, InputOf, SplitCounts, changes_since, files_of
 from seglake.write.driver.selection import ChangedFiles, Differences
 from seglake.write.driver.topics import growth, other_values
+from seglake.write.input.content import InputStore
+from seglake.write.input.listing import require_apart
 from seglake.write.map.january import FileTimes, january_notes, january_problem
 from seglake.write.map.summary import add_up
 from seglake.write.map.years import year_notes
@@ -113,6 +115,7 @@ def ingest_files(
             f"input.format = {pipeline.input.format!r} names no files: give the DataFrame to "
             "seglake.ingest, or set input.format and input.paths"
         )
+    require_apart(pipeline.input, InputStore(pipeline.storage), pipeline.root)
     return _ingest(engine, pipeline, run, progress, files_of(engine, pipeline), replacing)
 
 

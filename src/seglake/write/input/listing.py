@@ -158,6 +158,14 @@ def _outside(lake: str, folder: str, found: Iterable[_Found], *, glob: bool) -> 
             yield each
 
 
+def require_apart(settings: Input, store: InputStore, lake: str) -> None:
+    """Raise InputError if a folder of the input is the root `lake`, which may not be there yet."""
+    root = _join(*locate(lake))
+    for path in settings.paths:
+        if not is_glob(path, store) and _join(*locate(path)) == root:
+            raise _root_is_input(path)
+
+
 def _root_is_input(folder: str) -> InputError:
     return InputError(
         f"{folder}: is the root of the lake, whose own files would be input; set pipeline.root "

@@ -61,7 +61,9 @@ def january_notes(pipeline: Pipeline, parts: Iterable[FileTimes]) -> list[str]:
     lie = "lies" if early == 1 else "lie"
     more = f" (and such of {counted(len(some) - 1, 'file')} more)" if len(some) > 1 else ""
     finding = f"{early:,} of {records:,} times of {path}{more} {lie} in January 1970"
-    return [f"{finding}: seconds read as milliseconds?"]
+    early_for = pipeline.timestamp.format in EPOCH_POWERS.keys() - {"epoch_s"}
+    why = "seconds read as milliseconds?" if early_for else "of a clock that was not set?"
+    return [f"{finding}: {why}"]
 
 
 def _may_be_early(pipeline: Pipeline) -> bool:

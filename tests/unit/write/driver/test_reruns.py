@@ -160,6 +160,14 @@ def test_a_missing_folder_is_an_empty_hour_that_names_it(inbox: Path, lake: Path
     )
 
 
+def test_a_refused_ingest_writes_nothing_among_its_input(inbox: Path) -> None:
+    """Its own files would be records of the next one."""
+    before = sorted(inbox.rglob("*"))
+    with pytest.raises(InputError, match="is the root of the lake, whose own files would be input"):
+        ingest(pipeline_of(inbox, inbox), "1")
+    assert sorted(inbox.rglob("*")) == before
+
+
 def test_files_are_not_ingested_by_the_pipeline_of_a_dataframe(lake: Path) -> None:
     tables = pipeline_of(lake, "in").model_dump(mode="json", by_alias=True, exclude_unset=True)
     frame = {"format": "dataframe", "order_column": "n"}

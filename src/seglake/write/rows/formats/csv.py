@@ -8,6 +8,7 @@ Empty lines are skipped. A record with more or fewer fields than the header is r
 
 import csv
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -177,6 +178,12 @@ def _no_column(
         return (
             f"{text}, which is one column, {header[0]!r}: with input.delimiter = "
             f"{json.dumps(meant)} it has {count}"
+        )
+    encoding = pipeline.input.encoding
+    if header[0].encode(encoding, "ignore").startswith(BOM_UTF8):
+        return (
+            f"{path}: begins with the mark of UTF-8, and input.encoding is {encoding!r}: set "
+            "'utf-8', in a pipeline of its own if other files are in another one"
         )
     if not any(header):
         return f"{path}: its first line, which is the header, is empty: remove that line"

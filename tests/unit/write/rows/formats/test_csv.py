@@ -125,6 +125,14 @@ def test_the_header_may_begin_with_a_byte_order_mark() -> None:
     assert [(row.key, row.value) for row in found.rows] == [(b"1", b"1,2")]
 
 
+@pytest.mark.parametrize("encoding", ["cp1250", "cp1252", "latin-1"])
+def test_a_header_of_utf_8_in_another_encoding_is_told(encoding: str) -> None:
+    told = r"begins with the mark of UTF-8, and input.encoding is '.*': set 'utf-8'"
+    data = b"\xef\xbb\xbfx\xc5\xbcy,z\n1,2\n"
+    with pytest.raises(InputError, match=told):
+        read_bytes(data, "csv", key={"fields": ["xży"]}, input={"encoding": encoding})
+
+
 def test_a_wanted_column_must_be_there() -> None:
     told = r"file: no column 'nope' in the header; it has 'x', 'y'; correct the settings"
     with pytest.raises(InputError, match=told):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from seglake.times.time_kernels import READ
 
 _SHOWN = 60  # fields in a table
 _INT64 = range(-(2**63), 2**63)
+_ZONED = re.compile(r":\d{2}(?:[.,]\d+)?(?:[Zz]| ?[+-]\d{2}(?::?\d{2})?)$")
 
 
 class ListedField(NamedTuple):
@@ -148,6 +150,9 @@ def _fits_float(item: float | None) -> bool:
 
 
 def _are_times(items: Sequence[str | None]) -> bool:
+    """Whether all are times of a zone that they name: of others nobody knows the instant."""
+    if not all(item is None or _ZONED.search(item) for item in items):
+        return False
     values = [item.encode("utf-8", "replace") for item in items if item is not None]
     texts = from_arrow(pa.array(values, pa.binary()))
     return bool((read_times(texts, TimeFormat(ISO)).codes == READ).all())

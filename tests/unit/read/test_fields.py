@@ -329,10 +329,25 @@ def test_keys_headers_and_fields_go_together(tmp_path: Path) -> None:
     assert len(rows) == 12
 
 
+@pytest.mark.parametrize(
+    ("time", "kind"),
+    [
+        ("2026-01-01T00:00:00Z", "timestamp"),
+        ("2026-01-01 00:00:00+0100", "timestamp"),
+        ("2026-01-01T00:00:00", "string"),
+        ("2026-01-01", "string"),
+    ],
+)
+def test_times_that_name_no_zone_are_called_texts(tmp_path: Path, time: str, kind: str) -> None:
+    """Nobody said that they are UTC."""
+    log = log_of(str(tmp_path), [json.dumps({"t": time}).encode()])
+    assert log.fields().types == {"t": kind}
+
+
 def test_the_fields_of_a_sample(tmp_path: Path) -> None:
     values: list[bytes | None] = [
         b'{"n": 1, "t": "2026-01-01T00:00:00Z", "u": {"a": 1, "b": [1]}, "m": "x", "z": null}',
-        b'{"n": null, "t": "2026-01-01", "u": {"a": 1.5}, "m": 2, "ok": true}',
+        b'{"n": null, "t": "2026-01-01T01:00:00.5+01:00", "u": {"a": 1.5}, "m": 2, "ok": true}',
         b"broken", None,
     ]  # fmt: skip
     log = log_of(str(tmp_path), values)

@@ -162,7 +162,8 @@ def require_apart(settings: Input, store: InputStore, lake: str) -> None:
     """Raise InputError if a folder of the input is the root `lake`, which may not be there yet."""
     root = _join(*locate(lake))
     for path in settings.paths:
-        if not is_glob(path, store) and _join(*locate(path)) == root:
+        is_root = not is_glob(path, store) and _join(*locate(path)) == root
+        if is_root and _is_folder(root, store):
             raise _root_is_input(path)
 
 

@@ -180,7 +180,7 @@ def _no_column(
             f"{json.dumps(meant)} it has {count}"
         )
     encoding = pipeline.input.encoding
-    if header[0].encode(encoding, "ignore").startswith(BOM_UTF8):
+    if "".join(header[:1]).encode(encoding, "ignore").startswith(BOM_UTF8):
         return (
             f"{path}: begins with the mark of UTF-8, and input.encoding is {encoding!r}: set "
             "'utf-8', in a pipeline of its own if other files are in another one"

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seglake.errors import OffsetNotFound, UsageError
+from seglake.errors import CorruptData, MissingObject, OffsetNotFound, UsageError
 from seglake.format.records import Int64s
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import MEMORY_BYTES
@@ -73,12 +73,17 @@ def unread_since(reader: PartitionReader, offset: int) -> int:
 def oldest_in(reader: PartitionReader, index: int) -> int:
     """The smallest timestamp of a segment from the log start on, in ms; -1 without one.
 
-    The catalog has that of the whole segment. If the log begins inside of it, it is read.
+    The catalog has that of the whole segment. If the log begins inside of it, it is read; one that
+    is lost or damaged keeps that of the catalog, since listings are for who looks for damage, too.
     """
     view = reader.view
+    whole = int(view.segments.min_timestamps[index])
     if view.segments.base_offsets[index] >= view.log_start_offset:
-        return int(view.segments.min_timestamps[index])
-    lows = [*_lows(reader, index, view.log_start_offset)]
+        return whole
+    try:
+        lows = [*_lows(reader, index, view.log_start_offset)]
+    except (CorruptData, MissingObject):
+        return whole
     return min((int(each.min()) for each in lows if len(each)), default=-1)
 
 

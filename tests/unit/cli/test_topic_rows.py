@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,19 @@ from seglake.cli.segments import segment_rows
 from seglake.cli.topics import topic_rows
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import examples
+
+
+def test_a_lost_log_hides_no_listing(tmp_path: Path) -> None:
+    """They are for who looks for damage, too: the oldest time is that of the whole segment."""
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(time, b"k", b"value") for time in (5, 6, 7)]})
+    maker.delete_records(0, 1)
+    for log in tmp_path.rglob("*.log"):
+        log.unlink()
+    lake = seglake.open(str(tmp_path))
+    (row,), (segment,) = topic_rows(lake).rows, segment_rows(lake.topic("events"), 0).rows
+    assert (row["min_timestamp"], segment["min_timestamp"], segment["record_count"]) == (5, 5, 2)
+
 
 TIMES = st.lists(st.integers(0, 500), min_size=1, max_size=60)
 

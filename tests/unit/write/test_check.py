@@ -307,6 +307,8 @@ def test_a_time_that_cannot_be_read_is_shown_with_what_would_read_it(
         ("3 Okt 2026", "%d %b %Y", True),
         ("3 Oct, 2026", "%d %b %Y", False),
         ("3 Okt 2026", "%d.%m.%Y", False),
+        ("Total", "%d %b %Y", False),
+        ("lundi 3 Nov 2026", "%A %d %b %Y", True),
     ],
 )
 def test_names_of_another_language_are_said_to_be_none(

@@ -382,6 +382,15 @@ def test_blanks_around_delimiters_belong_to_no_cell(tmp_path: Path) -> None:
     assert log.read(0, 3, max_records=1)["value"].to_pylist() == [rows[3].encode()]
 
 
+def test_blanks_that_a_pattern_keeps_are_those_of_the_sample(tmp_path: Path) -> None:
+    """With a blank on one side alone the cells have it, so the time is read as an ingest would."""
+    rows = [f"{t:%F %T} +00:00 |{n}|GET /" for n, t in enumerate(TIMES)]
+    (tmp_path / "a.log").write_text("\n".join(rows))
+    made = draft([str(tmp_path / "a.log")])
+    assert "timestamp.field" not in made.choices
+    assert "c1 looks like times, such as" in "; ".join(made.doubts)
+
+
 def test_files_of_other_orders_of_a_date_are_named(tmp_path: Path) -> None:
     """Alone, each has its own order; together, one of them decides."""
     days = [datetime(2026, 11, day, 9, day, tzinfo=UTC) for day in range(3, 20)]

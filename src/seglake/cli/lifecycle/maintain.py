@@ -29,8 +29,9 @@ _COLUMNS = [
 _COUNTS = {
     "segments": "segment", "records": "record", "rejects": "reject", "log_bytes": "log byte",
     "deleted_bytes": "deleted byte", "superseded": "superseded record",
-    "expired_tombstones": "expired tombstone", "null_keys": "record without a key",
+    "expired_tombstones": "expired tombstone", "null_keys": "record",
 }  # fmt: skip
+_BEHIND = {"null_keys": " without a key"}  # their nouns
 _OF_COMPACTION = ("superseded", "expired_tombstones", "null_keys")
 
 
@@ -78,14 +79,9 @@ def _result(part: dict[str, Any]) -> str:
     counts = Counter({name: report[name] for name in _COUNTS if name in report})
     for log in report.get("partitions", ()):  # of a compaction
         counts.update({name: log[name] for name in _OF_COMPACTION})
-    texts = [_counted(counts[name], what) for name, what in _COUNTS.items() if counts[name]]
+    texts = [f"{counted(counts[name], noun)}{_BEHIND.get(name, '')}"
+             for name, noun in _COUNTS.items() if counts[name]]  # fmt: skip
     return f"{', '.join(texts)}{_fate(report)}" if texts else "nothing to do"
-
-
-def _counted(count: int, what: str) -> str:
-    """A number and its noun, with what is said behind that, as in "2 records without a key"."""
-    noun, without, key = what.partition(" without ")
-    return f"{counted(count, noun)}{without}{key}"
 
 
 def _fate(report: dict[str, Any]) -> str:

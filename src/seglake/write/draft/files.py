@@ -48,9 +48,9 @@ def choose(paths: Sequence[str], store: InputStore, root: str, output: Path | No
     files = _full_files(paths, store, root)
     beside = output is not None and any(_holds(path, output) for path in paths)
     chosen = _one_kind(files, beside=beside)
-    if chosen.settings and len(paths) > 1:
-        for path in paths:
-            _require_some(path, _listed([path], store, root).files, _kinds(chosen.files))
+    kinds = _kinds(chosen.files)
+    for path in paths if chosen.settings and len(paths) > 1 else ():
+        _require_some(path, _listed([path], store, root).files, kinds)
     return chosen
 
 

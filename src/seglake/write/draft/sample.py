@@ -362,8 +362,9 @@ def _table(tables: Mapping[str, list[list[str]]], delimiter: str, lines: Sequenc
     names = header
     if not named:
         names = [f"c{number}" for number in range(1, len(header) + 1)]
-        settings = {"format": "text", "pattern": _cutting(names, delimiter, lines)}
-        rows = [[cell.strip(" ") for cell in row] for row in rows]
+        padded = all(f" {delimiter} " in line for line in lines[:_LOOKED_AT])
+        settings = {"format": "text", "pattern": _cutting(names, delimiter, lines, padded=padded)}
+        rows = [[cell.strip(" ") for cell in row] for row in rows] if padded else rows
         doubts.append(_NAMELESS)
     uneven = sum(len(table) - named for table in tables.values()) - len(rows)
     if uneven:
@@ -380,11 +381,11 @@ def _table(tables: Mapping[str, list[list[str]]], delimiter: str, lines: Sequenc
     return Sample(settings, fields, len(rows), 0, 0, doubts, parts=parts)
 
 
-def _cutting(names: Sequence[str], delimiter: str, lines: Sequence[str]) -> str:
-    """A pattern with a group for each cell of a line; blanks around a delimiter belong to none."""
+def _cutting(names: Sequence[str], delimiter: str, lines: Sequence[str], *, padded: bool) -> str:
+    """A pattern with a group for each cell of a line, without the blanks of `padded` cells."""
     quote = '"?' if any('"' in line for line in lines) else ""
     between, lazy, end = re.escape(delimiter).replace("\t", "t"), "", ""
-    if all(f" {delimiter} " in line for line in lines[:_LOOKED_AT]):
+    if padded:
         between, lazy, end = f" *{between} *", "?", " *$"
     cell = f"[^{delimiter}{quote[:1]}]*{lazy}".replace("\t", r"\t")
     return between.join(f"{quote}(?P<{name}>{cell}){quote}" for name in names) + end

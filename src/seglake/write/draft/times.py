@@ -157,11 +157,16 @@ def _by_file(sample: Sample, time: TimeChoice) -> Iterator[tuple[str, list[str]]
     columns = [sample.fields[name] for name in (time.field, *time.beside)]
     at = 0
     for path, rows in sample.parts:
-        some = zip(*(column[at : at + rows] for column in columns), strict=True)
-        values = [" ".join(map(str, row)) for row in some if all(map(_is_there, row))]
+        values = _joined([column[at : at + rows] for column in columns])
         at += rows
         if values:
             yield path, values
+
+
+def _joined(columns: Sequence[Sequence[str | None]]) -> list[str]:
+    """The texts of each row as `timestamp.fields` joins them, of rows that have all."""
+    rows = zip(*columns, strict=True)
+    return [" ".join(map(str, row)) for row in rows if all(map(_is_there, row))]
 
 
 def _of_nanoseconds(sample: Sample, time: TimeChoice) -> Iterator[str]:
@@ -196,8 +201,7 @@ def _with_clock(sample: Sample, date: TimeChoice) -> TimeChoice | None:
         if name in may_be and _are_clocks(name, _values(sample, name))
     ]
     for clock in clocks:
-        pairs = zip(sample.fields[date.field], sample.fields[clock], strict=True)
-        values = [f"{day} {time}" for day, time in pairs if _is_there(day) and _is_there(time)]
+        values = _joined([sample.fields[date.field], sample.fields[clock]])
         forms = [f"{_day_of(date, values)} {each}" for each in _CLOCKS]
         both = _time_of(sample, f"{date.field}, {clock}", values, forms)
         if both is not None:
@@ -221,12 +225,7 @@ def _with_offset(sample: Sample, time: TimeChoice) -> TimeChoice | None:
                 f"{name}, such as {offsets[0]!r}, may name the zone, and is not read"
             )
             continue
-        columns = [sample.fields[each] for each in (time.field, *time.beside, name)]
-        values = [
-            " ".join(map(str, row))
-            for row in zip(*columns, strict=True)
-            if all(map(_is_there, row))
-        ]
+        values = _joined([sample.fields[each] for each in (time.field, *time.beside, name)])
         both = _time_of(sample, f"{time.field}, {name}", values, [f"{form} %z"])
         if both is not None and "zone" not in both.settings:
             return both._replace(field=time.field, beside=(*time.beside, name))

@@ -4,7 +4,7 @@ A hint has no value of a row, since reports keep it, and an erasure does not loo
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -164,6 +164,8 @@ LINES_OF_AN_ARRAY = (
     "`jq -c '.[]' < FILE` makes lines of it, and so does, for a file that fits in memory, `python3 "
     "-c 'import json, sys; [print(json.dumps(each)) for each in json.load(sys.stdin)]' < FILE`"
 )
+_WORD = re.compile(r"[^\W\d_]{3,}")
+_PADDING = b"\0" * 64  # kernels read some bytes after a text
 _ENGLISH = {*MONTHS, *SHORT_MONTHS, *WEEKDAYS, *SHORT_WEEKDAYS}
 _OF_EACH_FILE = (_NO_MATCH, _NO_JSON, LINES_OF_AN_ARRAY, A_LINE_OF_EACH, _IN_A_FIELD, NOT_UTF_8,
                  _SOME_ARE, _KEPT)  # fmt: skip
@@ -205,19 +207,30 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
 
 
 def _of_names(rows: Rows, settings: Timestamp, reasons: Codes) -> Iterator[str]:
-    """What is said of times with names of another language; the first one is looked at."""
+    """What is said of times that would be read if their names were English; of the first one."""
     wrong = np.flatnonzero(np.isin(reasons, _OF_TIMES))[:1]
     named = re.search(r"%[aAbBh]", settings.format or "")
     if not (len(wrong) and named):
         return
     (text,) = texts_of_times(rows, settings).take(wrong).tolist()
     literal = re.sub(r"%.", " ", settings.format or "").lower()
-    words = re.findall(r"[^\W\d_]{3,}", (text or b"").decode("utf-8", "replace").lower())
-    if not _ENGLISH.union(literal.split()).issuperset(words):
+    known = _ENGLISH.union(_WORD.findall(literal))
+    names = MONTHS[0], SHORT_MONTHS[0], WEEKDAYS[0], SHORT_WEEKDAYS[0]
+    tried = [_named(text or b"", name, known) for name in names]
+    if _reads(Spans.of([*tried, _PADDING]), settings.time_format).any():
         yield (
             f"{settings.named}: {named[0]} reads English names alone, and the times have others: "
             "write months as numbers, or in English, before the ingest"
         )
+
+
+def _named(text: bytes, name: str, known: Collection[str]) -> bytes:
+    """A text with a name in the place of each word that is not known."""
+
+    def of(word: re.Match[str]) -> str:
+        return word[0] if word[0].lower() in known else name
+
+    return _WORD.sub(of, text.decode("utf-8", "replace")).encode()
 
 
 def _of_patterns(rows: Rows, settings: Input, reasons: Codes, path: str) -> list[str]:

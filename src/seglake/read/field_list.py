@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from seglake.format.value_format import ValueFormat
+from seglake.read.fields import BESIDE
 from seglake.shown import Column, ShowsTable, Table, counted, number
 from seglake.text.spans import from_arrow, to_arrow
 from seglake.text.value_fields import finder, names_in
@@ -46,8 +47,8 @@ class FieldList(ShowsTable):
 
     @property
     def types(self) -> dict[str, str]:
-        """The type of each field, as `read_range` takes them."""
-        return {each.name: each.type for each in self.fields}
+        """The type of each field, as `read_range` takes them: none is called as a column beside."""
+        return {each.name: each.type for each in self.fields if each.name not in BESIDE}
 
     def _table(self) -> Table:
         values, records = counted(self.objects, "value"), counted(self.sampled, "record")

@@ -36,7 +36,7 @@ def with_hints(
         return
     _looked.update((topic, name) for name in new)
     fields = sample()
-    present = list(fields.types)
+    present = [each.name for each in fields.fields]
     for name in new if fields.objects else ():
         if not any(each == name or each.startswith(f"{name}.") for each in present):
             _log.warning("%s: no value of a sample has the field %r; %s", topic, name,

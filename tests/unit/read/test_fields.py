@@ -344,6 +344,15 @@ def test_times_that_name_no_zone_are_called_texts(tmp_path: Path, time: str, kin
     assert log.fields().types == {"t": kind}
 
 
+def test_the_types_of_a_sample_are_taken_beside_the_columns_of_the_log(tmp_path: Path) -> None:
+    """Of which a field may have the name: the list has it, and its type would be refused."""
+    log = log_of(str(tmp_path), [b'{"timestamp": "2026-01-01T00:00:00Z", "offset": 7, "n": 1}'])
+    found = log.fields()
+    assert {each.name for each in found.fields} == {"timestamp", "offset", "n"}
+    assert found.types == {"n": "int64"}
+    assert log.read_range(T, T + 9, fields=found.types).read_all()["n"].to_pylist() == [1]
+
+
 def test_the_fields_of_a_sample(tmp_path: Path) -> None:
     values: list[bytes | None] = [
         b'{"n": 1, "t": "2026-01-01T00:00:00Z", "u": {"a": 1, "b": [1]}, "m": "x", "z": null}',

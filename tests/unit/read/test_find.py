@@ -426,10 +426,10 @@ def test_a_field_that_no_value_has_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In the log; a value that is not there, and a search that finds something, need no hint."""
-    values = [b'{"user": "ann", "at": {"day": 1}}', b'{"user": "bob"}']
+    values = [b'{"user": "ann", "at": {"day": 1}, "offset": 7}', b'{"user": "bob"}']
     LakeMaker(tmp_path, topic="hinted").run({0: [Event(T, None, value) for value in values]})
     log = seglake.open(str(tmp_path)).topic("hinted")
-    for where in ({"user": "eve"}, {"at": 1}, {"usr": None}):
+    for where in ({"user": "eve"}, {"at": 1}, {"offset": "8"}, {"usr": None}):
         log.find(where=where).read_all()
     assert not caplog.messages
     for _ in range(2):

@@ -16,19 +16,15 @@ from typing import Any
 
 import pytest
 from chispa import assert_df_equality
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from seglake.datasource.java_regex import translate
-from seglake.errors import SeglakeError, UsageError
+from seglake.errors import SeglakeError
 from seglake.session import spark_session
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_jars import spark_kafka_jars
 from tests.judges.kafka_judge import Kafka
 from tests.makers.lakes import Event, LakeMaker, Shape
-from tests.makers.strategies import examples
 
 PROJECT = Path(__file__).parents[2]
 T = 1_700_000_000_000
@@ -39,7 +35,6 @@ BOTH = '{"events":{"0":%d,"1":%d}}'
 JOBS: dict[str, dict[str, str]] = {
     "everything": {"subscribe": "events,ended", "includeHeaders": "true"},
     "a pattern is searched for": {"subscribePattern": "ven[^x]"},
-    "a pattern with Java's own notation": {"subscribePattern": r"^\p{Lower}+\Qents\E\z"},
     "assigned partitions": {"assign": '{"events":[1],"ended":[0]}'},
     "offsets": {"subscribe": "events", "startingOffsets": BOTH % (17, -2),
                 "endingOffsets": BOTH % (-1, 90)},
@@ -218,7 +213,7 @@ def mounted(folder: Path, topic: str, partition: int) -> Path:
 
 
 ROWS = {
-    "everything": 460, "a pattern is searched for": 420, "a pattern with Java's own notation": 420,
+    "everything": 460, "a pattern is searched for": 420,
     "assigned partitions": 160, "offsets": 373, "in tasks": 420, "nothing": 0, "ignored": 40,
 }  # fmt: skip
 
@@ -245,31 +240,6 @@ def test_both_refuse(found: dict[str, dict[str, str]], job: str) -> None:
 def test_streams_give_the_same_offsets_and_rows(found: dict[str, dict[str, str]], job: str) -> None:
     assert found["stream"][job].endswith(" rows"), found["stream"][job]
     assert int(found["stream"][job].split()[0]) > 100
-
-
-# ---------------------------------------------------------------- patterns
-
-pieces = st.sampled_from(
-    ["a", "b", "-", ".", "^", "$", "|", "(", ")", "(?:", "(?<n>", r"\k<n>", "[", "[^", "]", "{2}",
-     "{1,}", "{", "*", "+", "?", "++", r"\Q", r"\E", r"\p{Lower}", r"\p{Punct}", r"\d", r"\w",
-     r"\b", "a-c", "&&", "(?i)", "A", r"\.", r"\-", r"\1", "(?=", "(?!", "(?<=", r"\z", r"\Z",
-     r"\A", "#"]
-)  # fmt: skip
-
-
-@given(st.lists(pieces, min_size=1, max_size=7).map("".join))
-@examples(400)
-def test_patterns_find_what_javas_find(kafka: Kafka, pattern: str) -> None:
-    java = kafka._gateway.jvm.java.util.regex.Pattern
-    try:
-        compiled = translate(pattern)
-    except UsageError:
-        return
-    names = ["a", "ab", "aab", "a-b", "a.b", "c-a", "A", "b1", "abab", "{2}", "#"]
-    accepted = java.compile(pattern)  # what we accept, Java does
-    assert [bool(compiled.search(name)) for name in names] == [
-        accepted.matcher(name).find() for name in names
-    ]
 
 
 if __name__ == "__main__":

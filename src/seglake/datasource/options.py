@@ -10,11 +10,11 @@ import difflib
 import json
 import logging
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from seglake.datasource.java_regex import translate
 from seglake.errors import UsageError
 from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.times.durations import duration_ms
@@ -286,7 +286,7 @@ class _Values:
         elif name == "subscribe":
             topics = TopicChoice(named=frozenset(_split(value)))
         else:
-            topics = TopicChoice(pattern=translate(value) if value else None)
+            topics = TopicChoice(pattern=_pattern(value) if value else None)
         if not any(topics):
             raise UsageError(f"option {name} names no topic: {value!r}")
         return topics
@@ -412,6 +412,20 @@ def _whole(text: str) -> int | None:
     """An integer of 64 bits as Java parses it; None for other texts."""
     number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
     return number if number is None or INT64_MIN <= number <= INT64_MAX else None
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """Compile `subscribePattern`, which is searched for in topic names."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)  # `[a&&b]` is not an intersection here
+        try:
+            return re.compile(text, re.ASCII)
+        except (re.error, FutureWarning) as error:
+            raise UsageError(
+                f"subscribePattern {text!r} is not a pattern of Python's `re`: {error}. Java's \\p,"
+                " \\Q and && are not supported: write the pattern without them, or list the topics"
+                " with subscribe"
+            ) from error
 
 
 def _split(text: str) -> list[str]:

@@ -35,7 +35,7 @@ BENCH := --document docs/benchmarks.md --tables build/benchmarks.md --json build
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo tools test test-all test-rest test-whole test-unit test-spark test-kafka test-live test-clients test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
-  s3-server lint style types fmt docs golden bench chaos fuzz simulate soak scale cluster explore coverage bench-report lock wheel archive site picture check-java
+  s3-server size lint style types fmt docs golden bench chaos fuzz simulate soak scale cluster explore coverage bench-report lock wheel archive site picture check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ test-airflow: setup ## Run the DAGs in a whole Airflow: retries, kills, clears, 
 
 s3-server: $(INSTALLED) ## Start a shell beside an S3 server of its own, for trying things
 	@$(BIN)/python -m tests.harness.s3_server
+
+size: $(INSTALLED) ## Print lines of code, modules, settings and commands next to their budgets
+	@$(BIN)/python -m tests.size
 
 lint: style types ## Check style, types and the direction of imports
 

@@ -134,8 +134,6 @@ def test_the_files_of_the_jobs_are_there(python: Path) -> None:
     [
         ["seglake", "demo", "{tmp}/lake", "--events", "{tmp}/events", "--count", "1000"],
         ["-m", "seglake.jobs.verify", "--root", "{lake}"],
-        ["-m", "seglake.jobs.around", "--root", "{lake}", "--topic", "events", "--rows", "a",
-         "--at", "b", "--output", "c"],
         ["-c", "import seglake.datasource"],
         ["-c", "import seglake.session"],
     ],

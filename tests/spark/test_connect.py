@@ -28,7 +28,7 @@ sys.path.append(sys.argv[1])
 
 from pyspark.sql import SparkSession
 import seglake
-from seglake.datasource import events_around, events_between, register
+from seglake.datasource import events_between, register
 from seglake.config import load
 from seglake.engine import SparkEngine
 from seglake.errors import InputError
@@ -54,8 +54,6 @@ window = batch.option("startTime", str(start)).option("endTime", str(end))
 found["window"] = rows(window.load(root))
 found["driver"] = rows(events_between(spark, log, start, end))
 found["tasks"] = rows(events_between(spark, log, start, end, driver_bytes=0))
-moment = spark.range(1).selectExpr(f"timestamp_millis({start}) AS at")
-found["around"] = rows(events_around(moment, log, "at", after_ms=end - start))
 
 stream = spark.readStream.format("seglake").option("subscribe", "events")
 stream = stream.option("startingOffsets", "earliest").load(root)
@@ -123,7 +121,7 @@ def test_a_session_of_spark_connect_reads_and_ingests_as_others_do(
     assert len(within) == 150 + 70
     assert found["kind"] == "pyspark.sql.connect.session"
     assert found["all"] == found["stream"] == every
-    for way in ("window", "driver", "tasks", "around"):
+    for way in ("window", "driver", "tasks"):
         assert found[way] == within, way
     assert (found["cores"], found["files"]) == (1, "600 records, 1 rejected")
     here = load(pipelines[0], {"pipeline.root": str(tmp_path / "here")})

@@ -39,21 +39,18 @@ def spark_schema(columns: Sequence[str]) -> pa.Schema:
     )
 
 
-def in_spark(
-    batches: Iterable[pa.RecordBatch], columns: Sequence[str], own_columns: int = 0
-) -> Iterator[pa.RecordBatch]:
+def in_spark(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The records in batches of `spark_schema`; small batches are joined, large ones divided.
 
-    The first `own_columns` columns of a batch are the caller's and stay unchanged. Those after
-    `columns` are fields of values.
+    Columns of a batch after `columns` are fields of values.
     """
     for batch in _joined(batches):
-        own, end = batch.columns[:own_columns], own_columns + len(columns)
-        arrays = [_converted(batch.column(own_columns + i), name) for i, name in enumerate(columns)]
-        more = [_field(array) for array in batch.columns[end:]]
-        fields = [pa.field(n, a.type) for n, a in zip(batch.schema.names[end:], more, strict=True)]
-        schema = pa.schema([*list(batch.schema)[:own_columns], *spark_schema(columns), *fields])
-        whole = pa.RecordBatch.from_arrays([*own, *arrays, *more], schema=schema)
+        arrays = [_converted(batch.column(i), name) for i, name in enumerate(columns)]
+        more = [_field(array) for array in batch.columns[len(columns) :]]
+        names = batch.schema.names[len(columns) :]
+        fields = [pa.field(name, array.type) for name, array in zip(names, more, strict=True)]
+        schema = pa.schema([*spark_schema(columns), *fields])
+        whole = pa.RecordBatch.from_arrays([*arrays, *more], schema=schema)
         for start in range(0, len(whole), _MOST_ROWS):
             yield whole.slice(start, _MOST_ROWS)
 

@@ -45,7 +45,6 @@ from tests.makers.tiered_bucket import tier
 
 T = 1_700_000_000_000
 TABLE = Table()
-IN_SPARK = {"around"}  # tests/spark/test_events_around.py has its table
 
 
 @dataclass
@@ -135,7 +134,7 @@ def it(
 
 
 def test_the_table_has_every_option() -> None:
-    jobs = {job.stem for job in JOBS.glob("*.py")} - IN_SPARK
+    jobs = {job.stem for job in JOBS.glob("*.py")}
     options = options_of_the_program().union(*map(options_of_job, jobs))
     assert set(TABLE) == options
 
@@ -232,7 +231,7 @@ def _jobs(it: Place) -> None:
     assert found.keys() == {job.stem for job in JOBS.glob("*.py")}
     assert all("def main" in file.read_text() for file in found.values())
     assert Path(it.tell("jobs", "ingest").rstrip()) == found["ingest"]
-    it.refused("no job 'digest'; there are archive, around", "jobs", "digest")
+    it.refused("no job 'digest'; there are archive, ingest", "jobs", "digest")
 
 
 @TABLE.shows(

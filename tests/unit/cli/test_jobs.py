@@ -41,7 +41,7 @@ def root(tmp_path: Path) -> str:
     return str(maker.root)
 
 
-@pytest.mark.parametrize("name", sorted({path.stem for path in JOBS.glob("*.py")} - {"around"}))
+@pytest.mark.parametrize("name", sorted({path.stem for path in JOBS.glob("*.py")}))
 def test_a_job_is_a_command_of_the_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, asked = load_job(name), list[Any]()
     monkeypatch.setattr(module, "submit", lambda *given: asked.append(given))

@@ -1,4 +1,4 @@
-"""The figures of a lake as metrics: Prometheus text in a file or pushed, or OTLP.
+"""The figures of a lake as metrics: Prometheus text, in a file or pushed.
 
 The metric to alert on is `seglake_coverage_lag_seconds`: the time since the end of the closed
 windows. It grows when runs fail, wait, or leave a hole.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from seglake.errors import ConfigError, StoreError
 from seglake.reporting.alerts import SEVERITIES, alerts
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 _JOB = "seglake"
-_PATIENCE_MS = 10_000
+_PATIENCE_S = 10
 
 
 class MetricSample(NamedTuple):
@@ -121,34 +121,9 @@ def push(report: LakeReport, gateway: str) -> None:
     topics = [figures.topic for figures in report.topics]
     group = {"topic": topics[0]} if len(topics) == 1 else None
     try:
-        push_to_gateway(gateway, _JOB, registry, group, timeout=_PATIENCE_MS / 1000)
+        push_to_gateway(gateway, _JOB, registry, group, timeout=_PATIENCE_S)
     except OSError as error:
         raise StoreError(f"{gateway}: does not take metrics: {error}") from error
-
-
-def send_otlp(report: LakeReport) -> None:
-    """Send the metrics by OTLP/HTTP, where the variables OTEL_EXPORTER_OTLP_… say.
-
-    Raises StoreError if they are not taken, ConfigError without the extra `seglake[otlp]`.
-    """
-    try:
-        from opentelemetry.exporter.otlp.proto.http import metric_exporter  # noqa: PLC0415  # extra
-        from opentelemetry.sdk.metrics import MeterProvider, export  # noqa: PLC0415  # the same
-    except ImportError as error:
-        raise ConfigError("OTLP needs libraries: pip install 'seglake[otlp]'") from error
-    reader, gauges = export.InMemoryMetricReader(), dict[str, Any]()
-    provider = MeterProvider([reader], shutdown_on_exit=False)
-    meter = provider.get_meter("seglake")
-    for name, meaning, labels, value in samples(report):
-        if name not in gauges:
-            gauges[name] = meter.create_gauge(name, description=meaning)
-        gauges[name].set(value, dict(labels))
-    exporter, data = metric_exporter.OTLPMetricExporter(), reader.get_metrics_data()
-    sent = data is None or exporter.export(data, timeout_millis=_PATIENCE_MS)
-    exporter.shutdown()
-    provider.shutdown()
-    if sent not in (True, export.MetricExportResult.SUCCESS):
-        raise StoreError("the OTLP endpoint does not take metrics: its library's log says why")
 
 
 def _registry(report: LakeReport) -> CollectorRegistry:

@@ -2,7 +2,6 @@
 
     SEGLAKE_METRICS_FILE          Prometheus text; {topic} in it stands for the topic
     SEGLAKE_PUSHGATEWAY           the URL of Prometheus' push gateway
-    OTEL_EXPORTER_OTLP_ENDPOINT   metrics by OTLP/HTTP; OTLP's other variables hold, too
     OPENLINEAGE_URL or _CONFIG    events of OpenLineage, whose other variables hold, too
 
 A failure to send them is a warning in the log, and never changes the result of the run.
@@ -26,7 +25,6 @@ from seglake.write.api import Interval
 from seglake.write.driver.report import Report
 
 FILE, GATEWAY = "SEGLAKE_METRICS_FILE", "SEGLAKE_PUSHGATEWAY"
-_OTLP = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 
 _log = logging.getLogger(__name__)
 
@@ -68,8 +66,6 @@ def _metrics(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], None]]]:
         yield FILE, lambda: metrics.write_file(figures(), Path(file.replace("{topic}", topic)))
     if gateway := os.environ.get(GATEWAY):
         yield GATEWAY, lambda: metrics.push(figures(), gateway)
-    if any(map(os.environ.get, _OTLP)):
-        yield "OTLP", lambda: metrics.send_otlp(figures())
 
 
 def _softly(what: str, tell: Callable[[], None]) -> None:

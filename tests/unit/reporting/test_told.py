@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from typer.testing import CliRunner
 
 import seglake
@@ -97,22 +96,6 @@ def test_metrics_of_the_topic_are_written(
     assert 'seglake_last_run_records{topic="web"} 9.0' in (tmp_path / "web.prom").read_text()
 
 
-def test_metrics_are_sent_by_otlp(
-    pipeline: Pipeline, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
-    ingest(pipeline)
-    ((path, body),) = Listener.heard
-    assert path == "/v1/metrics"
-    request = ExportMetricsServiceRequest.FromString(body)
-    (scope,) = request.resource_metrics[0].scope_metrics
-    found = {metric.name: metric.gauge.data_points[0] for metric in scope.metrics}
-    assert found["seglake_records"].as_int == 9
-    (label,) = found["seglake_records"].attributes
-    assert (label.key, label.value.string_value) == ("topic", "web")
-    assert "seglake_coverage_lag_seconds" in found
-
-
 def test_openlineage_hears_of_the_run(
     pipeline: Pipeline, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,13 +152,7 @@ def test_the_command_and_the_job_tell_of_their_runs(
 
 
 @pytest.mark.parametrize(
-    "variable",
-    [
-        "SEGLAKE_METRICS_FILE",
-        "SEGLAKE_PUSHGATEWAY",
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
-        "OPENLINEAGE_URL",
-    ],
+    "variable", ["SEGLAKE_METRICS_FILE", "SEGLAKE_PUSHGATEWAY", "OPENLINEAGE_URL"]
 )
 def test_whoever_does_not_listen_costs_a_warning(
     variable: str,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 from tests.clients.program import Program, Record
 from tests.clients.stage import (
-    KEY,
     LOSSY,
     MECHANISMS,
     OUR_TAGS,
@@ -18,7 +16,6 @@ from tests.clients.stage import (
     OUR_WINDOWS,
     OURS,
     PASSWORD,
-    PLAIN,
     THEIR_WINDOW,
     USER,
     Served,
@@ -96,13 +93,6 @@ def check_tag(program: Program, stage: Stage) -> None:
     """A version by its tag."""
     for tag in OUR_TAGS:
         read(program, stage.ours, tag.name, stage.ours.records(*tag))
-
-
-def check_key(program: Program, stage: Stage) -> None:
-    """The records of a key."""
-    for topic in (OURS, PLAIN):
-        name = f"{topic}.key64.{urlsafe_b64encode(KEY).decode().rstrip('=')}"
-        read(program, stage.ours, name, stage.ours.of_key(topic))
 
 
 def check_lossy(program: Program, stage: Stage) -> None:
@@ -200,7 +190,6 @@ CHECKS = [
     Check("window", check_window),
     Check("version", check_version),
     Check("tag", check_tag),
-    Check("key", check_key),
     Check("lossy", check_lossy),
     Check("times", check_lookup, "lookup"),
     Check("group", check_group, "group"),

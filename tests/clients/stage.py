@@ -51,7 +51,7 @@ class Window(NamedTuple):
 
 OUR_WINDOWS = [Window(topic, T + 1234, T + 2 * SPAN_MS + 995) for topic in (OURS, PLAIN)]
 THEIR_WINDOW = Window("transactions", BROKER_T + 100, BROKER_T + 390)
-TAG, KEY = "half", b"key 3"
+TAG = "half"
 
 
 class Version(NamedTuple):
@@ -107,11 +107,6 @@ class Served:
             table = log.plan_offsets(bounds).execute().read_all()
             self._read[topic, version] = by_partition(table, log.partitions())
         return self._read[topic, version]
-
-    def of_key(self, topic: str) -> dict[int, list[Record]]:
-        """By partition, those of a topic with the key `KEY`."""
-        log = seglake.open(str(self.root)).topic(topic)
-        return by_partition(log.find(KEY).read_all(), log.partitions())
 
     def window(self, window: Window) -> dict[int, list[Record]]:
         """By partition, those of a window."""

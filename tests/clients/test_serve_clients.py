@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,17 +23,14 @@ from tests.harness.lake_server import Serving, Wire, serving
 from tests.harness.tiers import rest_but
 from tests.makers.fetches import LATEST, offset_at
 from tests.makers.lakes import Event, LakeMaker, Written
-from tests.makers.murmur2 import murmur2
 from tests.makers.served import SPAN_MS, T, rich_lake, time_name, window_of
 
 TOPIC = "events"
 WINDOW = (T + 1234, T + 2 * SPAN_MS + 995)
-KEY = next(key for n in range(1, 50) if murmur2(key := b"key %d" % n) % 3 == 0)
 NAMES = [
     TOPIC,
     f"{TOPIC}.v3",
     f"{TOPIC}.{time_name(WINDOW[0])}.{time_name(WINDOW[1])}",
-    f"{TOPIC}.key64.{base64.urlsafe_b64encode(KEY).decode().rstrip('=')}",
     f"{TOPIC}.third-run",
 ]
 PATIENCE_S = 120
@@ -58,10 +54,8 @@ def server(maker: LakeMaker) -> Iterator[Serving]:
 def written(maker: LakeMaker, name: str, partition: int) -> list[Written]:
     """What a topic of NAMES holds."""
     records = maker.records(partition)
-    if name in (NAMES[1], NAMES[4]):
+    if name in (NAMES[1], NAMES[3]):
         return records[: len(records) * 3 // 5]
-    if name == NAMES[3]:  # in other partitions it is in a wrong place
-        return [record for record in records if record.key == KEY and partition == 0]
     return window_of(records, *WINDOW) if name == NAMES[2] else records
 
 
@@ -173,23 +167,6 @@ def test_confluent_producers_are_told(server: Serving) -> None:
     producer.produce(TOPIC, b"value", callback=lambda error, _: told.append(error))
     assert producer.flush(PATIENCE_S) == 0
     assert [error.code() for error in told] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
-
-
-def test_a_group_goes_on_in_the_topic_of_a_key(server: Serving, maker: LakeMaker) -> None:
-    """A member reads some records and commits; the next one has the rest."""
-    wanted, found = rows(maker, NAMES[3]), list[Row]()
-    for count in (3, len(wanted) - 3):
-        consumer = confluent(server, **{"group.id": "of a key", "auto.offset.reset": "earliest"})
-        consumer.subscribe([NAMES[3]])
-        deadline, mine = time.monotonic() + PATIENCE_S, list[Row]()
-        while len(mine) < count:
-            assert time.monotonic() < deadline
-            messages = consumer.consume(count - len(mine), 0.2)
-            mine += [as_row(message) for message in messages if message.error() is None]
-        found += mine
-        consumer.commit(asynchronous=False)
-        consumer.close()
-    assert found == wanted
 
 
 def test_new_records_come_by_themselves(server: Serving, maker: LakeMaker) -> None:

@@ -5,7 +5,6 @@ The differences that are meant are in `same_fetch`, `same_offset` and `test_meta
 
 from __future__ import annotations
 
-import base64
 import random
 import subprocess
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ from tests.judges.kafka_jars import class_path
 from tests.judges.kafka_judge import Kafka, KafkaError, Record
 from tests.makers.fetches import Fetched, Wanted, fetch, metadata, offset_at
 from tests.makers.lakes import LakeMaker, Written
-from tests.makers.murmur2 import murmur2
 from tests.makers.served import SPAN_MS, T, folders, rich_lake, time_name, window_of
 
 TOPIC = "events"
@@ -82,17 +80,6 @@ def as_kafkas(records: list[Written]) -> list[Record]:
 @pytest.mark.parametrize("partition", [0, 1])
 def test_the_consumer_reads_all(clients: Clients, maker: LakeMaker, partition: int) -> None:
     assert clients.consume_all(TOPIC, partition) == as_kafkas(maker.records(partition))
-
-
-@pytest.mark.parametrize("partition", [0, 1])
-def test_the_consumer_reads_the_topic_of_a_key(
-    clients: Clients, maker: LakeMaker, partition: int
-) -> None:
-    """Its position comes to the end of the log, over gaps of any length."""
-    key = next(k for n in range(1, 50) if murmur2(k := b"key %d" % n) % 2 == 0)
-    name = f"{TOPIC}.key64.{base64.urlsafe_b64encode(key).decode().rstrip('=')}"
-    wanted = [r for r in maker.records(partition) if r.key == key and partition == 0]
-    assert clients.consume_all(name, partition) == as_kafkas(wanted)
 
 
 def test_the_consumer_seeks(clients: Clients, maker: LakeMaker) -> None:

@@ -27,14 +27,11 @@ from tests.kafka.test_datasource_vs_kafka import (
     make,
     outcome,
 )
-from tests.makers.murmur2 import murmur2
 from tests.makers.served import time_name, window_of
 
 BATCHES = ["everything", "times"]
 WINDOW = (T + 15, T + 203)
 NAME = f"events.{time_name(WINDOW[0])}.{time_name(WINDOW[1])}"
-KEY = b"key"
-KEY_NAME = f"events.key.{KEY.decode()}"
 
 
 def rows_of(jobs: Comparison, name: str) -> str:
@@ -52,7 +49,6 @@ def main(folder: Path, address: str) -> None:
     found = {name: outcome(jobs.batch, JOBS[name]) for name in BATCHES}
     found["stream"] = outcome(jobs.stream, "in parts", STREAMS["in parts"])
     found["window"] = outcome(rows_of, jobs, NAME)  # it ends by itself
-    found["key"] = outcome(rows_of, jobs, KEY_NAME)  # one partition has none of its records
     (folder / "found.json").write_text(json.dumps(found))
     spark.stop()
 
@@ -76,9 +72,6 @@ def test_sparks_source_reads_what_ours_reads(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "found.json").read_text())
     windows = [[r.partition, r.offset] for r in window_of(maker.records(), *WINDOW)]
     assert json.loads(found.pop("window")) == windows
-    home = murmur2(KEY) % 2
-    keyed = [[r.partition, r.offset] for r in maker.records(home) if r.key == KEY]
-    assert json.loads(found.pop("key")) == keyed
     assert found == {
         "everything": "460 rows", "times": "168 rows",
         "stream": "460 rows",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 
 from seglake.store import open_store
 from tests.harness.lake_server import Wire, serving
 from tests.harness.observed import copy_lake
 from tests.makers.fetches import Wanted, everything, fetch, offset_at, records_in
-from tests.makers.murmur2 import murmur2
 from tests.makers.served import SPAN_MS, T, rich_lake, time_name, window_of
 
 CORRUPT = 2
@@ -29,10 +27,6 @@ def test_a_lake_on_s3(place: str, tmp_path: Path) -> None:
             data = b"".join(everything(wire, name, partition))
             assert records_in(data, partition) == window_of(records, start, end)
         records = maker.records(0)
-        key = next(k for n in range(1, 50) if murmur2(k := b"key %d" % n) % 3 == 0)
-        name = f"events.key64.{base64.urlsafe_b64encode(key).decode().rstrip('=')}"
-        data = b"".join(everything(wire, name, 0))
-        assert records_in(data, 0) == [record for record in records if record.key == key]
         for time in range(T, T + 4 * SPAN_MS, 50_021):
             found = next((r.offset, r.timestamp) for r in records if r.timestamp >= time)
             assert offset_at(wire, "events", 0, time) == (0, *found)

@@ -125,13 +125,6 @@ class Connection:
         """Every API that this server has."""
         return self._apis
 
-    def is_left(self) -> bool:
-        """Whether the client has closed the connection, or broken a rule."""
-        following = self.next_request
-        if following is None or not following.done():
-            return False
-        return following.cancelled() or bool(following.exception()) or following.result() is None
-
     def finish(self) -> None:
         """Answer the request that is handled, early if it waits, and take no other."""
         self._finishing = True

@@ -61,8 +61,7 @@ async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address
             stack.callback(page.close)
         stack.push_async_callback(listener.stop)
         stack.callback(groups.release)
-        for watch in (topics.watch(), groups.watch(topics)):
-            stack.push_async_callback(_cancel, asyncio.create_task(watch))
+        stack.push_async_callback(_cancel, asyncio.create_task(topics.watch()))
         address = await listener.start()
         public_address = settings.server.advertise or address
         reads = _apis(topics, settings, public_address)

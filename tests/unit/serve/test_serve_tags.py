@@ -70,12 +70,7 @@ Records = list[tuple[int, int, bytes | None, bytes | None]]
         (f"web.{WINDOW}.q3.x10.again", Derived("web", *SPAN, speed=10, tag="q3")),
         (f"web.{WINDOW}.x10.q3", Derived("web", *SPAN, speed=10)),  # another such replay
         (f"web.{WINDOW}.nothing", None),
-        ("web.key.u1.q3", Derived("web", key=b"u1", tag="q3")),
-        ("web.key64.dTE.q3", Derived("web", key=b"u1", tag="q3")),
-        ("web.key64..q3", Derived("web", key=b"", tag="q3")),
-        (f"web.{WINDOW}.key.u1.q3.x9", Derived("web", *SPAN, speed=9, key=b"u1", tag="q3")),
-        ("web.key.q3", Derived("web", key=b"q3")),
-        ("a.key.q3", Derived("a.key", tag="q3")),  # `a` is no topic
+        ("a.key.q3", Derived("a.key", tag="q3")),
         ("a.v1.q3", Derived("a.v1", tag="q3")),
     ],
 )
@@ -87,12 +82,6 @@ def test_a_replay_needs_a_window() -> None:
     with pytest.raises(UsageError, match=r"web\.q3\.x10: a replay needs a window"):
         parse("web.q3.x10", {"web"}, {"q3"})
     assert parse("web.q3.x10", {"web"}, {"q4"}) is None
-
-
-def test_a_key_is_found_behind_any_tag() -> None:
-    """Whoever has to forget a key does not know which tags there were."""
-    assert parse("web.key.u1.gone", {"web"}, None) == Derived("web", key=b"u1", tag="gone")
-    assert parse("web.key.u1.gone", {"web"}, {"q3"}) is None
 
 
 @given(st.text("ab.v3x0key64q-_ZT", min_size=1, max_size=20), st.data())
@@ -136,7 +125,7 @@ def lake_records(
 
 
 def served(wire: Wire, name: str, partition: int, version: int = 12, size: int = 2**20) -> Records:
-    """What a client finds. Empty batches of a topic of a key say nothing."""
+    """What a client finds."""
     data = b"".join(everything(wire, name, partition, version, size))
     return [(r.offset, r.timestamp, r.key, r.value) for r in records_in(data, partition)]
 
@@ -192,17 +181,13 @@ def check_ends(wire: Wire, root: Path, name: str, partition: int) -> None:
     assert offset_at(wire, topic, partition, MAX_TIMESTAMP) == expected
 
 
-def test_keys_and_replays_of_a_tag(tmp_path: Path) -> None:
+def test_windows_and_replays_of_a_tag(tmp_path: Path) -> None:
     maker = rich_lake(tmp_path)
     tag(str(tmp_path), "q3")
     maker.run({0: [Event(T, b"key 3", b"later")]})
     start, end = T, T + 200_000
     span = f"{time_name(start)}.{time_name(end)}"
     with serving(tmp_path) as server, Wire(server.address) as wire:
-        for name, bounds in ((f"events.key64.{'a2V5IDM'}.q3", (-1, -1)),
-                             (f"events.{span}.key64.{'a2V5IDM'}.q3", (start, end))):  # fmt: skip
-            rows = lake_records(tmp_path, "q3", 0, bounds)
-            assert served(wire, name, 0) == [row for row in rows if row[2] == b"key 3"] != []
         assert offset_at(wire, f"events.{span}.q3.x1", 0, LATEST)[:2] == (0, 0)
         rows = lake_records(tmp_path, "q3", 0, (start, end))
         assert served(wire, f"events.{span}.q3", 0) == rows
@@ -275,7 +260,7 @@ def test_a_tag_that_is_made_anew_between_two_looks(
     maker: LakeMaker, server: Serving, wire: Wire, swept: bool
 ) -> None:
     root, span = str(maker.root), f"{time_name(T)}.{time_name(T + 1000)}"
-    names = ["web.q3", f"web.{span}.q3", "web.key.u1.q3"]
+    names = ["web.q3", f"web.{span}.q3"]
     tag(root, "q3")
     server.refresh()
     ids = [topic_id(wire, name) for name in names]
@@ -313,12 +298,7 @@ def test_what_an_erasure_takes_out_of_a_tag_is_gone(
     tag(root, "q3", pinned)
     maker.run({0: [Event(T + 50, b"u0")]})
     server.refresh()
-    names = [
-        "web.q3",
-        f"web.{time_name(T)}.{time_name(T + 9)}.q3",
-        "web.key.u1.q3",
-        f"web.v{pinned}",
-    ]
+    names = ["web.q3", f"web.{time_name(T)}.{time_name(T + 9)}.q3", f"web.v{pinned}"]
     ids = {name: topic_id(wire, name) for name in names}
     for name in names:
         assert any(row[2] == b"u1" for row in served(wire, name, 0, version))
@@ -330,9 +310,8 @@ def test_what_an_erasure_takes_out_of_a_tag_is_gone(
         assert answer.partitions[0].error_code == 0  # by the id that the client has
         rows = served(wire, name, 0, version)
         assert not any(row[2] == b"u1" for row in rows)
-        if "key" not in name:
-            expected = lake_records(maker.root, "q3", 0, (-1, -1), "web")
-            assert rows == [row for row in expected if ".2023" not in name or row[1] < T + 9] != []
+        expected = lake_records(maker.root, "q3", 0, (-1, -1), "web")
+        assert rows == [row for row in expected if ".2023" not in name or row[1] < T + 9] != []
         assert topic_id(wire, name) == ids[name]
 
 
@@ -482,7 +461,7 @@ def test_no_request_of_a_client_asks_storage_for_tags(maker: LakeMaker) -> None:
         assert requests() > 0
         for _ in range(3):
             assert codes(wire, "web.q3", id_of) == (0, 0, 0, 0)
-            for name in ("late.q3", "web.q4", "web.key.u1.q4", "other.q3"):
+            for name in ("late.q3", "web.q4", "other.q3"):
                 assert codes(wire, name) == GONE
         assert requests() == 0
 

@@ -566,3 +566,20 @@ def test_a_client_that_goes_in_the_middle(server: Serving) -> None:
         wire.close()
     with Wire(server.address) as wire:
         assert api_versions(wire, 0).error_code == 0
+
+
+def test_an_unknown_name_is_logged_once_per_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    LakeMaker(tmp_path, "web").run({0: [Event(T)]})
+    with serving(tmp_path) as server:
+        for _ in range(2):
+            with Wire(server.address) as wire:
+                for _ in range(3):
+                    metadata(wire, ["web.20261025T02.20261025T03", "web.key.u1"], 9)
+                metadata(wire, [f"none{n}" for n in range(100)], 9)
+    lines = [line for line in caplog.messages if "is not in version" in line]
+    for name in ("web.20261025T02.20261025T03", "web.key.u1"):
+        assert sum(f"'{name}'" in line for line in lines) == 2
+    assert len(lines) == 2 * 20

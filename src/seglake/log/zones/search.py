@@ -184,19 +184,11 @@ class ZoneSearch:
 
         Neighbouring blocks become one range. The number counts the offsets within the bounds.
         """
-        return self._within(bounds, INT64_MAX)
-
-    def each(self, bounds: Bounds) -> LogRanges:
-        """The blocks that can hold a wanted record, each a range of its own."""
-        return self._within(bounds, 0)[0]
-
-    def _within(self, bounds: Bounds, most_bytes: int) -> tuple[LogRanges, int]:
-        """As `within`; neighbours of more than `most_bytes` together are ranges of their own."""
         numbers, _ = bounds.meet(self._lows, self._highs, self._firsts, self._ends, self._base)
         ranges = np.empty((4, len(numbers) * self._fences.fence_span), np.int64)
         count = records = 0
         for page in self._load(numbers):
-            count, more = join_meeting(*page, self._base, *bounds[1:], most_bytes, ranges, count)
+            count, more = join_meeting(*page, self._base, *bounds[1:], INT64_MAX, ranges, count)
             records += more
         return LogRanges(*ranges[:, :count].copy()), records
 

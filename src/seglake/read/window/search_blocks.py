@@ -63,20 +63,6 @@ class SearchBlocks:
         else:
             yield from _filled(call() for call in calls)
 
-    def segments_from(self, offset: int) -> Iterator[LogSegment]:
-        """The segments that may hold a wanted record at `offset` or above, in offset order."""
-        view = self.reader.view
-        bases, ends, lows, highs = view.extents
-        numbers, _ = self.bounds.meet(lows, highs, bases, ends)
-        filled = view.segments.details["record_count"][numbers] > 0
-        some = numbers[filled & (ends[numbers] > offset)]
-        return map(self.reader.segment, some.tolist())
-
-    def blocks_of(self, segment: LogSegment) -> LogRanges:
-        """The blocks of a segment that may hold a wanted record, one by one."""
-        found = self._by_index(segment, joined=False)
-        return self.reader.ask(segment, ZoneSearch.each, self.bounds) if found is None else found[0]
-
     def newest_pieces(self) -> Pieces:
         """What is to be read, a few blocks at a time, in descending order."""
         calls = [*self._calls(joined=False)]

@@ -12,10 +12,10 @@ from seglake.serve.counts import ServerCounts
 from seglake.serve.groups.apis import GroupApis, GroupTopics
 from seglake.serve.groups.archived import ArchivedGroups
 from seglake.serve.groups.coordinator import Coordinator
-from seglake.serve.groups.erased import ErasedKeys, ErasedTopics
 from seglake.serve.groups.group import GroupLimits
 from seglake.serve.groups.offsets import OffsetStore
 from seglake.serve.settings import Address, Groups
+from seglake.serve.topics.names import holds_key
 
 __all__ = ["GroupsPart", "open_groups"]
 
@@ -30,10 +30,6 @@ class GroupsPart:
         """The APIs; clients find the coordinator at `address`."""
         coordinator, metadata_bytes = self._coordinator, self._settings.metadata_bytes
         return GroupApis(coordinator, self._topics, address, metadata_bytes).all()
-
-    async def watch(self, topics: ErasedTopics) -> None:
-        """Forget what was committed of keys that are erased, until it is cancelled."""
-        await ErasedKeys(self._coordinator, topics).watch()
 
     def release(self) -> None:
         """Answer the members that wait for a rebalance, as the server stops."""
@@ -51,6 +47,8 @@ def open_groups(settings: Groups, counts: ServerCounts, topics: GroupTopics) -> 
         settings.max_members,
     )  # fmt: skip
     store = OffsetStore(settings.file or _default_file(topics.root), topics.lake)
+    every_name = topics.every_name()
+    store.forget([name for name in store.topic_names() if holds_key(name, every_name)])
     archived = ArchivedGroups(topics.store, topics.lake, topics.end_offset)
     coordinator = Coordinator(store, limits, settings.max_groups, counts, archived)
     topics.starts = coordinator

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafka.protocol.admin import groups as admin
@@ -32,6 +32,9 @@ class GroupTopics(Protocol):
     root: str
     store: Store
     starts: Starts | None  # of replays
+
+    def every_name(self) -> Collection[str]:
+        """All topics of the lake, also those that are not served."""
 
     def partition_count(self, name: str) -> int | None:
         """How many partitions a topic has; None if there is none of this name."""

@@ -196,19 +196,6 @@ class Coordinator:
 
     # ---------------------------------------------------------------- erasures
 
-    async def topic_names(self) -> list[str] | Code:
-        """The names of all topics that the file has."""
-        return await self._stored(self._store.topic_names)
-
-    async def erasure_seen(self, topic: str) -> str | Code:
-        """The last erasure in a topic that `erase` was told; "" if there was none."""
-        return await self._stored(lambda: self._store.erasure_seen(topic))
-
-    async def erase(self, topic: str, names: Collection[str], seen: str) -> Code:
-        """Forget all of topics with these names, for ever; see `OffsetStore.erase`."""
-        done = await self._stored(lambda: self._store.erase(topic, names, seen))
-        return done or Code.NONE
-
     # ---------------------------------------------------------------- replays
 
     async def replay_started(self, name: str) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,11 +33,6 @@ create table if not exists replays (
 _KINDS = """
 create table if not exists kinds (
   lake text, group_id text, protocol_type text not null, primary key (lake, group_id)
-) without rowid
-"""
-_ERASURES = """
-create table if not exists erasures (
-  lake text, topic text, seen text not null, primary key (lake, topic)
 ) without rowid
 """
 _MOST_REPLAYS = 10_000  # of a lake; those that started first are forgotten
@@ -99,7 +94,7 @@ class OffsetStore:
             self._db.execute("pragma locking_mode = exclusive")
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = full")
-            self._db.execute("pragma secure_delete = on")  # names of topics may have keys
+            self._db.execute("pragma secure_delete = on")  # earlier builds stored keys in names
             self._check_format()
         except (sqlite3.Error, OSError) as error:
             raise ConfigError(f"groups.file {file} cannot be used: {_why(error)}") from error
@@ -115,7 +110,6 @@ class OffsetStore:
             self._db.execute(_TABLE)
             self._db.execute(_REPLAYS)
             self._db.execute(_KINDS)
-            self._db.execute(_ERASURES)
             if version == 1:
                 self._db.execute(_TAKE_OVER)
                 self._db.execute("drop table offsets")
@@ -194,26 +188,20 @@ class OffsetStore:
         )
         return [name for (name,) in self._read(what, self._lake, self._lake)]
 
-    def erasure_seen(self, topic: str) -> str:
-        """The last erasure in a topic that `erase` was told; "" if none. Raises StoreError."""
-        what = "select seen from erasures where lake = ? and topic = ?"
-        rows = self._read(what, self._lake, topic)
-        return str(rows[0][0]) if rows else ""
+    def forget(self, names: Collection[str]) -> None:
+        """Forget all offsets and replays of topics with these names. Raises StoreError.
 
-    def erase(self, topic: str, names: Iterable[str], seen: str) -> None:
-        """Forget all of topics with these names, and remember the erasure in their `topic`.
-
-        No byte of what is forgotten stays in the file. Raises StoreError.
+        None of their bytes remain in the file.
         """
+        if not names:
+            return
         rows = [(self._lake, name) for name in names]
         self._write(
             ("delete from committed where lake = ? and topic = ?", rows),
             ("delete from replays where lake = ? and name = ?", rows),
-            (_FORGET_KINDS, [(self._lake, self._lake)] if rows else []),
-            ("insert or replace into erasures values (?, ?, ?)", [(self._lake, topic, seen)]),
+            (_FORGET_KINDS, [(self._lake, self._lake)]),
         )
-        if rows:
-            self._read("pragma wal_checkpoint(truncate)")
+        self._read("pragma wal_checkpoint(truncate)")
 
     def close(self) -> None:
         """Close the file."""

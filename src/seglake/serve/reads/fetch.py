@@ -23,7 +23,6 @@ from seglake.serve.connection import Connection, Reply
 from seglake.serve.reads.errors import code_of
 from seglake.serve.reads.fetch_frame import Answer, TopicAnswer, frame_of, refusal
 from seglake.serve.reads.offsets import epoch_error
-from seglake.serve.records.searching import Room
 from seglake.serve.records.taking import Taken
 from seglake.serve.topics.catalog import ServedTopic, ServedTopics
 from seglake.serve.topics.partition import ServedPartition
@@ -32,11 +31,7 @@ _MEMORY_BYTES = 4 * 2**20  # of an answer whose records are not in local files
 _KAFKA_GO = 10  # its version of Fetch; Kafka 2.1's clients, which have it too, wait as it does
 _ROUNDED_S = 0.002  # more than its max_wait_ms, which is rounded down
 _FRAMED_AT_ONCE = 1000  # partitions and topics; of a larger answer, on a thread
-_SEARCH_S = 1.0  # of a fetch, at most; then the client hears how far a search came
 _NOTHING = Taken([], 0, -1)
-
-
-_Bounds = tuple[int, int, float]  # bytes that there is room for, those there are, a search's end
 
 
 class _Round(NamedTuple):
@@ -51,26 +46,6 @@ class _Round(NamedTuple):
     ends: dict[tuple[str, int], int]
     failed: bool
     grows_in: float | None
-
-
-class _Searching:
-    """The time for searches of one look: each partition that is left has an equal part of it."""
-
-    def __init__(self, request: Any, deadline: float) -> None:
-        self._now, self._min_bytes = asyncio.get_running_loop().time, request.min_bytes
-        self._until = min(deadline, self._now() + _SEARCH_S)
-        self._left = sum(len(topic.partitions) for topic in request.topics)
-
-    def until(self, size: int) -> float:
-        """When a search of the next partition ends; at once if the answer has enough."""
-        now, left = self._now(), max(1, self._left)
-        self._left -= 1
-        return now if size >= self._min_bytes else now + max(0.0, self._until - now) / left
-
-
-def _is_hurried(connection: Connection) -> bool:
-    """Whether the client's next request waits for the answer."""
-    return connection.next_request is not None and connection.next_request.done()
 
 
 def _unknown(version: int) -> Code:
@@ -109,7 +84,7 @@ class Fetching:
             deadline += _ROUNDED_S
         while True:
             change = self._topics.change
-            look = await self._look(request, connection, deadline)
+            look = await self._look(request, connection)
             left = deadline - loop.time()
             if look.failed or look.size >= request.min_bytes or left <= 0:
                 break
@@ -138,9 +113,8 @@ class Fetching:
         await asyncio.wait(until, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         return change.done() or (grows_in is not None and not (behind and behind.done()))
 
-    async def _look(self, request: Any, connection: Connection, deadline: float) -> _Round:
+    async def _look(self, request: Any, connection: Connection) -> _Round:
         room = min(max(0, request.max_bytes), self._fetch_bytes)
-        searching = _Searching(request, deadline)
         answers, size, failed, waits = list[TopicAnswer](), 0, False, list[float]()
         ends, again = dict[tuple[str, int], int](), 0
         async for asked in in_turns(request.topics):
@@ -151,10 +125,7 @@ class Fetching:
                     answer = Answer(each.partition, wrong, -1, -1, _NOTHING)
                 else:
                     try:
-                        until = searching.until(size)
-                        answer, wait = await self._partition(
-                            topic, each, (room, size, until), connection
-                        )
+                        answer, wait = await self._partition(topic, each, room, size, connection)
                     except VersionExpired as error:
                         wrong, wait = await self._expired(topic, error, connection), None
                         answer = Answer(each.partition, wrong, -1, -1, _NOTHING)
@@ -184,13 +155,13 @@ class Fetching:
         return (topic.name if topic else ""), topic, Code.UNKNOWN_TOPIC_ID
 
     async def _partition(
-        self, topic: ServedTopic, asked: Any, bounds: _Bounds, connection: Connection
+        self, topic: ServedTopic, asked: Any, room: int, size: int, connection: Connection
     ) -> tuple[Answer, float | None]:
         number = asked.partition
         try:
             if not 0 <= number < len(topic.partitions):
                 raise UnknownTopic(f"topic {topic.name!r} has no partition {number}")
-            return await self._records(topic, asked, bounds, connection)
+            return await self._records(topic, asked, room, size, connection)
         except VersionExpired:
             raise
         except SeglakeError as error:
@@ -209,10 +180,9 @@ class Fetching:
         return _code_for(Code.KAFKA_STORAGE_ERROR, connection.version)
 
     async def _records(
-        self, topic: ServedTopic, asked: Any, bounds: _Bounds, connection: Connection
+        self, topic: ServedTopic, asked: Any, room: int, size: int, connection: Connection
     ) -> tuple[Answer, float | None]:
         partition: ServedPartition = topic.partitions[asked.partition]
-        room, size, until = bounds
         wait, start, end = partition.grows_in(), partition.start, partition.end()
         offset, version = asked.fetch_offset, connection.version
         code = epoch_error(asked.current_leader_epoch) if version >= 9 else Code.NONE
@@ -227,22 +197,15 @@ class Fetching:
             limit = min(limit, max(0, _MEMORY_BYTES - size))
         if not limit and size:  # the answer is full
             return Answer(asked.partition, code, start, end, _NOTHING), wait
-        if (sought := partition.sought) is not None:
-            hurried = partial(_is_hurried, connection)
-            taken = await self._topics.searcher.take(
-                sought, offset, end, Room(limit, not size, until, hurried)
-            )
-            wait = 0.0 if taken.is_unfinished else wait
-        else:
-            taken = await self._topics.taker.take(
-                partition.runs(offset),
-                offset,
-                end,
-                limit,
-                whole_first=not size,
-                skip_empty=connection.ends.get((topic.name, asked.partition)) == offset,
-                only_filled=version == _KAFKA_GO,
-            )
+        taken = await self._topics.taker.take(
+            partition.runs(offset),
+            offset,
+            end,
+            limit,
+            whole_first=not size,
+            skip_empty=connection.ends.get((topic.name, asked.partition)) == offset,
+            only_filled=version == _KAFKA_GO,
+        )
         connection.counts.fetched_bytes[topic.plain] += taken.size
         return Answer(asked.partition, Code.NONE, start, end, taken), wait
 

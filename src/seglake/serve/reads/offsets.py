@@ -22,7 +22,6 @@ from seglake.serve.api import Api, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.connection import Connection
 from seglake.serve.reads.errors import code_of
-from seglake.serve.records.sought import SoughtRecords
 from seglake.serve.topics.catalog import LEADER_EPOCH, ServedTopics
 from seglake.serve.topics.partition import ServedPartition
 
@@ -93,37 +92,25 @@ class Lookups:
             partition = await partition_of(self._topics, topic, asked.partition_index)
             if version >= 4 and (wrong := epoch_error(asked.current_leader_epoch)):
                 return _OffsetsAnswer(wrong)
-            return _OffsetsAnswer(Code.NONE, await self._at(partition, time, connection))
+            return _OffsetsAnswer(Code.NONE, await self._at(partition, time))
         except VersionExpired as error:
             gone = await self._topics.expired(topic, error)
             return _OffsetsAnswer(code_of(error) if gone else Code.KAFKA_STORAGE_ERROR)
         except SeglakeError as error:
             return _OffsetsAnswer(code_of(error))
 
-    async def _at(
-        self, partition: ServedPartition, time: int, connection: Connection
-    ) -> OffsetAndTimestamp:
+    async def _at(self, partition: ServedPartition, time: int) -> OffsetAndTimestamp:
         if time in (_EARLIEST, _EARLIEST_LOCAL):
             return OffsetAndTimestamp(partition.start, -1)
         if time == _LATEST:
             return OffsetAndTimestamp(partition.end(), -1)
         if time in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
             return _NONE
-        if partition.sought is not None:
-            return await self._searched(partition, partition.sought, time, connection) or _NONE
         lookup = partial(partition.at_time, time) if time >= 0 else partition.max_timestamp
         long = partition.remote or time < 0  # the largest timestamp of a window: many lookups
         run = partial(self._topics.stretches.run, waits=partition.remote)
         record = await run(lookup) if long else lookup()
         return _NONE if record is None or record.offset >= partition.end() else record
-
-    async def _searched(
-        self, partition: ServedPartition, sought: SoughtRecords, time: int, connection: Connection
-    ) -> OffsetAndTimestamp | None:
-        """The first sought record at a time or later, or the newest one."""
-        searcher, start, end = self._topics.searcher, partition.start, partition.end()
-        find = searcher.first if time >= 0 else searcher.newest
-        return await find(sought.since(max(0, time), end), start, end, connection.is_left)
 
     async def _end_of_epoch(self, request: Any, connection: Connection) -> Any:
         kind = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult

@@ -46,15 +46,13 @@ class Run(NamedTuple):
 class Taken(NamedTuple):
     """What a fetch gets of a partition: bytes to be sent, their size, the offset behind them.
 
-    Without records it is nothing, batches that have lost theirs, or the rest of the first batch. If
-    it `is_unfinished`, a search for more had no more time.
+    Without records it is nothing, batches that have lost theirs, or the rest of the first batch.
     """
 
     parts: list[Bytes]
     size: int
     end_offset: int
     has_records: bool = False
-    is_unfinished: bool = False
 
 
 class Taker:

@@ -11,7 +11,7 @@ import base64
 import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -26,13 +26,11 @@ from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.serve.api import shown
 from seglake.serve.counts import ServerCounts
-from seglake.serve.records.searching import Searcher
 from seglake.serve.records.stretches import Stretches
 from seglake.serve.records.taking import Taker
 from seglake.serve.settings import ServerSettings
 from seglake.serve.topics.clock import Clock, ReplayedPartition, Starts
-from seglake.serve.topics.keyed import KeyOfTopic, KeyPartitions, keys_without_records, last_erasure
-from seglake.serve.topics.names import Derived, hidden, hidden_unknown, parse, why_none
+from seglake.serve.topics.names import Derived, parse, why_none
 from seglake.serve.topics.partition import ServedPartition, WholePartition
 from seglake.serve.topics.window import WindowPartition
 
@@ -43,7 +41,6 @@ _Result = TypeVar("_Result")
 # (`Metadata.updateLatestMetadata`), and imported batches keep the epochs of their brokers.
 LEADER_EPOCH = 2**30
 
-_KEY_BYTES = 3000  # of a partition of a key that follows: the rest is that of its topic
 _PLANS = 2  # of windows at once
 _BACKOFF_S = 10.0  # between looks at a catalog that cannot be read
 
@@ -74,15 +71,13 @@ class ServedTopics:
         self._lake, self._reads, self._settings, self._counts = lake, reads, settings, counts
         self.stretches = Stretches(reads, self._count_damage)
         self.taker, self._forgotten = Taker(self.stretches), reads.forgotten
-        self.searcher = Searcher(is_far=reads.store.remote, damaged=self._count_damage)
         self.lake, self.root, self.store = lake.identity, reads.store.uri, reads.store
         self._namespace = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.lake}")
         self.cluster_id = base64.urlsafe_b64encode(self._namespace.bytes).decode().rstrip("=")
         self.starts: Starts | None = None  # without it, replays begin anew with each server
         self._derived = OrderedDict[str, asyncio.Future[ServedTopic]]()
         self._sizes = dict[str, int]()  # bytes of derived topics
-        self._keys = dict[str, KeyOfTopic]()  # of derived topics that follow the newest version
-        self._bound = dict[str, _BoundTopic]()  # the other derived topics
+        self._bound = dict[str, _BoundTopic]()  # what derived topics are bound to
         # threads of their own, so that slow plans of windows leave those of fetches alone
         self._planning = ThreadPoolExecutor(_PLANS, "seglake-plan")
         self._ids = dict[uuid.UUID, str]()
@@ -98,6 +93,10 @@ class ServedTopics:
     def version(self) -> int:
         """The version of the catalog that is served."""
         return self._served
+
+    def every_name(self) -> Collection[str]:
+        """All topics of the lake, also those that are not served."""
+        return {*self._lake.topics()}
 
     def names(self) -> list[str]:
         """The topics of the lake that are served; those that a name makes are not listed."""
@@ -125,7 +124,7 @@ class ServedTopics:
         if topic is not None:
             return topic
         if not is_topic_name(name):
-            raise UsageError(f"'{shown(hidden(name))}' is no name of a topic")
+            raise UsageError(f"'{shown(name)}' is no name of a topic")
         asked = parse(name, self._topics, self._tags)
         if asked is None or asked.topic not in self._topics:
             raise self._unknown(name)
@@ -144,7 +143,7 @@ class ServedTopics:
         It is if the name has a version that no tag holds: from now on `find` raises the error at
         once. Any other topic is that of the newest version, or of the tag, at the next request.
         """
-        _log.warning("topic %s: %s", self._shown(name), error)
+        _log.warning("topic %s: %s", name, error)
         bound = self._bound.get(name)
         if name not in self._topics and bound and bound.asked.version is not None and not bound.tag:
             self._derived[name] = _failed(error)
@@ -164,27 +163,6 @@ class ServedTopics:
         except UnknownTopic:
             return None
         return topic if topic and topic.id == topic_id else None  # the tag may name another version
-
-    # keys that are erased
-
-    def every_name(self) -> Collection[str]:
-        """All topics of the lake, also those that are not served."""
-        return {*self._lake.topics()}
-
-    async def last_erasure(self, topic: str) -> str:
-        """A text that another erasure in the topic changes; "" if there was none."""
-        return await self._planned(partial(last_erasure, self._lake, topic))
-
-    async def keys_without_records(self, topic: str, keys: Collection[bytes]) -> set[bytes]:
-        """Those of the keys that no record of a topic has. Raises StoreError, CorruptData."""
-        return await self._planned(partial(keys_without_records, self._lake.topic(topic), keys))
-
-    def forget(self, names: Iterable[str]) -> None:
-        """Let go of topics that these names made."""
-        gone = {*names}
-        for name in gone:
-            self._drop(name)
-        self._ids = {topic_id: name for topic_id, name in self._ids.items() if name not in gone}
 
     @property
     def change(self) -> asyncio.Future[None]:
@@ -228,7 +206,6 @@ class ServedTopics:
     def close(self) -> None:
         """End its threads."""
         self._planning.shutdown(wait=False, cancel_futures=True)
-        self.searcher.close()
         self.stretches.close()
 
     async def _refreshed(self) -> None:
@@ -241,7 +218,6 @@ class ServedTopics:
         if self._reads.forgotten != self._forgotten:
             self._forgotten = self._reads.forgotten
             self.taker.forget()
-            self.searcher.forget()
         if self._lake.version != self._served:
             _log.info("version %d of the catalog", self.version)
             change = self._change
@@ -261,7 +237,6 @@ class ServedTopics:
     ) -> None:
         """Serve a version from now on."""
         self._topics, self._tags = topics, tags
-        self._follow()
         self._let_go_of_tags()
         self._ids |= {topic.id: name for name, topic in topics.items()}
         self._change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -273,12 +248,7 @@ class ServedTopics:
 
     def _unknown(self, name: str) -> UnknownTopic:
         what = f"is not in version {self.version} of the lake"
-        seen = hidden_unknown(name, self._topics)
-        return UnknownTopic(f"topic {seen!r} {what}{why_none(name, self._topics)}")
-
-    def _shown(self, name: str) -> str:
-        """A name for the log: those of the lake as they are, of others no key."""
-        return name if name in self._topics else hidden(name)
+        return UnknownTopic(f"topic {name!r} {what}{why_none(name, self._topics)}")
 
     def _id(self, name: str, tag: TagRow | None = None) -> uuid.UUID:
         """Of a name with a tag another one for each version that the tag names."""
@@ -290,8 +260,6 @@ class ServedTopics:
     # topics that a name makes
 
     async def _made(self, name: str, asked: Derived) -> ServedTopic:
-        if asked.follows:
-            return await self._following(name, asked.topic, asked.key or b"")
         clock = None if asked.speed is None else await self._clock(name, asked)
         while True:
             bound = self._bind(name, asked)
@@ -306,7 +274,7 @@ class ServedTopics:
         if name in self._derived:
             self._ids[made.id], self._sizes[name] = name, size
             self._evict()
-        _log.info("topic %s is of version %d", hidden(name), made.log.version)
+        _log.info("topic %s is of version %d", name, made.log.version)
         return made
 
     def _bind(self, name: str, asked: Derived) -> _BoundTopic:
@@ -346,37 +314,6 @@ class ServedTopics:
     async def _planned(self, work: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._planning, work)
 
-    async def _following(self, name: str, plain: str, text: bytes) -> ServedTopic:
-        """The topic of a key in the newest version, always: `_follow` goes on with it."""
-        settings = None
-        while (whole := self._topics.get(plain)) is not None and whole.settings != settings:
-            settings = whole.settings
-            key = await self._planned(partial(KeyOfTopic.of, text, whole.log))
-        if whole is None:
-            raise self._unknown(name)
-        made = self._of_key(name, whole, key)
-        if name in self._derived:
-            self._keys[name], self._ids[made.id] = key, name
-            self._sizes[name] = _KEY_BYTES * len(made.partitions)
-            self._evict()
-        _log.info("topic %s follows the newest version", hidden(name))
-        return made
-
-    def _follow(self) -> None:
-        """Move the topics of keys on to the version that is served now."""
-        for name, key in [*self._keys.items()]:
-            before = self._derived[name].result()
-            whole = self._topics.get(before.plain)
-            if whole is None or whole.settings != before.settings or name in self._topics:
-                self._drop(name)
-                self._ids.pop(before.id, None)
-            else:
-                self._derived[name] = _done(self._of_key(name, whole, key))
-
-    def _of_key(self, name: str, whole: ServedTopic, key: KeyOfTopic) -> ServedTopic:
-        partitions = KeyPartitions(whole.partitions, whole.log, Window(), key)
-        return whole._replace(name=name, id=self._id(name), partitions=partitions)
-
     async def _clock(self, name: str, asked: Derived) -> Clock:
         """The clock of a replay; it runs on if the replay has started before."""
         start_ms, speed = asked.start_ms or 0, asked.speed or 1
@@ -398,12 +335,7 @@ class ServedTopics:
             log = self._lake.topic(asked.topic).at(asked.version)
         else:
             log = self._lake.topic_in(tag, asked.topic)
-        key = None if asked.key is None else KeyOfTopic.of(asked.key, log)
         topic = self._derived_from(log.alone(), name, asked, clock)
-        if key is not None:
-            window = _window_of(asked)
-            partitions = KeyPartitions(topic.partitions, topic.log, window, key)
-            topic = topic._replace(partitions=partitions)
         if asked.tag is not None:
             topic = topic._replace(id=self._id(name, tag))
         return topic, sum(topic.partitions[p].held_bytes for p in range(len(topic.partitions)))
@@ -413,7 +345,7 @@ class ServedTopics:
     ) -> ServedTopic:
         if asked.start_ms is None or asked.end_ms is None:
             return self._whole(name, log)._replace(plain=asked.topic)
-        window = _window_of(asked)
+        window = Window.of_times(asked.start_ms, asked.end_ms)
         windows = [WindowPartition(log.reader(p), self._reads, window) for p in log.partitions()]
         partitions: Sequence[ServedPartition] = windows
         if clock is not None:
@@ -424,7 +356,6 @@ class ServedTopics:
         """Forget a topic that a name made."""
         self._derived.pop(name, None)
         self._sizes.pop(name, None)
-        self._keys.pop(name, None)
         self._bound.pop(name, None)
 
     def _evict(self) -> None:
@@ -439,12 +370,6 @@ class ServedTopics:
             self._drop(name)
             if not made.done():
                 made.cancel()
-
-
-def _window_of(asked: Derived) -> Window:
-    if asked.start_ms is None or asked.end_ms is None:
-        return Window()
-    return Window.of_times(asked.start_ms, asked.end_ms)
 
 
 class _Lazily(Sequence[ServedPartition]):
@@ -479,12 +404,6 @@ def _may_be_made_anew(made: asyncio.Future[ServedTopic], asked: Derived) -> bool
         return False
     is_fixed = asked.version is not None or asked.tag is not None
     return error is not None and not (is_fixed and isinstance(error, UnknownTopic))
-
-
-def _done(topic: ServedTopic) -> asyncio.Future[ServedTopic]:
-    done: asyncio.Future[ServedTopic] = asyncio.get_running_loop().create_future()
-    done.set_result(topic)
-    return done
 
 
 def _failed(error: SeglakeError) -> asyncio.Future[ServedTopic]:

@@ -66,8 +66,6 @@ class Clock:
 class ReplayedPartition:
     """A partition of a window topic under a clock; it grows by whole index blocks."""
 
-    sought = None
-
     def __init__(self, window: WindowPartition, clock: Clock) -> None:
         self._window, self._clock = window, clock
         self.start, self.remote = window.start, window.remote

@@ -8,7 +8,6 @@ from typing import Protocol
 from seglake.layout import SUFFIXES
 from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.log.segment_lookup import PartitionReader
-from seglake.serve.records.sought import SoughtRecords
 from seglake.serve.records.taking import Run
 
 _RUN_BYTES = 800  # of a run and its segment, with the names of its files
@@ -18,19 +17,13 @@ _PARTITION_BYTES = 4096
 class ServedPartition(Protocol):
     """What handlers ask. `start` is the log start offset.
 
-    `remote`: some of the log is read from an object store, or from where it is attached, or is
-    searched, so that lookups wait. `held_bytes` is about what it keeps in memory. With `sought`,
-    the partition has only the records that are sought. Runs and lookups are those of all records; a
-    `Searcher` takes and finds the sought ones.
+    `remote`: some of the log is read from an object store, or from where it is attached, so that
+    lookups wait. `held_bytes` is about what it keeps in memory.
     """
 
     start: int
     remote: bool
     held_bytes: int
-
-    @property
-    def sought(self) -> SoughtRecords | None:
-        """What is sought; None if every record of the runs is sent."""
 
     def end(self) -> int:
         """The high watermark: the end offset of what clients may read now."""
@@ -65,8 +58,6 @@ def held_bytes(reader: PartitionReader, runs: int) -> int:
 
 class WholePartition:
     """A partition of a topic of the lake in one version, all of it."""
-
-    sought = None
 
     def __init__(self, reader: PartitionReader) -> None:
         self._reader, self._view = reader, reader.view

@@ -40,8 +40,6 @@ class WindowPartition:
     It is made on a thread: planning reads zone maps, and the batches at both ends.
     """
 
-    sought = None
-
     def __init__(self, reader: PartitionReader, reads: SharedReads, window: Window) -> None:
         self._reader, self._reads = reader, reads
         self._window = window.above(reader.view.log_start_offset)

@@ -33,7 +33,7 @@ from seglake.format.codecs.framing import Framed, Framing
 from seglake.format.decode import Decoded, scan_batches, with_extremes
 from seglake.format.encode import EncodedBatches, encode_bodies, write_crcs
 from seglake.format.records import Flags, Int64s, Records, fixed, read_only
-from seglake.limits import INT32_MAX
+from seglake.limits import INT32_MAX, INT64_MAX
 
 NO_HORIZON = -1
 
@@ -53,14 +53,21 @@ def copied(data: Any, table: BatchTable) -> EncodedBatches:
 
 
 def filter_batches(
-    data: Any, table: BatchTable, decoded: Decoded, stays: Flags, horizons: Int64s | None = None
+    data: Any,
+    table: BatchTable,
+    decoded: Decoded,
+    stays: Flags,
+    horizons: Int64s | None = None,
+    *,
+    end_offset: int = INT64_MAX,
 ) -> EncodedBatches:
     """The batches of `table` with only the records that stay; batches without one are left out.
 
     Positions in `table` count from the start of `data`. `decoded` has every record of these
     batches, control records too, and `stays` says for each whether it stays. `horizons` has for
     each batch the delete horizon in ms that it is to get, or `NO_HORIZON`; a batch that has one
-    keeps its own. The result's table is complete.
+    keeps its own. Last offsets of batches become smaller than `end_offset`, which is above every
+    record that stays. The result's table is complete.
     """
     survivors = np.flatnonzero(stays)
     counts = np.bincount(decoded.batch[survivors], minlength=len(table))
@@ -70,7 +77,9 @@ def filter_batches(
         due = (horizons[rows] >= 0) & (result["attributes"] & DELETE_HORIZON == 0)
         result["base_timestamp"][due] = horizons[rows][due]
         result["attributes"][due] |= DELETE_HORIZON
+    result["last_offset"] = np.minimum(result["last_offset"], end_offset - 1)
     changed = due | (counts[rows] < result["count"])
+    changed |= result["last_offset"] < table["last_offset"][rows]
     result["count"] = counts[rows]
     parts = reencoded(data, table[rows], result, changed, decoded, survivors)
     whole = joined(data, table[rows], changed, parts)

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.protocol.consumer.group import OffsetFetchRequest, OffsetFetchResponse
 
 import seglake
 from seglake.errors import UsageError
 from seglake.format.decode import scan_batches
+from seglake.maintain.erasure.erase import erase
+from seglake.serve.groups.offsets import Committed, OffsetStore
 from seglake.serve.records import stretches
 from seglake.serve.topics.clock import Clock
 from seglake.serve.topics.names import Derived, parse
@@ -72,21 +75,45 @@ def test_a_window_is_exactly_its_records(
 
 
 def check_offsets(wire: Wire, name: str, partition: int, data: bytes) -> None:
-    """The log ends behind the last batch that is sent; lookups see the window alone."""
+    """The log ends after its last record and batch; lookups only see the window."""
     table = scan_batches(data)
     _, start, _ = offset_at(wire, name, partition, EARLIEST)
     _, end, _ = offset_at(wire, name, partition, LATEST)
     if not len(table):
         assert start == end
         return
-    assert (start, end) == (table[0]["base_offset"], table[-1]["last_offset"] + 1)
     records = records_in(data, partition)
+    assert (start, end) == (table[0]["base_offset"], table[-1]["last_offset"] + 1)
+    assert end == records[-1].offset + 1
     newest = max(records, key=lambda r: (r.timestamp, -r.offset))
     assert offset_at(wire, name, partition, MAX_TIMESTAMP) == (0, newest.offset, newest.timestamp)
     for record in records[:: 1 + len(records) // 5]:
         found = next(r for r in records if r.timestamp >= record.timestamp)
         expected = (0, found.offset, found.timestamp)
         assert offset_at(wire, name, partition, record.timestamp) == expected
+
+
+def test_the_end_of_a_window_is_the_same_in_every_version(tmp_path: Path) -> None:
+    """A merge makes larger batches, an erasure takes the last records of a stored batch."""
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T + i, b"%d" % (i % 2)) for i in range(100)]}, Shape(batch_bytes=100))
+    name, group = window_name("events", T + 10, T + 61), {"groups.file": str(tmp_path / "groups")}
+    store = OffsetStore(tmp_path / "groups", seglake.open(str(tmp_path)).identity)
+    store.commit("g", {("events", 0): Committed(500), (name, 0): Committed(64)}, 1)
+    store.commit("g", {(f"{name}.x1", 0): Committed(64), (f"{name}.v99", 0): Committed(64)}, 1)
+    store.close()
+    for end in (61, 61, 60):
+        if end == 60:
+            erase(str(tmp_path), "events", [b"0"])
+        with serving(tmp_path, group) as server, Wire(server.address) as wire:
+            assert offset_at(wire, name, 0, LATEST) == (0, end, -1)
+            batches = scan_batches(b"".join(everything(wire, name, 0)))
+            assert batches[-1]["last_offset"] + 1 == end
+            request = OffsetFetchRequest(group_id="g", topics=None, require_stable=False)
+            found = wire.ask(request, OffsetFetchResponse, 7).topics
+        offsets = {each.name: each.partitions[0].committed_offset for each in found}
+        assert offsets == {"events": 500, name: end, f"{name}.x1": end, f"{name}.v99": 64}
+        seglake.merge(str(tmp_path), "events", everything=True, rebatch=True)
 
 
 @given(st.data())

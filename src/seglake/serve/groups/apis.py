@@ -39,6 +39,9 @@ class GroupTopics(Protocol):
     def partition_count(self, name: str) -> int | None:
         """How many partitions a topic has; None if there is none of this name."""
 
+    async def limit(self, name: str, partition: int) -> int | None:
+        """The largest offset for a partition of a topic that a name makes; None for any other."""
+
     def end_offset(self, name: str, partition: int) -> int | None:
         """The end of a log partition of the lake as it is served; None if it is not."""
 
@@ -209,9 +212,14 @@ class GroupApis:
         offsets = await self._groups.committed(group_id, wheres)
         if isinstance(offsets, Code):
             return offsets, {}
-        if wheres is None:
-            return Code.NONE, offsets
-        return Code.NONE, {where: offsets.get(where, _NOTHING) for where in wheres}
+        if wheres is not None:
+            offsets = {where: offsets.get(where, _NOTHING) for where in wheres}
+        async for where, each in in_turns(offsets.items()):
+            # Earlier builds ended a window after its last stored batch, not its last record.
+            limit = None if each is _NOTHING else await self._topics.limit(*where)
+            if limit is not None and each.offset > limit:
+                offsets[where] = each._replace(offset=limit)
+        return Code.NONE, offsets
 
     async def forget(self, request: Any, connection: Connection) -> Any:
         """OffsetDelete."""

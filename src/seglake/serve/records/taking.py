@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.errors import CorruptData
-from seglake.format.batch import OVERHEAD
-from seglake.format.decode import decode_batches, scan_batches
+from seglake.format.batch import OVERHEAD, BatchTable
+from seglake.format.decode import Decoded, decode_batches, scan_batches
 from seglake.format.encode import EncodedBatches
 from seglake.format.filter import blank, filter_batches
-from seglake.format.records import Int64s
-from seglake.limits import INT32_MAX
+from seglake.format.records import Flags, Int64s
+from seglake.limits import INT32_MAX, INT64_MAX
 from seglake.log.byte_cache import ByteCache
 from seglake.log.piece import Window
 from seglake.log.segment import LogSegment
@@ -226,17 +226,28 @@ class _FetchAnswer:
             self.offset = last + 1
 
 
-def records_within(data: memoryview, run: Run, start: int) -> EncodedBatches:
-    """The batches in `data` with only the records of the run's window; some may be left out."""
+def decode_run(data: memoryview, run: Run, start: int) -> tuple[BatchTable, Decoded, Flags]:
+    """Decode batches that begin at byte `start` of the log of a run.
+
+    Returns the batches, their records, and for each record whether it is in the run's window.
+    Raises CorruptData.
+    """
     window = run.window or Window()
     try:
         table = scan_batches(data)
         decoded = decode_batches(data, table, check_crc=False)
-        times, offsets = decoded.records.timestamps, decoded.offsets
-        stays = (times >= window.start_ms) & (times < window.end_ms)
-        stays &= (offsets >= window.start_offset) & (offsets < window.end_offset)
-        if not stays.any():
-            return EncodedBatches(np.empty(0, np.uint8), table[:0])
-        return filter_batches(data, table, decoded, stays)
     except CorruptData as damage:
         raise damage.within(run.segment.log_key, start) from damage
+    times, offsets = decoded.records.timestamps, decoded.offsets
+    stays = (times >= window.start_ms) & (times < window.end_ms)
+    stays &= (offsets >= window.start_offset) & (offsets < window.end_offset)
+    return table, decoded, stays
+
+
+def records_within(data: memoryview, run: Run, start: int) -> EncodedBatches:
+    """The batches in `data` with only the records of the run's window; some may be left out."""
+    table, decoded, stays = decode_run(data, run, start)
+    if not stays.any():
+        return EncodedBatches(np.empty(0, np.uint8), table[:0])
+    end = INT64_MAX if run.window is None else run.window.end_offset
+    return filter_batches(data, table, decoded, stays, end_offset=end)

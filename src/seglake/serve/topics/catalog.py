@@ -118,6 +118,14 @@ class ServedTopics:
             return None
         return topic.partitions[partition].end()
 
+    async def limit(self, name: str, partition: int) -> int | None:
+        """The largest offset for a partition of a topic that a name makes; None for any other."""
+        with suppress(SeglakeError):
+            topic = await self.find(name)
+            if name not in self._topics and 0 <= partition < len(topic.partitions):
+                return topic.partitions[partition].limit
+        return None
+
     async def find(self, name: str) -> ServedTopic:
         """The topic of a name. Raises UnknownTopic, UsageError, VersionExpired, StoreError."""
         topic = self._topics.get(name)

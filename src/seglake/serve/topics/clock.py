@@ -72,6 +72,11 @@ class ReplayedPartition:
         self._ends, self._latest = window.blocks()
         self.held_bytes = window.held_bytes + self._ends.nbytes + self._latest.nbytes
 
+    @property
+    def limit(self) -> int:
+        """See `ServedPartition`."""
+        return self._window.limit
+
     def end(self) -> int:
         """See `ServedPartition`."""
         now = self._clock.event_time_ms()

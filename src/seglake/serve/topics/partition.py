@@ -18,12 +18,17 @@ class ServedPartition(Protocol):
     """What handlers ask. `start` is the log start offset.
 
     `remote`: some of the log is read from an object store, or from where it is attached, so that
-    lookups wait. `held_bytes` is about what it keeps in memory.
+    lookups wait. `held_bytes` is about what it keeps in memory. `limit` is the largest offset that
+    a client may have: the end, or the end that a replay will have.
     """
 
     start: int
     remote: bool
     held_bytes: int
+
+    @property
+    def limit(self) -> int:
+        """See above."""
 
     def end(self) -> int:
         """The high watermark: the end offset of what clients may read now."""
@@ -63,6 +68,11 @@ class WholePartition:
         self._reader, self._view = reader, reader.view
         self.start, self._end = reader.view.log_start_offset, reader.view.end_offset
         self.remote, self.held_bytes = is_remote(reader), held_bytes(reader, len(self._view))
+
+    @property
+    def limit(self) -> int:
+        """See `ServedPartition`."""
+        return self._end
 
     def end(self) -> int:
         """See `ServedPartition`."""

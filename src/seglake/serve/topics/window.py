@@ -19,7 +19,6 @@ from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import execute
-from seglake.log.fetch import LogFetch
 from seglake.log.piece import Window
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogRanges, LogSegment
@@ -27,7 +26,7 @@ from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch
 from seglake.read.window.plan import pieces_of
-from seglake.serve.records.taking import Run, records_within
+from seglake.serve.records.taking import Run, decode_run
 from seglake.serve.topics.partition import held_bytes, is_remote
 
 _NONE = np.empty(0, np.int64)
@@ -51,6 +50,11 @@ class WindowPartition:
         self.held_bytes = held_bytes(reader, len(self._runs))
 
     def end(self) -> int:
+        """See `ServedPartition`."""
+        return self._end
+
+    @property
+    def limit(self) -> int:
         """See `ServedPartition`."""
         return self._end
 
@@ -114,48 +118,60 @@ class WindowPartition:
         return all_ends[last], times[last]
 
     def _trim(self) -> None:
-        """Drop runs without a record at both ends; set where the partition starts and ends."""
-        first = last = None
-        while self._runs and (first := self._edge(self._runs[0], 0)) is None:
-            del self._runs[0]
-        while self._runs and (last := self._edge(self._runs[-1], -1)) is None:
-            del self._runs[-1]
-        if first and last:
-            self.start, self._end = first[0], last[1]
+        """Drop runs without a record at both ends; set where the partition starts and ends.
 
-    def _edge(self, run: Run, row: int) -> tuple[int, int] | None:
-        """(base offset, end offset) of the first batch of a run, or of the last if `row` is -1."""
-        fetch = self._reads.fetch
-        if run.window is None:
-            block = self._reader.ask(
-                run.segment, ZoneSearch.block_at, run.end_offset - 1 if row else run.first_offset
-            )
-            if block is None:
-                return None
-            table = fetch.chunk_of(run.segment, block.ranges).table
-            return _offsets(table[row]) if len(table) else None
-        return _edge_within(fetch, run, row)
+        It ends after its last record, in every version. A stored batch may have offsets after that
+        record, so the last index block is a run of its own, which is encoded again if necessary.
+        """
+        end = None
+        while self._runs and end is None:
+            last = self._runs.pop()
+            if last.window is None:
+                last = self._without_last_block(last)
+            end = max((end for _, end in self._sent(last)), default=None)
+            if end is not None:
+                window = self._window._replace(end_offset=end)
+                self._runs.append(last._replace(window=window))
+        start = None
+        while self._runs and start is None:
+            start = self._start_of(self._runs[0])
+            if start is None:
+                del self._runs[0]
+        if start is not None and end is not None:
+            self.start, self._end = start, end
 
+    def _without_last_block(self, run: Run) -> Run:
+        """Return the last index block of a run as a run. What is before it stays in `_runs`."""
+        block = self._reader.ask(run.segment, ZoneSearch.block_at, run.end_offset - 1)
+        start, first = run.start, run.first_offset
+        if block is not None and block.ranges.starts[0] > start:
+            start, first = int(block.ranges.starts[0]), int(block.ranges.first_offsets[0])
+            self._runs.append(run._replace(end=start, end_offset=first))
+        return run._replace(start=start, first_offset=first, window=self._window)
 
-def _offsets(batch: np.void) -> tuple[int, int]:
-    return int(batch["base_offset"]), int(batch["last_offset"]) + 1
+    def _start_of(self, run: Run) -> int | None:
+        """Return the base offset of the first batch that is sent; None if there is none."""
+        if run.window is not None:
+            return next((first for first, _ in self._sent(run)), None)
+        block = self._reader.ask(run.segment, ZoneSearch.block_at, run.first_offset)
+        if block is None:
+            return None
+        table = self._reads.fetch.chunk_of(run.segment, block.ranges).table
+        return int(table[0]["base_offset"]) if len(table) else None
 
+    def _sent(self, run: Run) -> Iterator[tuple[int, int]]:
+        """Yield the base offset of the first batch that is sent, and the end of the last record.
 
-def _edge_within(fetch: LogFetch, run: Run, row: int) -> tuple[int, int] | None:
-    """What `_edge` says, for a run with records outside the window.
-
-    Only batches with a record in the window count.
-    """
-    edge = None
-    ranges = LogRanges.one(run.start, run.end, run.first_offset, run.end_offset)
-    for chunk in fetch.chunks_of(run.segment, ranges):
-        start = int(chunk.log_positions[0]) if len(chunk.log_positions) else run.start
-        table = records_within(memoryview(chunk.data), run, start).table
-        if len(table):
-            edge = _offsets(table[row])
-            if row == 0:
-                break
-    return edge
+        One pair for each chunk of the run that has a record in its window.
+        """
+        ranges = LogRanges.one(run.start, run.end, run.first_offset, run.end_offset)
+        for chunk in self._reads.fetch.chunks_of(run.segment, ranges):
+            start = int(chunk.log_positions[0]) if len(chunk.log_positions) else run.start
+            table, decoded, stays = decode_run(memoryview(chunk.data), run, start)
+            rows = np.flatnonzero(stays)
+            if len(rows):
+                first = table["base_offset"][decoded.batch[rows[0]]]
+                yield int(first), int(decoded.offsets[rows[-1]]) + 1
 
 
 def _planned(reader: PartitionReader, window: Window) -> Iterator[Run]:

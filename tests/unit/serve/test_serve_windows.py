@@ -334,3 +334,12 @@ def test_the_log_of_the_window_is_that_of_the_lake(tmp_path: Path) -> None:
         data = b"".join(everything(wire, window_name("events", T + 100, T + 300), 0))
     window = seglake.open(str(tmp_path)).topic("events").read_range(T + 100, T + 300).read_all()
     assert [r.offset for r in records_in(data, 0)] == window["offset"].to_pylist()
+
+
+def test_offsets_of_a_replay_are_valid_when_its_start_is_lost(tmp_path: Path) -> None:
+    LakeMaker(tmp_path).run({0: [Event(T + 10_000 * i) for i in range(20)]}, Shape(batch_bytes=100))
+    name = window_name("events", T, T + 200_000, ".x1")
+    with serving(tmp_path) as server, Wire(server.address) as wire:
+        for offset, code in ((20, 0), (15, 0), (21, 1)):
+            (got,) = fetch(wire, name, [Wanted(0, offset)])
+            assert (got.code, got.data) == (code, b"")

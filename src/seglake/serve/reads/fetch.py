@@ -186,11 +186,11 @@ class Fetching:
         wait, start, end = partition.grows_in(), partition.start, partition.end()
         offset, version = asked.fetch_offset, connection.version
         code = epoch_error(asked.current_leader_epoch) if version >= 9 else Code.NONE
-        if not code and not start <= offset <= end:
+        if not code and not start <= offset <= partition.limit:
             code = Code.OFFSET_OUT_OF_RANGE
         if code:
             return Answer(asked.partition, code, -1, -1, _NOTHING), wait
-        if offset == end:
+        if offset >= end:  # above it only in a replay
             return Answer(asked.partition, code, start, end, _NOTHING), wait
         limit = min(max(0, asked.partition_max_bytes), room)
         if partition.remote:

@@ -2,8 +2,11 @@
 
 The clock of a name starts with its first fetch. Event time then runs from the start of the window,
 `speed` times as fast as real time, also while no server runs: the start is kept with the offsets
-that groups commit, which would be out of range otherwise. A record appears when event time has
-passed it and all records before it. Index blocks appear whole, so no record appears too early.
+that groups commit. A record appears when event time has passed it and all records before it. Index
+blocks appear whole, so no record appears too early.
+
+Fetches from offsets that have not appeared wait. Such offsets may be committed: the start may be
+lost, and a merge may move the ends of index blocks.
 """
 
 from __future__ import annotations

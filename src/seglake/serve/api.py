@@ -3,16 +3,14 @@
 A part (reading, groups, security) has a function that returns its `Api`s; the server joins them.
 """
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
+from seglake.serve.turns import give_way
 from seglake.serve.versions import VERSIONS
 
 _Item = TypeVar("_Item")
-_TURN_S = 0.01  # of work, before the other clients have theirs
 _SHOWN = 64  # characters of a text that a client has sent
 
 # A handler gets a decoded request of kafka-python, and the `Connection`. It returns kafka-python's
@@ -60,13 +58,11 @@ class Refused(Exception):
 
 
 async def in_turns(items: Iterable[_Item]) -> AsyncIterator[_Item]:
-    """The items of a request or an answer; however many there are, all clients get their turns."""
-    started = perf_counter()
-    for item in items:
+    """Yield the items of a request or an answer, and let other requests proceed between two."""
+    for number, item in enumerate(items):
+        if number:
+            await give_way()
         yield item
-        if perf_counter() - started > _TURN_S:
-            await asyncio.sleep(0)
-            started = perf_counter()
 
 
 def shown(text: str) -> str:

@@ -8,6 +8,7 @@ there: so no client waits for its own long poll.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import struct
@@ -16,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
-from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from seglake.errors import UnknownTopic
 from seglake.serve.api import Api, Refused, shown
@@ -25,6 +26,7 @@ from seglake.serve.counts import ServerCounts
 from seglake.serve.frames import Header, Malformed, decode, encode, header_of
 from seglake.serve.records.files import FileSpan
 from seglake.serve.settings import ServerSettings
+from seglake.serve.turns import TURN_BYTES, Turns, begin_request
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -37,7 +39,10 @@ _CLOSING_S = 5.0  # for a client to take what was written before its connection 
 _SIZE = struct.Struct(">i")
 _API_VERSIONS = 18
 _UNKNOWN_NAMES = 20  # that the log has of one connection
-_COPY_BYTES = 256 * 1024  # of a file, read at once
+_FREE_BYTES = 64 * 1024  # of an answer, sent without a turn
+_WAKING_BYTES = 4 * 1024  # sent to a full socket, to learn when it has space for more
+_COPY_BYTES = 256 * 1024  # of a file, read at once where the kernel cannot send it
+_NO_SENDFILE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 Part = bytes | bytearray | memoryview | FileSpan
@@ -62,6 +67,7 @@ class Shared:
     def __init__(self, queued_bytes: int) -> None:
         self._limit = self._left = queued_bytes
         self._thread = ThreadPoolExecutor(1, "seglake-coding")
+        self.turns = Turns()
 
     def take(self, size: int) -> None:
         """Count bytes of a request. Raises Refused."""
@@ -106,7 +112,9 @@ class Connection:
         peer = writer.get_extra_info("peername")
         self.host = str(peer[0]) if peer else "?"
         self.peer = f"{self.host}:{peer[1]}" if peer else "?"
-        self.secure = writer.get_extra_info("ssl_object") is not None
+        self.secure = self._copies = writer.get_extra_info("ssl_object") is not None
+        if not self.secure:  # `drain` then waits until the socket has taken everything.
+            writer.transport.set_write_buffer_limits(0)
         self.client_id: str | None = None
         self.software = ""  # name and version, from ApiVersions
         self.principal: str | None = None if must_log_in else "ANONYMOUS"
@@ -116,6 +124,7 @@ class Connection:
         self.version = 0  # of the request that is handled
         self.correlation_id = 0
         self.next_request: asyncio.Task[memoryview | None] | None = None
+        self._turns = begin_request(shared.turns)
         self._unknown = set[str]()  # names of topics that are in the log
         self._finishing = self._unheard = False
         self._login_ends = asyncio.get_running_loop().time() + settings.login_ms / 1000
@@ -216,6 +225,7 @@ class Connection:
             self._shared.give_back(len(frame))
 
     async def _answer(self, frame: memoryview) -> None:
+        self._turns = begin_request(self._shared.turns)
         if self.tokens is not None:
             token = await self.tokens(bytes(frame), self)
             await self._send([_SIZE.pack(len(token)), token])
@@ -275,48 +285,64 @@ class Connection:
         """Count an error that a response has."""
         self.counts.errors[api, code.name] += 1
 
-    def _write(self, data: bytes | bytearray | memoryview) -> None:
-        self._writer.write(data)
-        self.counts.sent_bytes += len(data)
-
     async def _send(self, parts: Sequence[Part]) -> None:
-        """Write the parts, files by sendfile; TimeoutError if the client does not take one."""
+        """Write the parts in turns. Raises TimeoutError if the client does not take one.
+
+        The first bytes of an answer need no turn.
+        """
+        free = _FREE_BYTES
         for part in parts:
+            at, end = 0, part.size if isinstance(part, FileSpan) else len(part)
             async with asyncio.timeout(self._settings.idle_ms / 1000):
-                if isinstance(part, FileSpan):
-                    await self._send_file(part)
-                else:
-                    self._write(part)
-                    await self._writer.drain()
+                while at < end:
+                    size = min(free or TURN_BYTES, end - at)
+                    if free:
+                        free -= size
+                    else:
+                        await self._turns.next()
+                    sent = 0 if self._copies else self._send_now(part, at, size)
+                    at += sent
+                    if sent < size:  # The socket is full, so wait until the client takes bytes.
+                        size = min(size - sent, _COPY_BYTES if self._copies else _WAKING_BYTES)
+                        await self._write(part, at, size)
+                        at += size
 
-    async def _send_file(self, span: FileSpan) -> None:
-        if self.secure:
-            await self._copy_file(span)
-            return
-        loop, file = asyncio.get_running_loop(), cast("BinaryIO", span.file)
+    def _send_now(self, part: Part, at: int, size: int) -> int:
+        """Send what the socket takes now of `size` bytes of a part; return how many it took."""
+        transport = self._writer.transport
+        if transport.is_closing():
+            raise ConnectionResetError
+        to = transport.get_extra_info("socket").fileno()
         try:
-            sent = await loop.sendfile(
-                self._writer.transport, file, span.start, span.size, fallback=False
-            )
-        except asyncio.SendfileNotAvailableError:  # a file system without it
-            await self._copy_file(span)
-            return
+            if isinstance(part, FileSpan):
+                sent = os.sendfile(to, part.file.fileno(), part.start + at, size)
+                if not sent:
+                    raise _shortened(part, at)
+            else:
+                sent = os.write(to, memoryview(part)[at : at + size])
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            if error.errno not in _NO_SENDFILE:
+                raise
+            self._copies = True
+            return 0
         self.counts.sent_bytes += sent
-        if sent != span.size:
-            raise Refused(f"{span.key} is shorter than it was: {sent} bytes of {span.size}")
+        return sent
 
-    async def _copy_file(self, span: FileSpan) -> None:
-        """Read it piece by piece: asyncio's fallback would move the file's shared position."""
-        loop, file = asyncio.get_running_loop(), span.file.fileno()
-        at, end = span.start, span.start + span.size
-        while at < end:
-            size = min(_COPY_BYTES, end - at)
-            piece = await loop.run_in_executor(None, os.pread, file, size, at)
-            if not piece:
-                raise Refused(f"{span.key} is shorter than it was: it ends at byte {at}")
-            self._write(piece)
-            await self._writer.drain()
-            at += len(piece)
+    async def _write(self, part: Part, at: int, size: int) -> None:
+        """Write bytes of a part, and wait until the socket has taken them all."""
+        if isinstance(part, FileSpan):
+            read = partial(os.pread, part.file.fileno(), size, part.start + at)
+            small = size <= _WAKING_BYTES
+            data = read() if small else await asyncio.get_running_loop().run_in_executor(None, read)
+            if len(data) < size:
+                raise _shortened(part, at + len(data))
+            self._writer.write(data)
+        else:
+            self._writer.write(memoryview(part)[at : at + size])
+        self.counts.sent_bytes += size
+        await self._writer.drain()
 
     async def _end(self) -> None:
         ahead = self.next_request
@@ -340,3 +366,7 @@ class Connection:
             pass
         finally:
             transport.abort()
+
+
+def _shortened(span: FileSpan, at: int) -> Refused:
+    return Refused(f"{span.key} is shorter than it was: it ends at byte {span.start + at}")

@@ -121,7 +121,7 @@ class Listener:
         counts = self.counts
         if (
             counts.open_connections >= self._settings.max_connections
-            or self._by_host[host] >= self._settings.max_connections_per_ip
+            or self._by_host[host] >= self._settings.connections_per_ip
         ):
             counts.refused_connections += 1
             _log.warning("%s:%d: refused: too many connections", host, port)

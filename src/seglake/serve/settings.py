@@ -76,7 +76,10 @@ class ServerSettings(_ServerSection):
     )
     refresh_ms: int = Field(default=1000, ge=10, description="between looks for a newer version")
     max_connections: int = Field(default=1000, alias="max.connections", ge=1)
-    max_connections_per_ip: int = Field(default=1000, alias="max.connections.per.ip", ge=1)
+    max_connections_per_ip: int | None = Field(
+        default=None, alias="max.connections.per.ip", ge=1,
+        description="default half of max.connections",
+    )  # fmt: skip
     idle_ms: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)
     login_ms: int = Field(
         default=30_000, ge=1, description="from the connection to the end of its login"
@@ -94,6 +97,11 @@ class ServerSettings(_ServerSection):
     windows_bytes: Size = Field(
         default=256 * 2**20, ge=1, description="what those topics keep in memory"
     )
+
+    @property
+    def connections_per_ip(self) -> int:
+        """How many connections one address may have; by default it cannot shut out the others."""
+        return self.max_connections_per_ip or (self.max_connections + 1) // 2
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:

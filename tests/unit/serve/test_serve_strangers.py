@@ -266,7 +266,7 @@ def test_silent_strangers_take_nothing_and_are_let_go(
 def test_connections_without_a_handshake_count_and_end(
     maker: LakeMaker, secure: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(maker.root, secure, max__connections=3, login_ms=1500) as server:
+    with serving(maker.root, secure, max__connections=6, login_ms=1500) as server:
         counts = server.topics._counts
         silent = [Wire(server.address) for _ in range(3)]
         until(lambda: counts.open_connections == 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import socket
 import struct
 import threading
 import time
@@ -385,7 +386,7 @@ def test_requests_in_memory_are_bounded(maker: LakeMaker, caplog: pytest.LogCapt
 
 
 def test_connections_are_bounded(maker: LakeMaker, caplog: pytest.LogCaptureFixture) -> None:
-    with serving(maker.root, max__connections=3) as server:
+    with serving(maker.root, max__connections=3, max__connections__per__ip=3) as server:
         wires = [Wire(server.address) for _ in range(3)]
         assert [api_versions(wire, 0).error_code for wire in wires] == [0, 0, 0]
         with Wire(server.address) as more:
@@ -395,6 +396,17 @@ def test_connections_are_bounded(maker: LakeMaker, caplog: pytest.LogCaptureFixt
         for wire in wires:
             wire.close()
     assert "too many connections" in caplog.text
+
+
+def test_one_address_cannot_take_all_connections(maker: LakeMaker) -> None:
+    with serving(maker.root, max__connections=4) as server, Wire(server.address) as wire:
+        assert api_versions(wire, 0).error_code == 0
+        with Wire(server.address) as second, Wire(server.address) as third:
+            assert api_versions(second, 0).error_code == 0
+            assert third.receive() is None
+            with socket.create_connection(server.address, 120, ("127.0.0.2", 0)) as other:
+                other.sendall(struct.pack(">ihhih", 10, 18, 0, 1, -1))
+                assert other.recv(4)
 
 
 def test_idle_connections_are_closed(maker: LakeMaker) -> None:

@@ -25,6 +25,7 @@ from seglake.log.piece import Window
 from seglake.log.segment import LogSegment
 from seglake.serve.records.files import FileSpan
 from seglake.serve.records.stretches import Bytes, Stretch, Stretches
+from seglake.serve.turns import give_way
 
 _FILTERED_BYTES = 32 * 2**20  # of batches that were encoded again
 
@@ -116,12 +117,15 @@ class _FetchAnswer:
         self.offset = self._asked = offset
         self._end, self._limit, self._whole_first = end, limit, whole_first
         self.parts, self.size, self.has_records = list[Bytes](), 0, False
-        self.skip_empty = self.only_filled = False
+        self.skip_empty = self.only_filled = self._has_begun = False
 
     async def add(self, run: Run) -> bool:
         """Take what there is of a run; False once nothing more is wanted."""
         self.offset = max(self.offset, run.first_offset)
         while self.offset < min(run.end_offset, self._end):
+            if self._has_begun:
+                await give_way()
+            self._has_begun = True
             stretch = await self._stretches.find(run.segment, self.offset)
             if stretch is None or stretch.start >= run.end:
                 break

@@ -175,7 +175,8 @@ def _texts_of(column: Any) -> list[str | None]:
 def _first_rows(file: SourceFile, store: InputStore) -> pa.Table:
     """Some rows of a Parquet file. Raises InputError."""
     try:
-        parquet = pq.ParquetFile(pa.PythonFile(store.raw(file), "r"))
+        source = pa.PythonFile(store.raw(file), "r")
+        parquet = pq.ParquetFile(source, page_checksum_verification=True)
         batch = next(parquet.iter_batches(_ROWS), None)
         return parquet.schema_arrow.empty_table() if batch is None else pa.table(batch)
     except pa.ArrowException as problem:

@@ -76,21 +76,42 @@ class Parquet:
             file = opened()
             old_times = _old_times(file)
             most = min(most_rows(leaf_names(file.schema_arrow)), _MOST_ROWS)
+            _require_sum(file.metadata)
             for group, begin in enumerate(_beginnings(file.metadata, split.file.size)):
                 about = file.metadata.row_group(group)
                 if split.start <= begin < split.end and about.num_rows:
                     row_bytes = max(about.total_byte_size // about.num_rows, 1)  # as it is encoded
                     size = min(max(chunk_bytes // row_bytes, 1), most)
                     exact = opened(_unit_of(opened("ms"), group, old_times)) if old_times else file
+                    decoded = 0
                     for batch in exact.iter_batches(size, row_groups=[group]):
+                        decoded += len(batch)
                         for part in parts(batch, chunk_bytes):
                             yield path, ArrowRows(path, part)
+                    # iter_batches ends without an error where the pages of every column end early
+                    _require_rows(group, decoded, about.num_rows)
 
 
 def _opened(file: SourceFile, store: InputStore, unit: str = "ns") -> pq.ParquetFile:
-    """The file, with times of the old type INT96 in this unit."""
+    """The file, with times of the old type INT96 in this unit. Reads verify page checksums."""
     source = pa.PythonFile(store.raw(file), "r")
-    return pq.ParquetFile(source, coerce_int96_timestamp_unit=unit)
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit=unit, page_checksum_verification=True)
+
+
+def _require_sum(metadata: Any) -> None:
+    """Raise ValueError if the rows of the row groups are not those of the file."""
+    rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    if sum(rows) != metadata.num_rows or min(rows, default=0) < 0:
+        raise ValueError(
+            f"its footer says {metadata.num_rows:,} rows for the file, and {sum(rows):,} for its "
+            "row groups"
+        )
+
+
+def _require_rows(group: int, decoded: int, rows: int) -> None:
+    """Raise ValueError if a row group does not have the rows that the footer says."""
+    if decoded != rows:
+        raise ValueError(f"row group {group} has {decoded:,} rows, its footer says {rows:,}")
 
 
 def _old_times(file: pq.ParquetFile) -> list[str]:

@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import shutil
 import tempfile
 import uuid
 from datetime import UTC, date, datetime, time, timedelta
@@ -17,7 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglake.engine import LocalEngine
 from seglake.errors import InputError
+from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.rows.arrow import ArrowRows
 from seglake.write.rows.formats.parquet import Parquet
 from tests.makers.files import Result, pipeline, read, read_bytes
@@ -283,6 +286,62 @@ def test_what_is_no_parquet_is_named() -> None:
 def test_a_text_is_no_parquet_file(content: bytes) -> None:
     with pytest.raises(InputError, match=r"file: it is no Parquet file: set input\.format to"):
         read_bytes(content, "parquet")
+
+
+def _parquet_bytes(table: pa.Table, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, use_dictionary=False, compression="none", **options)
+    return bytes(sink.getvalue())
+
+
+def _count(rows: int) -> bytes:
+    """A count of rows in a footer: an int64 field of Thrift's compact protocol, as a varint."""
+    return bytes([0x16, 2 * rows])
+
+
+@pytest.mark.parametrize("changed", [{20: 22, 40: 44}, {20: 19}, {40: 38}])
+def test_each_row_group_must_have_the_rows_that_its_footer_says(changed: dict[int, int]) -> None:
+    """20 is the count of each row group and column, 40 the count of the file."""
+    data = _parquet_bytes(pa.table({"n": range(40)}), row_group_size=20)
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    footer = data[start:]
+    assert len(read_bytes(data, "parquet", task={"chunk_bytes": 64}).rows) == 40
+    for rows, claimed in changed.items():
+        footer = footer.replace(_count(rows), _count(claimed))
+    with pytest.raises(InputError, match="footer says"):
+        read_bytes(data[:start] + footer, "parquet", task={"chunk_bytes": 64})
+
+
+def test_a_short_row_group_leaves_nothing_in_the_lake(data_dir: Path, tmp_path: Path) -> None:
+    source = data_dir / "field/parquet-short-group/in"
+    if not source.is_dir():
+        pytest.skip(f"{source} is absent")
+    (tmp_path / "in").mkdir()
+    write({"ts": pa.array(range(1, 10**5))}, tmp_path / "in" / "0.parquet")
+    shutil.copy(source / "a.parquet", tmp_path / "in")
+    settings = pipeline(
+        tmp_path / "in", "parquet", root=str(tmp_path / "lake"),
+        timestamp={"field": "ts", "format": "epoch_ms"},
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"a\.parquet"):
+        ingest_files(LocalEngine(), settings, DeclaredRun("1"))
+    left = [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
+    assert not [path for path in left if path.suffix in (".log", ".parquet")]
+    assert "spool" not in {part for path in left for part in path.parts}
+
+
+def test_page_checksums_are_verified() -> None:
+    table = pa.table({"n": pa.array([5], pa.int64())})
+    old, new = (number.to_bytes(8, "little") for number in (5, 21))
+    for checksum in (True, False):
+        data = _parquet_bytes(table, write_page_checksum=checksum, write_statistics=False)
+        assert data.count(old) == 1
+        changed = data.replace(old, new)
+        if checksum:
+            with pytest.raises(InputError):
+                read_bytes(changed, "parquet")
+        else:
+            assert read_bytes(changed, "parquet").rows[0].value == b'{"n":21}'
 
 
 def test_a_wanted_column_must_be_there_once() -> None:

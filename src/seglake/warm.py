@@ -28,6 +28,7 @@ from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, QuarantineLimit
 from seglake.format.value_format import JSON, value_format_of
+from seglake.infer.pipeline import infer_pipeline
 from seglake.layout import new_attempt
 from seglake.log.rewrite.keep import Keep, OnlyOffsets, WithoutKeys
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
@@ -40,7 +41,6 @@ from seglake.read.lake import open as open_lake
 from seglake.read.where import Where
 from seglake.store import open_store
 from seglake.text.value_fields import finder
-from seglake.write.draft.draft import draft
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
 
@@ -78,7 +78,7 @@ def _without_a_lake(folder: Path) -> None:
     _help()
     _fields()
     for form in ("jsonl", "csv", "text"):
-        draft([str(folder / form)])
+        infer_pipeline([str(folder / form)])
 
 
 @contextmanager

@@ -68,5 +68,5 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_page_of_own_files_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert play("files.md", tmp_path, lambda _: None) == 7
     told = capsys.readouterr().out
-    assert "zone = 'UTC' is a guess" in told
+    assert "when have no zone" in told
     assert 'key.fields = ["customer"]' in told

@@ -22,10 +22,10 @@ from seglake.shown import counted, folded
 
 if TYPE_CHECKING:
     from seglake.config import Pipeline
+    from seglake.infer.pipeline import InferredPipeline
     from seglake.write.check import Checked
-    from seglake.write.draft.draft import Draft
 
-_SAMPLE = 200  # rows that the draft is tried with
+_SAMPLE = 200  # rows that the pipeline is tried with
 
 
 def init(
@@ -40,13 +40,13 @@ def init(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Look at files, and write the pipeline file that ingests them, with reasons and doubts."""
+    """Write a pipeline file for files that have no description, with a reason for each choice."""
     with step_display("looking at the files"):
         from seglake.config import from_tables
+        from seglake.infer.pipeline import infer_pipeline
         from seglake.write.check import check
-        from seglake.write.draft.draft import draft
 
-        made = draft(paths, root=root, topic=topic, output=output or Path("pipeline.toml"))
+        made = infer_pipeline(paths, root=root, topic=topic, output=output or Path("pipeline.toml"))
         file = output or Path(f"{made.topic}.toml")
         if file.exists() and not force:
             raise UsageError(f"{file} is there already: give another -o FILE, or --force")
@@ -90,7 +90,7 @@ def _fails(rejected: int, rows: int, pipeline: Pipeline) -> str:
     )
 
 
-def _show(file: Path, made: Draft, checked: Checked, pipeline: Pipeline) -> None:
+def _show(file: Path, made: InferredPipeline, checked: Checked, pipeline: Pipeline) -> None:
     rejected = sum(checked.reasons.values())
     records = counted(len(checked.rows) - rejected, "record")
     tried = f"{counted(len(checked.rows), 'row')} tried: {records}, {counted(rejected, 'reject')}."
@@ -98,8 +98,9 @@ def _show(file: Path, made: Draft, checked: Checked, pipeline: Pipeline) -> None
     for setting, choice in made.choices.items():
         reason = f": {choice.reason}" if choice.reason else ""
         print(folded(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}"))
-    for doubt in dict.fromkeys((*made.doubts, *checked.problems, *_rejects(checked))):
-        print(folded(f"  not sure: {doubt}"))
+    warnings = map(str, made.findings)
+    for warning in dict.fromkeys((*warnings, *checked.problems, *_rejects(checked))):
+        print(folded(f"  not certain: {warning}"))
     option = f"--conf-file {quote(str(file))}"
     if not pipeline.allows_rejects(rejected, len(checked.rows)):
         fails = _fails(rejected, len(checked.rows), pipeline)

@@ -57,13 +57,12 @@ def test_times_that_go_back_at_new_year_are_told(tmp_path: Path, split_bytes: in
         assert check(pipeline, 300).problems == [told]
 
 
-def test_a_draft_tells_what_its_check_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_prints_findings_of_its_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     begin = NEW_YEAR - timedelta(minutes=50)
     lines = (f"{begin + timedelta(minutes=n):%b %e %H:%M:%S} host app: {n}\n" for n in range(100))
     Path("messages").write_text("".join(lines))
     told = CliRunner().invoke(app, ["init", "messages"]).stdout
-    assert "  not sure: " in told
     assert "messages: times go back from" in told
     report = json.loads(CliRunner().invoke(app, ["init", "messages", "--force", "--json"]).stdout)
     assert any("times go back from" in problem for problem in report["problems"])

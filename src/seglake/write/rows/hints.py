@@ -4,7 +4,7 @@ A hint has no value of a row, since reports keep it, and an erasure does not loo
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,132 +15,15 @@ from seglake.format.records import Flags, Int64s, Spans
 from seglake.shown import counted
 from seglake.text.spans import to_arrow
 from seglake.text.utf8 import invalid_utf8
-from seglake.times.grammar import (
-    EPOCH_POWERS,
-    ISO,
-    MONTHS,
-    SHORT_MONTHS,
-    SHORT_WEEKDAYS,
-    WEEKDAYS,
-    TimeFormat,
-)
+from seglake.times.candidates import candidate_formats, date_orders, is_region, zone_in
+from seglake.times.grammar import TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 from seglake.write.input.files import PARQUET_MARK
 from seglake.write.rows.arrays import NO_CONSTANTS, array_alone, has_constants, lines_of
 from seglake.write.rows.objects import A_LINE_OF_EACH, not_one_a_line
 from seglake.write.rows.rows import Codes, Reason, Rows, texts_of_times
-from seglake.write.rows.zones import zoned, zones_in
 
-PATTERNS = (
-    "%d/%b/%Y:%H:%M:%S %z",
-    "%d/%b/%Y:%H:%M:%S",
-    "%d/%b/%Y %H:%M:%S",
-    "%a, %d %b %Y %H:%M:%S %Z",
-    "%a, %d %b %Y %H:%M:%S %z",
-    "%d %b %Y %H:%M:%S %z",
-    "%a %b %e %H:%M:%S %Y",
-    "%a %b %e %H:%M:%S.%f %Y",
-    "%a %b %d %Y %H:%M:%S GMT%z",
-    "%Y-%m-%d %H:%M:%S %z",
-    "%Y-%m-%d %H:%M:%S.%f %z",
-    "%b %e %H:%M:%S %Y",
-    "%b %e %Y %H:%M:%S",
-    "%b %e, %Y %I:%M:%S %p",
-    "%B %e, %Y %H:%M:%S",
-    "%d %b %Y %H:%M:%S",
-    "%d-%b-%Y %H:%M:%S",
-    "%d-%b-%Y %H:%M:%S.%f",
-    "%d-%b-%y %H:%M:%S",
-    "%d-%b-%y %I.%M.%S.%f %p",
-    "%b %e %H:%M:%S",
-    "%m%d %H:%M:%S.%f",
-    "%m-%d %H:%M:%S.%f",
-    "%Y%m%d %H:%M:%S",
-    "%Y%m%d %H:%M:%S.%f",
-    "%Y%m%d-%H:%M:%S.%f",
-    "%Y-%m-%d_%H:%M:%S",
-    "%Y-%m-%d %H:%M.%S",
-    "%Y-%m-%d\t%H:%M:%S",
-    "%Y.%m.%d %H:%M:%S",
-    "%Y%m%dT%H%M%S%z",
-    "%Y%m%dT%H%M%S.%f%z",
-    "%Y%m%dT%H%M%S",
-    "%Y%m%d%H%M%S",
-    "%Y%m%d%H%M",
-    "%Y%m%d%H",
-    "%d.%m.%Y %H:%M:%S",
-    "%d.%m.%Y, %H:%M:%S",
-    "%d.%m.%Y %H:%M",
-    "%d.%m.%Y %H.%M.%S",
-    "%d.%m.%Y %H.%M",
-    "%d.%m.%y %H:%M:%S",
-    "%d.%m.%y %H:%M",
-    "%Y/%m/%d %H:%M:%S",
-    "%Y/%m/%d %H:%M:%S.%f",
-    "%Y/%m/%d %H:%M",
-    "%Y/%m/%d - %H:%M:%S",
-    "%Y年%m月%d日 %H:%M:%S",
-    "%Y年%m月%d日 %H時%M分%S秒",
-    "%d/%m/%Y às %H:%M",
-    "%d/%b/%y %I:%M %p",
-    "%d/%m/%Y %H:%M:%S",
-    "%m/%d/%Y %H:%M:%S",
-    "%d/%m/%Y, %H:%M:%S",
-    "%m/%d/%Y, %H:%M:%S",
-    "%d/%m/%Y-%H:%M:%S",
-    "%m/%d/%Y-%H:%M:%S",
-    "%d-%m-%Y %H:%M:%S",
-    "%m-%d-%Y %H:%M:%S",
-    "%d-%m-%Y %H:%M",
-    "%m-%d-%Y %H:%M",
-    "%d/%m/%Y %H:%M",
-    "%d/%m/%Y %H.%M.%S",
-    "%d/%m/%Y %H.%M",
-    "%m/%d/%Y %H:%M",
-    "%m/%d/%Y %I:%M:%S %p",
-    "%d/%m/%Y %I:%M:%S %p",
-    "%m/%d/%Y %I:%M:%S %p %z",
-    "%m/%d/%Y %H:%M:%S %z",
-    "%d/%m/%Y %H:%M:%S %z",
-    "%m/%d/%Y, %I:%M:%S %p",
-    "%d/%m/%Y, %I:%M:%S %p",
-    "%m/%d/%Y %I:%M %p",
-    "%d/%m/%Y %I:%M %p",
-    "%Y-%m-%d %I:%M:%S %p",
-    "%Y-%m-%d %I:%M %p",
-    "%y/%m/%d %H:%M:%S",
-    "%y%m%d %H:%M:%S",
-    "%y%m%d %H%M%S",
-    "%d/%m/%y %H:%M:%S",
-    "%m/%d/%y %H:%M:%S",
-    "%d/%m/%y, %H:%M:%S",
-    "%m/%d/%y, %H:%M:%S",
-    "%d/%m/%y %H:%M",
-    "%m/%d/%y %H:%M",
-    "%d.%m.%Y",
-    "%d/%m/%Y",
-    "%m/%d/%Y",
-    "%d-%m-%Y",
-    "%m-%d-%Y",
-    "%Y/%m/%d",
-    "%Y.%m.%d",
-    "%d-%b-%Y",
-    "%d/%b/%Y",
-    "%d %b %Y",
-    "%d-%b-%y",
-    "%Y%m%d",
-    "%d.%m.%y",
-    "%y/%m/%d",
-    "%d/%m/%y",
-    "%m/%d/%y",
-    "%y-%m-%d",
-    "%d-%m-%y",
-)
-_ORDERS = (
-    ("%d/%m/%Y", "%m/%d/%Y"), ("%d-%m-%Y", "%m-%d-%Y"), ("%y/%m/%d", "%d/%m/%y", "%m/%d/%y"),
-    ("%y-%m-%d", "%d-%m-%y"),
-)  # fmt: skip
 NOT_UTF_8 = (
     "rows are not UTF-8: set input.encoding to what the files are in, such as 'cp1252' or 'latin-1'"
 )
@@ -164,9 +47,6 @@ LINES_OF_AN_ARRAY = (
     "`jq -c '.[]' < FILE` makes lines of it, and so does, for a file that fits in memory, `python3 "
     "-c 'import json, sys; [print(json.dumps(each)) for each in json.load(sys.stdin)]' < FILE`"
 )
-_WORD = re.compile(r"[^\W\d_]{3,}")
-_PADDING = b"\0" * 64  # kernels read some bytes after a text
-_ENGLISH = {*MONTHS, *SHORT_MONTHS, *WEEKDAYS, *SHORT_WEEKDAYS}
 _OF_EACH_FILE = (_NO_MATCH, _NO_JSON, LINES_OF_AN_ARRAY, A_LINE_OF_EACH, _IN_A_FIELD, NOT_UTF_8,
                  _SOME_ARE, _KEPT)  # fmt: skip
 LF_FOR_CR = "end them with LF, as `tr '\\r' '\\n' < FILE` does"
@@ -174,14 +54,8 @@ UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _IS_PARQUET = "it is a Parquet file: set input.format = 'parquet'"
 _OF_TIMES = [Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE]
 PLAUSIBLE = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099, in ms
-EXCEL = "Excel days"  # stands among formats, but none reads it
-EXCEL_DAYS = range(36_526, 54_789)  # 2000 to 2049, counted from 1899-12-30
-OF_EXCEL = (
-    "days as Excel counts them, which Seglake does not read: write them as ISO 8601, or as "
-    "seconds, (day - 25569) * 86400, before the ingest"
-)
 _UNITS = {"epoch_s": "seconds", "epoch_ms": "milliseconds", "epoch_us": "microseconds",
-          "epoch_ns": "nanoseconds", EXCEL: OF_EXCEL}  # fmt: skip
+          "epoch_ns": "nanoseconds"}  # fmt: skip
 _FIELD = re.compile("%.")
 _LOOKED_AT = 20  # rows of a chunk that cannot be parsed
 _FORMATS = 3  # that are looked for in one chunk
@@ -203,34 +77,7 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
         sentences += _of_no_json(rows, reasons, path)
     if line == 0 and pipeline.input.format == "text":
         sentences += _of_patterns(rows, pipeline.input, reasons, path)
-    return [*sentences, *_of_names(rows, pipeline.timestamp, reasons)]
-
-
-def _of_names(rows: Rows, settings: Timestamp, reasons: Codes) -> Iterator[str]:
-    """What is said of times that would be read if their names were English; of the first one."""
-    wrong = np.flatnonzero(np.isin(reasons, _OF_TIMES))[:1]
-    named = re.search(r"%[aAbBh]", settings.format or "")
-    if not (len(wrong) and named):
-        return
-    (text,) = texts_of_times(rows, settings).take(wrong).tolist()
-    literal = re.sub(r"%.", " ", settings.format or "").lower()
-    known = _ENGLISH.union(_WORD.findall(literal))
-    names = MONTHS[0], SHORT_MONTHS[0], WEEKDAYS[0], SHORT_WEEKDAYS[0]
-    tried = [_named(text or b"", name, known) for name in names]
-    if _reads(Spans.of([*tried, _PADDING]), settings.time_format).any():
-        yield (
-            f"{settings.named}: {named[0]} reads English names alone, and the times have others: "
-            "write months as numbers, or in English, before the ingest"
-        )
-
-
-def _named(text: bytes, name: str, known: Collection[str]) -> bytes:
-    """A text with a name in the place of each word that is not known."""
-
-    def of(word: re.Match[str]) -> str:
-        return word[0] if word[0].lower() in known else name
-
-    return _WORD.sub(of, text.decode("utf-8", "replace")).encode()
+    return sentences
 
 
 def _of_patterns(rows: Rows, settings: Input, reasons: Codes, path: str) -> list[str]:
@@ -303,7 +150,7 @@ def times_meant(rows: Rows, pipeline: Pipeline, reasons: Codes) -> dict[str, int
         meant = _format_of(left.take(np.zeros(1, np.int64)), form)
         if meant is None:
             break
-        reads = {text: _reads(left, form._replace(text=text)) for text in _ways_of(meant)}
+        reads = {text: _reads(left, form._replace(text=text)) for text in date_orders(meant)}
         found = {text: int(read.sum()) for text, read in reads.items() if text != form.text}
         counts = found | counts  # an order that was counted among more times stays as it is
         read = max(reads.values(), key=lambda read: int(read.sum()))
@@ -321,8 +168,6 @@ def of_times(pipeline: Pipeline, meant: Mapping[str, int], records: int) -> list
         return [f"{settings.named}: {_of_zones(zones, settings)}"]
     rows = f"{counted(meant[form], 'row')} look{'s' if meant[form] == 1 else ''} like"
     begun = f"{settings.named}: {rows} {_UNITS.get(form, form)}"
-    if form == EXCEL:
-        return [begun]
     if not records:
         swapped = f", or {other!r} if that is what is meant" if other else ""
         remedy = f"set timestamp.format = {form!r}{_of_zone(form)}{swapped}"
@@ -351,23 +196,13 @@ def _most_meant(meant: Mapping[str, int], given: str | None) -> tuple[str, str |
     most = max(meant.values())
     best = [form for form, count in meant.items() if count == most]
     best.sort(key=lambda form: form[:2] != (given or "")[:2])
-    others = [form for form in best[1:] if form in _ways_of(best[0])]
+    others = [form for form in best[1:] if form in date_orders(best[0])]
     return best[0], next(iter(others), None)
-
-
-def orders_of(form: str) -> tuple[str, ...]:
-    """The orders of days, months and years that the date of a format may be in, its own too."""
-    return next((orders for orders in _ORDERS if form[:8] in orders), ())
-
-
-def _ways_of(form: str) -> list[str]:
-    """The format, with its date in each order."""
-    return [f"{date}{form[8:]}" for date in orders_of(form)] or [form]
 
 
 def _several_zones(forms: Iterable[str]) -> list[str]:
     """The names of zones that formats have as they are, if there are several and no offset."""
-    zones = sorted({zone for form in forms if "%z" not in form for zone in zones_in(form)})
+    zones = sorted({zone_in(form) for form in forms if "%z" not in form} - {""})
     return zones if len(zones) > 1 else []
 
 
@@ -382,12 +217,11 @@ def _of_zones(zones: Sequence[str], settings: Timestamp) -> str:
 
 def _of_zone(form: str) -> str:
     """What else to set where a format has the name of a zone as it is; it may be nothing."""
-    zones = zones_in(form)
-    if not zones or "%z" in form:
+    zone = zone_in(form)
+    if not zone:
         return ""
-    region = next((zone for zone in zones if "/" in zone), None)
-    if region is not None:
-        return f" and timestamp.zone = {region!r}"
+    if is_region(zone):
+        return f" and timestamp.zone = {zone!r}"
     return (
         ", and timestamp.zone to what is meant, such as 'Europe/Berlin': the name of a zone behind "
         "the time is not read, so the format has it as it is"
@@ -462,8 +296,8 @@ def _of_one_event(rows: Rows, start: str, path: str) -> Iterator[str]:
 
 def _format_of(value: Spans, form: TimeFormat) -> str | None:
     """The format that reads a time, given as one item; None if nothing known does."""
-    texts = [text.decode("utf-8", "replace") for text in value.tolist() if text is not None]
-    for text in (*EPOCH_POWERS, ISO, *PATTERNS, EXCEL, *zoned(texts, PATTERNS)):
+    (raw,) = value.tolist()
+    for text in candidate_formats((raw or b"").decode("utf-8", "replace").strip()):
         if text != form.text and _reads(value, form._replace(text=text)).all():
             return text
     return None
@@ -471,10 +305,6 @@ def _format_of(value: Spans, form: TimeFormat) -> str | None:
 
 def _reads(values: Spans, form: TimeFormat) -> Flags:
     """Whether each time is read, and lies in the years that are meant."""
-    if form.text == EXCEL:
-        days, codes, _ = read_times(values, form._replace(text="epoch_ms"))
-        of_excel: Flags = (codes == READ) & (days >= EXCEL_DAYS.start) & (days < EXCEL_DAYS.stop)
-        return of_excel
     ms, codes, _ = read_times(values, form)
     plausible: Flags = (codes == READ) & (ms >= PLAUSIBLE.start) & (ms < PLAUSIBLE.stop)
     return plausible

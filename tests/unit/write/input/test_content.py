@@ -19,7 +19,7 @@ import zstandard
 from pyarrow import feather, orc, parquet
 
 from seglake.errors import InputError
-from seglake.write.draft.draft import draft
+from seglake.infer.pipeline import infer_pipeline
 from tests.makers.files import pipeline, read, read_bytes
 
 PACKED = [
@@ -328,7 +328,9 @@ def test_a_file_of_columns_is_named_with_what_to_do(kind: str, form: str, tmp_pa
     if kind == "Parquet" and form != "csv":
         return  # it is read, or its lines are rejects with a hint
     with pytest.raises(InputError, match=f"file: this is an? {kind}( file)?: ") as refused:
-        draft([str(tmp_path)]) if form == "init" else read(pipeline(tmp_path / "file", form))
+        infer_pipeline([str(tmp_path)]) if form == "init" else read(
+            pipeline(tmp_path / "file", form)
+        )
     remedy = "set input.format = 'parquet'" if kind == "Parquet" else "write it as Parquet"
     assert [remedy in str(refused.value), "tr '" in str(refused.value)] == [True, False]
 
@@ -354,4 +356,6 @@ def test_a_text_may_begin_as_a_file_of_columns(head: str) -> None:
 def test_a_binary_file_with_cr_alone_is_no_text(form: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"a,b\r\x01\x02\rc\r" * 9)
     with pytest.raises(InputError, match="file: is no text: bytes that no text has stand"):
-        draft([str(tmp_path)]) if form == "init" else read(pipeline(tmp_path / "file", form))
+        infer_pipeline([str(tmp_path)]) if form == "init" else read(
+            pipeline(tmp_path / "file", form)
+        )

@@ -23,8 +23,8 @@ from seglake.config import Input
 from seglake.engine import LocalEngine
 from seglake.errors import InputError
 from seglake.format.records import Spans
+from seglake.infer.pipeline import infer_pipeline
 from seglake.write.check import check
-from seglake.write.draft.draft import draft
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.input.encodings import Utf8Stream, from_encoding, in_encoding, is_single_byte
@@ -288,9 +288,9 @@ def test_init_drafts_the_encoding_and_check_agrees(tmp_path: Path, encoding: str
     mark = codecs.BOM_UTF16_BE if encoding == "utf-16" else b""
     data = mark + text.encode("utf-16-be") if mark else text.encode(encoding)
     (tmp_path / "streets.csv").write_bytes(data)
-    made = draft([str(tmp_path / "streets.csv")])
+    made = infer_pipeline([str(tmp_path / "streets.csv")])
     assert f'encoding = "{encoding}"' in made.toml
-    assert any("input.encoding" in doubt for doubt in made.doubts)
+    assert any(each.subject == "input.encoding" for each in made.findings)
     inputs = {"encoding": encoding, "delimiter": ";"}
     checked = check(pipeline(tmp_path / "streets.csv", "csv", input=inputs), 20)
     assert (len(checked.rows), checked.reasons) == (20, {})
@@ -301,7 +301,7 @@ def test_few_damaged_lines_are_no_encoding(tmp_path: Path) -> None:
     """All the others are ASCII, and would be read by any."""
     good = "".join(f'{{"ts": "2026-03-01T00:00:{n % 60:02}Z", "n": {n}}}\n' for n in range(500))
     (tmp_path / "a.jsonl").write_bytes(good.encode() + b'{"ts": "\xff\xfe"}\n')
-    assert "encoding" not in draft([str(tmp_path / "a.jsonl")]).toml
+    assert "encoding" not in infer_pipeline([str(tmp_path / "a.jsonl")]).toml
 
 
 def test_check_tells_what_is_not_utf_8(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Infer a pipeline from files that have no description: `seglake init`."""

@@ -1,0 +1,314 @@
+"""Choose the input files that a pipeline is inferred from, and read their first lines."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from glob import escape
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from seglake.advice.finding import Finding
+from seglake.config import Input
+from seglake.errors import InputError
+from seglake.write.input.binaries import NO_TEXT, binary_remark, is_binary
+from seglake.write.input.codecs import HEAD_BYTES, codec_of
+from seglake.write.input.content import InputStore
+from seglake.write.input.encodings import UTF_8
+from seglake.write.input.files import SourceFile
+from seglake.write.input.listing import HIDDEN, MissingPath, find_inputs, glob_hint, is_glob
+from seglake.write.rows.arrays import array_alone, lines_of
+from seglake.write.rows.hints import LF_FOR_CR, LINES_OF_AN_ARRAY
+from seglake.write.rows.objects import not_one_a_line
+
+_SPREAD, _LARGEST = 5, 3  # files that are sampled: far apart in the listing, and the largest
+_SAMPLED_BYTES, _LONGEST_LINE_BYTES = 1 << 18, 1 << 24
+_SAMPLED_LINES = 1000
+_LOOKED_AT = 10
+_CODECS = "gz", "bz2", "zst", "zstd"
+_HASH = r"(?![0-9A-Fa-f]{8,}\b|[0-9A-Z]{8,}\b)"  # E1.2026-11-20-03.b68daeed.gz has no suffix
+_SUFFIX = re.compile(
+    rf"\.{_HASH}([A-Za-z]\w*?)(?:-\d[\d_T:-]*)?(?:\.(?:{'|'.join(_CODECS)}|[\d_T:-]+))*$"
+)
+_PARTITION_FOLDER = re.compile(r"(?<=/)([A-Za-z_][\w.-]*)=[^/]*(?=/)")  # day=2026-11-01
+_ARRAY = re.compile(r"\s*\[\s*(?:[{\[]|$)")
+_MARKS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_FEW_DAMAGED = 0.01  # of the lines
+
+Item = TypeVar("Item")
+Refused = dict[SourceFile, str]
+
+
+class ChosenFiles(NamedTuple):
+    """Files, the keys of `[input]` that choose them, and findings about the others."""
+
+    files: list[SourceFile]
+    settings: dict[str, Any]
+    findings: list[Finding]
+
+
+class Head(NamedTuple):
+    """The first lines of a file that are not empty, and the number of each, from 1."""
+
+    file: SourceFile
+    path: str
+    lines: list[str]
+    numbers: list[int]
+
+
+class Heads(NamedTuple):
+    """The first lines of some files, their encoding, and the files that have none, with reasons."""
+
+    heads: list[Head]
+    encoding: str
+    findings: list[Finding]
+    refused: Refused
+
+
+# ---------------------------------------------------------------- which files
+
+
+def choose_files(
+    paths: Sequence[str], store: InputStore, root: str, output: Path | None
+) -> ChosenFiles:
+    """Return the files with the suffix that has the most bytes, without those of the lake.
+
+    `output` is the pipeline file that will be written; it is left out if it is below a path.
+    Raises InputError if a path does not exist, or if no file has any bytes.
+    """
+    files = _files_with_bytes(paths, store, root)
+    kinds, sizes = _kinds(files), Counter[str]()
+    for file in files:
+        sizes[kinds[file.path]] += file.size
+    ((suffix, _),) = sizes.most_common(1)
+    chosen = [file for file in files if kinds[file.path] == suffix]
+    others = [file for file in files if kinds[file.path] != suffix]
+    is_inside = output is not None and any(_contains(path, output) for path in paths)
+    settings = dict[str, Any]()
+    if suffix and (others or is_inside):
+        settings["include"] = _globs(chosen)
+        strays = {_suffix(each) for each in others if _is_included(each, settings["include"])}
+        if strays:  # such as "xz" of a.jsonl.xz
+            settings["exclude"] = [f"*.{each}" for each in sorted(strays) if each]
+    elif others or is_inside:
+        settings["exclude"] = _globs(others) + ["*.toml"] * is_inside
+    names = [file.path for file in others]
+    found = [Finding("other-files", names[0], {"suffix": suffix}, len(names))] if names else []
+    folders = {match[1]: match[0] for each in chosen
+               for match in _PARTITION_FOLDER.finditer(each.path)}  # fmt: skip
+    found += [Finding("partition-folder", name, {"folder": folders[name]}) for name in folders]
+    return ChosenFiles(chosen, settings, found)
+
+
+def sampled_files(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """Return files that are far apart in the listing, and the largest ones."""
+    spread = {at * (len(files) - 1) // (_SPREAD - 1) for at in range(_SPREAD)}
+    largest = sorted(range(len(files)), key=lambda at: -files[at].size)[:_LARGEST]
+    return [files[at] for at in sorted({*spread, *largest})]
+
+
+def exclude_refused(refused: Refused, chosen: ChosenFiles, paths: Sequence[str]) -> ChosenFiles:
+    """Leave out files that cannot be ingested with the others, by `input.exclude`.
+
+    Raises InputError with the reason if one of them is named by a path itself.
+    """
+    if not refused:
+        return chosen
+    if named := next((file for file in refused if file.path in _absolute(paths)), None):
+        raise InputError(refused[named])
+    globs = [_exclusion(file, chosen.files) for file in refused]
+    settings = {**chosen.settings, "exclude": [*chosen.settings.get("exclude", ()), *globs]}
+    found = [Finding("file-left-out", file.path, {"why": why}) for file, why in refused.items()]
+    files = [file for file in chosen.files if file not in refused]
+    return ChosenFiles(files, settings, [*chosen.findings, *found])
+
+
+def _absolute(paths: Sequence[str]) -> set[str]:
+    return {path if "://" in path else str(Path(path).absolute()) for path in paths}
+
+
+def _files_with_bytes(paths: Sequence[str], store: InputStore, root: str) -> list[SourceFile]:
+    names = ", ".join(paths)
+    try:
+        listed = find_inputs(Input(paths=tuple(paths), format="text", on_empty="ok"), store, root)
+    except MissingPath as missing:
+        raise InputError(f"{missing.what}; correct the path") from None
+    if listed.missing:
+        raise InputError(f"{', '.join(listed.missing)}: does not exist; correct the path")
+    if not listed.files:
+        hint = next((glob_hint(path) for path in paths if is_glob(path, store)), f" ({HIDDEN})")
+        raise InputError(f"{names}: no file is found; name other paths{hint}")
+    files = [file for file in listed.files if file.size]
+    if not files:
+        raise InputError(f"{names}: all files are empty; name other paths")
+    return files
+
+
+def _contains(path: str, output: Path) -> bool:
+    return Path(path).is_dir() and output.absolute().is_relative_to(Path(path).absolute())
+
+
+def _globs(files: Sequence[SourceFile]) -> list[str]:
+    """Return globs for the suffixes of files, also with what logrotate appends to names."""
+    suffixes = sorted({_suffix(file) for file in files} - {""})
+    return [f"*.{each}{more}" for each in suffixes for more in ("", ".*", "-[0-9]*")]
+
+
+def _is_included(file: SourceFile, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(file.path.rpartition("/")[2], glob) for glob in globs)
+
+
+def _kinds(files: Sequence[SourceFile]) -> dict[str, str]:
+    """Return the suffix of each file, by path, in lower case; "" for ids, which occur once each."""
+    suffixes = {file.path: _suffix(file).lower() for file in files}
+    counts = Counter(suffixes.values())
+    ids = {each for each, count in counts.items() if count == 1 and re.search(r"\d", each)}
+    return {path: "" if len(ids) > 1 and each in ids else each for path, each in suffixes.items()}
+
+
+def _suffix(file: SourceFile) -> str:
+    """Return the suffix of a file's name, before those of codecs and rotation."""
+    match = _SUFFIX.search(file.path.rpartition("/")[2])
+    return match[1] if match and match[1] not in _CODECS else ""
+
+
+def _exclusion(file: SourceFile, among: Sequence[SourceFile]) -> str:
+    """Return a glob that matches only this file: its name, or with as many folders as needed."""
+    parts = file.path.split("/")
+    ends = ("/".join(parts[-depth:]) for depth in range(1, len(parts)))
+    end = next(
+        (end for end in ends if sum(each.path.endswith(f"/{end}") for each in among) == 1),
+        parts[-1],
+    )
+    return f"{'**/' * ('/' in end)}{escape(end)}"
+
+
+# ---------------------------------------------------------------- their first lines
+
+
+def read_heads(files: Iterable[SourceFile], store: InputStore) -> Heads:
+    """Read the first lines of files. Raises InputError if none of them has lines."""
+    begins, unread = read_each(files, lambda file: _first_bytes(file, store))
+    encoding, findings = _choose_encoding([*begins.values()])
+    heads, others = read_each(begins, lambda file: _head(file, begins[file], encoding))
+    return Heads([*heads.values()], encoding, findings, unread | others)
+
+
+def read_each(
+    files: Iterable[SourceFile], read: Callable[[SourceFile], Item]
+) -> tuple[dict[SourceFile, Item], Refused]:
+    """Read each file. Return what was read, and why the others could not be.
+
+    Raises InputError if none can be read.
+    """
+    items, refused = dict[SourceFile, Item](), Refused()
+    for file in files:
+        try:
+            items[file] = read(file)
+        except InputError as error:
+            refused[file] = str(error)
+    if not items:
+        raise InputError(next(iter(refused.values())))
+    return items, refused
+
+
+class _FirstBytes(NamedTuple):
+    """The first bytes of a file; `whole` if the file has no more."""
+
+    path: str
+    data: bytes
+    whole: bool
+
+    def text(self, encoding: str) -> str:
+        """Return the bytes as text; bytes that cannot be read become U+FFFD."""
+        return codecs.getincrementaldecoder(encoding)("replace").decode(self.data, self.whole)
+
+    def encoding(self) -> str:
+        """Return the encoding: by a byte order mark, by zeros, else the first that reads all."""
+        for mark, name in _MARKS:
+            if self.data.startswith(mark):
+                return name
+        if b"\0" in self.data:
+            for first, name in ((0, "utf-16-be"), (1, "utf-16-le")):
+                high, low = self.data[first::2], self.data[1 - first :: 2]
+                if 2 * high.count(0) > len(high) and not low.count(0):
+                    return name
+            return UTF_8
+        if self.data.isascii():
+            return "ascii"
+        lines = self.text(UTF_8).split("\n")
+        wrong = sum("\ufffd" in line for line in lines)
+        others = sum(not line.isascii() for line in lines)
+        few = wrong < _FEW_DAMAGED * len(lines) and "\ufffd" not in lines[0]
+        if 2 * wrong <= others or few:  # the others are damaged lines
+            return UTF_8
+        return "latin-1" if "\ufffd" in self.text("cp1252") else "cp1252"
+
+
+def _choose_encoding(begins: Sequence[_FirstBytes]) -> tuple[str, list[Finding]]:
+    """Return the encoding of most files that are not ASCII, and findings about it."""
+    found = {each.path: each.encoding() for each in begins if each.data}
+    counts = Counter(name for name in found.values() if name != "ascii")
+    if not counts:
+        return UTF_8, []
+    encoding = counts.most_common(1)[0][0]
+    findings = [Finding("encoding", "input.encoding", {"encoding": encoding})]
+    others = [path for path, name in found.items() if name not in {encoding, "ascii"}]
+    if others:
+        findings.append(Finding("other-encoding", others[0], {}, len(others)))
+    return encoding, findings if others or encoding != UTF_8 else []
+
+
+def _first_bytes(file: SourceFile, store: InputStore) -> _FirstBytes:
+    """Read the first bytes of a file, or of the first member of an archive."""
+    path, content = next(store.contents(file), (file.path, None))
+    data = bytearray()
+    most, whole = _SAMPLED_BYTES, content is None
+    while content is not None and len(data) < most and not whole:
+        more = content.read(most - len(data))
+        data += more
+        whole = not more
+        if len(data) == most and not (b"\n" in data or b"\r" in data):
+            most = min(2 * most, _LONGEST_LINE_BYTES)
+    if remark := binary_remark(bytes(data[:HEAD_BYTES])):
+        raise InputError(f"{path}: {remark}")
+    if codec := codec_of(bytes(data[:HEAD_BYTES]), path):
+        raise InputError(f"{path}: is {codec} inside another archive or packed file; unpack that")
+    return _FirstBytes(path, bytes(data), whole)
+
+
+def _head(file: SourceFile, begin: _FirstBytes, encoding: str) -> Head:
+    """Return the first lines of a file. Raises InputError if it has no lines of text."""
+    path, text = begin.path, begin.text(encoding).removeprefix("\ufeff")
+    lines = [line.removesuffix("\r") for line in text.split("\n" if "\n" in text else "\r")]
+    if not begin.whole and len(lines) > 1:
+        lines.pop()  # it may be cut
+    numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+    rows = [*islice(numbered, _SAMPLED_LINES)]
+    head = Head(file, path, [line for _, line in rows], [number for number, _ in rows])
+    if "\n" not in text and len(head.lines) > 1 and not is_binary(text.encode("utf-8", "replace")):
+        raise InputError(f"{path}: lines end with CR alone, which ends no line here: {LF_FOR_CR}")
+    if is_binary("".join(head.lines[:_LOOKED_AT]).encode("utf-8", "replace")):
+        raise InputError(f"{path}: {NO_TEXT}")
+    if head.lines and (problem := _no_rows(head.lines, path)):
+        raise InputError(f"{path}: {problem}")
+    return head
+
+
+def _no_rows(lines: list[str], path: str) -> str:
+    """Return why JSON is not JSON lines, with the remedy; empty if it is."""
+    if _ARRAY.match(lines[0]):
+        return f"is a JSON array; one JSON object a line is wanted: {LINES_OF_AN_ARRAY}"
+    names = [array_alone(line.encode("utf-8", "replace")) for line in lines[:_LOOKED_AT]]
+    if names[0] is not None and None not in names:
+        return f"its lines have an array of objects and nothing else: {lines_of(names[0], path)}"
+    return next(not_one_a_line(lines), "")

@@ -1,0 +1,184 @@
+"""Infer a pipeline from files that have no description, with a reason for each choice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from os.path import commonprefix
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seglake.advice.finding import Finding
+from seglake.errors import InputError
+from seglake.infer.keys import KeyChoice, choose_key
+from seglake.infer.sample import Sample, read_sample
+from seglake.infer.times import TimeChoice, choose_time
+from seglake.shown import counted, short_bytes
+
+_PARTITION_BYTES = 2**30
+_MOST_PARTITIONS = 64
+
+
+class Choice(NamedTuple):
+    """The value of a setting, and the reason for it."""
+
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True)
+class InferredPipeline:
+    """The text of a pipeline file, the choices in it by setting, and what is not certain."""
+
+    topic: str
+    toml: str
+    files: int
+    size_bytes: int
+    choices: dict[str, Choice] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the pipeline as plain values, for JSON."""
+        return {
+            "topic": self.topic,
+            "toml": self.toml,
+            "files": self.files,
+            "size_bytes": self.size_bytes,
+            "choices": {setting: choice._asdict() for setting, choice in self.choices.items()},
+            "findings": [each.as_dict() for each in self.findings],
+            "warnings": [*map(str, self.findings)],
+        }
+
+
+def infer_pipeline(
+    paths: Sequence[str],
+    *,
+    root: str = "./lake",
+    topic: str | None = None,
+    storage: Mapping[str, str] | None = None,
+    output: Path | None = None,
+) -> InferredPipeline:
+    """Read some rows of files, and return the pipeline that ingests them.
+
+    Args:
+        paths: Files, folders and globs, as in `input.paths`.
+        root: The root of the lake.
+        topic: The name of the topic; by default made from the names of the files.
+        storage: Options of the object store.
+        output: The file that the text will be written to, which is left out of the input.
+
+    Raises:
+        InputError: There is nothing to read, or the files have no known format.
+    """
+    if not paths:
+        raise InputError("no path is given: name files, folders or globs")
+    sample = read_sample(paths, storage or {}, root, output)
+    time, other_times = choose_time(sample)
+    key, other_keys = choose_key(sample, time.fields if time else ())
+    choices = dict(_choices(sample, time, key))
+    findings = [*sample.findings]
+    if time is not None:
+        findings = [each for each in findings if each.code != "array-of-objects"] + time.findings
+    else:
+        findings.append(Finding("no-time", facts={"fields": [*sample.fields][:20]}))
+    if other_times:
+        findings.append(Finding("other-times", facts={"fields": other_times[:10]}))
+    findings += key.findings if key else [Finding("no-key-field")]
+    if other_keys:
+        findings.append(Finding("other-keys", facts={"fields": other_keys[:10]}))
+    name = topic or _topic_name(paths)
+    tables: dict[str, dict[str, Any]] = {
+        "pipeline": {"root": root},
+        "input": {"paths": [*paths], **sample.settings},
+        "timestamp": {},
+        "key": {},
+        "topic": {"name": name},
+    }
+    for setting, choice in choices.items():
+        table, _, last = setting.partition(".")
+        tables[table][last] = choice.value
+    toml = "".join(_document(tables, choices, findings))
+    return InferredPipeline(name, toml, sample.files, sample.size_bytes, choices, findings)
+
+
+def _choices(
+    sample: Sample, time: TimeChoice | None, key: KeyChoice | None
+) -> Iterator[tuple[str, Choice]]:
+    if time is None:
+        yield "pipeline.order", Choice("arrival", "no time was found")
+    size = f"{counted(sample.files, 'file')}, about {short_bytes(sample.size_bytes)}"
+    yield "input.format", Choice(sample.settings["format"], f"{sample.reason}; {size}")
+    if time is not None:
+        setting = "timestamp.field" if len(time.fields) == 1 else "timestamp.fields"
+        value = time.fields[0] if len(time.fields) == 1 else [*time.fields]
+        yield setting, Choice(value, time.reason)
+        for name, value in time.settings.items():
+            yield f"timestamp.{name}", Choice(value, "")
+    if key is not None:
+        yield "key.fields", Choice([key.field], key.reason)
+    partitions = -(-sample.size_bytes // _PARTITION_BYTES)
+    partitions = min(1 << max(partitions - 1, 0).bit_length(), _MOST_PARTITIONS)
+    yield "topic.partitions", Choice(partitions, "one for each GiB of these files")
+    if time is None:
+        yield "topic.message.timestamp.type", Choice("LogAppendTime", "records get the run's time")
+
+
+def _topic_name(paths: Sequence[str]) -> str:
+    """Return a name: what the names of the paths begin with, else that of the folder above."""
+    names = {_last_name(path) for path in paths}
+    if len(names) == 1:
+        return names.pop()
+    common = commonprefix(sorted(names)).rstrip("0123456789-_")  # noqa: RUF071  of characters
+    if common and not any(name[len(common) :][:1].isalpha() for name in names):
+        return common
+    above = {path.rstrip("/").rpartition("/")[0] for path in paths}
+    return _last_name(above.pop()) if len(above) == 1 else _last_name(paths[0])
+
+
+def _last_name(path: str) -> str:
+    """Return the name of the last folder or file of a path, as a topic may have it."""
+    parts = [
+        part
+        for part in re.split(r"[/\\]+", path)
+        if part.strip(".") and not re.search(r"[*?\[]", part)
+    ]
+    last = parts[-1] if parts else "" if "://" in path else Path(path).resolve().name
+    stem = last.removeprefix(".").split(".")[0] if "." in last.strip(".") else last
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")[:100] or "events"
+
+
+# ---------------------------------------------------------------- the text
+
+
+def _document(
+    tables: Mapping[str, Mapping[str, Any]],
+    choices: Mapping[str, Choice],
+    findings: Sequence[Finding],
+) -> Iterator[str]:
+    yield "# Written by `seglake init` from a sample of the files.\n"
+    yield from (_comment(f"Not certain: {each}") for each in findings)
+    for table, items in tables.items():
+        yield f"\n[{table}]\n" if items else ""
+        for key, value in items.items():
+            choice = choices.get(f"{table}.{key}")
+            if choice is not None and choice.reason:
+                yield _comment(choice.reason)
+            yield f"{json.dumps(key) if '.' in key else key} = {_value(value)}\n"
+
+
+def _comment(text: str) -> str:
+    """Return a comment of one line; names of fields in the text may have any characters."""
+    return f"# {''.join(each if each.isprintable() else '?' for each in text)}\n"
+
+
+def _value(value: Any) -> str:
+    """Return a value of TOML; a text with backslashes becomes a literal string."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, str):
+        if "\\" in value and "'''" not in value and value.isprintable():
+            return f"'''{value}'''"
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)

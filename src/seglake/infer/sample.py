@@ -1,0 +1,385 @@
+"""Read a sample of input files as rows with fields, and find the settings that read them.
+
+`RECOGNISERS` is the registry of what `seglake init` is sure of. A new format is one row of it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from seglake.advice.finding import Finding
+from seglake.config.rules import flat
+from seglake.errors import InputError
+from seglake.infer.files import (
+    Head,
+    Refused,
+    choose_files,
+    exclude_refused,
+    read_each,
+    read_heads,
+    sampled_files,
+)
+from seglake.times.candidates import candidate_formats, candidates_at_start, expression_for
+from seglake.write.input.content import InputStore
+from seglake.write.input.encodings import UTF_8
+from seglake.write.input.files import PARQUET_MARK, SourceFile
+from seglake.write.rows.arrays import arrays_in
+from seglake.write.rows.arrow_json import text_of
+from seglake.write.rows.objects import parsed
+
+PATTERNS_PAGE = "docs/files.md#patterns-to-copy"
+PACKED_FACTOR = 5  # how much larger packed files are assumed to be when they are unpacked
+_SAMPLED_ROWS = 1000
+_MOST = 0.9  # of the lines must fit a format
+_DELIMITERS = (",", ";", "\t", "|")
+_COMMA_IN_A_CLOCK = re.compile(r":\d{2},\d{3}[^\d,]")
+_COLUMN_NAME = re.compile(r"[^\W\d][\w .#/()*€$£%&'+°²³?:@-]*")
+_FIRST_LINES = 200  # that a time is searched in
+
+Fields = dict[str, list[str | None]]
+
+
+class Sample(NamedTuple):
+    """Sampled rows, and the keys of `[input]` that read them, without `paths`.
+
+    `fields` has the value of each field in each sampled row, as text, or None. The fields `typed`
+    have a time type, so they need no format. `size_bytes` is the size of all files, unpacked.
+    """
+
+    settings: dict[str, Any]
+    fields: Fields
+    rows: int
+    reason: str = ""
+    findings: tuple[Finding, ...] = ()
+    typed: frozenset[str] = frozenset()
+    refused: Mapping[SourceFile, str] = {}
+    files: int = 0
+    size_bytes: int = 0
+
+
+def read_sample(
+    paths: Sequence[str], storage: Mapping[str, str], root: str, output: Path | None
+) -> Sample:
+    """Read a sample of the files that `input.paths` would read, except files of the lake.
+
+    Raises InputError if there are no files, if they are empty, or if no recogniser fits.
+    """
+    store = InputStore(storage)
+    chosen = choose_files(paths, store, root, output)
+    some = sampled_files(chosen.files)
+    sample = _parquet(some, store) or _lines(some, store)
+    chosen = exclude_refused({**sample.refused}, chosen, paths)
+    packed = sample.settings["format"] != "parquet" and bool(store.packing(chosen.files[0]))
+    size = sum(file.size for file in chosen.files)
+    return sample._replace(
+        settings=chosen.settings | sample.settings,
+        files=len(chosen.files),
+        size_bytes=size * (PACKED_FACTOR if packed else 1),
+        findings=(*chosen.findings, *sample.findings),
+    )
+
+
+def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
+    heads, encoding, findings, refused = read_heads(files, store)
+    lines = [line for head in heads for line in head.lines]
+    if not lines:
+        raise InputError(f"{files[0].path}: has no lines; name other files")
+    sample = next((found for each in RECOGNISERS if (found := each(heads, lines))), None)
+    if sample is None:
+        raise InputError(
+            f"{heads[0].path}: line {heads[0].numbers[0]:,} and others were not understood: they "
+            "are not JSON objects, CSV with a header, or lines that begin with a time. Write a "
+            f"pipeline with input.pattern; {PATTERNS_PAGE} has patterns to copy"
+        )
+    settings = sample.settings | ({} if encoding == UTF_8 else {"encoding": encoding})
+    return sample._replace(
+        settings=settings,
+        refused={**refused, **sample.refused},
+        findings=(*findings, *sample.findings),
+    )
+
+
+# ---------------------------------------------------------------- Parquet
+
+
+def _parquet(files: Sequence[SourceFile], store: InputStore) -> Sample | None:
+    """Read some rows of Parquet files. Return None if the first file is not Parquet."""
+    if (store.raw(files[0]).read(len(PARQUET_MARK)) or b"") != PARQUET_MARK:
+        return None
+    tables, unread = read_each(files, partial(_parquet_rows, store=store))
+    others = _unlike_most({file: tuple(sorted(each.schema.names)) for file, each in tables.items()})
+    fields, typed, rows = Fields(), set[str](), 0
+    for table in (_flattened(table) for file, table in tables.items() if file not in others):
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            fields.setdefault(name, []).extend(_texts_of(column))
+            if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+                typed.add(name)
+        rows += len(table)
+    return Sample({"format": "parquet"}, fields, rows, "Parquet files", typed=frozenset(typed),
+                  refused=unread | others)  # fmt: skip
+
+
+def _parquet_rows(file: SourceFile, store: InputStore) -> pa.Table:
+    try:
+        parquet = pq.ParquetFile(pa.PythonFile(store.raw(file), "r"))
+        batch = next(parquet.iter_batches(_SAMPLED_ROWS), None)
+        return parquet.schema_arrow.empty_table() if batch is None else pa.table(batch)
+    except pa.ArrowException as problem:
+        raise InputError(f"{file.path}: is not a Parquet file: {problem}; leave it out") from None
+
+
+def _flattened(table: pa.Table) -> pa.Table:
+    while any(pa.types.is_struct(field.type) for field in table.schema):
+        table = table.flatten()
+    return table
+
+
+def _texts_of(column: Any) -> list[str | None]:
+    """Return the values as an ingest reads them; None for null and for types without a text."""
+    try:
+        texts = text_of(column.combine_chunks(), "")
+    except InputError:
+        return [None] * len(column)
+    return [text.decode("utf-8", "replace") if text else None for text in texts.tolist()]
+
+
+def _unlike_most(columns: Mapping[SourceFile, tuple[str, ...]]) -> Refused:
+    """Return the files whose columns are not those of most files, with the difference."""
+    most = Counter(columns.values()).most_common(1)[0][0]
+    return {
+        file: f"{file.path}: its columns differ from those of the other files "
+        f"({', '.join(sorted({*names} ^ {*most})) or 'order of columns'}); "
+        "ingest it by a pipeline of its own"
+        for file, names in columns.items()
+        if names != most
+    }
+
+
+# ---------------------------------------------------------------- JSON lines
+
+
+def _json_lines(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
+    objects = [row for line in lines if isinstance(row := parsed(line), dict)]
+    if 2 * len(objects) < len(lines):
+        return None
+    items = [dict(flat(row)) for row in objects]
+    names = dict.fromkeys(name for item in items for name in item)
+    fields: Fields = {
+        name: [_as_text(item.get(name)) for item in items]
+        for name in names
+        if not any(isinstance(item.get(name), list) for item in items)
+    }
+    arrays = dict.fromkeys(name for row in objects for name in arrays_in(row))
+    found = [Finding("array-of-objects", name) for name in arrays]
+    if wrong := len(lines) - len(objects):
+        found.append(Finding("not-json", heads[0].path, {"lines": len(lines)}, wrong))
+    return Sample({"format": "jsonl"}, fields, len(objects), "JSON lines", tuple(found))
+
+
+def _as_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+# ---------------------------------------------------------------- CSV
+
+
+def _csv(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
+    """Read CSV, with the first delimiter that cuts nearly all rows into as many cells."""
+    in_clocks = _COMMA_IN_A_CLOCK.search(lines[-1]) is not None
+    for delimiter in (*_DELIMITERS[in_clocks:], *" " * _has_column_names(lines[0].split(" "), 4)):
+        if len(lines) < 2 or delimiter not in lines[0]:
+            continue
+        try:
+            tables = {each.file: [*csv.reader(each.lines, delimiter=delimiter)] for each in heads}
+        except csv.Error:  # a field of more than 128 KiB
+            continue
+        by_file = {file: rows for file, rows in tables.items() if rows}
+        headers = {file: tuple(rows[0]) for file, rows in by_file.items()}
+        others = _unlike_most(headers) if all(map(_has_column_names, headers.values())) else {}
+        rows = [*chain.from_iterable(rows for file, rows in by_file.items() if file not in others)]
+        width = len(rows[0])
+        if width > 1 and sum(len(row) == width for row in rows) >= _MOST * len(rows):
+            return _table(rows, delimiter, lines, others)
+    return None
+
+
+def _table(
+    rows: list[list[str]], delimiter: str, lines: Sequence[str], others: Refused
+) -> Sample | None:
+    names, found = rows[0], list[Finding]()
+    settings: dict[str, Any] = {"format": "csv"}
+    if delimiter != ",":
+        settings["delimiter"] = delimiter
+    if _has_column_names(names) or not any(map(_is_value, names)):
+        rows = [row for row in rows if row != names]
+    elif any(candidate_formats(cell) for cell in names):
+        # input.format = 'csv' needs a header, so a pattern names the columns.
+        names = [f"c{number}" for number in range(1, len(names) + 1)]
+        quote = '"?' if any('"' in line for line in lines) else ""
+        cell = f"[^{delimiter}{quote[:1]}]*".replace("\t", r"\t")
+        between = re.escape(delimiter).replace("\\\t", r"\t")
+        pattern = between.join(f"{quote}(?P<{name}>{cell}){quote}" for name in names)
+        settings = {"format": "text", "pattern": pattern}
+        found.append(Finding("no-header", "input.pattern"))
+    else:
+        return None
+    even = [row for row in rows if len(row) == len(names)]
+    if len(even) < len(rows):
+        facts = {"rows": len(rows), "width": len(names)}
+        found.append(Finding("uneven-rows", "", facts, len(rows) - len(even)))
+    for name in (name for name, count in Counter(names).items() if count > 1 or not name.strip()):
+        found.append(Finding("unusable-column", name))
+    columns = [*zip(*even, strict=True)] or [()] * len(names)
+    fields: Fields = {
+        name: [cell or None for cell in column]
+        for name, column in zip(names, columns, strict=True)
+        if name.strip() and names.count(name) == 1
+    }
+    reason = f"CSV; {delimiter!r} between columns"
+    return Sample(settings, fields, len(even), reason, tuple(found), refused=others)
+
+
+def _has_column_names(cells: Sequence[str], at_least: int = 1) -> bool:
+    """Return whether cells look like the names of columns, all different."""
+    return (
+        len(cells) >= at_least
+        and len({*cells}) == len(cells)
+        and all(map(_COLUMN_NAME.fullmatch, cells))
+    )
+
+
+def _is_value(cell: str) -> bool:
+    return sum(map(str.isdecimal, cell)) > sum(map(str.isalpha, cell))
+
+
+# ---------------------------------------------------------------- text
+
+_COMMON_LOG = r"\d{2}/[A-Z][a-z]{2}/\d{4}:\d{2}:\d{2}:\d{2} [+-]\d{4}"
+_SYSLOG_TIME = r"[A-Z][a-z]{2} [ \d]?\d \d{2}:\d{2}:\d{2}(?:\.\d+)?"
+_RFC_5424_TIME = r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:Z|[+-]\d{2}:\d{2})"
+_REQUEST = r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}|-)'
+_LOGS = {  # by kind: the pattern of an event, and of the beginning of one with several lines
+    "an access log": (
+        rf"(?P<client>\S+) \S+ (?P<user>\S+) \[(?P<time>{_COMMON_LOG})\] {_REQUEST}",
+        "",
+    ),
+    "syslog": (
+        rf"(?:<\d{{1,3}}>)?(?P<time>{_SYSLOG_TIME}) (?P<host>[^\s\[\]]+) (?P<process>[^\s\[:]+)",
+        rf"(?:<\d{{1,3}}>)?{_SYSLOG_TIME}",
+    ),
+    "syslog (RFC 5424)": (
+        rf"<\d{{1,3}}>1 (?P<time>{_RFC_5424_TIME}) (?P<host>\S+) (?P<process>\S+)",
+        r"<\d{1,3}>1 ",
+    ),
+}
+_LEVEL = r"(?P<level>TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|SEVERE|CRITICAL|FATAL)\b"
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_VALUE = rf'(?:{_QUOTED}|[^\s"]*)'
+_PAIR = rf'[^\s="]+(?:={_VALUE})?'
+_PAIRS = re.compile(rf'[^\s="]+={_VALUE}(?: +{_PAIR})+ *')
+_KEY_AND_VALUE = re.compile(rf'([^\s="]+)=({_VALUE})(?: +|$)|{_PAIR}(?: +|$)')
+_MOST_KEYS = 20
+
+
+def _well_known_log(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
+    for kind, (pattern, start) in _LOGS.items():
+        events = [line for line in lines if not start or re.match(start, line)]
+        matches = sum(bool(re.match(pattern, line)) for line in events)
+        if matches and matches >= 0.99 * len(events) and 2 * len(events) > len(lines):
+            return _matched(heads, pattern, start, kind)
+    return None
+
+
+def _logfmt(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
+    """Read lines of `key=value` that begin with the same key."""
+    items = [_KEY_AND_VALUE.findall(line) for line in lines if _PAIRS.fullmatch(line)]
+    items = [item for item in items if sum(bool(key) for key, _ in item) > 1]
+    firsts = {item[0][0] for item in items}
+    if 2 * len(items) < len(lines) or len(firsts) != 1:
+        return None
+    (first,) = firsts
+    at, values = defaultdict[str, list[int]](list), defaultdict[str, list[str]](list)
+    for item in items:
+        for place, (key, value) in enumerate(item):
+            at[key].append(place)
+            values[key].append(value)
+    usual = [key for key in at if key.isidentifier() and 2 * len(at[key]) >= len(items)]
+    usual.sort(key=lambda key: sum(at[key]) / len(at[key]))
+    if first not in usual:
+        return None
+    others = [key for key in usual if key != first][:_MOST_KEYS]
+    rest = [rf"(?:(?: +{_PAIR})*? +{_group(key, values[key])})?" for key in others]
+    pattern = "".join([_group(first, values[first]), *rest])
+    return _matched(heads, pattern, rf"{re.escape(first)}=", "lines of key=value")
+
+
+def _group(key: str, values: Sequence[str]) -> str:
+    if all(value.startswith('"') for value in values):
+        return rf'{key}="(?P<{key}>(?:[^"\\]|\\.)*)"'
+    return rf"{key}=(?P<{key}>{_QUOTED}|\S*)"
+
+
+def _time_first(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
+    """Read lines that begin with a time, which one character such as "[" may precede.
+
+    Lines without a time continue the event before them.
+    """
+    found = Counter[tuple[str, int]]()
+    for line in lines[:_FIRST_LINES]:
+        skipped = int(not (line[0].isalnum() or line[0].isspace()))
+        forms = candidates_at_start(line[skipped:])
+        clocks = [each for each in forms if re.search("%[HI]|iso|epoch", each.form)]
+        longest = [each for each in clocks if each.end == clocks[0].end]
+        found.update((each.form, skipped) for each in longest[:1])
+    if not found:
+        return None
+    (form, skipped), _ = found.most_common(1)[0]
+    time = expression_for(form)
+    mark = r"\W" if skipped else ""
+    start = f"{mark}{time}"
+    pattern = rf"{mark}(?P<time>{time})"
+    levelled = rf"{pattern}\W+{_LEVEL}"
+    begun = [line for line in lines if re.match(start, line)]
+    if not begun or len(begun) < 0.02 * len(lines):
+        return None
+    if all(re.match(levelled, line) for line in begun):
+        pattern = levelled
+    return _matched(heads, pattern, start, "lines that begin with a time")
+
+
+def _matched(heads: Sequence[Head], pattern: str, start: str, kind: str) -> Sample:
+    """Return the rows that match a pattern. Other lines continue an event if `start` is known."""
+    match = re.compile(pattern).match
+    lines = [line for head in heads if any(map(match, head.lines)) for line in head.lines]
+    matches = [each for line in lines if (each := match(line))]
+    names = re.compile(pattern).groupindex
+    fields: Fields = {name: [each[name] for each in matches] for name in names}
+    settings: dict[str, Any] = {"format": "text", "pattern": pattern}
+    found = list[Finding]()
+    other = len(lines) - len(matches)
+    if start and match(lines[0]):
+        settings["multiline_start_pattern"] = start
+        if other:
+            found.append(Finding("continued-lines", "", {"lines": len(lines)}, other))
+    elif other:
+        found.append(Finding("no-match", "input.pattern", {"lines": len(lines)}, other))
+    for head in heads:
+        if not any(map(match, head.lines)):
+            found.append(Finding("other-format", head.path, {"kind": kind}))
+    return Sample(settings, fields, len(matches), kind, tuple(found))
+
+
+Recogniser = Callable[[Sequence[Head], Sequence[str]], Sample | None]
+RECOGNISERS: tuple[Recogniser, ...] = (_json_lines, _well_known_log, _logfmt, _csv, _time_first)
+"""What `seglake init` is sure of, in the order in which it is tried on lines of text."""

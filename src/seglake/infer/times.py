@@ -1,0 +1,254 @@
+"""Choose the field of a sample that has the time of the events, and its format."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seglake.advice.finding import Finding
+from seglake.clock import now_ms
+from seglake.format.records import Spans
+from seglake.infer.sample import Sample
+from seglake.times.candidates import candidate_formats, date_orders, is_region, zone_in
+from seglake.times.grammar import EPOCH_POWERS, ISO, TimeFormat
+from seglake.times.instants import format_ms
+from seglake.times.readers import read_times
+from seglake.times.time_kernels import OUT_OF_RANGE, READ
+
+_DAY_MS = 86_400_000
+_PLAUSIBLE_MS = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099
+_MOST = 0.95  # of the values must be times
+_SOME = 0.5  # of the rows must have a field that is named as another candidate
+_SAMPLED_TEXTS = 20  # whose formats are tried
+_PADDING = b"\0" * 64  # kernels read some bytes after a text
+_NO_VALUE = {"NULL", "null", "None", "N/A", "n/a", "NA", "NaN", "nan", "-", "--", "\\N"}
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_SCORES = {  # of the words in a name: the smallest counts
+    "timestamp": 0, "datetime": 1, "time": 2, "ts": 2, "date": 3, "at": 4, "when": 4, "t": 4,
+    "created": 5, "occurred": 5, "start": 6, "started": 6, "begin": 6, "epoch": 6, "day": 7,
+    "updated": 8, "modified": 8, "received": 8, "end": 9, "ended": 9,
+}  # fmt: skip
+_UNTOLD = 20  # the score of a name without any of them
+_NO_TIMES = {  # words in the names of other numbers
+    "id", "uid", "phone", "number", "no", "nr", "code", "zip", "account", "serial", "sequence",
+    "size", "bytes", "count", "amount", "duration", "elapsed", "age", "total",
+}  # fmt: skip
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?")
+_NUMBERS = {*EPOCH_POWERS, "%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d%H", "%Y%m%d", "%y%m%d"}
+_ZONED = re.compile(  # 20-11-2026 and 20-Nov-2026 end with a year, not with an offset
+    r"(?:(?<![A-Za-z])[Zz]|UTC|GMT|(?:\+|(?<!-\d{2})(?<!-[A-Za-z]{3})-)\d{2}:?\d{2}"
+    r"|:\d{2}(?:[.,]\d+)?[+-]\d{2})$"
+)
+
+
+class TimeChoice(NamedTuple):
+    """The field of the time, and the other keys of `[timestamp]`.
+
+    `fields` are the names of `timestamp.fields`, if a date and a clock are in two fields; else
+    there is one name.
+    """
+
+    fields: tuple[str, ...]
+    settings: dict[str, Any]
+    reason: str
+    findings: list[Finding]
+
+
+class _Fit(NamedTuple):
+    """A format that reads the values of a field, and the first and last of their times."""
+
+    form: str | None  # None for a time type
+    year: int | None
+    first_ms: int
+    last_ms: int
+    read: int  # how many of the values are times
+    early: int = 0  # how many are before 1970
+
+    @property
+    def is_ahead(self) -> bool:
+        return self.last_ms > now_ms() + _DAY_MS
+
+    @property
+    def has_whole_days(self) -> bool:
+        return (
+            self.form not in EPOCH_POWERS and self.first_ms % _DAY_MS == self.last_ms % _DAY_MS == 0
+        )
+
+
+def choose_time(sample: Sample) -> tuple[TimeChoice | None, list[str]]:
+    """Return the time of the events, and the names of the other fields that are times.
+
+    The field with the lowest score is chosen. Returns None if no field is a time in nearly all
+    rows.
+    """
+    fits = dict[str, _Fit]()
+    partial = list[str]()
+    for name in sample.fields:
+        values = _values(sample.fields[name])
+        fit = _fit_typed(values) if name in sample.typed else _fit(name, values)
+        if fit is not None and len(values) >= _MOST * sample.rows:
+            fits[name] = fit
+        elif fit is not None and not _is_doubtful(name, fit):
+            partial.append(name)
+    names = sorted(fits, key=lambda name: _score(name, fits[name], [*fits].index(name)))
+    if not names:
+        return None, partial
+    first = names[0]
+    certain = [name for name in names[1:] if not _is_doubtful(name, fits[name])]
+    fields: tuple[str, ...] = (first,)
+    fit = fits[first]
+    if fit.has_whole_days and (both := _with_clock(sample, first)):
+        fields, fit = both
+    others = [name for name in certain if name not in fields]
+    return _choice(sample, fields, fit), [*others, *partial]
+
+
+def _score(name: str, fit: _Fit, position: int) -> tuple[int, ...]:
+    """Rank a field, lowest first: by what it holds, its name, its depth and its position."""
+    words = _words(name)
+    best = min((_SCORES.get(word, _UNTOLD) for word in words), default=_UNTOLD)
+    return int(_is_doubtful(name, fit)), best - ("utc" in words), name.count("."), position
+
+
+def _is_doubtful(name: str, fit: _Fit) -> bool:
+    """Return whether numbers may be anything: nothing in the name says that they are times."""
+    return fit.form in _NUMBERS and not any(word in _SCORES for word in _words(name))
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in _WORDS.findall(name.rpartition(".")[2])]
+
+
+def _values(column: Iterable[str | None]) -> list[str]:
+    return [value for value in column if value and value not in _NO_VALUE]
+
+
+def _fit(name: str, values: list[str]) -> _Fit | None:
+    """Return the likeliest format that reads nearly all values; None if none does.
+
+    Of formats that differ in the order of days and months, the one whose times lie closest
+    together is likeliest, if they are not ahead of now. If several formats together read nearly
+    all values, the one that reads the most is returned.
+    """
+    texts = dict.fromkeys(values[:: max(1, len(values) // _SAMPLED_TEXTS)])
+    forms = dict.fromkeys(form for text in texts for form in candidate_formats(text))
+    if not _NO_TIMES.isdisjoint(_words(name)):
+        forms = {form: None for form in forms if form not in _NUMBERS}
+    fits = [fit for form in forms if (fit := _read(values, form)) is not None]
+    whole = [fit for fit in fits if fit.read + fit.early >= _MOST * len(values)]
+    if whole:
+        orders = date_orders(whole[0].form or "")
+        swapped = [fit for fit in whole if fit.form in orders]
+        return min(swapped, key=_unlikeliness)
+    mixed = max(fits, key=lambda fit: fit.read, default=None)
+    is_mixed = sum(fit.read for fit in fits) >= _MOST * len(values)
+    return mixed if mixed and is_mixed and mixed.read >= _SOME * len(values) else None
+
+
+def _unlikeliness(fit: _Fit) -> tuple[bool, int, bool]:
+    """Rank formats that differ in the order of the date. AM and PM go with months first."""
+    is_american = "%I" in (fit.form or "") and not (fit.form or "").startswith("%m")
+    return fit.is_ahead, fit.last_ms - fit.first_ms, is_american
+
+
+def _read(values: Sequence[str], form: str, zone: str = "UTC") -> _Fit | None:
+    """Read values in a format. Return None if none is a plausible time."""
+    year = None
+    if "%" in form and not re.search("%[Yy]", form):
+        year = dt.datetime.fromtimestamp(now_ms() / 1000, dt.UTC).year
+    texts = Spans.of([*(value.encode() for value in values), _PADDING])
+    texts = texts.take(np.arange(len(values)))
+    ms, codes, _ = read_times(texts, TimeFormat(form, zone, year))
+    good = (codes == READ) & (ms < _PLAUSIBLE_MS.stop)
+    if form in EPOCH_POWERS:
+        good &= ms >= _PLAUSIBLE_MS.start
+    if not good.any():
+        return None
+    if year is not None and ms[good].max() > now_ms() + _DAY_MS:  # it is December's log in January
+        year -= 1
+        ms, codes, _ = read_times(texts, TimeFormat(form, zone, year))
+        good = codes == READ
+        if not good.any():
+            return None
+    early = int(((codes == OUT_OF_RANGE) & (ms < 0)).sum()) if form not in EPOCH_POWERS else 0
+    return _Fit(form, year, int(ms[good].min()), int(ms[good].max()), int(good.sum()), early)
+
+
+def _fit_typed(values: Sequence[str]) -> _Fit | None:
+    fit = _read(values, ISO) if values else None
+    return None if fit is None else fit._replace(form=None)
+
+
+def _with_clock(sample: Sample, date: str) -> tuple[tuple[str, str], _Fit] | None:
+    """Return a date with the field of its clock: the next field, or one with a word of time."""
+    names = [*sample.fields]
+    after = names[names.index(date) + 1 :][:1]
+    timed = [name for name in names if any(word in _SCORES for word in _words(name))]
+    for clock in dict.fromkeys([*after, *timed]):
+        rows = [
+            f"{day} {time}"
+            for day, time in zip(sample.fields[date], sample.fields[clock], strict=True)
+            if day and time and _CLOCK.fullmatch(time)
+        ]
+        if clock != date and len(rows) >= _MOST * sample.rows and (fit := _fit(date, rows)):
+            # Two fields are joined with a blank, which a named format does not take apart.
+            form = fit.form
+            if form == ISO:
+                texts = [each for each in candidate_formats(rows[0]) if each != ISO]
+                form = texts[0] if texts else form
+            return (date, clock), fit._replace(form=form)
+    return None
+
+
+def _choice(sample: Sample, fields: tuple[str, ...], fit: _Fit) -> TimeChoice:
+    rows = zip(*(sample.fields[name] for name in fields), strict=True)
+    values = _values(" ".join(map(str, row)) if all(row) else None for row in rows)
+    name = " ".join(fields)
+    settings: dict[str, Any] = {} if fit.form is None else {"format": fit.form}
+    found = list[Finding]()
+    if fit.read + fit.early < _MOST * len(values):
+        facts = {"format": fit.form, "rows": len(values)}
+        found.append(Finding("mixed-formats", name, facts, len(values) - fit.read))
+    if fit.year is not None:
+        settings["year"] = fit.year
+        found.append(Finding("no-year", name, {"year": fit.year}))
+    zone, zone_findings = _zone(name, values, fit.form)
+    settings |= zone
+    found += zone_findings
+    for other in date_orders(fit.form) if fit.form else ():
+        swapped = _read(values, other) if other != fit.form else None
+        if swapped is not None and swapped.read >= _MOST * len(values):
+            found.append(Finding("date-order", name, {"other": other}))
+    if fit.has_whole_days:
+        found.append(Finding("whole-days", name))
+    if fit.is_ahead:
+        found.append(Finding("times-ahead", name, {"last": format_ms(fit.last_ms)}))
+    if fit.early:
+        found.append(Finding("before-1970", name, {"rows": len(values)}, fit.early))
+    if _is_doubtful(name, fit):
+        found.append(Finding("doubtful-number", name, {"format": fit.form}))
+    if settings.get("zone", "UTC") != "UTC" and fit.form:
+        fit = _read(values, fit.form, settings["zone"]) or fit
+    span = f"{format_ms(fit.first_ms)} to {format_ms(fit.last_ms)}"
+    return TimeChoice(fields, settings, f"times from {span}", found)
+
+
+def _zone(
+    name: str, values: Sequence[str], form: str | None
+) -> tuple[dict[str, Any], list[Finding]]:
+    """Return `timestamp.zone` for times that name no zone, or one that is not read."""
+    if form in EPOCH_POWERS or (form and re.search("%[zZ]", form)):
+        return {}, []
+    written = zone_in(form or "")
+    if written:
+        zone = written if is_region(written) else "UTC"
+        found = [] if is_region(written) else [Finding("zone-name", name, {"zone": written})]
+        return {"zone": zone}, found
+    bare = sum(not _ZONED.search(value) for value in values)
+    if not bare:
+        return {}, []
+    return {"zone": "UTC"}, [Finding("no-zone", name, {"rows": len(values)}, bare)]

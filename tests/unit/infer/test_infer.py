@@ -1,0 +1,344 @@
+"""`seglake init`: a table of files, the settings that it writes for each, and its findings.
+
+Every inferred pipeline is tried with `check`, which reads the rows as an ingest does.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import re
+import tarfile
+import tomllib
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from seglake.cli.app import app
+from seglake.config import from_tables
+from seglake.errors import InputError, UsageError
+from seglake.infer.pipeline import InferredPipeline, infer_pipeline
+from seglake.write.check import Checked, check
+
+ROWS = 40
+BEGIN = datetime(2026, 3, 17, 9, 30, tzinfo=UTC)
+TIMES = [BEGIN + timedelta(hours=7 * n, seconds=37 * n) for n in range(ROWS)]
+
+
+def ms(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
+def rows(line: Callable[[int, datetime], str], head: str = "") -> bytes:
+    lines = [line(n, time) for n, time in enumerate(TIMES)]
+    return "".join(f"{each}\n" for each in ([head] if head else []) + lines).encode()
+
+
+def lines(form: str) -> bytes:
+    """Lines of strftime's directives and {n}, the number of the line."""
+    return rows(lambda n, t: t.strftime(form).format(n=n))
+
+
+def objects(row: Callable[[int, datetime], dict[str, Any]]) -> bytes:
+    return rows(lambda n, t: json.dumps(row(n, t)))
+
+
+def parquet(times: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"at": times, "user": [f"u{n % 7}" for n in range(ROWS)]}), sink)
+    return sink.getvalue()
+
+
+def tar(content: bytes) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w:gz") as archive:
+        member = tarfile.TarInfo("a.jsonl")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    return sink.getvalue()
+
+
+EPOCHS = objects(lambda n, t: {"ts": ms(t), "user": f"u{n % 7}"})
+ACCESS = lines('10.0.0.{n} - u7 [%d/%b/%Y:%H:%M:%S +0000] "GET /{n} HTTP/1.1" 200 {n}')
+
+
+class Case(NamedTuple):
+    """A file, and what is expected of it: the time's format, some settings, and findings."""
+
+    name: str
+    content: bytes
+    time: str | list[str] | None
+    form: str | None = None
+    key: str | None = None
+    codes: frozenset[str] = frozenset()
+    settings: Mapping[str, Any] = MappingProxyType({})
+    rejects: int = 0
+    exact: bool = True  # the times are TIMES, to the second
+
+
+def codes(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+ZONE, NO_KEY = "no-zone", "no-key-field"
+CASES = {
+    # JSON lines
+    "epoch ms": Case("a.jsonl", EPOCHS, "ts", "epoch_ms", "user"),
+    "gzip": Case("a.json.gz", gzip.compress(EPOCHS), "ts", "epoch_ms", "user"),
+    "tar": Case("a.tgz", tar(EPOCHS), "ts", "epoch_ms", "user"),
+    "no suffix": Case("events", EPOCHS, "ts", "epoch_ms", "user"),
+    "nested": Case("a.ndjson", objects(lambda n, t: {"event": {"created_at": t.isoformat()},
+                                                     "actor": {"user_id": n % 5}}),
+                   "event.created_at", "iso8601", "actor.user_id"),
+    "seconds beside a size": Case("a.jsonl", objects(lambda n, t: {"size": 10**12 + n,
+                                                                   "time": ms(t) / 1000}),
+                                  "time", "epoch_s", codes=codes(NO_KEY)),
+    "a broken line": Case("a.jsonl", EPOCHS + b"{broken\n", "ts", "epoch_ms", "user",
+                          codes("not-json"), rejects=1),
+    "two times": Case("a.jsonl", objects(lambda n, t: {"created": ms(t), "time": ms(t)}), "time",
+                      "epoch_ms", codes=codes("other-times", NO_KEY)),
+    "a number that only looks like a time": Case(
+        "a.jsonl", objects(lambda n, t: {"order_no": 17 * 10**8 + n, "phone": 165 * 10**7}), None,
+        codes=codes("no-time", NO_KEY), settings={"pipeline.order": "arrival"}),
+    "a number without a telling name": Case(
+        "a.jsonl", objects(lambda n, t: {"height": ms(t)}), "height", "epoch_ms",
+        codes=codes("doubtful-number", NO_KEY)),
+    "times that some rows lack": Case(
+        "a.jsonl", objects(lambda n, t: {"x": 1} | ({"when": t.isoformat()} if n % 10 else {})),
+        None, codes=codes("no-time", "other-times", NO_KEY)),
+    "an array of objects": Case("a.json", objects(lambda n, t: {"n": 1, "r": [{"ts": 1}]}), None,
+                                codes=codes("array-of-objects", "no-time", NO_KEY)),
+    "two units": Case("a.jsonl", objects(lambda n, t: {"ts": ms(t) if n % 3 else ms(t) // 1000}),
+                      "ts", "epoch_ms", codes=codes("mixed-formats", NO_KEY), exact=False),
+    # CSV
+    "semicolons": Case("a.csv", rows(lambda n, t: f"{t:%d.%m.%Y %H:%M:%S};{n % 3}", "Zeit;user_no"),
+                       "Zeit", "%d.%m.%Y %H:%M:%S", "user_no", codes(ZONE),
+                       {"input.delimiter": ";", "timestamp.zone": "UTC"}),
+    "tabs": Case("a.tsv", rows(lambda n, t: f"{n}\t{t:%F %T}\td{n % 4}", "id\ttimestamp\tdevice"),
+                 "timestamp", "iso8601", "device", codes(ZONE)),
+    "quotes": Case("a.csv", rows(lambda n, t: f'{t.isoformat()},s{n % 6},"a ""b"", c"',
+                                 "when,session,text"), "when", "iso8601", "session"),
+    "months first": Case("a.csv", rows(lambda n, t: f"{t:%m/%d/%Y %I:%M:%S %p},{n}", "date,n"),
+                         "date", "%m/%d/%Y %I:%M:%S %p", codes=codes(ZONE, NO_KEY)),
+    "an order that is not sure": Case(
+        "a.csv", rows(lambda n, t: f"03/0{n % 9 + 1}/2026 10:00:00,{n}", "date,n"), "date",
+        "%m/%d/%Y %H:%M:%S", codes=codes(ZONE, NO_KEY, "date-order"), exact=False),
+    "no header": Case("a.csv", rows(lambda n, t: f"{t:%FT%TZ},u{n % 7},{n}"), "c1", "iso8601",
+                      codes=codes("no-header", NO_KEY)),
+    "uneven": Case("a.csv", rows(lambda n, t: f"{ms(t)},a" + ",b" * (n == 3), "ts,x"), "ts",
+                   "epoch_ms", codes=codes("uneven-rows", NO_KEY), rejects=1, exact=False),
+    "a name twice": Case("a.csv", rows(lambda n, t: f"{ms(t)},a,b", "ts,x,x"), "ts", "epoch_ms",
+                         codes=codes("unusable-column", NO_KEY)),
+    "a date and a clock": Case("a.csv", rows(lambda n, t: f"{t:%F,%T},{n}", "day,clock,n"),
+                               ["day", "clock"], "%Y-%m-%d %H:%M:%S", codes=codes(ZONE, NO_KEY)),
+    "whole days": Case("a.csv", rows(lambda n, t: f"{t:%F},{n}", "date,n"), "date", "iso8601",
+                       codes=codes(ZONE, NO_KEY, "whole-days"), exact=False),
+    "cp1252": Case("a.csv", rows(lambda n, t: f"{ms(t)};Straße", "ts;x").decode().encode("cp1252"),
+                   "ts", "epoch_ms", codes=codes("encoding", NO_KEY),
+                   settings={"input.encoding": "cp1252"}),
+    "utf-16": Case("a.csv", rows(lambda n, t: f"{ms(t)};Straße", "ts;x").decode().encode("utf-16"),
+                   "ts", "epoch_ms", codes=codes("encoding", NO_KEY)),
+    # Parquet
+    "parquet": Case("a.parquet", parquet(pa.array(TIMES, pa.timestamp("us", "UTC"))), "at", None,
+                    "user"),
+    "parquet without a zone": Case("a.parquet", parquet(pa.array(TIMES).cast(pa.timestamp("ns"))),
+                                   "at", None, "user", codes(ZONE)),
+    # logs
+    "access log": Case("access.log.1", ACCESS, "time", "%d/%b/%Y:%H:%M:%S %z", None, codes(NO_KEY)),
+    "packed access log": Case("a.log.1.bz2", bz2.compress(ACCESS), "time", "%d/%b/%Y:%H:%M:%S %z",
+                              codes=codes(NO_KEY)),
+    "syslog": Case("syslog", lines("%b %e %H:%M:%S web{n} cron[{n}]: hello"), "time",
+                   "%b %e %H:%M:%S", codes=codes("no-year", ZONE, NO_KEY)),
+    "RFC 5424": Case("syslog", lines("<165>1 %Y-%m-%dT%H:%M:%S.003Z web1 app{n} 1 ID47 - hello"),
+                     "time", "iso8601", codes=codes(NO_KEY), exact=False),
+    "logfmt": Case("a.log", lines('time="%Y-%m-%dT%H:%M:%SZ" level=info msg="a \\" b" dur=1'),
+                   "time", "iso8601", codes=codes(NO_KEY)),
+    "several lines": Case("app.log", lines("%Y-%m-%d %H:%M:%S,000 INFO x says {n}\n  and more"),
+                          "time", "iso8601", codes=codes(ZONE, NO_KEY, "continued-lines")),
+    "a named zone": Case("a.log", lines("%Y-%m-%d %H:%M:%S CET hello {n}"), "time",
+                         "%Y-%m-%d %H:%M:%S CET", codes=codes("zone-name", NO_KEY)),
+    "a region": Case("a.log", lines("%Y-%m-%d %H:%M:%S Europe/Berlin {n}"), "time",
+                     "%Y-%m-%d %H:%M:%S Europe/Berlin", codes=codes(NO_KEY), exact=False,
+                     settings={"timestamp.zone": "Europe/Berlin"}),
+}  # fmt: skip
+
+
+def infer(folder: Path, *paths: Path, **how: Any) -> tuple[InferredPipeline, Checked]:
+    """The inferred pipeline, and what `check` says of its input."""
+    made = infer_pipeline([str(path) for path in paths], root=str(folder / "lake"), **how)
+    tables = tomllib.loads(made.toml)
+    tables["pipeline"].setdefault("name", "p")
+    return made, check(from_tables(tables), 10 * ROWS)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_inferred_pipeline_reads_the_file(tmp_path: Path, case: str) -> None:
+    want = CASES[case]
+    (tmp_path / want.name).write_bytes(want.content)
+    made, checked = infer(tmp_path, tmp_path / want.name)
+    chosen = {setting: choice.value for setting, choice in made.choices.items()}
+    time = chosen.get("timestamp.field") or chosen.get("timestamp.fields")
+    assert (time, chosen.get("timestamp.format")) == (want.time, want.form)
+    assert chosen.get("key.fields") == (want.key and [want.key])
+    assert {each.code for each in made.findings} == want.codes
+    settings = tomllib.loads(made.toml)
+    for setting, value in want.settings.items():
+        table, _, name = setting.partition(".")
+        assert settings[table][name] == value
+    assert sum(checked.reasons.values()) == want.rejects
+    if want.time and want.exact and "no-year" not in want.codes:
+        times = [(row.timestamp or 0) // 1000 for row in checked.rows if not row.reason]
+        assert times == [int(time.timestamp()) for time in TIMES]
+
+
+# Each program's log begins with a time: no list of formats has these, only dates and clocks.
+PROGRAMS = {
+    "log4j": "%Y-%m-%d %H:%M:%S,123 INFO  [main] c.e.App - start {n}",
+    "log4j DATE": "%d %b %Y %H:%M:%S,123 [main] INFO  c.e.App - {n}",
+    "java.util.logging": "%b %d, %Y %I:%M:%S %p com.example.App main\nINFO: started {n}",
+    "tomcat": "%d-%b-%Y %H:%M:%S.123 INFO [main] org.apache.catalina {n}",
+    "jvm gc": "[%Y-%m-%dT%H:%M:%S.123+0000][info][gc] GC({n}) Pause Young",
+    "elasticsearch": "[%Y-%m-%dT%H:%M:%S,123][INFO ][o.e.n.Node          ] [node-1] {n}",
+    "spark": "%y/%m/%d %H:%M:%S INFO SparkContext: Running {n}",
+    "hadoop": "%y%m%d %H%M%S 14{n} INFO dfs.DataNode: {n}",
+    "nginx error": "%Y/%m/%d %H:%M:%S [error] 12#12: *{n} open() failed",
+    "apache error": "[%a %b %d %H:%M:%S.123456 %Y] [core:error] [pid 1:tid 2] {n}",
+    "iis": "%Y-%m-%d %H:%M:%S 10.0.0.1 GET /{n} - 443 - 10.0.0.2 curl - 200 0 0 12",
+    "postgres": "%Y-%m-%d %H:%M:%S.123 UTC [{n}] LOG:  checkpoint starting: time",
+    "mysql": "%Y-%m-%dT%H:%M:%S.123456Z {n} [Note] [MY-010000] [Server] x",
+    "oracle": "%a %b %d %H:%M:%S %Y\nThread 1 advanced to log sequence {n}",
+    "cisco": "%Y %b %e %H:%M:%S.123 sw1 %%ETHPORT-5-IF_UP: {n}",
+    "suricata": "%m/%d/%Y-%H:%M:%S.123456  [**] [1:1:1] x {n} [**]",
+    "openvpn": "%a %b %d %H:%M:%S %Y TLS: x {n}",
+    "jenkins": "%Y-%m-%d %H:%M:%S.123+0000 [id={n}]\tINFO\thudson.X#y: z",
+    "gunicorn": "[%Y-%m-%d %H:%M:%S +0000] [{n}] [INFO] x",
+    "django": '[%d/%b/%Y %H:%M:%S] "GET /{n} HTTP/1.1" 200 12',
+    "php": "[%d-%b-%Y %H:%M:%S UTC] PHP Warning:  x in /a.php on line {n}",
+    "mail": "%a, %d %b %Y %H:%M:%S +0000 x {n}",
+    "gin": "%Y/%m/%d - %H:%M:%S | 200 | {n}ms | 10.0.0.1 | GET /",
+    "caddy": "%d/%b/%Y:%H:%M:%S +0000 [INFO] {n}",
+    "rust": "[%Y-%m-%dT%H:%M:%SZ INFO  app] x {n}",
+    "german": "%d.%m.%Y %H:%M:%S gestartet {n}",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_log_that_begins_with_a_time_is_read(tmp_path: Path, program: str) -> None:
+    (tmp_path / "app.log").write_bytes(lines(PROGRAMS[program]))
+    made, checked = infer(tmp_path, tmp_path / "app.log")
+    assert made.choices["input.format"].value == "text"
+    assert checked.reasons == {}
+    assert [row.timestamp // 1000 for row in checked.rows if row.timestamp] == [
+        int(time.timestamp()) for time in TIMES
+    ]
+
+
+@pytest.mark.parametrize("content", [
+    b"hello\nworld\n", lines("INFO [main] %F %T {n}"), b"a b\x00\x01\n" * 9,
+    b'[{"a": 1},\n{"a": 2}]\n',
+    b'{"Records": [{"a": 1}]}\n', b'{"a": 1}{"a": 2}\n', b'{\n "a": 1\n}\n', b"a,b\r1,2\r", b"\n\n",
+])  # fmt: skip
+def test_what_is_not_understood_is_an_error_that_names_the_file(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "file.txt").write_bytes(content)
+    with pytest.raises(InputError, match=r"file\.txt"):
+        infer_pipeline([str(tmp_path)])
+
+
+def test_files_of_other_kinds_are_left_out(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_bytes(EPOCHS)
+    (tmp_path / "notes.txt").write_text("x\n")
+    (tmp_path / "p.toml").write_text("")
+    made, checked = infer(tmp_path, tmp_path, output=tmp_path / "p.toml")
+    assert checked.files == made.files == 2
+    assert [each.code for each in made.findings] == ["other-files"]
+
+
+def test_files_with_other_columns_are_excluded(tmp_path: Path) -> None:
+    for name, column in (("a", "user"), ("b", "user"), ("c", "other")):
+        (tmp_path / f"{name}.csv").write_bytes(
+            rows(lambda n, t: f"{ms(t)},{n % 3}", f"ts,{column}")
+        )
+    made, checked = infer(tmp_path, tmp_path)
+    assert (made.files, checked.files) == (2, 2)
+    assert [(each.code, Path(each.subject).name) for each in made.findings] == [
+        ("file-left-out", "c.csv")
+    ]
+    with pytest.raises(InputError, match=r"c\.csv: its columns differ"):
+        infer_pipeline([str(tmp_path / f"{name}.csv") for name in "abc"])
+
+
+def test_partition_folders_are_named(tmp_path: Path) -> None:
+    for day in ("day=2026-11-01", "day=2026-11-02"):
+        (tmp_path / day).mkdir()
+        (tmp_path / day / "a.jsonl").write_bytes(EPOCHS)
+    made, _ = infer(tmp_path, tmp_path)
+    assert [(each.code, each.subject) for each in made.findings] == [("partition-folder", "day")]
+
+
+@pytest.mark.parametrize(("paths", "topic"), [
+    (["web"], "web"), (["web/*.jsonl"], "web"), (["web/a-1.jsonl", "web/a-2.jsonl"], "a"),
+    (["web/x.jsonl", "web/y.jsonl"], "web"), (["web/a.b.jsonl"], "a"),
+])  # fmt: skip
+def test_topic_is_named_after_the_files(tmp_path: Path, paths: list[str], topic: str) -> None:
+    (tmp_path / "web").mkdir()
+    for name in ("a-1", "a-2", "x", "y", "a.b"):
+        (tmp_path / "web" / f"{name}.jsonl").write_bytes(EPOCHS)
+    assert infer_pipeline([str(tmp_path / path) for path in paths]).topic == topic
+
+
+def test_command_writes_the_file_and_prints_findings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("web.tsv").write_bytes(CASES["tabs"].content)
+    told = CliRunner().invoke(app, ["init", "web.tsv", "--json"])
+    made = json.loads(told.stdout)
+    assert (told.exit_code, made["file"], made["sampled"]) == (0, "web.toml", ROWS)
+    assert [each["code"] for each in made["findings"]] == ["no-zone"]
+    assert Path("web.toml").read_text() == made["toml"]
+    again = CliRunner().invoke(app, ["init", "web.tsv"])
+    assert isinstance(again.exception, UsageError)
+    assert CliRunner().invoke(app, ["init", "web.tsv", "--force"]).exit_code == 0
+
+
+COPIED = {
+    "a level first": "INFO  [main] %Y-%m-%d %H:%M:%S,000 {n}",
+    "glog": "I%m%d %H:%M:%S.000000 77 a.cc:{n}] x",
+    "logcat": "%m-%d %H:%M:%S.000  77  78 D tag: {n}",
+    "HAProxy": "%b %e %H:%M:%S lb haproxy[7]: 10.0.0.1:5000 [%d/%b/%Y:%H:%M:%S.000] in {n}",
+    "S3": "79a5 bucket [%d/%b/%Y:%H:%M:%S +0000] 10.0.0.1 - 3E57 REST.GET.OBJECT k{n}",
+    "Redis": "12:M %d %b %Y %H:%M:%S.000 * DB saved {n}",
+    "anywhere": "u{n} did it at %Y-%m-%d %H:%M:%S in a room",
+}
+
+
+def test_patterns_to_copy_read_their_logs(tmp_path: Path) -> None:
+    page = (
+        (Path(__file__).parents[3] / "docs/files.md")
+        .read_text()
+        .partition("### Patterns to copy")[2]
+    )
+    found = re.findall(r"\| `'(.*)'` \| `([^`]*)`(, with `timestamp.year`)? \|", page)
+    assert len(found) == len(COPIED)
+    for (pattern, form, year), log in zip(found, COPIED.values(), strict=True):
+        (tmp_path / "a.log").write_bytes(lines(log))
+        times = {"field": "time", "format": form} | ({"year": 2026} if year else {})
+        source = {"paths": [str(tmp_path / "a.log")], "format": "text", "pattern": pattern}
+        tables = {"pipeline": {"root": str(tmp_path / "lake"), "name": "p"}, "input": source,
+                  "timestamp": times, "topic": {"name": "t", "partitions": 1}}  # fmt: skip
+        rows = check(from_tables(tables), 10 * ROWS).rows
+        assert [(row.timestamp or 0) // 1000 for row in rows] == [
+            int(time.timestamp()) for time in TIMES
+        ]

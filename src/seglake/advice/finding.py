@@ -33,10 +33,10 @@ class Finding:
 
 
 def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Add the counts of findings that differ in nothing else, in the order of the first of each."""
-    counts = dict[tuple[str, str, str], Finding]()
+    """Add the counts of findings of one code, or of one code and format; the first is kept."""
+    counts = dict[tuple[str, Any], Finding]()
     for each in findings:
-        key = each.code, each.subject, repr(sorted(each.facts.items()))
+        key = each.code, each.facts.get("format")
         before = counts.get(key)
-        counts[key] = each if before is None else replace(each, count=before.count + each.count)
+        counts[key] = each if before is None else replace(before, count=before.count + each.count)
     return [*counts.values()]

@@ -56,6 +56,92 @@ _SENTENCES = {
     "before-1970": "{count:,} of {rows:,} times of {subject} are before 1970, and become rejects.",
     "doubtful-number": "{subject} has numbers that are times if they are {format}, but its name "
     "does not say so.",
+    # what rows that cannot be read are
+    "is-parquet": "{subject} is a Parquet file. Set input.format = 'parquet'.",
+    "is-utf-16": "{subject} begins as UTF-16 does. Set input.encoding = 'utf-16'.",
+    "not-utf-8": "{subject} has rows that are not UTF-8. Set input.encoding to the encoding of the "
+    "files, such as 'cp1252' or 'latin-1'.",
+    "some-not-utf-8": "{subject} has rows that are not UTF-8, and others with letters beyond ASCII "
+    "that are. Correct these rows and redrive them, since input.encoding applies to all rows.",
+    "some-kept-not-utf-8": "{subject} has rows that are not UTF-8, and others with letters beyond "
+    "ASCII that are. Their records keep the bytes, since input.encoding applies to all rows.",
+    "json-array": "{subject} is a JSON array. One JSON object a line is needed: `jq -c '.[]' < "
+    "FILE` writes that, and so does, for a file that fits in memory, `python3 -c 'import json, "
+    "sys; [print(json.dumps(each)) for each in json.load(sys.stdin)]' < FILE`",
+    "array-in-field": "{subject} has lines with an array of objects and nothing else. If these are "
+    "the events, one event a line is needed: `jq -c '.{field}[]' < FILE`",
+    "several-objects": "{subject} has several JSON objects in a line. One JSON object a line is "
+    "needed: `jq -c . < FILE`",
+    "json-over-lines": "{subject} has JSON over several lines. One JSON object a line is needed: "
+    "`jq -c . < FILE`, or `jq -c '.{field}[]' < FILE` for the array in it.",
+    "nan-constants": "Some rows have NaN or Infinity, which are not JSON, though Python's "
+    "json.dumps writes them. Write null instead.",
+    "not-json-lines": "{subject} is not JSON lines: none of {rows:row} at its start is an object. "
+    "Set input.format to csv or text; `seglake init` writes a pipeline.",
+    "no-match-at-start": "{subject} does not match input.pattern: none of {rows:row} at its start "
+    "does. Correct the pattern, or leave the file out with input.exclude.",
+    "no-event-start": "{subject} has no event at its start: none of {lines:line} matches "
+    "input.multiline_start_pattern, so all continue one event. Correct the pattern, or leave the "
+    "file out with input.exclude.",
+    "continued-times": "{count:line} inside events begin with a time. If events begin there, "
+    "correct input.multiline_start_pattern and input.pattern.",
+    "absent-field": "{subject} {name!r} is in no row; {near_or_has}",
+    "object-as-key": "key.fields: {subject!r} is an object, so its JSON text is the key. Set a "
+    "field of it, such as {field!r}, if that is the key.",
+    # times that cannot be read, or are odd
+    "all-times-in-format": "{subject}: {count:row} can be read as {format}, none as {given!r}. Set "
+    "timestamp.format = {format!r}.",
+    "times-in-two-orders": "{subject}: {count:row} can be read as {format}, none as {given!r}. Set "
+    "timestamp.format = {format!r}, or {other!r} if days and months are in that order.",
+    "times-in-region": "{subject}: {count:row} can be read as {format}, none as {given!r}. Set "
+    "timestamp.format = {format!r} and timestamp.zone = {zone!r}.",
+    "times-in-named-zone": "{subject}: {count:row} can be read as {format}, none as {given!r}. Set "
+    "timestamp.format = {format!r}, and timestamp.zone to the region, such as 'Europe/Berlin': "
+    "{zone} is not read.",
+    "some-times-in-format": "{subject}: {count:row} can be read as {format}, and {records:other} "
+    "as {given!r}. Correct these rows, or ingest them by a pipeline of their own.",
+    "other-order": "{subject}: {count:row} can be read as {format}, and {records:other} as "
+    "{given!r}, which has another order. Set timestamp.format = {format!r} if it is right for all, "
+    "else correct these rows.",
+    "several-zones": "{subject}: the times end with the zones {zones}, which a format cannot read. "
+    "Remove the zones and set timestamp.zone to the region, such as 'America/Los_Angeles', or use "
+    "a pipeline for each zone.",
+    "no-zone-in-times": "{count:time} without a zone are read in UTC. Set timestamp.zone to their "
+    "region, or to 'UTC'.",
+    "ambiguous-times": "{count:local time} occur twice in {subject}, and are read by "
+    "timestamp.ambiguous = {way!r}.",
+    "nonexistent-times": "{count:local time} do not exist in {subject}, and are read by "
+    "timestamp.nonexistent = {way!r}.",
+    "january-1970": "{subject}: all times are in January 1970, the latest at {newest} "
+    "({count:such file}). With timestamp.format = {format!r} that is {then}. If they are right, "
+    "set timestamp.allow_1970 = true.",
+    "january-1970-unknown-unit": "{subject}: all times are in January 1970, the latest at {newest} "
+    "({count:such file}). Correct the unit, or the field that timestamp.field names. If they are "
+    "right, set timestamp.allow_1970 = true.",
+    "some-in-january-1970": "{early:,} of {records:time} of {subject} are in January 1970 "
+    "({count:such file}). Check their unit, and the clock that wrote them.",
+    "times-go-back": "{subject}: times go back from {from} to {to} ({count:such file}). They have "
+    "no year, and get timestamp.year = {year}. Ingest lines of another year from their own files.",
+    "times-not-read": "{subject} is not read, since message.timestamp.type = 'LogAppendTime' gives "
+    "records the time of the run. Remove one of the two.",
+    "run-time-only": "No timestamp.field is set, so records get the time of the run.",
+    "no-timestamps": "No timestamp.field is set, so records have no timestamp.",
+    "outside-interval": "{count:record} are outside of the declared interval {start} to {end}, and "
+    "none is in it: the times are {low} to {high}. If this is the input of another interval, undo "
+    "the run with `seglake undo`.",
+    # the run and its topic
+    "no-keys-to-compact": "No key.fields is set, and {subject} = {policy!r}: compaction removes "
+    "records without a key. Set key.fields, or cleanup.policy = 'delete'.",
+    "more-partitions": "The topic has {now} partitions from this run on, and had {before}. A key "
+    "may go to another one, and topic.partitions cannot shrink again.",
+    "other-value-format": "The topic has {subject} = {has!r}, but this input has {own!r}, so "
+    "fields of its values are not found. Ingest it into another topic, or alter the setting.",
+    "other-pipeline": "Pipeline {subject!r} ingested these files, and this is pipeline {own!r}. "
+    "The name is pipeline.name, or else that of the settings file.",
+    "missing-path": "{subject} does not exist, so a run reads nothing there.",
+    "unsplit-encoding": "A file in {encoding} is one split: one task reads all {size:,} bytes of "
+    "the largest.",
+    "archive-member": "{subject}: the sample ends in {member}; later members were not read.",
     # the key
     "no-key-field": "No field is used as the key, so records go to any log partition. Set "
     "key.fields if one is.",
@@ -68,7 +154,7 @@ class _Words(string.Formatter):
     """Formats counts with their nouns, and lists as text."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        if format_spec.isalpha() and isinstance(value, int):
+        if format_spec.replace(" ", "").isalpha() and isinstance(value, int):
             return counted(value, format_spec)
         if isinstance(value, list):
             return ", ".join(map(str, value)) or "none"
@@ -83,4 +169,9 @@ def describe(code: str, subject: str, facts: Mapping[str, Any], count: int) -> s
         "12 of 40 times of ts have no zone. Set timestamp.zone if it is not 'UTC'."
     """
     values = {"subject": subject, "count": count, **facts}
+    if code == "absent-field":
+        near, has = " or ".join(map(repr, values["near"])), ", ".join(map(repr, values["has"]))
+        values["near_or_has"] = (
+            f"did you mean {near}?" if near else f"a row has {has or 'no field'}."
+        )
     return _Words().vformat(_SENTENCES[code], (), values)

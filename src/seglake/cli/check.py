@@ -66,16 +66,15 @@ def check(
         remark = topic_remark(pipeline)
         whole = json or terminal_width() is None  # a pipe leads to `grep` and `less -S`
         checked = checked_input(pipeline, sample, None if whole else TEXT_BYTES)
-    checked.problems.extend([remark] if remark else [])
     if json:
         rows = [{**dataclasses.asdict(row), "time": _time(row)} for row in checked.rows]
-        print(dumps({**checked.as_dict(), "rows": rows}, ensure_ascii=False))
+        print(dumps({**checked.as_dict(), "rows": rows, "remark": remark}, ensure_ascii=False))
     else:
-        _show(checked)
+        _show(checked, remark)
     raise typer.Exit(checked.exit_code)
 
 
-def _show(checked: Checked) -> None:
+def _show(checked: Checked, remark: str) -> None:
     for line in _files(checked):
         print(line)
     place = places_of(checked)
@@ -89,8 +88,10 @@ def _show(checked: Checked) -> None:
         show(f"{counted(len(rejects), 'reject')} in {rows}", Listing([places, *_REJECTS], rejects))
     if not checked.rows:
         print(_nothing(checked))
-    for problem in checked.problems:
-        print(folded(problem))
+    for finding in checked.findings:
+        print(folded(str(finding)))
+    if remark:
+        print(folded(remark))
 
 
 def keeping_parts(places: Iterable[str]) -> Callable[[str, int], str]:

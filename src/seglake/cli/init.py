@@ -64,7 +64,7 @@ def init(
             ) from error
     if json:
         tried = {"sampled": len(checked.rows), "reasons": checked.reasons}
-        tried["problems"] = checked.problems
+        tried["checked"] = [each.as_dict() for each in checked.findings]
         print(dumps({"file": str(file), **made.as_dict(), **tried}, ensure_ascii=False))
     else:
         _show(file, made, checked, pipeline)
@@ -99,7 +99,7 @@ def _show(file: Path, made: InferredPipeline, checked: Checked, pipeline: Pipeli
         reason = f": {choice.reason}" if choice.reason else ""
         print(folded(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}"))
     warnings = map(str, made.findings)
-    for warning in dict.fromkeys((*warnings, *checked.problems, *_rejects(checked))):
+    for warning in dict.fromkeys((*warnings, *map(str, checked.findings), *_rejects(checked))):
         print(folded(f"  not certain: {warning}"))
     option = f"--conf-file {quote(str(file))}"
     if not pipeline.allows_rejects(rejected, len(checked.rows)):

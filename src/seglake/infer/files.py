@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from seglake.advice.finding import Finding
+from seglake.advice.json_shapes import json_shape_finding
 from seglake.config import Input
 from seglake.errors import InputError
 from seglake.write.input.binaries import NO_TEXT, binary_remark, is_binary
@@ -21,9 +22,6 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import SourceFile
 from seglake.write.input.listing import HIDDEN, MissingPath, find_inputs, glob_hint, is_glob
-from seglake.write.rows.arrays import array_alone, lines_of
-from seglake.write.rows.hints import LF_FOR_CR, LINES_OF_AN_ARRAY
-from seglake.write.rows.objects import not_one_a_line
 
 _SPREAD, _LARGEST = 5, 3  # files that are sampled: far apart in the listing, and the largest
 _SAMPLED_BYTES, _LONGEST_LINE_BYTES = 1 << 18, 1 << 24
@@ -35,7 +33,6 @@ _SUFFIX = re.compile(
     rf"\.{_HASH}([A-Za-z]\w*?)(?:-\d[\d_T:-]*)?(?:\.(?:{'|'.join(_CODECS)}|[\d_T:-]+))*$"
 )
 _PARTITION_FOLDER = re.compile(r"(?<=/)([A-Za-z_][\w.-]*)=[^/]*(?=/)")  # day=2026-11-01
-_ARRAY = re.compile(r"\s*\[\s*(?:[{\[]|$)")
 _MARKS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -296,19 +293,12 @@ def _head(file: SourceFile, begin: _FirstBytes, encoding: str) -> Head:
     rows = [*islice(numbered, _SAMPLED_LINES)]
     head = Head(file, path, [line for _, line in rows], [number for number, _ in rows])
     if "\n" not in text and len(head.lines) > 1 and not is_binary(text.encode("utf-8", "replace")):
-        raise InputError(f"{path}: lines end with CR alone, which ends no line here: {LF_FOR_CR}")
+        raise InputError(
+            f"{path}: lines end with CR, which does not end a line here: end them with LF, as "
+            "`tr '\\r' '\\n' < FILE` does"
+        )
     if is_binary("".join(head.lines[:_LOOKED_AT]).encode("utf-8", "replace")):
         raise InputError(f"{path}: {NO_TEXT}")
-    if head.lines and (problem := _no_rows(head.lines, path)):
-        raise InputError(f"{path}: {problem}")
+    if finding := json_shape_finding(head.lines, path):
+        raise InputError(str(finding))
     return head
-
-
-def _no_rows(lines: list[str], path: str) -> str:
-    """Return why JSON is not JSON lines, with the remedy; empty if it is."""
-    if _ARRAY.match(lines[0]):
-        return f"is a JSON array; one JSON object a line is wanted: {LINES_OF_AN_ARRAY}"
-    names = [array_alone(line.encode("utf-8", "replace")) for line in lines[:_LOOKED_AT]]
-    if names[0] is not None and None not in names:
-        return f"its lines have an array of objects and nothing else: {lines_of(names[0], path)}"
-    return next(not_one_a_line(lines), "")

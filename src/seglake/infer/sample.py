@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seglake.advice.finding import Finding
+from seglake.advice.json_shapes import arrays_of_objects, parse_json
 from seglake.config.rules import flat
 from seglake.errors import InputError
 from seglake.infer.files import (
@@ -34,9 +35,7 @@ from seglake.times.candidates import candidate_formats, candidates_at_start, exp
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import PARQUET_MARK, SourceFile
-from seglake.write.rows.arrays import arrays_in
 from seglake.write.rows.arrow_json import text_of
-from seglake.write.rows.objects import parsed
 
 PATTERNS_PAGE = "docs/files.md#patterns-to-copy"
 PACKED_FACTOR = 5  # how much larger packed files are assumed to be when they are unpacked
@@ -170,7 +169,7 @@ def _unlike_most(columns: Mapping[SourceFile, tuple[str, ...]]) -> Refused:
 
 
 def _json_lines(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
-    objects = [row for line in lines if isinstance(row := parsed(line), dict)]
+    objects = [row for line in lines if isinstance(row := parse_json(line), dict)]
     if 2 * len(objects) < len(lines):
         return None
     items = [dict(flat(row)) for row in objects]
@@ -180,7 +179,7 @@ def _json_lines(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
         for name in names
         if not any(isinstance(item.get(name), list) for item in items)
     }
-    arrays = dict.fromkeys(name for row in objects for name in arrays_in(row))
+    arrays = dict.fromkeys(name for row in objects for name in arrays_of_objects(row))
     found = [Finding("array-of-objects", name) for name in arrays]
     if wrong := len(lines) - len(objects):
         found.append(Finding("not-json", heads[0].path, {"lines": len(lines)}, wrong))

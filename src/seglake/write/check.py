@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seglake.advice.conclude import AbsentFields, Observed, conclude, merge_files, stops_a_run
+from seglake.advice.file_times import FileTimes
+from seglake.advice.finding import Finding, merge_findings
 from seglake.clock import now_ms
 from seglake.config import Pipeline
 from seglake.config.rules import flat
@@ -28,18 +31,11 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import is_single_byte
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
-from seglake.write.map.absent import NO_ROWS, absent_in
-from seglake.write.map.january import FileTimes, count_early, january_notes, january_problem
-from seglake.write.map.years import Course, course_of, year_notes
-from seglake.write.rows.clocks import clock_notes
-from seglake.write.rows.continued import continued_notes
-from seglake.write.rows.hints import NOT_UTF_8, agreed, of_no_keys, of_no_times, of_times
-from seglake.write.rows.records import Extracted, RowLimits, extract, rows_of_split
-from seglake.write.rows.rows import REASON_TEXTS, Reason, Rows, texts_of_times
+from seglake.write.rows.records import UNREAD_TIMES, Extracted, RowLimits, extract, rows_of_split
+from seglake.write.rows.rows import REASON_TEXTS, Rows, texts_of_times
 
 _SPLITS = 5  # that the sample is taken from
 _SPLIT_BYTES = 1 << 20  # read of a split for the sample, if it is part of a file
-_OF_TIMES = (Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE)
 _OF_KEYS = 100  # rows of a chunk, of which the keys are looked at
 _FILES = 5  # described one by one
 TEXT_BYTES = 200  # of a key, a header or a value, unless they are wanted whole
@@ -83,9 +79,8 @@ class Checked:
     """The files of a pipeline, and a sample of their rows.
 
     `first_files` are the first of the `files`, and `paths` those of all of them, not among the
-    plain values. `problems` are sentences about fields that no row of the sample's chunks has,
-    about times that are read wrong, and about files whose times all lie in January 1970 there;
-    `stops` if there is such a file, which would stop a run.
+    plain values. `findings` are what was noticed about the sample; `stops` if one of them would
+    stop a run.
     """
 
     files: int
@@ -94,7 +89,7 @@ class Checked:
     first_files: list[FileNote]
     left_out: list[str]
     rows: list[SampledRow]
-    problems: list[str]
+    findings: list[Finding]
     stops: bool
     paths: list[str]
 
@@ -131,7 +126,7 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
     store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
     inputs = find_inputs(pipeline.input, store, pipeline.root)
     splits = plan_splits(inputs.files, store, pipeline)
-    rows, said, early = _sample(splits, store, pipeline, limits, sample, text_bytes)
+    rows, found = _sample(splits, store, pipeline, limits, sample, text_bytes)
     return Checked(
         files=len(inputs.files),
         size_bytes=sum(file.size for file in inputs.files),
@@ -139,13 +134,12 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
         first_files=[_note(file, store, pipeline) for file in inputs.files[:_FILES]],
         left_out=inputs.left_out,
         rows=rows,
-        problems=[
-            *map(_is_missing, inputs.missing),
-            *_uncut(inputs.files, pipeline),
-            *said,
-            *([early] if early else []),
+        findings=[
+            *(Finding("missing-path", path) for path in inputs.missing),
+            *_unsplit(inputs.files, pipeline),
+            *found,
         ],
-        stops=early is not None,
+        stops=any(map(stops_a_run, found)),
         paths=[file.path for file in inputs.files],
     )
 
@@ -173,15 +167,11 @@ def _ask_topic(store: Store, pipeline: Pipeline) -> None:
     topic_in_force(CatalogTable.open(store).snapshot(), pipeline)
 
 
-def _is_missing(path: str) -> str:
-    return f"{path} does not exist: a run reads nothing there"
-
-
-def _uncut(files: Sequence[SourceFile], pipeline: Pipeline) -> Iterator[str]:
-    """What is said of large files whose encoding does not let them be split."""
+def _unsplit(files: Sequence[SourceFile], pipeline: Pipeline) -> Iterator[Finding]:
+    """Yield a finding about large files whose encoding does not let them be split."""
     encoding, size = pipeline.input.encoding, max((file.size for file in files), default=0)
     if pipeline.input.recoded and not is_single_byte(encoding) and size > pipeline.task.split_bytes:
-        yield f"a file in {encoding} is one split: one task reads all {size:,} bytes of the largest"
+        yield Finding("unsplit-encoding", "input.encoding", {"encoding": encoding, "size": size})
 
 
 def _note(file: SourceFile, store: InputStore, pipeline: Pipeline) -> FileNote:
@@ -196,62 +186,46 @@ def _sample(
     limits: RowLimits,
     sample: int,
     text_bytes: int | None,
-) -> tuple[list[SampledRow], list[str], str | None]:
-    """Rows from the beginning of splits that lie far apart, hints, times of 1970."""
+) -> tuple[list[SampledRow], list[Finding]]:
+    """Return rows from the starts of splits that are far apart, and findings about them."""
     full = [split for split in splits if split.file.size]
     chosen = np.unique(np.linspace(0, len(full) - 1, min(len(full), _SPLITS)).astype(int)).tolist()
     rows: list[SampledRow] = []
-    absent, newest, hints = NO_ROWS, list[FileTimes](), list[str]()
-    meant, records, courses = Counter[str](), 0, list[tuple[str, Course]]()
-    noted = Counter[str]()
+    absent, found, records = AbsentFields(), list[Finding](), 0
+    times, members = list[tuple[str, FileTimes]](), list[Finding]()
     for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
         enough = len(rows) + -(-(sample - len(rows)) // left)
-        for path, chunk, numbers, times, said in _chunks(full[number], store, pipeline, limits):
-            absent = absent.and_in(absent_in(chunk))
-            newest.append(_times(full[number].file.path, chunk))
-            courses.append((full[number].file.path, course_of(chunk.records.timestamps)))
-            hints += said
-            meant.update(chunk.times_meant)
-            noted.update(chunk.noted)
+        for path, chunk, numbers, texts, keys in _chunks(full[number], store, pipeline, limits):
+            if chunk.absent is not None:
+                absent = absent.merge(AbsentFields.from_row(*chunk.absent))
+            timestamps = chunk.records.timestamps
+            times.append((full[number].file.path, FileTimes.from_timestamps(timestamps)))
+            found = merge_findings([*found, *chunk.findings, *keys])
             records += len(chunk.records)
-            sampled = _rows(chunk, (numbers, times), path, full[number].start, pipeline, text_bytes)
+            sampled = _rows(chunk, (numbers, texts), path, full[number].start, pipeline, text_bytes)
             rows += islice(sampled, enough - len(rows))
             if len(rows) >= enough:
-                hints += _of_one_member(full[number].file, path, store, pipeline)
+                members += _of_one_member(full[number].file, path, store, pipeline)
                 break
-    hints += (
-        of_no_times(pipeline) + of_times(pipeline, meant, records) + january_notes(pipeline, newest)
-    )
-    hints += [
-        *of_no_keys(pipeline),
-        *year_notes(pipeline, courses),
-        *clock_notes(pipeline, noted),
-        *continued_notes(noted),
-    ]
-    problems = dict.fromkeys([*absent.sentences(pipeline), *agreed(hints)])
-    return rows, list(problems), january_problem(pipeline, newest)
+    observed = Observed(found, records, absent, merge_files(times))
+    return rows, [*conclude(pipeline, observed), *members]
 
 
 def _of_one_member(
     file: SourceFile, member: str, store: InputStore, pipeline: Pipeline
-) -> Iterator[str]:
-    """A sentence if the sample of an archive ends in one of its members."""
+) -> Iterator[Finding]:
+    """Yield a finding if the sample of an archive ends in one of its members."""
     if not pipeline.input.columnar and "tar" in store.packing(file):
-        yield f"{file.path}: the sample ends in {member}; anything behind that is not looked at"
-
-
-def _times(path: str, chunk: Extracted) -> FileTimes:
-    times = chunk.records.timestamps
-    return FileTimes(path, int(times.max(initial=-1)), count_early(times), len(times))
+        yield Finding("archive-member", file.path, {"member": member})
 
 
 def _chunks(
     split: Split, store: InputStore, pipeline: Pipeline, limits: RowLimits
-) -> Iterator[tuple[str, Extracted, list[int], Spans | None, list[str]]]:
-    """The path, records and rejects, line numbers (from 0) and times of a chunk's rows.
+) -> Iterator[tuple[str, Extracted, list[int], Spans | None, list[Finding]]]:
+    """Yield the path, records and rejects, line numbers (from 0) and times of a chunk's rows.
 
-    At the end hints, also about rows that may be records all the same: that they are not UTF-8, or
-    that an object is the key.
+    Last come findings that only a sample is searched for: rows of JSON that are not UTF-8 though
+    they are records, and objects as keys.
     """
     settings = pipeline.timestamp
     if not (split.is_whole or pipeline.input.columnar):
@@ -262,13 +236,14 @@ def _chunks(
         wanted = bool(settings.names) and _have_bad_times(chunk)
         times = texts_of_times(rows, settings) if wanted else None
         text = not (pipeline.input.columnar or pipeline.input.recoded)
-        other = [f"{path}: {NOT_UTF_8}"] if text and invalid_utf8(*rows.raw).any() else []
-        said = [*(chunk.hints or other), *_objects_as_keys(rows, pipeline)]
-        yield path, chunk, (rows.numbers + line).tolist(), times, said
+        found = [*_objects_as_keys(rows, pipeline)]
+        if text and not chunk.findings and invalid_utf8(*rows.raw).any():
+            found.append(Finding("not-utf-8", path, count=1))
+        yield path, chunk, (rows.numbers + line).tolist(), times, found
 
 
-def _objects_as_keys(rows: Rows, pipeline: Pipeline) -> Iterator[str]:
-    """A sentence for each field of the key that is an object in a line of JSON."""
+def _objects_as_keys(rows: Rows, pipeline: Pipeline) -> Iterator[Finding]:
+    """Yield a finding for each field of the key that is an object in a line of JSON."""
     first = np.arange(min(len(rows.numbers), _OF_KEYS))
     for name in pipeline.key.fields if pipeline.input.format == "jsonl" else ():
         texts = rows.field(name).take(first).tolist()
@@ -276,10 +251,7 @@ def _objects_as_keys(rows: Rows, pipeline: Pipeline) -> Iterator[str]:
         inner = [] if at is None else _names_below(rows.take_raw(first[at : at + 1]), name)
         if inner:
             example = next((each for each in inner if each.endswith("id")), inner[0])
-            yield (
-                f"key.fields: {name!r} is an object, so that its JSON text is the key; a field of "
-                f"it, such as {example!r}, may be meant"
-            )
+            yield Finding("object-as-key", name, {"field": example})
 
 
 def _names_below(raw: Spans, name: str) -> list[str]:
@@ -293,7 +265,7 @@ def _names_below(raw: Spans, name: str) -> list[str]:
 
 
 def _have_bad_times(chunk: Extracted) -> bool:
-    return bool(np.isin(chunk.rejects.reasons, _OF_TIMES).any())
+    return bool(np.isin(chunk.rejects.reasons, UNREAD_TIMES).any())
 
 
 def _rows(
@@ -321,7 +293,7 @@ def _rows(
             record += 1
         else:
             reason = chunk.rejects.reasons[at]
-            wrong = times is not None and reason in _OF_TIMES
+            wrong = times is not None and reason in UNREAD_TIMES
             yield SampledRow(
                 path,
                 start,

@@ -7,6 +7,7 @@ import logging
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -157,27 +158,29 @@ def blobs_of(task: MapUnits, units: list[Unit]) -> list[tuple[dict[str, Any], by
 
 
 @pytest.mark.parametrize(
-    ("start", "times", "told"),
+    ("start", "times", "outside"),
     [
-        (11, [1], "1 record lies outside of the declared interval "),
-        (2, [1, 1], "2 records lie outside of the declared interval "),
+        (11, [1], 1),
+        (2, [1, 1], 2),
         (1, [1, 1], None),
         (2, [1, 2], None),
         (0, [1, 2], None),
-        (0, [2, 2], "2 records lie outside of the declared interval "),
+        (0, [2, 2], 2),
     ],
 )
 def test_a_run_without_a_record_in_its_interval_says_so(
-    tmp_path: Path, start: int, times: list[int], told: str | None
+    tmp_path: Path, start: int, times: list[int], outside: int | None
 ) -> None:
     """The end is exclusive; a late record among others is nothing odd."""
     write_files(tmp_path / "in", [([Line(T + time, "a") for time in times], "")])
     interval = (T + start, T + start + 1 + (start == 0))
     report = ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"), "x", interval)
-    assert [hint[: len(told or "")] for hint in report.hints] == ([told] if told else [])
+    assert [(each.code, each.count) for each in report.findings] == (
+        [("outside-interval", outside)] if outside else []
+    )
     catalog = open_catalog(str(tmp_path / "lake"))
     (run,) = catalog.runs(catalog.snapshot(), "events")
-    assert json.loads(run.report).get("hints", []) == report.hints
+    assert json.loads(run.report).get("findings", []) == [*map(asdict, report.findings)]
 
 
 def test_the_report_and_the_run_row_say_the_same(tmp_path: Path) -> None:

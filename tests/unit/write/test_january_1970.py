@@ -13,7 +13,6 @@ import seglake
 from seglake.cli.app import app
 from seglake.config import Pipeline
 from seglake.errors import InputError, QuarantineLimit
-from seglake.write.check import check
 from tests.makers.raw_events import T, ingest, pipeline_of
 
 FEBRUARY = 31 * 86_400_000
@@ -92,43 +91,6 @@ def test_where_january_ends(tmp_path: Path, lake: Path, time: int, *, stops: boo
         assert ingest(settings(lake, path)).records == 1
 
 
-@pytest.mark.parametrize(
-    ("early", "others", "told"),
-    [
-        (1500, 500, "1,500 of 2,000 times of {} lie in January 1970: seconds read as milliseconds"),
-        (1, 99, "1 of 100 times of {} lies in January 1970"),
-        (1, 3000, "1 of 3,001 times of {} lies in January 1970"),
-        (0, 9, None),
-    ],
-)
-@pytest.mark.parametrize("task", [{}, TINY_SPLITS])
-def test_some_times_of_january_make_a_note(
-    early: int, others: int, told: str | None, task: dict[str, int], tmp_path: Path, lake: Path
-) -> None:
-    path = write(tmp_path / "in" / "a.jsonl", [*[T // 1000] * early, *[T] * others])
-    write(tmp_path / "in" / "b.jsonl", [T] * 9)
-    mixed = settings(lake, tmp_path / "in", task=task)
-    report = ingest(mixed)
-    assert report.records == early + others + 9
-    assert [told is not None and told.format(path) in hint for hint in report.hints] == (
-        [True] if told else []
-    )
-    if not task:  # else a check reads the beginning of some splits only
-        said = check(mixed, 10_000)
-        assert [text for text in said.problems if "January" in text] == report.hints
-        assert not said.stops
-    again = settings(lake, path, timestamp={"allow_1970": True})
-    assert not [text for text in check(again, 10).problems if "January" in text]
-
-
-def test_seconds_that_are_meant_are_those_of_a_clock(tmp_path: Path, lake: Path) -> None:
-    path = write(tmp_path / "in" / "a.jsonl", [3, 63, *[T // 1000] * 9])
-    report = ingest(settings(lake, path, timestamp={"field": "ts", "format": "epoch_s"}))
-    assert report.hints == [
-        f"2 of 11 times of {path} lie in January 1970: of a clock that was not set?"
-    ]
-
-
 def test_it_can_be_meant(tmp_path: Path, lake: Path) -> None:
     path = write(tmp_path / "in" / "a.jsonl", [5, 7])
     meant = settings(lake, path, timestamp={"allow_1970": True})
@@ -150,20 +112,6 @@ def test_records_that_keep_their_offsets_keep_their_times(tmp_path: Path, lake: 
     path.write_text('{"ts":5,"p":0,"o":3}\n')
     topic = {"partition_field": "p", "offset_field": "o"}
     assert ingest(settings(lake, path, topic=topic, order="arrival", key={"fields": []})).records
-
-
-def test_a_check_says_so(tmp_path: Path, lake: Path) -> None:
-    write(tmp_path / "in" / "a.jsonl", [T] * 40)
-    path = write(tmp_path / "in" / "b.jsonl", [T // 1000] * 40)
-    found = check(settings(lake, tmp_path / "in"), 4)
-    problem = found.problems[-1]
-    assert f"{path}: all times lie in January 1970" in problem
-    assert "timestamp.format = 'epoch_s'" in problem
-    assert (found.exit_code, found.stops) == (3, True)
-    right = check(settings(lake, tmp_path / "in" / "a.jsonl"), 4)
-    assert (right.problems, right.exit_code, right.stops) == (found.problems[:-1], 0, False)
-    meant = check(settings(lake, path, timestamp={"allow_1970": True}), 4)
-    assert (meant.problems, meant.exit_code) == (found.problems[:-1], 0)
 
 
 def test_the_command_says_so(tmp_path: Path, lake: Path) -> None:

@@ -137,12 +137,11 @@ def test_what_a_pipeline_says_goes_first_and_alter_changes_it(tmp_path: Path) ->
 
 def test_a_later_run_changes_no_setting_and_says_what_differs(tmp_path: Path) -> None:
     root = tmp_path / "lake"
-    assert ingest(_pipeline(root, _csv(tmp_path / "a.csv"))).hints == []
+    assert ingest(_pipeline(root, _csv(tmp_path / "a.csv"))).findings == []
     changed = _csv(tmp_path / "b.csv", "ts,path,k")
-    (hint,) = ingest(_pipeline(root, changed), "2").hints
-    assert hint.startswith(
-        "the topic has value.columns = ['ts', 'k', 'path'], this input has ['ts', 'path', 'k']: "
-    )
+    (found,) = ingest(_pipeline(root, changed), "2").findings
+    assert (found.code, found.subject) == ("other-value-format", "value.columns")
+    assert found.facts == {"has": ["ts", "k", "path"], "own": ["ts", "path", "k"]}
     assert _settings(root) == CSV
 
 
@@ -155,8 +154,8 @@ def test_a_redrive_with_another_pattern_says_what_differs(tmp_path: Path) -> Non
     changed = _pipeline(root, path, "text", input={"pattern": other}, key={"fields": []}, **limit)
     report = redrive(LocalEngine(), changed, "1")
     assert report.records == 1
-    (hint,) = report.hints
-    assert hint.startswith(f"the topic has value.pattern = {PATTERN!r}, this input has {other!r}: ")
+    (found,) = report.findings
+    assert (found.subject, found.facts) == ("value.pattern", {"has": PATTERN, "own": other})
 
 
 def test_what_no_setting_can_hold_stops_no_ingest(

@@ -12,6 +12,7 @@ mark cannot be written.
 import json
 from collections.abc import Iterable, Sequence
 
+from seglake.advice.finding import Finding
 from seglake.catalog.fate import settle
 from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.runs import history_command
@@ -103,7 +104,7 @@ class Commit:
         )
         other = [] if owner else self._other_pipeline(owners)
         lists = history_command(self._attempt.pipeline.root, report.topic)
-        raise UsageError("; ".join([said, *other, lists]))
+        raise UsageError("; ".join([said, *map(str, other), lists]))
 
     def _owners(self, base: Snapshot) -> list[RunRow]:
         """The runs that ingested the files before, of any pipeline."""
@@ -118,14 +119,10 @@ class Commit:
         near = nearest(report.run_id, names[-_COMPARED:]) or names[-1:]
         return near[0] if near else ""
 
-    def _other_pipeline(self, owners: Sequence[RunRow]) -> list[str]:
-        """What to say if only runs of another pipeline ingested the files before."""
+    def _other_pipeline(self, owners: Sequence[RunRow]) -> list[Finding]:
+        """Return a finding if only runs of another pipeline ingested the files before."""
         own = self._attempt.pipeline.name
-        return [
-            f"pipeline {run.pipeline!r} ingested these files, and this is pipeline {own!r}: the "
-            "name is pipeline.name, or else that of the settings file"
-            for run in owners[-1:]
-        ]
+        return [Finding("other-pipeline", run.pipeline, {"own": own}) for run in owners[-1:]]
 
     def _follow(self, newest: Snapshot) -> None:
         """Continue a newer version; re-base the segments if another commit took their offsets."""
@@ -151,7 +148,7 @@ class Commit:
             owners = self._owners(self._base)
             report.owner = self._nearest(owners)
             of_another = [] if report.owner else self._other_pipeline(owners)
-            report.hints = [*growth(self._base, attempt.settings.topic), *of_another]
+            report.findings = [*growth(self._base, attempt.settings.topic), *of_another]
         start_ms, end_ms = attempt.run.interval or (None, None)
         run = RunRow(
             topic=attempt.topic,

@@ -10,14 +10,15 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from seglake.advice.finding import Finding
 from seglake.catalog.schema import RunRow, SegmentRow, in_a_row
 from seglake.pace import told_soon
 from seglake.shown import ShowsTable, Table, counted, of_report, short_bytes
 from seglake.write.driver.selection import Differences, InputSelection
 
 _UNUSUAL = (
-    "absent_fields", "replaced_runs", "replaced_records", "replaced_files", "skipped_records",
-    "missing_paths", "hints",
+    "replaced_runs", "replaced_records", "replaced_files", "skipped_records",
+    "missing_paths", "findings",
 )  # fmt: skip
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class Report(ShowsTable):
     whose id is nearest. `replaced_runs` left the topic, with
     `replaced_records`; `replaced_files` are the input files that they had.
     `missing_paths` are those of the input that do not exist, where `input.on_empty` allows it.
-    `hints` say what is meant by rejects. `absent_fields` says which fields no row has.
+    `findings` are what was noticed about the input; `str()` makes a sentence of one.
     If the run was done already, `new_files`, `changed_files` and `gone_files` say
     how its input changed since.
     `end_offsets` are exclusive, for each log partition that grew.
@@ -69,8 +70,7 @@ class Report(ShowsTable):
     quarantined: int = 0
     skipped_records: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
-    absent_fields: list[str] = field(default_factory=list)
-    hints: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     segments: int = 0
     output_bytes: int = 0
     index_bytes: int = 0
@@ -97,7 +97,7 @@ class Report(ShowsTable):
 
     def copy(self) -> Report:
         """A report for the next attempt, which shares the `seconds` of this one."""
-        return replace(self, hints=[*self.hints])
+        return replace(self, findings=[*self.findings])
 
     def describe_input(self, selection: InputSelection) -> None:
         """Fill in the files that are read, skipped and changed, and the paths without any."""

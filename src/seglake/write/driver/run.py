@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from seglake.advice.conclude import Observed, conclude, merge_files, stops_a_run
+from seglake.advice.finding import Finding
 from seglake.catalog.announcement import announced
 from seglake.catalog.fate import is_given_up, settle
 from seglake.catalog.quarantine.redrives import redrive_of
@@ -54,22 +56,16 @@ from seglake.write.driver.attempt import (
 )
 from seglake.write.driver.commit import Commit
 from seglake.write.driver.failure import Failure
-from seglake.write.driver.interval import interval_notes
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run_input import InputFrame, InputOf, SplitCounts, changes_since, files_of
 from seglake.write.driver.selection import ChangedFiles, Differences
 from seglake.write.driver.topics import growth, other_values
 from seglake.write.input.content import InputStore
 from seglake.write.input.listing import require_apart
-from seglake.write.map.january import FileTimes, january_notes, january_problem
 from seglake.write.map.summary import add_up
-from seglake.write.map.years import year_notes
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
-from seglake.write.rows.clocks import clock_notes
-from seglake.write.rows.continued import continued_notes
-from seglake.write.rows.hints import agreed, of_no_keys, of_no_times, of_times
 from seglake.write.spool.merge_order import FIRST, LAST
 from seglake.write.spool.spool import (
     REJECTS,
@@ -306,7 +302,7 @@ def carry_out(
     report = attempt.report
     report.attempt_id = attempt.attempt_id
     report.describe_input(attempt.input.selection)
-    report.hints += growth(attempt.base, attempt.settings.topic)
+    report.findings += growth(attempt.base, attempt.settings.topic)
     counts: SplitCounts = {}
     segments: list[SegmentRow] = []
     if not attempt.input.is_empty():
@@ -320,9 +316,9 @@ def carry_out(
             spooled = in_one(of_kinds(spooled, *WITH_RECORDS))
             try:
                 check_rejects(attempt)
-                check_times(attempt, counts)
+                check_times(attempt)
                 segments = _write_segments(attempt, spooled)
-                report.hints += interval_notes(attempt.settings, attempt.run.interval, segments)
+                report.findings += _outside_interval(attempt, segments)
                 _write_quarantine(attempt, rejects, quarantine)
                 before_commit(attempt)
             except Exception as error:
@@ -372,20 +368,15 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
     totals = add_up(summaries)
     report.reasons, report.max_lateness_ms = totals.reasons, totals.max_lateness_ms
-    report.absent_fields = totals.absent.sentences(attempt.pipeline)
     report.skipped_records = totals.skipped
     report.input_rows = sum(split.rows for split in totals.splits.values()) - totals.skipped
     report.records = _records(spooled, *WITH_RECORDS)
-    fitting = report.records + report.skipped_records
-    report.hints += [
-        *agreed(totals.hints),
-        *of_no_times(attempt.settings),
-        *of_no_keys(attempt.settings),
-        *of_times(attempt.settings, totals.times_meant, fitting),
-        *clock_notes(attempt.settings, totals.noted),
-        *continued_notes(totals.noted),
-        *other_values(attempt.settings.topic, attempt.seed()),
-    ]
+    origins = attempt.input.origins(totals.splits)
+    files = merge_files((origins[n].path, each.times) for n, each in sorted(totals.splits.items()))
+    records = report.records + report.skipped_records
+    observed = Observed(totals.findings, records, totals.absent, files)
+    report.findings += conclude(attempt.settings, observed)
+    report.findings += other_values(attempt.settings.topic, attempt.seed())
     report.quarantined = _records(spooled, REJECTS)
     if report.input_rows != report.records + report.quarantined:
         raise AssertionError(f"rows do not add up: {report}")
@@ -407,10 +398,7 @@ def check_rejects(attempt: Attempt) -> None:
     raise QuarantineLimit(
         f"{rejected:,} of {counted(rows, 'row')} {'was' if rejected == 1 else 'were'} rejected "
         f"({reasons}), {why}; nothing was committed. "
-        + "".join(
-            f"{sentence}{'' if sentence.endswith('?') else '.'} "
-            for sentence in (*report.absent_fields, *report.hints)
-        )
+        + "".join(f"{sentence} " for sentence in map(str, report.findings))
         + (f"Some of them: {_quarantine_command(attempt)}" if attempt.input.keeps_rejects else "")
     )
 
@@ -422,21 +410,33 @@ def _quarantine_command(attempt: Attempt) -> str:
     return join(words)
 
 
-def check_times(attempt: Attempt, counts: SplitCounts) -> None:
-    """Raise InputError if all times of a file lie in January 1970.
+def check_times(attempt: Attempt) -> None:
+    """Raise InputError if all times of a file are in January 1970."""
+    for finding in filter(stops_a_run, attempt.report.findings):
+        raise InputError(f"{finding} Nothing was committed")
 
-    Some that do make a hint, and so do times that go back as if they were of another year.
+
+def _outside_interval(attempt: Attempt, segments: Sequence[SegmentRow]) -> list[Finding]:
+    """Return a finding if no segment has a time in the interval that the run declares.
+
+    The input may be that of another interval. Some records outside are not odd: events come late.
     """
-    origins = attempt.input.origins(counts)
-    parts = [
-        FileTimes(origins[number].path, totals.newest_ms, totals.early, totals.records)
-        for number, totals in sorted(counts.items())
-    ]
-    attempt.report.hints += january_notes(attempt.settings, parts)
-    courses = [(origins[number].path, counts[number].course) for number in sorted(counts)]
-    attempt.report.hints += year_notes(attempt.settings, courses)
-    if problem := january_problem(attempt.settings, parts):
-        raise InputError(f"{problem}. Nothing was committed")
+    settings, interval = attempt.settings, attempt.run.interval
+    filled = [row for row in segments if row.record_count]
+    stamped = settings.topic.message_timestamp_type == "LogAppendTime"
+    if interval is None or stamped or not settings.timestamp.names or not filled:
+        return []
+    start_ms, end_ms = interval
+    if any(row.min_timestamp < end_ms and row.max_timestamp >= start_ms for row in filled):
+        return []
+    facts = {
+        "start": format_ms(start_ms),
+        "end": format_ms(end_ms),
+        "low": format_ms(min(row.min_timestamp for row in filled)),
+        "high": format_ms(max(row.max_timestamp for row in filled)),
+    }
+    count = sum(row.record_count for row in filled)
+    return [Finding("outside-interval", facts=facts, count=count)]
 
 
 def _records(spooled: pa.Table, *kinds: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from seglake.advice.finding import Finding
 from seglake.catalog.schema import TopicRow
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline, Topic, combined_topic
@@ -71,17 +72,17 @@ def topic_rows(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = no_seed) -> 
     return [new]
 
 
-def growth(snapshot: Snapshot, topic: Topic) -> list[str]:
-    """What to say if a run gives its topic more partitions, also if it brings no record."""
+def growth(snapshot: Snapshot, topic: Topic) -> list[Finding]:
+    """Return a finding if a run gives its topic more partitions, even without a record."""
     row = snapshot.find_topic(topic.name)
     if row is None or row.partitions >= topic.partitions:
         return []
-    now = f"the topic has {topic.partitions} partitions from now on, {row.partitions} before"
-    return [f"topic.partitions: {now}: a key may go to another one, and it cannot shrink again"]
+    facts = {"now": topic.partitions, "before": row.partitions}
+    return [Finding("more-partitions", "topic.partitions", facts)]
 
 
-def other_values(topic: Topic, value_settings: Mapping[str, Any]) -> list[str]:
-    """What to say if a topic finds fields in another way than values of an input have them.
+def other_values(topic: Topic, value_settings: Mapping[str, Any]) -> list[Finding]:
+    """Return a finding if a topic finds fields in another way than values of an input have them.
 
     `value_settings` are the settings `value.…` that the input would give a new topic.
     """
@@ -90,8 +91,7 @@ def other_values(topic: Topic, value_settings: Mapping[str, Any]) -> list[str]:
     has, own = {**DEFAULTS, **topic.settings}, {**DEFAULTS, **value_settings}
     differs = [key for key in VALUE_SETTINGS if has[key] != own[key]]
     return [
-        f"the topic has {key} = {has[key]!r}, this input has {own[key]!r}: fields of its values "
-        "are not found, or by other names: ingest it into another topic, or alter the setting"
+        Finding("other-value-format", key, {"has": has[key], "own": own[key]})
         for key in differs[:1]
     ]
 

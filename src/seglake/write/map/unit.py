@@ -20,7 +20,6 @@ from seglake.write.input.files import Split
 from seglake.write.map.gather import Sizes
 from seglake.write.map.sort import BlobMaker, reject_blob
 from seglake.write.map.summary import UnitSummary
-from seglake.write.map.years import lacks_years
 from seglake.write.rows.records import Extracted, RowLimits, join_broker_fields, read_split
 from seglake.write.rows.rows import MOST_ROWS
 from seglake.write.spool.spool import HOLD_BYTES, Blob, SpoolWriter, packed_rows
@@ -133,7 +132,7 @@ def blobs_of_unit(
     pipeline = settings.pipeline
     in_order = pipeline.order == "arrival" and pipeline.topic.offset_field is None
     encoding = encoding_of(pipeline.topic, settings.append_time_ms) if in_order else None
-    summary = UnitSummary(courses=lacks_years(pipeline))
+    summary = UnitSummary()
     paths = {split.number: split.file.path for split in unit.splits}
     with BlobMaker(pipeline, settings.sizes, unit.number, encoding) as maker:
         for chunks in _joined(unit, files, settings, summary, read):

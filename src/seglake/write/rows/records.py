@@ -5,12 +5,14 @@ not empty, a CSV record other than the header, or a row of a Parquet file or a D
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from seglake.advice.finding import Finding
+from seglake.advice.observe import Chunk, observe
 from seglake.config import Pipeline
 from seglake.format.batch import OVERHEAD
 from seglake.format.records import Flags, Headers, Int32s, Int64s, Records, Spans
@@ -29,16 +31,14 @@ from seglake.times.time_kernels import AMBIGUOUS, NONEXISTENT, OUT_OF_RANGE, REA
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import with_bytes
 from seglake.write.input.files import Split
-from seglake.write.rows.clocks import clock_changes, without_zone
-from seglake.write.rows.continued import continued_times
 from seglake.write.rows.formats.registry import FORMATS
-from seglake.write.rows.hints import hints_of, times_meant
 from seglake.write.rows.lines import REJECTED_BYTES
 from seglake.write.rows.rows import Codes, LackedFields, Reason, Rows, texts_of_times, times_of
 
 SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = OVERHEAD + 21  # 21 is Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
 _LENGTH_BYTES = 5  # the longest varint in front of a key, a value or a part of a header
+UNREAD_TIMES = (Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE)
 _CREATE_TIME, _LOG_APPEND_TIME = (b"0", b"CreateTime"), (b"1", b"LogAppendTime")
 
 
@@ -95,9 +95,7 @@ class Extracted:
     the number of the chunk's first line. `absent` are the fields that no row has; None if
     the rows tell nothing about it. `broker_fields` have the offsets if `topic.offset_field` is set,
     else None; `skipped` counts the rows below the end of their log partition, which are neither
-    records nor rejects. `hints` say what is meant by rows that cannot be read. `times_meant` counts
-    the times that cannot be read, by the format that reads them. `noted` counts what
-    `clock_notes` and `continued_notes` tell of.
+    records nor rejects. `findings` are what was observed of the rows.
     """
 
     records: Records
@@ -107,9 +105,7 @@ class Extracted:
     absent: LackedFields | None = None
     broker_fields: BrokerFields | None = None
     skipped: int = 0
-    hints: list[str] = field(default_factory=list)
-    times_meant: dict[str, int] = field(default_factory=dict)
-    noted: dict[str, int] = field(default_factory=dict)
+    findings: Sequence[Finding] = ()
 
     @property
     def row_count(self) -> int:
@@ -211,11 +207,7 @@ def extract(
     rejects = _rejects(rows, reasons, lines, pipeline.input.encoding)
     rejects = replace(rejects, path=path, path_line=path_line)
     absent = rows.absent(pipeline.fields())
-    hints = hints_of(rows, pipeline, reasons, path, first_line)
-    meant = times_meant(rows, pipeline, reasons)
-    local &= reasons == Reason.NONE
-    noted = clock_changes(rows, pipeline, timestamps) | without_zone(pipeline, local)
-    noted |= continued_times(rows, pipeline)
+    chunk = _chunk(rows, pipeline, reasons, timestamps, local, path, is_first=first_line == 0)
     return Extracted(
         records,
         partitions,
@@ -224,9 +216,35 @@ def extract(
         absent,
         broker_fields,
         len(skipped),
-        hints,
-        meant,
-        noted,
+        observe(chunk, pipeline),
+    )
+
+
+def _chunk(
+    rows: Rows,
+    pipeline: Pipeline,
+    reasons: Codes,
+    timestamps: Int64s,
+    local: Flags,
+    path: str,
+    *,
+    is_first: bool,
+) -> Chunk:
+    """Return what `observe` needs of a chunk."""
+    settings = pipeline.timestamp
+    wrong = np.flatnonzero(np.isin(reasons, UNREAD_TIMES))
+    good = reasons == Reason.NONE
+    return Chunk(
+        rows,
+        path,
+        is_first,
+        reasons == Reason.NOT_PARSEABLE,
+        reasons == Reason.INVALID_UTF8,
+        good,
+        texts_of_times(rows, settings).take(wrong) if len(wrong) and settings.names else None,
+        timestamps,
+        local & good,
+        lambda form: times_of(rows, settings, form).codes,
     )
 
 

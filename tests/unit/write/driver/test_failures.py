@@ -105,9 +105,8 @@ def test_wrong_settings_lose_nothing(tmp_path: Path, lake: Path) -> None:
     with pytest.raises(QuarantineLimit, match="a run without a record is not committed") as raised:
         ingest(wrong, "1")
     assert "timestamp.field 'tss' is in no row; did you mean 'ts'?" in str(raised.value)
-    assert known(lake).report["absent_fields"] == [
-        "timestamp.field 'tss' is in no row; did you mean 'ts'?"
-    ]
+    (found, *_) = known(lake).report["findings"]
+    assert (found["code"], found["facts"]["near"]) == ("absent-field", ["ts"])
     assert ingest(pipeline_of(lake, path), "1").records == 30
     assert sum(map(len, read_lake(lake).values())) == 30
 
@@ -125,15 +124,14 @@ def test_a_field_that_no_row_has_is_told_even_if_nothing_is_rejected(
     settings = pipeline_of(lake, path, key={"fields": ["user", "User"]}, headers=headers)
     report = ingest(settings)
     assert report.records == 2
-    assert report.absent_fields == [
-        "key.fields 'user' is in no row; did you mean 'User'?",
-        "headers.fields 'at.plaec' is in no row; did you mean 'at.place'?",
+    assert [(each.subject, each.facts["name"], each.facts["near"]) for each in report.findings] == [
+        ("key.fields", "user", ["User"]),
+        ("headers.fields", "at.plaec", ["at.place"]),
     ]
     path.write_text('{"ts":1,"User":"u","at":{"zone":1}}\n' * 90)
     strange = pipeline_of(lake, path, key={"fields": ["qqqqq"]}, on_changed_source="ingest-as-new")
-    assert ingest(strange, "2").absent_fields == [
-        "key.fields 'qqqqq' is in no row; a row has 'ts', 'User', 'at', 'at.zone'"
-    ]
+    (found, *_) = ingest(strange, "2").findings
+    assert (found.facts["near"], found.facts["has"]) == ([], ["ts", "User", "at", "at.zone"])
 
 
 def test_a_field_that_one_row_of_many_has_is_not_absent(tmp_path: Path, lake: Path) -> None:
@@ -142,9 +140,9 @@ def test_a_field_that_one_row_of_many_has_is_not_absent(tmp_path: Path, lake: Pa
         lines = [Line(T, "k" if at == late else None) for at in range(400)]
         write_file(tmp_path / "in" / f"{number}.jsonl", lines)
     cut = {"split_bytes": 4000, "chunk_bytes": 1000}
-    assert ingest(pipeline_of(lake, tmp_path / "in", task=cut)).absent_fields == []
+    assert ingest(pipeline_of(lake, tmp_path / "in", task=cut)).findings == []
     alone = pipeline_of(lake, tmp_path / "in/0.jsonl", task=cut, topic={"name": "alone"})
-    assert ingest(alone).absent_fields == ["key.fields 'k' is in no row; a row has 'ts', 'p', 'n'"]
+    assert [each.code for each in ingest(alone).findings] == ["absent-field"]
 
 
 # ------------------------------------------------------------------ what is kept

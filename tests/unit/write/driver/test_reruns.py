@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import seglake
+from seglake.advice.finding import Finding
 from seglake.catalog import transaction
 from seglake.catalog.schema import PartitionRow
 from seglake.catalog.table import CatalogTable
@@ -125,9 +126,9 @@ def test_a_run_that_finds_nothing_new_says_so(inbox: Path, lake: Path) -> None:
         "nothing new: the topic has 1 file already; --replace with the --run-id of a run, such as "
         "'1', ingests its files anew under other settings"
     )
-    assert nothing.hints == []
-    (hint,) = ingest(pipeline_of(lake, inbox, name="other"), "1").hints
-    assert hint.startswith("pipeline 'test' ingested these files, and this is pipeline 'other'")
+    assert nothing.findings == []
+    (found,) = ingest(pipeline_of(lake, inbox, name="other"), "1").findings
+    assert found == Finding("other-pipeline", "test", {"own": "other"})
     write_file(inbox / "more.jsonl", [Line(T)])
     ingest(pipeline_of(lake, inbox), "2026-11-26T01")
     mistyped = ingest(pipeline_of(lake, inbox), "2026-11-26T1", (T, T + 1000))
@@ -612,10 +613,10 @@ def test_a_long_failure_of_storage_is_raised_and_the_run_can_be_repeated(
     assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])
 
 
-def test_an_attempt_that_is_planned_again_has_hints_of_its_own() -> None:
+def test_attempt_that_is_planned_again_has_its_own_findings() -> None:
     begun = Report("events", "web", "1")
     first = begun.copy()
-    first.hints += ["told by the first one"]
+    first.findings += [Finding("no-timestamps")]
     first.seconds["plan"] = 1.0
     again = begun.copy()
-    assert (again.hints, again.seconds) == ([], {"plan": 1.0})
+    assert (again.findings, again.seconds) == ([], {"plan": 1.0})

@@ -16,6 +16,7 @@ from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.config import Pipeline, Topic
 from seglake.config.topic import DEFAULTS, LIFECYCLE, VALUE_SETTINGS
 from seglake.errors import ConfigError
+from seglake.write.driver.report import Report
 from seglake.write.driver.topics import topic_in_force, topic_rows
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, segments_of, write_file
@@ -209,15 +210,17 @@ def test_a_contradiction_is_found_before_anything_is_read(tmp_path: Path) -> Non
     assert ingest(same, "1").status == "already done"
 
 
+def grown_by(report: Report) -> list[Any]:
+    return [each.facts for each in report.findings if each.code == "more-partitions"]
+
+
 def test_a_run_that_gives_the_topic_more_partitions_says_so(tmp_path: Path) -> None:
     """Also if it brings nothing: an older pipeline is refused from then on."""
     path, root = write_file(tmp_path / "a.jsonl", [Line(T)]), tmp_path / "lake"
-    assert ingest(pipeline_of(root, path), "1").hints == []
+    assert grown_by(ingest(pipeline_of(root, path), "1")) == []
     for run, before, partitions in (("2", 3, 5), ("3", 5, 6)):
         grown = pipeline_of(root, path, topic={"partitions": partitions})
-        (hint,) = ingest(grown, run).hints
-        assert f"has {partitions} partitions from now on, {before} before" in hint
-        assert ingest(grown, f"{run} again").hints == []
+        assert grown_by(ingest(grown, run)) == [{"now": partitions, "before": before}]
+        assert grown_by(ingest(grown, f"{run} again")) == []
     more = write_file(tmp_path / "b.jsonl", [Line(T)])
-    (hint,) = ingest(pipeline_of(root, more, topic={"partitions": 7}), "4").hints
-    assert "it cannot shrink again" in hint
+    assert grown_by(ingest(pipeline_of(root, more, topic={"partitions": 7}), "4"))

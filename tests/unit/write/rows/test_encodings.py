@@ -7,7 +7,6 @@ import codecs
 import gzip
 import importlib
 import json
-import re
 from collections.abc import Callable
 from encodings.aliases import aliases
 from pathlib import Path
@@ -302,65 +301,6 @@ def test_few_damaged_lines_are_no_encoding(tmp_path: Path) -> None:
     good = "".join(f'{{"ts": "2026-03-01T00:00:{n % 60:02}Z", "n": {n}}}\n' for n in range(500))
     (tmp_path / "a.jsonl").write_bytes(good.encode() + b'{"ts": "\xff\xfe"}\n')
     assert "encoding" not in infer_pipeline([str(tmp_path / "a.jsonl")]).toml
-
-
-def test_check_tells_what_is_not_utf_8(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_bytes('{"a": "Käse"}\n{"a": 1}\n'.encode("latin-1"))
-    problem, _ = check(pipeline(file), 20).problems
-    assert "set input.encoding to what the files are in" in problem
-    file.write_bytes("Käse\n".encode("latin-1"))
-    checked = check(pipeline(file, "text"), 20)
-    assert checked.reasons == {}, "the value is the line, whatever its bytes"
-    assert "set input.encoding to what the files are in" in checked.problems[0]
-    file.write_bytes("Käse\n".encode("utf-16"))
-    problem, _ = check(pipeline(file, "text"), 20).problems
-    assert f"{file}: it begins as UTF-16 does: set input.encoding = 'utf-16'" in problem
-    task = {"split_bytes": 4}
-    problem, _ = check(pipeline(file, "text", input={"encoding": "utf-16"}, task=task), 20).problems
-    assert "is one split: one task reads all 12 bytes" in problem
-
-
-def test_a_row_that_is_not_utf_8_among_others_that_are__is_to_be_mended(tmp_path: Path) -> None:
-    """To set input.encoding would spoil the others."""
-    file, good = tmp_path / "a.jsonl", '{"a": "Käse"}\n'
-    file.write_bytes(20 * good.encode() + good.encode("latin-1"))
-    assert check(pipeline(file), 30).problems[0].startswith(f"{file}: rows are not UTF-8, and oth")
-    settings = pipeline(file, root=str(tmp_path / "lake"))
-    (hint, *_) = ingest_files(LocalEngine(), settings, DeclaredRun("1")).hints
-    assert "mend these rows" in hint
-
-
-@pytest.mark.parametrize(("form", "key"), [("csv", {"fields": ["a"]}), ("text", {})])
-def test_the_report_tells_of_records_that_are_not_utf_8(
-    tmp_path: Path, form: str, key: dict[str, Any]
-) -> None:
-    """Where the value is the line, they are no rejects."""
-    for name, encoding, told in (
-        ("a", "latin-1", "rows are not UTF-8: set input.encoding to"), ("b", "utf-8", None),
-        ("c", "mixed", "rows are not UTF-8, and others with letters beyond ASCII are: their rec"),
-    ):  # fmt: skip
-        file, rows = tmp_path / name, "a,b\nKäse,1\n"
-        mixed = rows.encode() + "Müller,2\n".encode("latin-1")
-        file.write_bytes(mixed if encoding == "mixed" else rows.encode(encoding))
-        settings = pipeline(file, form, root=str(tmp_path / "lake"), key=key)
-        report = ingest_files(LocalEngine(), settings, DeclaredRun(name))
-        assert report.quarantined == 0
-        hints = [hint for hint in report.hints if "UTF-8" in hint]
-        assert [told and f"{file}: {told}" in hint for hint in hints] == ([True] if told else [])
-        assert hints == [hint for hint in check(settings, 9).problems if "UTF-8" in hint]
-
-
-def test_a_file_of_another_encoding_is_named(tmp_path: Path) -> None:
-    """By the check and by the report, which has room for few hints."""
-    for number in range(12):
-        encoding = "latin-1" if number > 3 else "utf-8"
-        (tmp_path / f"{number:02}.jsonl").write_text('{"a": "Käse"}\n', encoding)
-    settings = pipeline(tmp_path / "*.jsonl", root=str(tmp_path / "lake"), max_quarantine_ratio=1)
-    report = ingest_files(LocalEngine(), settings, DeclaredRun("1"))
-    for hints in (report.hints, check(settings, 500).problems):
-        (told,) = [hint for hint in hints if "UTF-8" in hint]
-        assert re.match(rf"{tmp_path}/(0[4-9]|1[01]).jsonl: rows are not UTF-8", told)
 
 
 def test_rows_of_the_quarantine() -> None:

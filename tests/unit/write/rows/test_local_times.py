@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from seglake.advice.finding import Finding
 from seglake.engine import LocalEngine
 from seglake.times.instants import to_epoch_ms
 from seglake.times.zones import is_near_a_change
@@ -60,15 +61,14 @@ def test_a_run_and_its_check_count_both(tmp_path: Path) -> None:
     zone = {"field": "t", "format": "iso8601", "zone": "Europe/Berlin"}
     settings = pipeline(tmp_path / "file", "jsonl", timestamp=zone)
     settings = settings.model_copy(update={"root": str(tmp_path / "lake")})
-    meant = "of [timestamp] says which instant is meant"
-    told = [
-        f"2 local times occur twice in Europe/Berlin: ambiguous = 'earliest' {meant}",
-        f"1 local time does not exist in Europe/Berlin: nonexistent = 'latest' {meant}",
+    found = check(settings, 20).findings
+    assert [(each.code, each.count) for each in found] == [
+        ("ambiguous-times", 2),
+        ("nonexistent-times", 1),
     ]
-    assert check(settings, 20).problems == told
-    assert ingest_files(LocalEngine(), settings, DeclaredRun("1")).hints == told
+    assert ingest_files(LocalEngine(), settings, DeclaredRun("1")).findings == found
     strict = settings.timestamp.model_copy(update={"ambiguous": "reject"})
-    assert check(settings.model_copy(update={"timestamp": strict}), 20).problems == told[1:]
+    assert check(settings.model_copy(update={"timestamp": strict}), 20).findings == found[1:]
 
 
 def test_times_of_no_zone_are_told_unless_the_pipeline_says_of_which(tmp_path: Path) -> None:
@@ -78,14 +78,11 @@ def test_times_of_no_zone_are_told_unless_the_pipeline_says_of_which(tmp_path: P
     named = {"field": "t", "format": "iso8601"}
     loose = {"root": str(tmp_path / "lake"), "max_quarantine_ratio": 0.5}
     settings = pipeline(tmp_path / "file", "jsonl", timestamp=named).model_copy(update=loose)
-    told = (
-        "4 times name no zone and are read in UTC: set timestamp.zone to the region that they are "
-        "of, or to 'UTC'"
-    )
-    assert check(settings, 20).problems == [told]
-    assert ingest_files(LocalEngine(), settings, DeclaredRun("1")).hints == [told]
+    found = [Finding("no-zone-in-times", count=4)]
+    assert check(settings, 20).findings == found
+    assert ingest_files(LocalEngine(), settings, DeclaredRun("1")).findings == found
     said = pipeline(tmp_path / "file", "jsonl", timestamp={**named, "zone": "UTC"})
-    assert check(said, 20).problems == []
+    assert check(said, 20).findings == []
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Australia/Lord_Howe"])

@@ -27,7 +27,6 @@ from seglake.write.input.binaries import NO_TEXT, binary_remark, is_binary
 from seglake.write.input.codecs import HEAD_BYTES
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
-from seglake.write.rows.hints import LF_FOR_CR
 from seglake.write.rows.lines import (
     REJECTED_BYTES,
     ChunkBounds,
@@ -305,7 +304,8 @@ def _take_header(buffer: LineBuffer, path: str, settings: Input) -> Header:
         if is_binary(line.encode()):
             raise InputError(f"{path}: {NO_TEXT}")
         raise InputError(
-            f"{path}: lines end with CR alone, which no line of CSV does here: {LF_FOR_CR}"
+            f"{path}: lines end with CR, which does not end a line of CSV here: end them with LF, "
+            "as `tr '\\r' '\\n' < FILE` does"
         )
     text = csv.reader([line], delimiter=settings.delimiter, quotechar=settings.quote)
     try:

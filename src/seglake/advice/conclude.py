@@ -1,0 +1,252 @@
+"""Turn what was observed of all chunks, and the settings, into the findings of a run.
+
+`RULES` is the registry: `init`, `check` and `ingest` use the same rows. A new finding is one rule
+here, or one line in `observe`, and its sentence in `words`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from seglake.advice.file_times import FEBRUARY_MS, HALF_A_YEAR_MS, FileTimes
+from seglake.advice.finding import Finding
+from seglake.advice.observe import PLAUSIBLE_MS
+from seglake.config import Pipeline
+from seglake.spelling import as_near
+from seglake.times.candidates import date_orders, is_region, zone_in
+from seglake.times.grammar import EPOCH_POWERS
+from seglake.times.instants import format_ms
+
+JANUARY = "january-1970"
+"""The code of the finding that stops a run."""
+_DIRECTIVE = re.compile("%.")
+_ENCODINGS = ("is-parquet", "some-not-utf-8", "some-kept-not-utf-8")
+_NAMES, _NAME_LENGTH = 200, 100  # of the members of one row that are remembered
+_LISTED = 10
+
+
+class AbsentFields(NamedTuple):
+    """The fields that no row of some rows has, and the names of the members of one row.
+
+    `fields` is None if there are no rows. Only JSON lines can lack a field without an error.
+    """
+
+    fields: list[str] | None = None
+    names: Sequence[str] = ()
+
+    @staticmethod
+    def from_row(fields: list[str], row: bytes) -> AbsentFields:
+        """Return the fields that no row of a chunk has, given one row of it."""
+        return AbsentFields(fields, [*islice(_member_names(row), _NAMES)] if fields else [])
+
+    def merge(self, others: AbsentFields) -> AbsentFields:
+        """Return those of these rows and others together."""
+        if self.fields is None or others.fields is None:
+            return others if self.fields is None else self
+        fields = [name for name in self.fields if name in others.fields]
+        return AbsentFields(fields, self.names or others.names)
+
+
+class Observed(NamedTuple):
+    """What was observed of the input of a run, or of a sample of it.
+
+    `findings` are merged. `records` counts the records, and the rows that the log had already.
+    `files` has the times of each file, by path.
+    """
+
+    findings: Sequence[Finding]
+    records: int
+    absent: AbsentFields
+    files: Mapping[str, FileTimes]
+
+
+def conclude(pipeline: Pipeline, observed: Observed) -> list[Finding]:
+    """Return the findings of a run; those that stop it have the code `JANUARY`."""
+    return [finding for rule in RULES for finding in rule(pipeline, observed)]
+
+
+def merge_files(parts: Iterable[tuple[str, FileTimes]]) -> dict[str, FileTimes]:
+    """Return the times of each file, given those of its parts in the order of the file."""
+    files = dict[str, FileTimes]()
+    for path, times in parts:
+        files[path] = files.get(path, FileTimes()).then(times)
+    return files
+
+
+# ---------------------------------------------------------------- fields and rows
+
+
+def _absent_fields(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
+    """Name the fields of settings that no row has: most often one is misspelt."""
+    timestamp, headers, topic = pipeline.timestamp, pipeline.headers, pipeline.topic
+    settings: dict[str, Sequence[str | None]] = {
+        "timestamp.field": [timestamp.field],
+        "timestamp.fields": timestamp.fields,
+        "key.fields": pipeline.key.fields,
+        "value.field": [pipeline.value.field],
+        "value.columns": pipeline.value.columns,
+        "headers.fields": headers.fields,
+        "headers.array_field": [headers.array_field],
+        "topic.partition_field": [topic.partition_field],
+        "topic.offset_field": [topic.offset_field],
+        "timestamp.type_field": [timestamp.type_field],
+    }
+    names = observed.absent.names
+    for setting, fields in settings.items():
+        for name in (each for each in fields if each and each in (observed.absent.fields or ())):
+            facts = {
+                "name": name,
+                "near": as_near(name, reversed(names)),
+                "has": [*names[:_LISTED]],
+            }
+            yield Finding("absent-field", setting, facts)
+
+
+def _member_names(row: bytes) -> Iterator[str]:
+    """Yield the names of the members of a JSON object, those of nested objects with dots."""
+    try:
+        level: list[tuple[str, Any]] = [("", json.loads(row))]
+    except (ValueError, RecursionError):
+        return
+    while level:
+        below = []
+        for prefix, members in level:
+            for name, value in members.items():
+                yield f"{prefix}{name}"[:_NAME_LENGTH]
+                if isinstance(value, dict):
+                    below.append((f"{prefix}{name}.", value))
+        level = below
+
+
+def _rows(_: Pipeline, observed: Observed) -> Iterator[Finding]:
+    """Pass on findings about rows, one for each code; an encoding is said only once."""
+    codes = {each.code for each in observed.findings}
+    hidden = {"times-in-format"} | ({"not-utf-8"} if codes.intersection(_ENCODINGS) else set())
+    yield from (each for each in observed.findings if each.code not in hidden)
+
+
+def _without_times(pipeline: Pipeline, _: Observed) -> Iterator[Finding]:
+    settings = pipeline.timestamp
+    by_run = pipeline.topic.message_timestamp_type == "LogAppendTime"
+    if settings.names and by_run:
+        yield Finding("times-not-read", settings.named)
+    elif not settings.names:
+        yield Finding("run-time-only" if by_run else "no-timestamps")
+
+
+def _without_keys(pipeline: Pipeline, _: Observed) -> Iterator[Finding]:
+    policy = pipeline.topic.cleanup_policy
+    if not pipeline.key.fields and "compact" in policy:
+        yield Finding("no-keys-to-compact", "cleanup.policy", {"policy": policy})
+
+
+# ---------------------------------------------------------------- times
+
+
+def _unread_times(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
+    """Say which format reads most of the times that cannot be read."""
+    counts = dict[str, int]()
+    for each in observed.findings:
+        if each.code == "times-in-format":
+            counts[each.facts["format"]] = each.count
+    if not counts:
+        return
+    settings, given = pipeline.timestamp, pipeline.timestamp.format or ""
+    zones = sorted({zone_in(form) for form in (*counts, given) if "%z" not in form} - {""})
+    if len(zones) > 1:
+        yield Finding("several-zones", settings.named, {"zones": zones})
+        return
+    most = max(counts.values())
+    best = [form for form, count in counts.items() if count == most]
+    best.sort(key=lambda form: form[:2] != given[:2])
+    others = [form for form in best[1:] if form in date_orders(best[0])]
+    facts = {"format": best[0], "given": given, "records": observed.records}
+    if observed.records:
+        code = "other-order" if _is_another_order(best[0], given) else "some-times-in-format"
+        yield Finding(code, settings.named, facts, most)
+        return
+    zone = zone_in(best[0]) if "%z" not in best[0] else ""
+    facts |= {"other": next(iter(others), ""), "zone": zone}
+    if zone:
+        code = "times-in-region" if is_region(zone) else "times-in-named-zone"
+    else:
+        code = "times-in-two-orders" if others else "all-times-in-format"
+    yield Finding(code, settings.named, facts, most)
+
+
+def _is_another_order(form: str, other: str) -> bool:
+    """Return whether two formats have the same fields and separators, in another order."""
+    fields = {tuple(sorted(_DIRECTIVE.findall(each))) for each in (form, other)}
+    return len(fields) == len({_DIRECTIVE.sub("", each) for each in (form, other)}) == 1
+
+
+def _january_1970(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
+    """Find files whose times lie in January 1970: all of them stop a run, some do not.
+
+    Times that no record gets do not count, nor do those that records keep from a broker.
+    """
+    stamped = pipeline.topic.message_timestamp_type == "LogAppendTime"
+    settings = pipeline.timestamp
+    if settings.allow_1970 or stamped or pipeline.topic.offset_field is not None:
+        return
+    early = {path: each for path, each in observed.files.items() if each.early}
+    whole = {path: each for path, each in early.items() if each.newest_ms < FEBRUARY_MS}
+    some = {path: each for path, each in early.items() if each.newest_ms >= FEBRUARY_MS}
+    for path, times in islice(whole.items(), 1):
+        facts: dict[str, Any] = {"newest": format_ms(times.newest_ms), "format": "", "then": ""}
+        for other in EPOCH_POWERS if settings.format in EPOCH_POWERS else ():
+            powers = EPOCH_POWERS[other] - EPOCH_POWERS[settings.format or ""]
+            meant_ms = times.newest_ms * 10 ** max(powers, 0)
+            if meant_ms in PLAUSIBLE_MS:
+                facts |= {"format": other, "then": format_ms(meant_ms)}
+                break
+        code = JANUARY if facts["format"] else f"{JANUARY}-unknown-unit"
+        yield Finding(code, path, facts, len(whole))
+    for path, times in islice(some.items(), 1):
+        facts = {"early": times.early, "records": times.records}
+        yield Finding("some-in-january-1970", path, facts, len(some))
+
+
+def stops_a_run(finding: Finding) -> bool:
+    """Return whether a run with this finding must not commit."""
+    return finding.code.startswith(JANUARY)
+
+
+def _years(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
+    """Find times without a year that go back by more than half a year: they passed New Year."""
+    if not lacks_years(pipeline):
+        return
+    back = {
+        path: times
+        for path, times in observed.files.items()
+        if times.from_ms - times.to_ms > HALF_A_YEAR_MS
+    }
+    for path, times in islice(back.items(), 1):
+        facts = {
+            "from": format_ms(times.from_ms),
+            "to": format_ms(times.to_ms),
+            "year": pipeline.timestamp.year,
+        }
+        yield Finding("times-go-back", path, facts, len(back))
+
+
+def lacks_years(pipeline: Pipeline) -> bool:
+    """Return whether times of files get their year from the settings."""
+    stamped = pipeline.topic.message_timestamp_type == "LogAppendTime"
+    return pipeline.timestamp.year is not None and pipeline.input.kind.in_files and not stamped
+
+
+Rule = Callable[[Pipeline, Observed], Iterator[Finding]]
+RULES: tuple[Rule, ...] = (
+    _absent_fields,
+    _rows,
+    _without_times,
+    _without_keys,
+    _unread_times,
+    _january_1970,
+    _years,
+)

@@ -1,0 +1,77 @@
+"""Recognise JSON that is not one event a line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seglake.advice.finding import Finding
+
+_OBJECT_WITH_AN_ARRAY = re.compile(rb'\s*\{\s*"[A-Za-z_]\w*"\s*:\s*\[\s*\{')  # few lines parse
+_ARRAY_INSIDE = re.compile(r'\s*\{\s*"(\w+)"\s*:\s*\[')
+_ARRAY = re.compile(r"\s*\[\s*(?:[{\[]|$)")
+_CONSTANT = re.compile(rb"NaN|Infinity")
+
+
+def parse_json(line: str) -> Any:
+    """Return the value of a line of JSON, in which NaN is allowed; None if it is not JSON."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def json_shape_finding(lines: Sequence[str], path: str) -> Finding | None:
+    """Return a finding about the first lines of a file that has another shape than JSON lines."""
+    first = lines[0].strip() if lines else ""
+    if _ARRAY.match(first):
+        return Finding("json-array", path)
+    if name := lone_array(first.encode("utf-8", "replace")):
+        return Finding("array-in-field", path, {"field": name})
+    if not first.startswith("{"):
+        return None
+    found = None
+    try:
+        _, end = json.JSONDecoder().raw_decode(first)
+        if first[end:].lstrip().startswith("{"):
+            found = Finding("several-objects", path)
+    except json.JSONDecodeError as error:
+        ends_early = error.pos >= len(first) or first.endswith(",")
+        if len(lines) > 1 and ends_early and not isinstance(parse_json(lines[1]), dict):
+            inside = _ARRAY_INSIDE.match("\n".join(lines[:2]))
+            found = Finding("json-over-lines", path, {"field": inside[1] if inside else ""})
+    except RecursionError:
+        pass
+    return found
+
+
+def lone_array(line: bytes) -> str | None:
+    """Return the name of an array of objects that is the only member of a JSON object."""
+    if not _OBJECT_WITH_AN_ARRAY.match(line):
+        return None
+    members = parse_json(line.decode("utf-8", "replace"))
+    names = arrays_of_objects(members) if isinstance(members, dict) and len(members) == 1 else []
+    return names[0] if names else None
+
+
+def has_constants(line: bytes) -> bool:
+    """Return whether a line is a JSON object, but for a NaN or an Infinity."""
+    if not _CONSTANT.search(line):
+        return False
+    constants = list[str]()
+    try:
+        members = json.loads(line, parse_constant=constants.append)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(members, dict) and bool(constants)
+
+
+def arrays_of_objects(members: Mapping[str, Any]) -> list[str]:
+    """Return the names of the members that are arrays of objects."""
+    return [
+        name
+        for name, value in members.items()
+        if isinstance(value, list) and value and all(isinstance(each, dict) for each in value)
+    ]

@@ -1,0 +1,219 @@
+"""Observe the rows of a chunk: what is odd about them, as findings that can be added up.
+
+A finding has no value of a row, since reports keep findings, and an erasure does not search there.
+`conclude` turns the findings of all chunks into those of a run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.advice.finding import Finding
+from seglake.advice.json_shapes import has_constants, json_shape_finding
+from seglake.config import Pipeline
+from seglake.format.records import Flags, Int64s, Spans
+from seglake.text.spans import to_arrow
+from seglake.text.utf8 import invalid_utf8
+from seglake.times.candidates import candidate_formats, date_orders
+from seglake.times.grammar import TimeFormat
+from seglake.times.readers import read_times
+from seglake.times.time_kernels import AMBIGUOUS, NONEXISTENT, READ
+from seglake.times.zones import is_near_a_change
+
+PLAUSIBLE_MS = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099
+PARQUET_MARK = b"PAR1"
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_LOOKED_AT = 20  # rows of a chunk that cannot be parsed
+_FORMATS = 3  # that are tried in one chunk
+_TIME_IN_EVENT = (
+    r"\n\W?(?:\d{4}[-/.]\d{2}[-/.]\d{2}[T ]\d{2}:\d{2}"
+    r"|\d{1,2}[-/.]\d{1,2}[-/.]\d{4},? \d{1,2}:\d{2}"
+    r"|[A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}:\d{2}|\d{2}/[A-Z][a-z]{2}/\d{4}:\d{2}:\d{2})"
+)
+
+
+class Rows(Protocol):
+    """What is observed of a chunk's rows."""
+
+    @property
+    def numbers(self) -> Int64s:
+        """The line number of each row in the chunk, from 0."""
+
+    @property
+    def line_count(self) -> int:
+        """The count of lines of the chunk."""
+
+    @property
+    def raw(self) -> Spans:
+        """The bytes of the rows in the file."""
+
+    def take_raw(self, rows: Int64s) -> Spans:
+        """The bytes of the rows at these positions."""
+
+
+class Chunk(NamedTuple):
+    """The rows of a chunk, and what became of them.
+
+    `unparseable` and `not_utf8` rows are rejects for that reason, `good` rows are records or
+    skipped. `unread_times` are the texts of times that cannot be read. `timestamps` are in ms;
+    those of good rows whose text has no zone are `local`. `strict_codes` reads the times again and
+    rejects local times that clocks show twice or skip.
+    """
+
+    rows: Rows
+    path: str
+    is_first: bool  # of its file
+    unparseable: Flags
+    not_utf8: Flags
+    good: Flags
+    unread_times: Spans | None
+    timestamps: Int64s
+    local: Flags
+    strict_codes: Callable[[TimeFormat], npt.NDArray[np.int8]]
+
+
+def observe(chunk: Chunk, pipeline: Pipeline) -> list[Finding]:
+    """Return the findings about a chunk."""
+    found = [*_of_encoding(chunk, pipeline)]
+    if pipeline.input.format == "jsonl":
+        found += _of_json(chunk, found_before=bool(found))
+    if pipeline.input.format == "text":
+        found += _of_patterns(chunk, pipeline.input.multiline_start_pattern)
+    return [*found, *_of_formats(chunk, pipeline), *_of_zones(chunk, pipeline)]
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _of_encoding(chunk: Chunk, pipeline: Pipeline) -> Iterator[Finding]:
+    settings = pipeline.input
+    if settings.columnar or settings.recoded or not len(chunk.rows.numbers):
+        return
+    first = _first(chunk.rows) if chunk.is_first else b""
+    wrong = chunk.not_utf8
+    if first.startswith(PARQUET_MARK) and invalid_utf8(*chunk.rows.raw).any():
+        yield Finding("is-parquet", chunk.path, count=1)
+    elif first[:2] in _UTF_16_MARKS:
+        yield Finding("is-utf-16", chunk.path, count=1)
+    elif wrong.any():
+        code = "some-not-utf-8" if _has_others(chunk, ~wrong) else "not-utf-8"
+        yield Finding(code, chunk.path, count=1)
+    elif settings.format != "jsonl" and (kept := invalid_utf8(*chunk.rows.raw) & chunk.good).any():
+        code = "some-kept-not-utf-8" if _has_others(chunk, ~kept) else "not-utf-8"
+        yield Finding(code, chunk.path, count=1)
+
+
+def _has_others(chunk: Chunk, which: Flags) -> bool:
+    """Return whether some of these rows, which are UTF-8, have letters beyond ASCII."""
+    texts = to_arrow(chunk.rows.take_raw(np.flatnonzero(which)))
+    return bool(len(texts)) and not pc.all(pc.string_is_ascii(texts)).as_py()
+
+
+def _of_json(chunk: Chunk, *, found_before: bool) -> Iterator[Finding]:
+    wrong = np.flatnonzero(chunk.unparseable)
+    shape = None
+    if chunk.is_first and len(chunk.unparseable):
+        first = chunk.rows.take_raw(np.arange(min(len(chunk.unparseable), 2))).tolist()
+        lines = [(raw or b"").decode("utf-8", "replace") for raw in first]
+        shape = json_shape_finding(lines, chunk.path)
+        if shape is not None and (chunk.unparseable[0] or shape.code == "array-in-field"):
+            yield Finding(shape.code, shape.subject, shape.facts, 1)
+    some = chunk.rows.take_raw(wrong[:_LOOKED_AT]).tolist()
+    if any(has_constants(raw or b"") for raw in some):
+        yield Finding("nan-constants")
+    elif (
+        chunk.is_first
+        and shape is None
+        and not found_before
+        and len(wrong) == len(chunk.unparseable) > 0
+        and _first(chunk.rows).lstrip()[:1] != b"{"
+    ):
+        yield Finding("not-json-lines", chunk.path, {"rows": len(wrong)}, 1)
+
+
+def _of_patterns(chunk: Chunk, start: str | None) -> Iterator[Finding]:
+    """Yield findings about text that does not match a pattern of the settings."""
+    rows = chunk.rows
+    if chunk.is_first and rows.line_count and len(rows.numbers):
+        if start is not None and len(rows.numbers) == 1:
+            line = re.split(rb"[\r\n]", _first(rows), maxsplit=1)[0]
+            begins = pc.match_substring_regex(pa.array([line], pa.large_binary()), f"^(?:{start})")
+            if not begins[0].as_py():
+                yield Finding("no-event-start", chunk.path, {"lines": rows.line_count}, 1)
+                return
+        if chunk.unparseable.all():
+            yield Finding("no-match-at-start", chunk.path, {"rows": len(rows.numbers)}, 1)
+    if start is not None:
+        # A program may write its lines in another form from some moment on: they would all belong
+        # to the last event before.
+        several = np.flatnonzero(np.diff(rows.numbers, append=rows.line_count) > 1)
+        texts = to_arrow(rows.take_raw(several))
+        lines = (
+            pc.sum(pc.count_substring_regex(texts, _TIME_IN_EVENT)).as_py() if len(several) else 0
+        )
+        if lines:
+            yield Finding("continued-times", count=int(lines))
+
+
+def _first(rows: Rows) -> bytes:
+    (raw,) = rows.take_raw(np.zeros(1, np.int64)).tolist()
+    return raw or b""
+
+
+# ---------------------------------------------------------------- times
+
+
+def _of_formats(chunk: Chunk, pipeline: Pipeline) -> Iterator[Finding]:
+    """Count the times that cannot be read, by the format that reads them.
+
+    The first time chooses a format, then the first of the others, and so on. Where days and months
+    may change places, both formats are counted, and the one that reads more removes its times.
+    """
+    left, form = chunk.unread_times, pipeline.timestamp.time_format
+    counts = dict[str, int]()
+    while left is not None and len(left) and len(counts) < _FORMATS:
+        (raw,) = left.take(np.zeros(1, np.int64)).tolist()
+        text = (raw or b"").decode("utf-8", "replace").strip()
+        first = left.take(np.zeros(1, np.int64))
+        fits = (each for each in candidate_formats(text) if each != form.text)
+        found = next((each for each in fits if _reads(first, form._replace(text=each)).all()), None)
+        if found is None:
+            break
+        reads = {each: _reads(left, form._replace(text=each)) for each in date_orders(found)}
+        for each, read in reads.items():
+            if each != form.text:
+                counts.setdefault(each, int(read.sum()))
+        left = left.take(np.flatnonzero(~max(reads.values(), key=lambda read: int(read.sum()))))
+    for each, count in counts.items():
+        yield Finding("times-in-format", facts={"format": each}, count=count)
+
+
+def _reads(values: Spans, form: TimeFormat) -> Flags:
+    """Return which times are read, and are plausible."""
+    ms, codes, _ = read_times(values, form)
+    plausible: Flags = (codes == READ) & (ms >= PLAUSIBLE_MS.start) & (ms < PLAUSIBLE_MS.stop)
+    return plausible
+
+
+def _of_zones(chunk: Chunk, pipeline: Pipeline) -> Iterator[Finding]:
+    """Count local times: those without a zone, and those that clocks show twice or skip."""
+    settings = pipeline.timestamp
+    if chunk.local.any() and "zone" not in settings.model_fields_set:
+        yield Finding("no-zone-in-times", count=int(chunk.local.sum()))
+    form = settings.time_format
+    if not settings.names or not is_near_a_change(chunk.timestamps, form.zone):
+        return
+    codes = chunk.strict_codes(form._replace(ambiguous="reject", nonexistent="reject"))
+    for name, way, code in (
+        ("ambiguous-times", form.ambiguous, AMBIGUOUS),
+        ("nonexistent-times", form.nonexistent, NONEXISTENT),
+    ):
+        if way != "reject" and (count := int((codes == code).sum())):
+            yield Finding(name, settings.zone, {"way": way}, count)

@@ -131,7 +131,8 @@ def _parquet(files: Sequence[SourceFile], store: InputStore) -> Sample | None:
 
 def _parquet_rows(file: SourceFile, store: InputStore) -> pa.Table:
     try:
-        parquet = pq.ParquetFile(pa.PythonFile(store.raw(file), "r"))
+        source = pa.PythonFile(store.raw(file), "r")
+        parquet = pq.ParquetFile(source, page_checksum_verification=True)
         batch = next(parquet.iter_batches(_SAMPLED_ROWS), None)
         return parquet.schema_arrow.empty_table() if batch is None else pa.table(batch)
     except pa.ArrowException as problem:

@@ -121,10 +121,10 @@ def _files(checked: Checked) -> Iterator[str]:
         yield f"  {_fitting(printable(path), len(rest) + 2)}{rest}"
     if checked.files > len(checked.first_files):
         yield f"  … and {checked.files - len(checked.first_files):,} more"
-    if checked.left_out:
-        left_out = counted(len(checked.left_out), "file")
-        yield f"{left_out} left out by input.include and input.exclude:"
-        yield from (f"  {printable(path)}" for path in checked.left_out[:5])
+    for reason in dict.fromkeys(checked.left_out.values()):
+        paths = [path for path, why in checked.left_out.items() if why == reason]
+        yield f"{counted(len(paths), 'file')} left out by {reason}:"
+        yield from (f"  {printable(path)}" for path in paths[:5])
 
 
 def _fitting(path: str, beside: int) -> str:

@@ -136,7 +136,8 @@ def _absolute(paths: Sequence[str]) -> set[str]:
 def _files_with_bytes(paths: Sequence[str], store: InputStore, root: str) -> list[SourceFile]:
     names = ", ".join(paths)
     try:
-        listed = find_inputs(Input(paths=tuple(paths), format="text", on_empty="ok"), store, root)
+        settings = Input(paths=tuple(paths), format="text", on_empty="ok")
+        listed = find_inputs(settings, store, root).distinct()
     except MissingPath as missing:
         raise InputError(f"{missing.what}; correct the path") from None
     if listed.missing:

@@ -78,6 +78,7 @@ class SampledRow:
 class Checked:
     """The files of a pipeline, and a sample of their rows.
 
+    `left_out` maps the path of each file that is left out to the reason.
     `first_files` are the first of the `files`, and `paths` those of all of them, not among the
     plain values. `findings` are what was noticed about the sample; `stops` if one of them would
     stop a run.
@@ -87,7 +88,7 @@ class Checked:
     size_bytes: int
     splits: int
     first_files: list[FileNote]
-    left_out: list[str]
+    left_out: dict[str, str]
     rows: list[SampledRow]
     findings: list[Finding]
     stops: bool
@@ -124,7 +125,7 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
         )
     limits = RowLimits(pipeline.topic.event_times(now_ms()))
     store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
-    inputs = find_inputs(pipeline.input, store, pipeline.root)
+    inputs = find_inputs(pipeline.input, store, pipeline.root).distinct()
     splits = plan_splits(inputs.files, store, pipeline)
     rows, found = _sample(splits, store, pipeline, limits, sample, text_bytes)
     return Checked(

@@ -81,7 +81,7 @@ def test_files_are_named_with_their_packing_and_what_is_left_out(folder: Path) -
         {"path": str(folder / "a.jsonl"), "size_bytes": sizes[0], "packing": ""},
         {"path": str(folder / "b.jsonl.gz"), "size_bytes": sizes[1], "packing": "gzip"},
     ]
-    assert found["left_out"] == [str(folder / "c.tmp")]
+    assert [*found["left_out"]] == [str(folder / "c.tmp")]
 
 
 def test_rows_are_those_of_an_ingest(folder: Path, tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_pipe_and_json_have_the_whole_texts(tmp_path: Path) -> None:
 def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
     def places(*paths: str, start: int = 0, others: Sequence[str] = ()) -> list[str]:
         rows = [SampledRow(path, start, 3, "", "x") for path in paths]
-        place = places_of(Checked(0, 0, 0, [], [], rows, [], stops=False, paths=[*paths, *others]))
+        place = places_of(Checked(0, 0, 0, [], {}, rows, [], stops=False, paths=[*paths, *others]))
         return [*map(place, rows)]
 
     hours = [f"/in/2026/11/{day}/13/events.jsonl" for day in (25, 26)]

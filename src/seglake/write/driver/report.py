@@ -18,7 +18,7 @@ from seglake.write.driver.selection import Differences, InputSelection
 
 _UNUSUAL = (
     "replaced_runs", "replaced_records", "replaced_files", "skipped_records",
-    "missing_paths", "findings",
+    "missing_paths", "left_out", "findings",
 )  # fmt: skip
 
 logger = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ class Report(ShowsTable):
     whose id is nearest. `replaced_runs` left the topic, with
     `replaced_records`; `replaced_files` are the input files that they had.
     `missing_paths` are those of the input that do not exist, where `input.on_empty` allows it.
+    `left_out` counts files that a path, folder or glob has and that are not read, by reason.
     `findings` are what was noticed about the input; `str()` makes a sentence of one.
     If the run was done already, `new_files`, `changed_files` and `gone_files` say
     how its input changed since.
@@ -64,6 +65,7 @@ class Report(ShowsTable):
     new_files: list[str] = field(default_factory=list)
     gone_files: list[str] = field(default_factory=list)
     missing_paths: list[str] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
     input_bytes: int = 0
     input_rows: int = 0
     records: int = 0
@@ -106,6 +108,7 @@ class Report(ShowsTable):
         self.skipped_files = selection.skipped.paths
         self.changed_files = [file.path for file in selection.changed]
         self.missing_paths = [*selection.missing]
+        self.left_out = {**selection.left_out}
 
     def describe_done(self, done: RunRow, since: Differences) -> None:
         """Fill in the counts of the run that is committed, and what changed since."""

@@ -28,7 +28,7 @@ from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore
 from seglake.write.input.file_list import FileList
 from seglake.write.input.files import SourceFile
-from seglake.write.input.listing import ListedInputs, find_inputs, list_inputs
+from seglake.write.input.listing import ListedInputs, find_inputs
 from seglake.write.map.frame import MapFrame
 from seglake.write.map.gather import sizes_of, sizes_of_frame
 from seglake.write.map.summary import SplitCount
@@ -129,8 +129,10 @@ class InputFiles(RunInput):
         self._engine, self._pipeline, self._listed = engine, pipeline, listed.files
         self._known = KnownFiles.of(self._listed, source_rows)
         self.owners = self._known.owners
-        selection = self._known.selection.obeying(pipeline.on_changed_source)
-        self.selection = selection._replace(missing=listed.missing)
+        counts = Counter(listed.left_out.values())
+        selection = self._known.selection._replace(missing=listed.missing, left_out=counts)
+        selection = selection.one_name_each(listed.one_file)
+        self.selection = selection.obeying(pipeline.on_changed_source)
         store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
         self._splits, self._store = plan_splits(self.selection.files, store, pipeline), store
 
@@ -218,7 +220,7 @@ def changes_since(
     for path in pipeline.input.paths:
         one = pipeline.input.model_copy(update={"paths": (path,), "on_empty": "ok"})
         try:
-            parts.append(list_inputs(one, store, pipeline.root))
+            parts.append(find_inputs(one, store, pipeline.root).files)
         except InputError as problem:
             logger.info("changes since the run was committed: %s", problem)
             is_gone = partial(_is_gone, store)

@@ -17,6 +17,7 @@ from seglake.errors import InputError
 from seglake.shown import counted
 from seglake.write.input.file_list import FileList
 from seglake.write.input.files import FileVersion, SourceFile
+from seglake.write.input.listing import BY_LINK, names_of_one_file, other_names
 
 SourceRows = Callable[[Collection[str]], pa.Table]  # the source rows of some paths
 
@@ -26,13 +27,15 @@ _AT_ONCE = 1 << 17  # files that are looked for in a topic
 class InputSelection(NamedTuple):
     """The files that an attempt reads, the files ingested before, and those that changed since.
 
-    `missing` are paths of the input that do not exist.
+    `missing` are paths of the input that do not exist. `left_out` counts the files that are left
+    out by reason.
     """
 
     files: list[SourceFile]
     skipped: FileList
     changed: list[SourceFile]
     missing: Sequence[str] = ()
+    left_out: Mapping[str, int] = {}
 
     @staticmethod
     def joined(parts: Sequence[InputSelection]) -> InputSelection:
@@ -42,6 +45,24 @@ class InputSelection(NamedTuple):
             FileList.joined([part.skipped for part in parts]),
             [file for part in parts for file in part.changed],
         )
+
+    def one_name_each(self, one_file: Sequence[Sequence[str]]) -> InputSelection:
+        """It without other names of a file: the name that was ingested before is taken.
+
+        `one_file` are lists of names of one file.
+        """
+        if not one_file:
+            return self
+        named = [name for names in one_file for name in names]
+        changed = {file.path for file in self.changed}
+        others = other_names(one_file, self.skipped.among(named), changed)
+        files, again = (
+            [file for file in some if file.path not in others]
+            for some in (self.files, self.changed)
+        )
+        count = len(self.files) + len(self.changed) - len(files) - len(again)
+        left_out = {**self.left_out, BY_LINK: count} if count else self.left_out
+        return self._replace(files=files, changed=again, left_out=left_out)
 
     def obeying(self, on_changed: str) -> InputSelection:
         """What is read of it if the setting `on_changed_source` is this.
@@ -160,6 +181,7 @@ def compare(
     files. `is_gone` is asked of each path that the attempt ingested and that is not among `files`.
     """
     now = KnownFiles.of(files, source_rows).selection
+    now = now.one_name_each(names_of_one_file(files.paths))
     left = {*ingested} - files.among(ingested)
     new, changed = ([file.path for file in some] for some in (now.files, now.changed))
     return Differences(new, changed, sorted(filter(is_gone, left)))

@@ -6,7 +6,7 @@ names that follow each other are much alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -175,6 +175,16 @@ class FileList(_Columns[SourceFile]):
             elif any(mine):
                 kept.append(_Block.of(block.batch().filter(pa.array(mine, pa.bool_()))))
         return FileList(_gathered(kept))
+
+    def without(self, paths: Collection[str]) -> FileList:
+        """The files that have none of some paths."""
+        return self.filter([path not in paths for path in self.paths]) if paths else self
+
+    def has_below(self, folder: str) -> bool:
+        """Whether a file is below a folder."""
+        prefix = f"{folder.rstrip('/')}/"
+        columns = self._column("path")
+        return any(pc.any(pc.starts_with(paths, prefix)).as_py() for paths in columns)
 
     def by_path(self) -> FileList:
         """The files sorted by path, each path once; a listing is mostly sorted already."""

@@ -1,16 +1,21 @@
 """The files that `input.paths` name.
 
 - A file: that file, whatever its name.
-- A folder: every file below it, at any depth, except names that begin with "." or "_" (as Spark).
+- A folder: every file below it, at any depth, except hidden names. As in Spark, a name is hidden if
+  it begins with "." or "_", but not if it is `_name=value`, a partition folder.
 - A glob (`*`, `?`, `[...]`; `**` for any depth of folders): the files that match. No wildcard
-  matches a name that begins with "." or "_", and none matches "/". A folder that matches is not
+  matches a hidden name, and none matches "/". A folder that matches is not
   entered. A file whose name is the glob itself, such as `part[1].json`, is that file; where no such
   file is meant, `[[]` matches a bracket.
 - Of the files below a folder, and those that match a glob, `input.include` and `input.exclude`
   choose. A glob there is compared with the name of a file; if it has a "/", with the path below the
   folder, or below the folder in front of a glob's first wildcard.
 - A lake in such a folder is no input of its own ingests. Its root cannot be such a folder.
-- A file that is named twice is read once. An empty file is listed and has no rows.
+- A folder or glob in which a table's own log says which files count (Delta, Hudi, Iceberg, Spark's
+  file sink) is an InputError: other files have rows that were deleted. The log is found in the
+  listing; on local disks also in the folders above.
+- A file that is named twice is read once. On local disks that includes its links.
+- An empty file is listed and has no rows.
 - A link to nothing, like every file that cannot be read, is an InputError.
 - `input.on_empty` decides about a glob or a folder without files, and about a plain path that does
   not exist. The folder above a missing path, or above a glob's missing folder, must be there: one
@@ -19,12 +24,16 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from seglake.config import Input
 from seglake.errors import InputError, MissingObject, StoreError
@@ -36,11 +45,24 @@ from seglake.write.input.file_list import FileList, is_text
 from seglake.write.input.files import UNKNOWN, SourceFile, locate
 
 HIDDEN = "a file whose name begins with . or _ has to be named itself"
+BY_NAME = "a name or folder that begins with . or _"
+BY_CHOICE = "input.include and input.exclude"
+BY_LINK = "another name of the same file"
 _NOT_ENTERED = " (a folder that a glob matches is not entered: add /**)"
 
 _AT_ONCE = 1 << 14  # files whose versions are asked for
 _WILDCARD = re.compile(r"[*?\[]")
-_VISIBLE = r"(?![._])"
+_VISIBLE = r"(?!\.|_(?![^/]*=))"
+_HIDDEN = re.compile(r"(?:^|/)(?:\.|_(?![^/]*=))")
+_TABLE_LOG = re.compile(
+    r"(?:^|/)(?:(_delta_log|_spark_metadata|\.hoodie)/|metadata/[^/]*\.metadata\.json[^/]*$)"
+)
+_TABLES = {
+    "_delta_log": ("a Delta table", "delta"),
+    "_spark_metadata": ("the output of a Spark stream", "FORMAT"),
+    ".hoodie": ("a Hudi table", "hudi"),
+    "metadata": ("an Iceberg table", "iceberg"),
+}
 
 
 class MissingPath(InputError):
@@ -52,11 +74,23 @@ class MissingPath(InputError):
 
 
 class ListedInputs(NamedTuple):
-    """The files that a pipeline names, those left out, and the paths that do not exist."""
+    """The files that a pipeline names, and the paths that do not exist.
+
+    `left_out` maps the path of each file that is left out to the reason. Empty files with hidden
+    names, such as `_SUCCESS`, are not in it. `one_file` are the names among `files` that lead to
+    one file, as `names_of_one_file` returns them.
+    """
 
     files: FileList
-    left_out: list[str]
+    left_out: dict[str, str]
     missing: list[str]
+    one_file: list[list[str]]
+
+    def distinct(self) -> "ListedInputs":
+        """Each file under one name."""
+        others = other_names(self.one_file)
+        left_out = self.left_out | dict.fromkeys(others, BY_LINK)
+        return self._replace(files=self.files.without(others), left_out=left_out, one_file=[])
 
 
 class _Found(NamedTuple):
@@ -67,6 +101,8 @@ class _Found(NamedTuple):
 
     file: SourceFile
     key: str | None
+    is_empty: bool = False
+    is_hidden: bool = False
 
 
 class _FileChoice:
@@ -76,14 +112,17 @@ class _FileChoice:
         self._include = [_choosing(glob, "include") for glob in settings.include]
         self._exclude = [_choosing(glob, "exclude") for glob in settings.exclude]
 
-    def divide(self, found: Iterable[_Found]) -> tuple[FileList, list[str]]:
-        """The files that are read, and the paths of the others."""
-        others = list[str]()
+    def divide(self, found: Iterable[_Found]) -> tuple[FileList, dict[str, str]]:
+        """The files that are read, and why each of the others is not, by path."""
+        others = dict[str, str]()
 
         def kept() -> Iterator[SourceFile]:
-            for file, key in found:
-                if key is not None and not self._keeps(key):
-                    others.append(file.path)
+            for file, key, is_empty, is_hidden in found:
+                if is_hidden:
+                    if not is_empty:
+                        others[file.path] = BY_NAME
+                elif key is not None and not self._keeps(key):
+                    others[file.path] = BY_CHOICE
                 elif is_text(file.path):
                     yield file
                 else:
@@ -110,36 +149,108 @@ def _matches(globs: Iterable[tuple[bool, re.Pattern[str]]], key: str) -> bool:
 
 
 def list_inputs(settings: Input, store: InputStore, lake: str = "") -> FileList:
-    """The files that a pipeline names, each once, sorted by path; see `find_inputs`."""
-    return find_inputs(settings, store, lake).files
+    """The files that a pipeline names, each under one name, sorted by path; see `find_inputs`."""
+    return find_inputs(settings, store, lake).distinct().files
 
 
 def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInputs:
-    """The files that `input.paths` names, each once, sorted by path.
+    """The files that `input.paths` names, sorted by path.
 
-    Those that `include` and `exclude` leave out are named, and paths that do not exist. What lies
-    below the root `lake` is no input of a folder or glob around it.
+    Each path is there once, but several paths may be names of one local file. What lies below the
+    root `lake` is no input of a folder or glob around it.
 
     Raises:
         InputError: nothing was found at a path and `on_empty` is "error", or it does not exist and
-            neither does the folder above it; or a folder is the root `lake` itself.
+            neither does the folder above it; or a folder is the root `lake` itself; or a table's
+            log says which files of a folder count.
     """
     choice, missing = _FileChoice(settings), list[str]()
-    chosen, left_out = list[FileList](), set[str]()
+    chosen, left_out = list[FileList](), dict[str, str]()
     for path in settings.paths:
-        glob = is_glob(path, store)
+        glob, logs = is_glob(path, store), dict[str, str]()
         folder, find = (_fixed(path), _glob) if glob else (path, _plain)
-        found = _outside(lake, folder, find(path, store), glob=glob)
+        found = _outside(lake, folder, find(path, store, logs), glob=glob)
         kept, others = choice.divide(found)
-        if not (kept or others) and (gone := _missing(path, settings.on_empty, store, glob=glob)):
+        _require_no_table(kept, logs)
+        excluded = sum(reason == BY_CHOICE for reason in others.values())
+        if not (kept or excluded) and (gone := _missing(path, settings.on_empty, store, glob=glob)):
             missing.append(gone)
         if not kept and settings.on_empty == "error":
-            raise InputError(_nothing(path, len(others), glob=glob))
+            raise InputError(_nothing(path, excluded, glob=glob))
         chosen.append(kept)
         left_out.update(others)
     files = FileList.joined(chosen).by_path()
-    left = sorted(left_out - files.among(left_out))
-    return ListedInputs(_with_versions(files, store), left, missing)
+    left = {path: left_out[path] for path in sorted(left_out.keys() - files.among(left_out))}
+    versioned = _with_versions(files, store)
+    return ListedInputs(versioned, left, missing, names_of_one_file(versioned.paths))
+
+
+def _require_no_table(files: FileList, logs: dict[str, str]) -> None:
+    """Raise InputError if files are those of a table; `logs` maps folders to names of logs."""
+    for folder, log in logs.items():
+        if files.has_below(folder):
+            what, form = _TABLES[log]
+            raise InputError(
+                f"{folder}: is {what}: {log} says which of its files count, and the others have "
+                "rows that were deleted or replaced. Ingest a DataFrame of it under a run id, with "
+                "input.format = 'dataframe': seglake.ingest(spark.read.format("
+                f"{form!r}).load({folder!r}), settings, run_id=...); or leave the folder out with "
+                "input.exclude"
+            )
+
+
+def _logs_above(folder: str) -> dict[str, str]:
+    """The local folders above a folder that have a table's log, unless the folder is in the log."""
+    found = dict[str, str]()
+    for above in Path(folder).parents if "://" not in folder else ():
+        name = next((name for name in _TABLES if _has_log(above, name)), None)
+        if name is not None and not Path(folder).is_relative_to(above / name):
+            found[str(above)] = name
+    return found
+
+
+def _has_log(folder: Path, name: str) -> bool:
+    path = os.path.join(folder, name)  # noqa: PTH118  isdir of Path raises where rights are missing
+    if not os.path.isdir(path):  # noqa: PTH112
+        return False
+    return name != "metadata" or any(Path(path).glob("*.metadata.json*"))
+
+
+def names_of_one_file(paths: Collection[str]) -> list[list[str]]:
+    """The local paths that lead to one file, a list for each such file.
+
+    The real path is first, then names in order. Paths are of one file if their real path is the
+    same, or if it has several hard links, and device, inode, size and time are equal: some network
+    drives give an inode number twice.
+    """
+    ids = np.arange(len(paths), dtype=np.uint64)
+    for at, path in enumerate(paths):
+        if "://" not in path:
+            with suppress(OSError):
+                status = os.stat(path)  # noqa: PTH116  three times as fast
+                ids[at] = hash((status.st_dev, status.st_ino)) % 2**64
+    order = np.argsort(ids)
+    again = np.flatnonzero(ids[order][1:] == ids[order][:-1])
+    repeated = {*order[again].tolist(), *order[again + 1].tolist()}
+    names = defaultdict[Any, list[tuple[bool, str]]](list)
+    for path in (path for at, path in enumerate(paths) if at in repeated) if repeated else ():
+        with suppress(OSError):
+            status, real = os.stat(path), os.path.realpath(path)  # noqa: PTH116
+            linked = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+            names[linked if status.st_nlink > 1 else real].append((path != real, path))
+    return [[path for _, path in sorted(some)] for some in names.values() if len(some) > 1]
+
+
+def other_names(one_file: Iterable[Sequence[str]], *ingested: Collection[str]) -> set[str]:
+    """The names that are not read, of lists of names of one file.
+
+    The name that is read is in the first of the collections `ingested` that has one, or the first.
+    """
+    others = set[str]()
+    for names in one_file:
+        known = (name for some in ingested for name in names if name in some)
+        others.update({*names} - {next(known, names[0])})
+    return others
 
 
 def _outside(lake: str, folder: str, found: Iterable[_Found], *, glob: bool) -> Iterator[_Found]:
@@ -261,23 +372,30 @@ def _file(file: SourceFile, store: InputStore) -> SourceFile:
         raise unreadable(file.path, problem) from problem
 
 
-def _plain(path: str, store: InputStore) -> Iterator[_Found]:
-    """The file at `path`, or the files below the folder `path` with their keys below it."""
+def _plain(path: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Found]:
+    """The file at `path`, or the files below the folder `path` with their keys below it.
+
+    Table logs are added to `logs`.
+    """
     root, key = locate(path)
     absolute = _join(root, key)
     if key and _is_file(path, store):
         yield _Found(SourceFile(absolute, *UNKNOWN), None)
         return
-    yield from (each for each in _below(absolute, store) if _shown(str(each.key)))
+    for each in _below(absolute, store, logs):
+        yield each._replace(is_hidden=True) if _HIDDEN.search(str(each.key)) else each
 
 
-def _below(folder: str, store: InputStore) -> Iterator[_Found]:
-    """The files below a folder."""
+def _below(folder: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Found]:
+    """The files below a folder. The folders of table logs are added to `logs`."""
+    logs |= _logs_above(folder)
     for listed in store.list(folder):
         path = _join(folder, listed.key)
+        if log := _TABLE_LOG.search(listed.key):
+            logs[_join(folder, listed.key[: log.start()])] = log[1] or "metadata"
         known = listed.etag is not None  # else the version is asked for when all are listed
         version = listed[1:] if known else UNKNOWN
-        yield _Found(SourceFile(path, *version), listed.key)
+        yield _Found(SourceFile(path, *version), listed.key, is_empty=not listed.size)
 
 
 def _is_file(path: str, store: InputStore) -> bool:
@@ -304,9 +422,10 @@ def _is_named(glob: str, store: InputStore) -> bool:
         return False
 
 
-def _glob(pattern: str, store: InputStore) -> Iterator[_Found]:
+def _glob(pattern: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Found]:
     """The files that match `pattern`, with their keys below its fixed folder.
 
+    Files that would match but for a hidden name are marked. Table logs are added to `logs`.
     Raises InputError for a bad pattern.
     """
     fixed = _fixed(pattern)
@@ -315,13 +434,18 @@ def _glob(pattern: str, store: InputStore) -> Iterator[_Found]:
     rest = pattern if fixed == "." else pattern[len(fixed.rstrip("/")) + 1 :]
     folder = _join(*locate(fixed))
     try:
-        expression = re.compile(_expression(rest))
+        expression, any_name = (re.compile(_expression(rest, lead)) for lead in (_VISIBLE, ""))
     except re.error as problem:
         raise InputError(
             f"{pattern}: [...] has a range that ends before it begins ({problem}); "
             "correct input.paths, or write [[] for a bracket in a name"
         ) from None
-    return (each for each in _below(folder, store) if expression.fullmatch(str(each.key)))
+    for each in _below(folder, store, logs):
+        key = str(each.key)
+        if expression.fullmatch(key):
+            yield each
+        elif _HIDDEN.search(key) and any_name.fullmatch(key):
+            yield each._replace(is_hidden=True)
 
 
 def _fixed(glob: str) -> str:
@@ -334,21 +458,20 @@ def _join(root: str, key: str) -> str:
     return f"{root.rstrip('/')}/{key}".rstrip("/") or "/"
 
 
-def _shown(key: str) -> bool:
-    return not any(part.startswith((".", "_")) for part in key.split("/"))
+def _expression(glob: str, lead: str = _VISIBLE) -> str:
+    """A regular expression for the paths that a glob matches.
 
-
-def _expression(glob: str) -> str:
-    """A regular expression for the paths that a glob matches."""
+    `lead` is a pattern for what begins a name that a wildcard begins.
+    """
     parts = []
     for part in re.sub(r"(^|/)\*\*$", r"\1**/*", glob).split("/"):
         if part == "**":
-            parts.append(f"(?:{_VISIBLE}[^/]+/)*")
+            parts.append(f"(?:{lead}[^/]+/)*")
             continue
         pieces = re.split(r"(\*+|\?|\[[!^]?[^\]]+\])", part)  # every second one is a wildcard
         pieces[::2] = map(re.escape, pieces[::2])
         pieces[1::2] = map(_wildcard, pieces[1::2])
-        parts.append(f"{_VISIBLE if pieces[0] == '' else ''}{''.join(pieces)}/")
+        parts.append(f"{lead if pieces[0] == '' else ''}{''.join(pieces)}/")
     return "".join(parts).removesuffix("/")
 
 

@@ -32,6 +32,7 @@ from seglake.write.api import run_pipeline
 from seglake.write.driver.report import Report
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.input.files import Split
+from seglake.write.input.listing import BY_LINK, BY_NAME
 from seglake.write.map import unit as units
 from seglake.write.rows.records import Extracted, read_split
 from tests.makers.lakes import open_catalog
@@ -141,6 +142,25 @@ def test_a_run_that_finds_nothing_new_says_so(inbox: Path, lake: Path) -> None:
     assert skipping.summary.startswith(
         "nothing new: the topic has 1 file already, 1 in another version; --replace"
     )
+
+
+def test_a_file_is_ingested_once_whatever_it_is_called(inbox: Path, lake: Path) -> None:
+    folder = inbox.parent / "pods"
+    first, real = folder / "a.jsonl", folder / "z/real.jsonl"
+    write_file(real, [Line(T), Line(T + 1)])
+    first.symlink_to(real)
+    (folder / "_part.jsonl").write_text("x")
+    alone = ingest(pipeline_of(lake, first), "1")
+    assert (alone.records, alone.left_out) == (2, {})
+    settings = pipeline_of(lake, folder)
+    both = ingest(settings, "2")
+    assert (both.records, both.input_files, [*both.skipped_files]) == (0, 0, [str(first)])
+    assert both.left_out == {BY_NAME: 1, BY_LINK: 1}
+    assert json.loads(seglake.open(str(lake)).history()[-1].report)["left_out"] == both.left_out
+    again = ingest(settings, "2")
+    assert (again.status, again.new_files) == ("already done", [])
+    other = ingest(pipeline_of(inbox.parent / "other", folder), "1")
+    assert (other.records, other.input_files, other.left_out) == (2, 1, both.left_out)
 
 
 def test_a_missing_folder_is_an_empty_hour_that_names_it(inbox: Path, lake: Path) -> None:
@@ -418,12 +438,12 @@ def test_a_changed_file_is_met_by_the_policy(inbox: Path, lake: Path, change: st
 
 
 def test_a_file_is_known_by_its_path_as_it_is_given(inbox: Path, lake: Path) -> None:
-    """Not by its content, nor by what a link leads to: these are other files."""
+    """Names of the same file that the listing does not have are not looked for."""
     ingest(pipeline_of(lake, inbox), "1")
     (inbox.parent / "link").symlink_to(inbox)
     os.link(inbox / "a.jsonl", inbox / "b.jsonl")
     assert ingest(pipeline_of(lake, inbox), "2").skipped_files == [str(inbox / "a.jsonl")]
-    assert ingest(pipeline_of(lake, inbox.parent / "link"), "3").records == 18
+    assert ingest(pipeline_of(lake, inbox.parent / "link"), "3").records == 9
     assert len(values(lake)) == 4 * 9
 
 

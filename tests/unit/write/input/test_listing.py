@@ -17,7 +17,7 @@ from seglake.errors import InputError
 from seglake.store import Listed, open_store
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
-from seglake.write.input.listing import _expression, find_inputs
+from seglake.write.input.listing import BY_CHOICE, BY_LINK, BY_NAME, _expression, find_inputs
 from tests.makers.files import pipeline, read
 from tests.makers.inputs import chunks_of, listed, splits_of, store_of
 
@@ -98,7 +98,8 @@ def test_include_and_exclude(
     assert [str(Path(file.path).relative_to(folder)) for file in found.files] == wanted
     every = pipeline(str(folder / path), "text")
     rest = {file.path for file in listed(every)} - {file.path for file in found.files}
-    assert found.left_out == sorted(rest)
+    chosen = [path for path, reason in found.left_out.items() if reason == BY_CHOICE]
+    assert chosen == sorted(rest)
     if not wanted:
         strict = pipeline(str(folder / path), "text", input={**keys, "on_empty": "error"})
         with pytest.raises(InputError, match=r"leave out every file \(2 files\)"):
@@ -116,7 +117,9 @@ def test_what_one_path_leaves_out_another_may_name(folder: Path) -> None:
     settings = pipeline(paths, "text", input={"exclude": "[ab]*"})
     found = find_inputs(settings.input, store_of(settings))
     assert [Path(file.path).name for file in found.files] == ["a.jsonl", "c.jsonl", "d.txt"]
-    assert found.left_out == [str(folder / "b.jsonl")]
+    hidden = [str(folder / name) for name in (".hidden", "_tmp/x.jsonl", "sub/_SUCCESS")]
+    wanted = {str(folder / "b.jsonl"): BY_CHOICE} | dict.fromkeys(hidden, BY_NAME)
+    assert found.left_out == wanted
 
 
 def test_every_file_once_in_order_of_paths(folder: Path) -> None:
@@ -402,6 +405,70 @@ def test_include_and_exclude_in_a_bucket(
     found = find_inputs(settings.input, bucket)
     assert [file.path for file in found.files] == [f"memory://logs/{key}" for key in wanted]
     assert all(file.startswith("memory://logs/") for file in found.left_out)
+
+
+def test_partition_folders_are_entered_whatever_they_are_called(tmp_path: Path) -> None:
+    read = ["_date=1/a.jsonl", "d=1/b.jsonl"]
+    hidden = ["_date=1/_part-0.jsonl", "_tmp/c.jsonl", ".x=1/d.jsonl"]
+    for name in (*read, *hidden, "_SUCCESS"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}" * (name != "_SUCCESS"))
+    for path in (tmp_path, tmp_path / "**", tmp_path / "*/*.jsonl"):
+        found = find_inputs(pipeline(str(path)).input, InputStore({}))
+        assert [*found.files.paths] == [str(tmp_path / name) for name in read]
+        assert found.left_out == dict.fromkeys([str(tmp_path / name) for name in hidden], BY_NAME)
+    named = str(tmp_path / "_date=1/_part-0.jsonl")
+    found = find_inputs(pipeline([str(tmp_path), named]).input, InputStore({}))
+    assert named in [*found.files.paths]
+    assert named not in found.left_out
+
+
+LOGS = [
+    "_delta_log/00000000000000000000.json", "_spark_metadata/0", ".hoodie/hoodie.properties",
+    "metadata/v1.metadata.json", "metadata/00000-6f1c2a3e.metadata.json",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_a_folder_whose_files_a_log_names_is_refused(log: str, tmp_path: Path) -> None:
+    for name in (f"t/{log}", "t/d=1/a.parquet", "t/b.parquet", "c.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    for path in (".", "t", "t/d=1", "t/*.parquet", "**/*.parquet", "t/d=1/*"):
+        with pytest.raises(InputError, match=re.escape(f"{tmp_path}/t: is ")):
+            names(tmp_path, path)
+    for path in ("t/b.parquet", "*.parquet", f"t/{log.partition('/')[0]}"):
+        assert names(tmp_path, path)
+    assert names(tmp_path, ".", exclude="t/**") == ["c.parquet"]
+    bucket = Bucket(f"t/{log}", "t/d=1/a.parquet", "c.parquet")
+    for path in ("memory://logs", "memory://logs/t", "memory://logs/t/*/*.parquet"):
+        with pytest.raises(InputError, match="memory://logs/t: is "):
+            find_inputs(pipeline(path, "text").input, bucket)
+    (only,) = find_inputs(pipeline("memory://logs/*.parquet", "text").input, bucket).files
+    assert only.path == "memory://logs/c.parquet"
+
+
+def test_a_folder_called_metadata_is_no_table(folder: Path) -> None:
+    (folder / "metadata").mkdir()
+    (folder / "metadata/hosts.json").write_text("x")
+    assert "metadata/hosts.json" in names(folder, ".")
+
+
+def test_a_file_is_read_under_one_of_its_names(tmp_path: Path) -> None:
+    for name in ("in/pods/a.log", "in/pods/b.log", "elsewhere/c.log"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("same")
+    inside = tmp_path / "in"
+    (inside / "containers").symlink_to(inside / "pods")
+    (inside / "a.log").symlink_to(inside / "pods/a.log")
+    (inside / "hard.log").hardlink_to(inside / "pods/b.log")
+    for name in ("out-1.log", "out-2.log"):  # their target is not in the folder
+        (inside / name).symlink_to(tmp_path / "elsewhere/c.log")
+    found = find_inputs(pipeline(inside, "text").input, InputStore({})).distinct()
+    read = [path.removeprefix(f"{inside}/") for path in found.files.paths]
+    assert read == ["hard.log", "out-1.log", "pods/a.log"]
+    others = ["a.log", "containers/a.log", "containers/b.log", "out-2.log", "pods/b.log"]
+    assert found.left_out == {str(inside / name): BY_LINK for name in others}
 
 
 def test_a_lake_in_the_folder_is_no_input(tmp_path: Path) -> None:

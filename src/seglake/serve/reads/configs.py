@@ -1,4 +1,4 @@
-"""DescribeConfigs: the settings of a topic under Kafka's names, and two of the server."""
+"""DescribeConfigs: the settings of a topic that a broker has too, and two of the server."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 
+from seglake.config.topic import DEFAULTS
 from seglake.errors import SeglakeError
 from seglake.serve.api import NODE, Api, in_turns
 from seglake.serve.codes import Code
@@ -15,9 +16,18 @@ from seglake.serve.connection import Connection
 from seglake.serve.reads.errors import code_of
 from seglake.serve.topics.catalog import ServedTopics
 
-_TOPIC, _BROKER = 2, 4  # kinds of resources
+TOPIC_RESOURCE, _BROKER = 2, 4  # kinds of resources
 _DYNAMIC_TOPIC, _STATIC_BROKER = 1, 4  # where a value comes from
 _STRING = 2
+
+# What a broker knows too: MirrorMaker creates a topic with these settings.
+_TOPIC_KEYS = (
+    "cleanup.policy", "compression.gzip.level", "compression.type", "compression.zstd.level",
+    "delete.retention.ms", "index.interval.bytes", "max.compaction.lag.ms", "max.message.bytes",
+    "message.timestamp.after.max.ms", "message.timestamp.before.max.ms",
+    "min.cleanable.dirty.ratio", "min.compaction.lag.ms", "retention.bytes", "retention.ms",
+    "segment.bytes", "segment.index.bytes", "segment.ms",
+)  # fmt: skip
 
 
 class Configs:
@@ -53,7 +63,7 @@ class Configs:
             distinct = set(names)
             values = {name: value for name, value in values.items() if name in distinct}
         kind = DescribeConfigsResponse.DescribeConfigsResult
-        source = _DYNAMIC_TOPIC if asked.resource_type == _TOPIC else _STATIC_BROKER
+        source = _DYNAMIC_TOPIC if asked.resource_type == TOPIC_RESOURCE else _STATIC_BROKER
         configs = [
             kind.DescribeConfigsResourceResult(
                 name=name, value=value, read_only=True, config_source=source, is_sensitive=False,
@@ -67,15 +77,13 @@ class Configs:
         )  # fmt: skip
 
     async def _values(self, kind: int, name: str) -> dict[str, str]:
-        if kind == _TOPIC:
+        if kind == TOPIC_RESOURCE:
             settings = (await self._topics.find(name)).settings
-            stored: Mapping[str, Any] = json.loads(settings.settings)
-            values = {key: _text(value) for key, value in stored.items()}
+            known: Mapping[str, Any] = {**DEFAULTS, **json.loads(settings.settings)}
+            values = {key: str(known[key]) for key in _TOPIC_KEYS}
+            if values["compression.type"] == "none":
+                values["compression.type"] = "uncompressed"  # of a topic; "none" is a producer's
             return {"message.timestamp.type": settings.timestamp_type, **values}
         if kind == _BROKER and name in ("", str(NODE)):
             return {"auto.create.topics.enable": "false", "log.message.format.version": "3.0-IV1"}
         raise ValueError(f"a resource of kind {kind} named {name!r} has no settings here")
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import json
 import subprocess
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from seglake.serve.settings import Address
 from seglake.session import find_java
-from tests.harness.lake_server import Serving, serving
+from tests.harness.lake_server import Serving, Wire, serving
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_jars import class_path
 from tests.judges.kafka_judge import Kafka
-from tests.makers.lakes import LakeMaker
-from tests.makers.served import folders, rich_lake
+from tests.makers.changes import CHANGES, create_topic, delete_topic_by_id, settings_of
+from tests.makers.lakes import Event, LakeMaker
+from tests.makers.served import T, folders, rich_lake
 
 pytestmark = pytest.mark.rest
 TOOLS = "org.apache.kafka.tools."
@@ -93,6 +96,33 @@ def test_settings_are_shown_and_stay(server: Serving) -> None:
     assert refused.returncode == 1
     assert "PolicyViolationException: this server only reads" in refused.stderr
     assert printed(CONFIGS, server, "--describe", *about) == told
+
+
+def test_changes_have_the_codes_of_a_broker(server: Serving, broker: Broker) -> None:
+    with Wire(server.address) as ours, broker_wire(broker) as theirs:
+        for change in CHANGES:
+            names = ["none", "in valid"] if change is not create_topic else [TOPIC, "in valid"]
+            assert [change(ours, each) for each in names] == [
+                change(theirs, each) for each in names
+            ]
+        missing = uuid.uuid4()
+        assert delete_topic_by_id(ours, missing) == delete_topic_by_id(theirs, missing)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "none"])
+def test_a_broker_takes_the_settings_of_a_topic(tmp_path: Path, broker: Broker, codec: str) -> None:
+    """MirrorMaker creates topics with them."""
+    settings = {"compression.type": codec, "index.keys": True, "retention.ms": 5}
+    LakeMaker(tmp_path, settings=settings).run({0: [Event(T)]})
+    with serving(tmp_path) as server, Wire(server.address) as wire, broker_wire(broker) as theirs:
+        configs = settings_of(wire, TOPIC)
+        assert configs["retention.ms"] == "5"
+        assert create_topic(theirs, "copy", configs) == 0
+
+
+def broker_wire(broker: Broker) -> Wire:
+    host, port = broker.address.rsplit(":", 1)
+    return Wire(Address(host, int(port)))
 
 
 def test_records_are_not_deleted(server: Serving, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from seglake.serve.reads.fetch import Fetching
 from seglake.serve.reads.greeting import API as VERSIONS
 from seglake.serve.reads.metadata import Describing
 from seglake.serve.reads.offsets import Lookups
-from seglake.serve.reads.refused import APIS as REFUSED
+from seglake.serve.reads.refused import Refusals
 from seglake.serve.reads.sizes import Sizes
 from seglake.serve.server import Listener
 from seglake.serve.settings import Address, Settings
@@ -83,7 +83,7 @@ def _apis(topics: ServedTopics, settings: Settings, address: Address) -> list[Ap
         *Fetching(topics, settings.server.fetch_bytes).apis(),
         *Configs(topics).apis(),
         *Sizes(topics).apis(),
-        *REFUSED,
+        *Refusals(topics).apis(),
     ]
 
 

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.admin import (
-    CreateTopicsRequest,
-    CreateTopicsResponse,
     DescribeAclsRequest,
     DescribeAclsResponse,
     DescribeClusterRequest,
@@ -46,6 +45,13 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from seglake.serve.topics.catalog import LEADER_EPOCH
 from tests.harness.lake_server import Serving, Wire, serving
+from tests.makers.changes import (
+    CHANGES,
+    alter_configs,
+    alter_some_configs,
+    create_topic,
+    delete_topic_by_id,
+)
 from tests.makers.fetches import LATEST, Wanted, fetch, fetch_request, metadata, offset_at, topic_id
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import examples
@@ -182,7 +188,13 @@ def test_configs(wire: Wire) -> None:
     results = wire.ask(request, DescribeConfigsResponse, 4).results
     assert [each.error_code for each in results] == [0, 0, 3, 0, 42]
     values = {each.name: each.value for each in results[0].configs}
-    assert values == {"message.timestamp.type": "CreateTime", "retention.ms": "3600000"}
+    assert values["message.timestamp.type"] == "CreateTime"
+    assert (values["retention.ms"], values["cleanup.policy"]) == ("3600000", "delete")
+    assert (values["compression.type"], values["index.interval.bytes"]) == ("zstd", "4096")
+    assert not {"None", None, "", "[]"} & {*values.values()}
+    assert [(each.name, each.value) for each in results[1].configs] == [
+        ("cleanup.policy", "delete")
+    ]
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(-1, 0), (LEADER_EPOCH, 0), (3, 74), (2**31 - 1, 75)])
@@ -221,14 +233,18 @@ def test_produce_is_refused(wire: Wire, version: int) -> None:
     assert wire.receive() is None
 
 
-def test_topics_are_not_created(wire: Wire) -> None:
-    one = CreateTopicsRequest.CreatableTopic(
-        name="new", num_partitions=1, replication_factor=1, assignments=[], configs=[]
-    )
-    request = CreateTopicsRequest(topics=[one], timeout_ms=1000, validate_only=False)
-    (topic,) = wire.ask(request, CreateTopicsResponse, 5).topics
-    assert topic.error_code == 44
-    assert "only reads" in topic.error_message
+@pytest.mark.parametrize("change", CHANGES)
+def test_changes_of_topics_are_refused(wire: Wire, change: Callable[[Wire, str], int]) -> None:
+    creates, alters = change is create_topic, change in (alter_configs, alter_some_configs)
+    window = "events.20260601T120000Z.20260601T121000Z"
+    codes = [change(wire, name) for name in ("events", window, "none", "in valid")]
+    existing, unknown, invalid = 36 if creates else 44, 44 if creates else 3, 17
+    assert codes == [existing, existing, unknown, invalid if creates or alters else unknown]
+
+
+def test_topics_are_not_deleted_by_their_ids(wire: Wire) -> None:
+    assert delete_topic_by_id(wire, topic_id(wire, "events")) == 44
+    assert delete_topic_by_id(wire, uuid.uuid4()) == 100
 
 
 def test_sizes_of_logs(wire: Wire, server: Serving, maker: LakeMaker) -> None:

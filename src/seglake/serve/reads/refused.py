@@ -26,9 +26,14 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from seglake.serve.api import Api, Refused, in_turns
+from seglake.errors import SeglakeError
+from seglake.layout import is_topic_name
+from seglake.serve.api import NO_ID, Api, Refused, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.connection import Connection
+from seglake.serve.reads.configs import TOPIC_RESOURCE
+from seglake.serve.reads.errors import code_of
+from seglake.serve.topics.catalog import ServedTopics
 
 WHY = "this server only reads: its lake changes by `seglake ingest` and by no Kafka client"
 
@@ -54,66 +59,6 @@ async def _produce(request: Any, connection: Connection) -> Any:
     return ProduceResponse(responses=topics, throttle_time_ms=0)
 
 
-def _policy(connection: Connection, api: str) -> dict[str, Any]:
-    connection.count_error(api, Code.POLICY_VIOLATION)
-    return {"error_code": Code.POLICY_VIOLATION, "error_message": WHY}
-
-
-async def _create_topics(request: Any, connection: Connection) -> Any:
-    one, why = CreateTopicsResponse.CreatableTopicResult, _policy(connection, "CreateTopics")
-    topics = [one(name=topic.name, **why) async for topic in in_turns(request.topics)]
-    return CreateTopicsResponse(throttle_time_ms=0, topics=topics)
-
-
-async def _delete_topics(request: Any, connection: Connection) -> Any:
-    one, why = DeleteTopicsResponse.DeletableTopicResult, _policy(connection, "DeleteTopics")
-    if connection.version >= 6:
-        some = [
-            one(name=each.name, topic_id=each.topic_id, **why)
-            async for each in in_turns(request.topics)
-        ]
-    else:
-        some = [one(name=name, **why) async for name in in_turns(request.topic_names)]
-    return DeleteTopicsResponse(throttle_time_ms=0, responses=some)
-
-
-async def _create_partitions(request: Any, connection: Connection) -> Any:
-    one = CreatePartitionsResponse.CreatePartitionsTopicResult
-    why = _policy(connection, "CreatePartitions")
-    some = [one(name=topic.name, **why) async for topic in in_turns(request.topics)]
-    return CreatePartitionsResponse(throttle_time_ms=0, results=some)
-
-
-async def _delete_records(request: Any, connection: Connection) -> Any:
-    kind = DeleteRecordsResponse.DeleteRecordsTopicResult
-    code = _policy(connection, "DeleteRecords")["error_code"]
-    topics = [
-        kind(
-            name=topic.name,
-            partitions=[
-                kind.DeleteRecordsPartitionResult(
-                    partition_index=each.partition_index, low_watermark=-1, error_code=code
-                )
-                for each in topic.partitions
-            ],
-        )
-        async for topic in in_turns(request.topics)
-    ]
-    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
-
-
-async def _alter_configs(request: Any, connection: Connection) -> Any:
-    incremental = isinstance(request, IncrementalAlterConfigsRequest)
-    response = IncrementalAlterConfigsResponse if incremental else AlterConfigsResponse
-    one = response.AlterConfigsResourceResponse
-    why = _policy(connection, "IncrementalAlterConfigs" if incremental else "AlterConfigs")
-    some = [
-        one(resource_type=each.resource_type, resource_name=each.resource_name, **why)
-        async for each in in_turns(request.resources)
-    ]
-    return response(throttle_time_ms=0, responses=some)
-
-
 async def _describe_acls(_: Any, connection: Connection) -> Any:
     """There are none: whoever may connect may read everything. A broker says the same."""
     connection.count_error("DescribeAcls", Code.SECURITY_DISABLED)
@@ -123,13 +68,104 @@ async def _describe_acls(_: Any, connection: Connection) -> Any:
     )  # fmt: skip
 
 
-APIS = [
-    Api(DescribeAclsRequest, _describe_acls),
-    Api(ProduceRequest, _produce),
-    Api(CreateTopicsRequest, _create_topics),
-    Api(DeleteTopicsRequest, _delete_topics),
-    Api(CreatePartitionsRequest, _create_partitions),
-    Api(DeleteRecordsRequest, _delete_records),
-    Api(AlterConfigsRequest, _alter_configs),
-    Api(IncrementalAlterConfigsRequest, _alter_configs),
-]
+class Refusals:
+    """Answers requests that would change topics: POLICY_VIOLATION, or a broker's code.
+
+    A broker's code says that a topic exists already, that there is none, or that its name is
+    invalid.
+    """
+
+    def __init__(self, topics: ServedTopics) -> None:
+        self._topics = topics
+
+    def apis(self) -> list[Api]:
+        """The APIs that would change topics, and those that need no topics."""
+        return [
+            Api(DescribeAclsRequest, _describe_acls),
+            Api(ProduceRequest, _produce),
+            Api(CreateTopicsRequest, self._create_topics),
+            Api(DeleteTopicsRequest, self._delete_topics),
+            Api(CreatePartitionsRequest, self._create_partitions),
+            Api(DeleteRecordsRequest, self._delete_records),
+            Api(AlterConfigsRequest, self._alter_configs),
+            Api(IncrementalAlterConfigsRequest, self._alter_configs),
+        ]
+
+    async def _create_topics(self, request: Any, connection: Connection) -> Any:
+        kind, topics = CreateTopicsResponse.CreatableTopicResult, []
+        async for each in in_turns(request.topics):
+            code, why = await self._refusal(each.name)
+            if code == Code.POLICY_VIOLATION:
+                code, why = Code.TOPIC_ALREADY_EXISTS, f"topic {each.name!r} exists; {WHY}"
+            elif code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                code, why = Code.POLICY_VIOLATION, WHY
+            connection.count_error("CreateTopics", code)
+            topics.append(kind(name=each.name, error_code=code, error_message=why))
+        return CreateTopicsResponse(throttle_time_ms=0, topics=topics)
+
+    async def _delete_topics(self, request: Any, connection: Connection) -> Any:
+        kind, topics = DeleteTopicsResponse.DeletableTopicResult, []
+        if connection.version >= 6:
+            asked = [(each.name, each.topic_id) for each in request.topics]
+        else:
+            asked = [(name, NO_ID) for name in request.topic_names]
+        async for name, topic_id in in_turns(asked):
+            code, why = Code.POLICY_VIOLATION, WHY
+            if name is not None:
+                code, why = await self._change(name)
+            elif await self._topics.find_by_id(topic_id) is None:
+                code, why = Code.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}"
+            connection.count_error("DeleteTopics", code)
+            topics.append(kind(name=name, topic_id=topic_id, error_code=code, error_message=why))
+        return DeleteTopicsResponse(throttle_time_ms=0, responses=topics)
+
+    async def _create_partitions(self, request: Any, connection: Connection) -> Any:
+        kind, topics = CreatePartitionsResponse.CreatePartitionsTopicResult, []
+        async for each in in_turns(request.topics):
+            code, why = await self._change(each.name)
+            connection.count_error("CreatePartitions", code)
+            topics.append(kind(name=each.name, error_code=code, error_message=why))
+        return CreatePartitionsResponse(throttle_time_ms=0, results=topics)
+
+    async def _delete_records(self, request: Any, connection: Connection) -> Any:
+        kind, topics = DeleteRecordsResponse.DeleteRecordsTopicResult, []
+        async for topic in in_turns(request.topics):
+            code, _ = await self._change(topic.name)
+            connection.count_error("DeleteRecords", code)
+            partitions = [
+                kind.DeleteRecordsPartitionResult(
+                    partition_index=each.partition_index, low_watermark=-1, error_code=code
+                )
+                for each in topic.partitions
+            ]
+            topics.append(kind(name=topic.name, partitions=partitions))
+        return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+
+    async def _alter_configs(self, request: Any, connection: Connection) -> Any:
+        incremental = isinstance(request, IncrementalAlterConfigsRequest)
+        response = IncrementalAlterConfigsResponse if incremental else AlterConfigsResponse
+        resources = []
+        async for each in in_turns(request.resources):
+            code, why = Code.POLICY_VIOLATION, WHY
+            if each.resource_type == TOPIC_RESOURCE:
+                code, why = await self._refusal(each.resource_name)
+            connection.count_error(str(request.name).removesuffix("Request"), code)
+            resources.append(response.AlterConfigsResourceResponse(
+                resource_type=each.resource_type, resource_name=each.resource_name,
+                error_code=code, error_message=why,
+            ))  # fmt: skip
+        return response(throttle_time_ms=0, responses=resources)
+
+    async def _change(self, name: str) -> tuple[Code, str]:
+        """As `_refusal`, of a request for which an invalid name is an unknown one."""
+        if not is_topic_name(name):
+            return Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}"
+        return await self._refusal(name)
+
+    async def _refusal(self, name: str) -> tuple[Code, str]:
+        """Return the code and text that refuse a change of a topic."""
+        try:
+            await self._topics.find(name)
+        except SeglakeError as error:
+            return code_of(error), str(error)
+        return Code.POLICY_VIOLATION, WHY

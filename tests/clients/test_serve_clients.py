@@ -80,8 +80,9 @@ def confluent(server: Serving, **more: object) -> Consumer:
 
 
 def consumed(consumer: Consumer, partitions: int) -> list[Any]:
-    """Messages until the end of each partition."""
-    ended, found, deadline = set[int | None](), list[Any](), time.monotonic() + PATIENCE_S
+    """Messages until the end of so many partitions."""
+    ended, found = set[tuple[str | None, int | None]](), list[Any]()
+    deadline = time.monotonic() + PATIENCE_S
     while len(ended) < partitions:
         assert time.monotonic() < deadline, f"only {ended} ended; {len(found)} messages"
         for message in consumer.consume(1000, 0.2):
@@ -89,7 +90,7 @@ def consumed(consumer: Consumer, partitions: int) -> list[Any]:
             if error is None:
                 found.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
+                ended.add((message.topic(), message.partition()))
             else:
                 raise KafkaException(error)
     return sorted(found, key=lambda message: (message.partition(), message.offset()))
@@ -167,6 +168,22 @@ def test_confluent_producers_are_told(server: Serving) -> None:
     producer.produce(TOPIC, b"value", callback=lambda error, _: told.append(error))
     assert producer.flush(PATIENCE_S) == 0
     assert [error.code() for error in told] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+
+
+@pytest.mark.parametrize("listed", [(), (NAMES[2],)])
+def test_a_subscription_by_pattern(maker: LakeMaker, listed: tuple[str, ...]) -> None:
+    """It has each record once, unless the operator lists another name of the topic."""
+    with serving(maker.root, list=listed) as server:
+        other, consumer = confluent(server), confluent(server, **{"auto.offset.reset": "earliest"})
+        for name in NAMES:  # the server knows all; a client subscribes to all that it knows
+            assert other.list_topics(name, PATIENCE_S).topics[name].error is None
+        assert {*consumer.list_topics(timeout=PATIENCE_S).topics} == {TOPIC, *listed}
+        consumer.subscribe([f"^{TOPIC}.*"])
+        found = consumed(consumer, 3 * (1 + len(listed)))
+        consumer.close()
+    for name in (TOPIC, NAMES[2]):
+        wanted = rows(maker, name) if name in (TOPIC, *listed) else []
+        assert [as_row(each) for each in found if each.topic() == name] == wanted
 
 
 def test_new_records_come_by_themselves(server: Serving, maker: LakeMaker) -> None:

@@ -64,6 +64,7 @@ EXAMPLES = {
     "serve": (
         "seglake serve ./lake",
         "seglake serve s3://bucket/lake --conf-file server.toml --topics web,users",
+        "seglake serve ./lake --list web.v12 --list 'web.q3-*'",
     ),
     "import": ("seglake import /var/kafka-logs --root ./lake --topic web",),
     "attach": ("seglake attach s3://bucket/tiered --root ./lake --dry-run",),

@@ -21,6 +21,13 @@ def serve(
     topics: Annotated[
         str | None, typer.Option(help="Some topics, with commas between them; default all.")
     ] = None,
+    listed: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--list",
+            help="A window, version or tag for lists of topics: web.v12, 'web.q3-*'. Repeatable.",
+        ),
+    ] = None,
     conf_file: Annotated[Path | None, typer.Option(help="A TOML file of settings.")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen to other machines without TLS and SASL.")
@@ -40,6 +47,7 @@ def serve(
         from seglake.serve import run
     names = tuple(filter(None, topics.split(","))) if topics else None
     opts = {"listen": listen, "advertise": advertise, "topics": names, "insecure": insecure or None}
+    opts["list"] = tuple(listed) if listed else None
     settings = load(conf_file, {f"server.{key}": v for key, v in opts.items() if v is not None})
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:

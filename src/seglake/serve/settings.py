@@ -10,11 +10,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from seglake.config.document import tables_of
 from seglake.config.rules import Size
 from seglake.errors import ConfigError
+from seglake.layout import is_topic_name
 from seglake.spelling import remedy
 
 
@@ -50,6 +59,16 @@ def _path(value: object) -> object:
     return Path(value) if isinstance(value, str) else value
 
 
+def _listed(name: str) -> str:
+    if not is_topic_name(name.replace("*", "x").replace("?", "x")):
+        raise ValueError(
+            f"{name!r} is no name of a topic; write one such as web.v12 or web.q3-train. In the"
+            " names of tags * stands for any characters, and ? for one: web.q3-*"
+        )
+    return name
+
+
+ListedName = Annotated[str, AfterValidator(_listed)]
 HostPort = Annotated[Address, BeforeValidator(_address)]
 File = Annotated[Path, BeforeValidator(_path)]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -71,6 +90,10 @@ class ServerSettings(_ServerSection):
         default=None, description="the address that clients get; default that of `listen`"
     )
     topics: tuple[str, ...] = Field(default=(), description="the topics to serve; none: all")
+    listed: tuple[ListedName, ...] = Field(
+        default=(), alias="list",
+        description="names of windows, versions and tags that clients find in lists of topics",
+    )  # fmt: skip
     insecure: bool = Field(
         default=False, description="listen on other addresses than loopback without TLS and SASL"
     )

@@ -206,7 +206,12 @@ def _replay(it: Place) -> None:
 
 
 @TABLE.shows(
-    "serve --listen", "serve --advertise", "serve --topics", "serve --conf-file", "serve --insecure"
+    "serve --listen",
+    "serve --advertise",
+    "serve --topics",
+    "serve --list",
+    "serve --conf-file",
+    "serve --insecure",
 )
 def _serve(it: Place) -> None:
     """What the options become; servers of them run in tests/clients."""
@@ -217,12 +222,13 @@ def _serve(it: Place) -> None:
         patch.setattr(seglake.serve, "run", run, raising=False)  # which needs kafka-python
         it.tell(
             "serve", it.folder, "--conf-file", config, "--listen", "[::1]:7", "--advertise", "h:8",
-            "--topics", "a,b", "--insecure",
+            "--topics", "a,b", "--insecure", "--list", "a.v1", "--list", "a.q*",
         )  # fmt: skip
     (found,) = served
     server = found.server
     assert (server.refresh_ms, server.listen, server.advertise) == (70, ("::1", 7), ("h", 8))
     assert (server.topics, server.insecure) == (("a", "b"), True)
+    assert server.listed == ("a.v1", "a.q*")
 
 
 @TABLE.shows("jobs --json")

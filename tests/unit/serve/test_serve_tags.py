@@ -11,14 +11,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.protocol.admin import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from kafka.protocol.consumer import FetchResponse
 
 import seglake
-from seglake.errors import UsageError
+from seglake.errors import ConfigError, UsageError
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.tagging import tag
 from seglake.maintain.vacuum import vacuum
 from seglake.read.lake import Lake
+from seglake.serve.settings import load
 from seglake.serve.topics.catalog import ServedTopics
 from seglake.serve.topics.names import Derived, parse
 from seglake.store import open_store
@@ -496,3 +498,35 @@ def test_a_look_costs_no_more_for_tags_that_stay(
         tag(str(maker.root), "q4")
         server.refresh()
         assert requests() > without[1]
+
+
+def test_only_names_that_the_operator_gives_are_listed(maker: LakeMaker) -> None:
+    root, span = str(maker.root), f"{time_name(T)}.{time_name(T + 1000)}"
+    window, version = f"web.{span}", f"web.v{maker.versions[-1]}"
+    tag(root, "q3-a")
+    with serving(root) as server, Wire(server.address) as wire:
+        for name in (window, version, "web.q3-a"):
+            topic_id(wire, name)
+        assert listed(wire) == ["web"]
+    given = (window, version, "web", "web.v99", "web.q?-*", "web.nothing")
+    with serving(root, list=given) as server, Wire(server.address) as wire:
+        assert listed(wire) == ["web", window, "web.q3-a", version]
+        tag(root, "q3-b")
+        tag(root, "other")
+        tag(root, "q3-a", delete=True)
+        server.refresh()
+        assert listed(wire) == ["web", window, "web.q3-b", version]
+    with serving(root, list=given, windows=1) as server, Wire(server.address) as wire:
+        assert listed(wire) == ["web", window]
+    with pytest.raises(ConfigError, match=r"server\.list"):
+        load(None, {"server.list": ("we b.*",)})
+
+
+def listed(wire: Wire) -> list[str]:
+    """The names that the two requests for all topics give."""
+    names = [each.name for each in metadata(wire, None, 12).topics]
+    request = DescribeTopicPartitionsRequest(topics=[], response_partition_limit=2000, cursor=None)
+    described = wire.ask(request, DescribeTopicPartitionsResponse, 0).topics
+    assert [each.name for each in described] == names
+    assert {each.error_code for each in described} == {0}
+    return names

@@ -54,7 +54,7 @@ class Describing:
     async def _metadata(self, request: Any, connection: Connection) -> Any:
         asked = request.topics
         if asked is None or (not asked and connection.version == 0):
-            names = self._topics.names()
+            names = await self._topics.listed()
             lookups = [await self._named(name, connection) async for name in in_turns(names)]
         else:
             lookups = [await self._asked(each, connection) async for each in in_turns(_once(asked))]
@@ -109,7 +109,7 @@ class Describing:
 
     async def _describe_topics(self, request: Any, connection: Connection) -> Any:
         response = DescribeTopicPartitionsResponse
-        names = sorted({each.name for each in request.topics}) or self._topics.names()
+        names = sorted({each.name for each in request.topics}) or await self._topics.listed()
         cursor = request.cursor
         if cursor is not None:
             names = [name for name in names if name >= cursor.topic_name]

@@ -11,9 +11,10 @@ import base64
 import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from fnmatch import filter as matching
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -99,8 +100,19 @@ class ServedTopics:
         return {*self._lake.topics()}
 
     def names(self) -> list[str]:
-        """The topics of the lake that are served; those that a name makes are not listed."""
+        """The topics of the lake that are served."""
         return sorted(self._topics)
+
+    async def listed(self) -> list[str]:
+        """Return the names that clients find in lists: `names`, and those of the setting `list`.
+
+        At most `windows` of the setting, since that many are known at once.
+        """
+        found = [*self._topics]
+        for name in self._listed[: self._settings.windows]:
+            with suppress(SeglakeError):  # there is no such version or tag
+                found.append((await self.find(name)).name)
+        return sorted({*found})
 
     def partition_count(self, name: str) -> int | None:
         """The number of partitions of a topic that is known by now; None for any other."""
@@ -233,18 +245,23 @@ class ServedTopics:
             change.set_result(None)
         self.refreshed_ms = now_ms()
 
-    def _new_version(self) -> tuple[int, dict[str, ServedTopic], dict[str, TagRow]]:
+    def _new_version(self) -> tuple[int, dict[str, ServedTopic], dict[str, TagRow], list[str]]:
         """The version of the lake, its topics and its tags. On a thread: there may be many."""
         version, chosen = self._lake.version, set(self._settings.topics)
         names = [name for name in self._lake.topics() if not chosen or name in chosen]
         topics = {name: self._whole(name, self._lake.topic(name)) for name in names}
-        return version, topics, {tag.name: tag for tag in self._lake.known_tags()}
+        tags = {tag.name: tag for tag in self._lake.known_tags()}
+        return version, topics, tags, _listed(self._settings.listed, topics, tags)
 
     def _take(
-        self, version: int, topics: dict[str, ServedTopic], tags: Mapping[str, TagRow]
+        self,
+        version: int,
+        topics: dict[str, ServedTopic],
+        tags: Mapping[str, TagRow],
+        listed: list[str],
     ) -> None:
         """Serve a version from now on."""
-        self._topics, self._tags = topics, tags
+        self._topics, self._tags, self._listed = topics, tags, listed
         self._let_go_of_tags()
         self._ids |= {topic.id: name for name, topic in topics.items()}
         self._change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -378,6 +395,16 @@ class ServedTopics:
             self._drop(name)
             if not made.done():
                 made.cancel()
+
+
+def _listed(given: Iterable[str], topics: Iterable[str], tags: Iterable[str]) -> list[str]:
+    """Return the names of a setting `list`, with those that its patterns match."""
+    patterns = [name for name in given if {*name} & {*"*?"}]
+    names = {name: None for name in given if name not in patterns}
+    if patterns:
+        tagged = [f"{topic}.{tag}" for topic in topics for tag in tags]
+        names |= dict.fromkeys(name for each in patterns for name in matching(tagged, each))
+    return [*names]
 
 
 class _Lazily(Sequence[ServedPartition]):

@@ -16,10 +16,13 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * Kafka's consumer and admin client, and the formatting of a broker's storage, for broker.py.
@@ -64,6 +67,23 @@ public class Client {
         NewTopic wanted = new NewTopic(topic, partitions, (short) 1);
         wanted.configs((Map) JSON.readValue(configs, HashMap.class));
         admin.createTopics(Collections.singleton(wanted)).all().get();
+    }
+
+    /** Leave an idempotent producer idle, then begin transactions or send a record. */
+    public void produce(String server, String topic, long idleMs, boolean transactions)
+            throws Exception {
+        Map settings = new HashMap();
+        settings.put("bootstrap.servers", server);
+        if (transactions) settings.put("transactional.id", "writing");
+        KafkaProducer producer = new KafkaProducer(settings, new ByteArraySerializer(),
+            new ByteArraySerializer());
+        try {
+            Thread.sleep(idleMs);
+            if (transactions) producer.initTransactions();
+            producer.send(new ProducerRecord(topic, new byte[1])).get();
+        } finally {
+            producer.close();
+        }
     }
 
     /** [[offset, timestamp] or null for each partition and time]. */

@@ -127,6 +127,18 @@ def test_errors_are_kafkas(clients: Clients) -> None:
     assert without_sense.value.kind == "InvalidTopicException"
 
 
+@pytest.mark.parametrize(
+    ("transactions", "kind"),
+    [(False, "TopicAuthorizationException"), (True, "TransactionalIdAuthorizationException")],
+)
+def test_an_idle_producer_is_refused_when_it_writes(
+    clients: Clients, server: Serving, transactions: bool, kind: str
+) -> None:
+    with pytest.raises(KafkaError) as refused:
+        clients._call("produce", str(server), TOPIC, 500, transactions)
+    assert kind in f"{refused.value.kind}: {refused.value}"
+
+
 # Kafka's tools
 
 

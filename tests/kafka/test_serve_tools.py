@@ -137,7 +137,8 @@ def test_records_are_not_deleted(server: Serving, tmp_path: Path) -> None:
 def test_the_api_versions_are_those_that_it_has(server: Serving) -> None:
     told = printed(TOOLS + "BrokerApiVersionsCommand", server)
     assert "Fetch(1): 4 to 18 [usable: 18]" in told
-    assert "InitProducerId(22): UNSUPPORTED" in told
+    assert "InitProducerId(22): 0 to 5 [usable: 5]" in told
+    assert "AddPartitionsToTxn(24): UNSUPPORTED" in told
 
 
 def test_the_cluster_is_the_lake(server: Serving) -> None:

@@ -32,7 +32,10 @@ VERSIONS = {
     "DeleteGroups": (0, 2),
     # answered with a refusal, because nothing is written here
     "DescribeAcls": (1, 3),
+    "CreateAcls": (1, 3),
+    "DeleteAcls": (1, 3),
     "Produce": (0, 9),
+    "InitProducerId": (0, 5),
     "CreateTopics": (2, 7),
     "DeleteTopics": (1, 6),
     "CreatePartitions": (0, 3),

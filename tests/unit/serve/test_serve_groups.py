@@ -245,7 +245,7 @@ def test_the_coordinator_is_this_server(server: Serving, wire: Wire, version: in
         request = FindCoordinatorRequest(key="t", key_type=1, coordinator_keys=["t"])
         answer = wire.ask(request, FindCoordinatorResponse, version)
         found = answer.coordinators[0] if version >= 4 else answer
-        assert found.error_code == Code.INVALID_REQUEST
+        assert found.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert "read-only" in found.error_message
 
 

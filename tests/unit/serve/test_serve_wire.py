@@ -41,7 +41,12 @@ from kafka.protocol.metadata import (
     MetadataRequest,
     MetadataResponse,
 )
-from kafka.protocol.producer import ProduceRequest, ProduceResponse
+from kafka.protocol.producer import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
 
 from seglake.serve.topics.catalog import LEADER_EPOCH
 from tests.harness.lake_server import Serving, Wire, serving
@@ -100,7 +105,7 @@ def test_api_versions(wire: Wire, version: int) -> None:
     assert found[2] == (1, 11)
     assert found[3] == (0, 13)
     assert found[18] == (0, 4)
-    assert 22 not in found  # no producer ids, so that a Java producer says so at once
+    assert found[22] == (0, 5)  # frameworks open idempotent producers that never write
     assert 71 not in found  # no telemetry
 
 
@@ -281,6 +286,24 @@ def test_there_are_no_access_rules(wire: Wire) -> None:
 def test_sessions_are_declined(wire: Wire) -> None:
     answer = wire.ask(fetch_request("events", [Wanted(0, 0)], session=77), FetchResponse, 12)
     assert (answer.error_code, answer.responses) == (70, [])
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_producers_get_an_id_but_no_transactions(wire: Wire, version: int) -> None:
+    def ask(name: str | None, number: int = -1) -> tuple[int, int]:
+        request = InitProducerIdRequest(
+            transactional_id=name, transaction_timeout_ms=1000, producer_id=number,
+            producer_epoch=-1,
+        )  # fmt: skip
+        answer = wire.ask(request, InitProducerIdResponse, version)
+        return answer.error_code, answer.producer_id
+
+    (first, one), (second, other) = ask(None), ask(None)
+    assert first == second == 0
+    assert 0 <= one < other
+    assert ask("name") == (53, -1)
+    assert ask("") == (42, -1)
+    assert ask(None, 7)[0] == (42 if version >= 3 else 0)
 
 
 @pytest.mark.parametrize("time_asked", [-3, -4, -5, -6, -7])

@@ -21,7 +21,8 @@ from seglake.store import Store
 if TYPE_CHECKING:
     from seglake.serve.connection import Connection
 
-_GROUP = 0  # the key type of FindCoordinator
+_GROUP, _TRANSACTION = 0, 1  # key types of FindCoordinator
+_COORDINATOR_ERRORS = {_GROUP: Code.NONE, _TRANSACTION: Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 _NOTHING = Committed(-1)
 
 
@@ -74,9 +75,9 @@ class GroupApis:
     # ---------------------------------------------------------------- members
 
     async def find_coordinator(self, request: Any, connection: Connection) -> Any:
-        """This server coordinates every group; transactions have no coordinator."""
+        """This server coordinates every group. Transactions have no coordinator."""
         kind = request.key_type if connection.version else _GROUP
-        code = Code.NONE if kind == _GROUP else Code.INVALID_REQUEST
+        code = _COORDINATOR_ERRORS.get(kind, Code.INVALID_REQUEST)
         why = None if kind == _GROUP else "this server is read-only: it only has consumer groups"
         here = (NODE, *self._address) if kind == _GROUP else (-1, "", -1)
         node_id, host, port = here

@@ -6,15 +6,20 @@ format from the versions of Produce and Fetch together (KAFKA-18659), and old on
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from kafka.protocol.admin import (
     AlterConfigsRequest,
     AlterConfigsResponse,
+    CreateAclsRequest,
+    CreateAclsResponse,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteTopicsRequest,
@@ -24,7 +29,12 @@ from kafka.protocol.admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from kafka.protocol.producer import ProduceRequest, ProduceResponse
+from kafka.protocol.producer import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
 
 from seglake.errors import SeglakeError
 from seglake.layout import is_topic_name
@@ -36,6 +46,7 @@ from seglake.serve.reads.errors import code_of
 from seglake.serve.topics.catalog import ServedTopics
 
 WHY = "this server only reads: its lake changes by `seglake ingest` and by no Kafka client"
+_IDS = count(1)  # of producers
 
 
 async def _produce(request: Any, connection: Connection) -> Any:
@@ -59,6 +70,23 @@ async def _produce(request: Any, connection: Connection) -> Any:
     return ProduceResponse(responses=topics, throttle_time_ms=0)
 
 
+async def _init_producer_id(request: Any, connection: Connection) -> Any:
+    """Give a producer id, because frameworks open an idempotent producer that never sends a record.
+
+    A transactional producer gets an error, as from a broker on which it has no right to its id.
+    """
+    version, code = connection.version, Code.NONE
+    half_known = version >= 3 and (request.producer_id == -1) != (request.producer_epoch == -1)
+    if half_known or request.transactional_id == "":
+        code = Code.INVALID_REQUEST
+    elif request.transactional_id is not None:
+        code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if code:
+        connection.count_error("InitProducerId", code)
+        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+    return InitProducerIdResponse(error_code=code, producer_id=next(_IDS), producer_epoch=0)
+
+
 async def _describe_acls(_: Any, connection: Connection) -> Any:
     """There are none: whoever may connect may read everything. A broker says the same."""
     connection.count_error("DescribeAcls", Code.SECURITY_DISABLED)
@@ -66,6 +94,26 @@ async def _describe_acls(_: Any, connection: Connection) -> Any:
         throttle_time_ms=0, error_code=Code.SECURITY_DISABLED, resources=[],
         error_message="No Authorizer is configured on the broker",
     )  # fmt: skip
+
+
+_NO_AUTHORIZER = {
+    "error_code": Code.SECURITY_DISABLED,
+    "error_message": "No Authorizer is configured.",
+}
+
+
+async def _create_acls(request: Any, connection: Connection) -> Any:
+    connection.count_error("CreateAcls", Code.SECURITY_DISABLED)
+    one = CreateAclsResponse.AclCreationResult
+    results = [one(**_NO_AUTHORIZER) async for _ in in_turns(request.creations)]
+    return CreateAclsResponse(throttle_time_ms=0, results=results)
+
+
+async def _delete_acls(request: Any, connection: Connection) -> Any:
+    connection.count_error("DeleteAcls", Code.SECURITY_DISABLED)
+    one = DeleteAclsResponse.DeleteAclsFilterResult
+    results = [one(matching_acls=[], **_NO_AUTHORIZER) async for _ in in_turns(request.filters)]
+    return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
 
 
 class Refusals:
@@ -82,7 +130,10 @@ class Refusals:
         """The APIs that would change topics, and those that need no topics."""
         return [
             Api(DescribeAclsRequest, _describe_acls),
+            Api(CreateAclsRequest, _create_acls),
+            Api(DeleteAclsRequest, _delete_acls),
             Api(ProduceRequest, _produce),
+            Api(InitProducerIdRequest, _init_producer_id),
             Api(CreateTopicsRequest, self._create_topics),
             Api(DeleteTopicsRequest, self._delete_topics),
             Api(CreatePartitionsRequest, self._create_partitions),

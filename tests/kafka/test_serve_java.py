@@ -11,6 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kafka.protocol.admin import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from kafka.protocol.consumer import FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 
 from seglake.format.decode import scan
 from seglake.serve.settings import Address
@@ -20,7 +27,15 @@ from tests.harness.tiers import rest_but
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_jars import class_path
 from tests.judges.kafka_judge import Kafka, KafkaError, Record
-from tests.makers.fetches import Fetched, Wanted, fetch, metadata, offset_at
+from tests.makers.fetches import (
+    Fetched,
+    Wanted,
+    fetch,
+    fetch_request,
+    metadata,
+    offset_at,
+    topic_id,
+)
 from tests.makers.lakes import LakeMaker, Written
 from tests.makers.served import SPAN_MS, T, folders, rich_lake, time_name, window_of
 
@@ -252,6 +267,63 @@ def test_offsets_are_those_of_a_broker(server: Serving, broker: Broker, maker: L
 def same_offset(our: Any, their: Any, asked: tuple[Any, ...]) -> None:
     """The same answer, whatever the time."""
     assert our == their, asked
+
+
+def test_odd_requests_get_the_errors_of_a_broker(server: Serving, broker: Broker) -> None:
+    fetches: list[dict[str, int]] = [
+        *({"session_id": number, "session_epoch": e} for number in (0, 77) for e in range(-2, 3)),
+        *({"replica_id": number} for number in (-3, -2, 0, 1, 5)),
+        *({"max_bytes": number} for number in (-(2**31), -1, 0)),
+        *({"isolation_level": number} for number in (-1, 2)),
+        {"min_bytes": -1}, {"max_wait_ms": -1},
+    ]  # fmt: skip
+    with Wire(server.address) as ours, Wire(Address("127.0.0.1", broker._port)) as theirs:
+        for version in (4, 6, 7, 11, 12, 14):
+            for fields in fetches:
+                for offset, size in [(0, 2**20), (0, -1), (10**6, 2**20), (10**6, -1)]:
+                    asked = (version, fields, Wanted(0, offset, size))
+                    assert fetch_errors(ours, *asked) == fetch_errors(theirs, *asked), asked
+        for version in (1, 2, 3):
+            assert acl_errors(ours, version) == acl_errors(theirs, version)
+        for ask in ({"isolation_level": 2}, {"replica_id": 5}, {"replica_id": -2}):
+            assert offset_error(ours, ask) == offset_error(theirs, ask), ask
+
+
+def fetch_errors(wire: Wire, version: int, fields: dict[str, int], wanted: Wanted) -> Any:
+    id_of = topic_id(wire, TOPIC) if version >= 13 else None
+    request = fetch_request(TOPIC, [wanted], id_of=id_of)
+    for name, value in fields.items():
+        setattr(request, name, value)
+    answer = wire.ask(request, FetchResponse, version)
+    if version >= 7 and answer.error_code:
+        return answer.error_code
+    return [(p.error_code, p.high_watermark) for t in answer.responses for p in t.partitions]
+
+
+def offset_error(wire: Wire, fields: dict[str, int]) -> Any:
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    one = kind.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)
+    topics = [kind(name=TOPIC, partitions=[one])]
+    request = ListOffsetsRequest(
+        **{"replica_id": -1, "isolation_level": 0, **fields}, topics=topics
+    )
+    (topic,) = wire.ask(request, ListOffsetsResponse, 7).topics
+    return topic.partitions[0].error_code
+
+
+def acl_errors(wire: Wire, version: int) -> Any:
+    rule = CreateAclsRequest.AclCreation(
+        resource_type=2, resource_name=TOPIC, resource_pattern_type=3, principal="User:a",
+        host="*", operation=3, permission_type=3,
+    )  # fmt: skip
+    rules = DeleteAclsRequest.DeleteAclsFilter(
+        resource_type_filter=2, resource_name_filter=TOPIC, pattern_type_filter=3,
+        principal_filter=None, host_filter=None, operation=1, permission_type=1,
+    )  # fmt: skip
+    created = wire.ask(CreateAclsRequest(creations=[rule] * 2), CreateAclsResponse, version)
+    deleted = wire.ask(DeleteAclsRequest(filters=[rules]), DeleteAclsResponse, version)
+    results = [*created.results, *deleted.filter_results]
+    return [(each.error_code, each.error_message) for each in results]
 
 
 def test_metadata(server: Serving, broker: Broker) -> None:

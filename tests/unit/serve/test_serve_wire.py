@@ -283,9 +283,29 @@ def test_there_are_no_access_rules(wire: Wire) -> None:
         assert (answer.error_code, answer.resources) == (54, [])  # SECURITY_DISABLED, as a broker
 
 
-def test_sessions_are_declined(wire: Wire) -> None:
-    answer = wire.ask(fetch_request("events", [Wanted(0, 0)], session=77), FetchResponse, 12)
-    assert (answer.error_code, answer.responses) == (70, [])
+@pytest.mark.parametrize("session", [0, 77])
+def test_sessions_are_declined(wire: Wire, session: int) -> None:
+    for epoch, code in ((0, 0), (-1, 0), (1, 70), (5, 70), (-2, 70)):
+        request = fetch_request("events", [Wanted(0, 0)], session=session)
+        request.session_epoch = epoch
+        answer = wire.ask(request, FetchResponse, 12)
+        assert (answer.error_code, answer.session_id, bool(answer.responses)) == (code, 0, not code)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("replica_id", 0, 6),
+        ("replica_id", -2, 0),
+        ("max_bytes", -1, -1),
+        ("isolation_level", 2, -1),
+    ],
+)
+def test_odd_fetches_are_errors(wire: Wire, field: str, value: int, code: int) -> None:
+    request = fetch_request("events", [Wanted(0, 0), Wanted(1, 0)])
+    setattr(request, field, value)
+    (answer,) = wire.ask(request, FetchResponse, 6).responses
+    assert answer.partitions[0].error_code == code
 
 
 @pytest.mark.parametrize("version", range(6))

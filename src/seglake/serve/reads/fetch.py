@@ -5,7 +5,7 @@ offset again counts records alone: it gets those that follow, or waits for some.
 once, which reads the log from offset 1 again if an answer without a record comes before its time,
 and dies of three batches without records in a row: it gets none.
 
-Fetch sessions are declined (KIP-227): every answer has session 0, so every request is a full one.
+Fetch sessions are declined (KIP-227): every answer has session 0, so every request must be full.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _MEMORY_BYTES = 4 * 2**20  # of an answer whose records are not in local files
 _KAFKA_GO = 10  # its version of Fetch; Kafka 2.1's clients, which have it too, wait as it does
 _ROUNDED_S = 0.002  # more than its max_wait_ms, which is rounded down
 _FRAMED_AT_ONCE = 1000  # partitions and topics; of a larger answer, on a thread
+_FULL = (0, -1)  # session epochs of requests that name every partition
 _NOTHING = Taken([], 0, -1)
 
 
@@ -46,6 +47,21 @@ class _Round(NamedTuple):
     ends: dict[tuple[str, int], int]
     failed: bool
     grows_in: float | None
+
+
+def _refusal_of(request: Any) -> Code:
+    """Return the error of a whole request, for versions that have one."""
+    if request.session_epoch not in _FULL:
+        return Code.FETCH_SESSION_ID_NOT_FOUND
+    return Code.NONE if request.isolation_level in (0, 1) else Code.UNKNOWN_SERVER_ERROR
+
+
+def _error_of(request: Any, version: int) -> Code:
+    """Return the error that a request has in every partition."""
+    if request.isolation_level not in (0, 1):
+        return Code.UNKNOWN_SERVER_ERROR
+    is_broker = version < 15 and request.replica_id >= 0
+    return Code.NOT_LEADER_OR_FOLLOWER if is_broker else Code.NONE
 
 
 def _unknown(version: int) -> Code:
@@ -74,8 +90,7 @@ class Fetching:
         return [Api(FetchRequest, self._fetch)]
 
     async def _fetch(self, request: Any, connection: Connection) -> Reply:
-        if connection.version >= 7 and request.session_id != 0:
-            code = Code.FETCH_SESSION_ID_NOT_FOUND
+        if connection.version >= 7 and (code := _refusal_of(request)):
             connection.count_error("Fetch", code)
             return refusal(connection.version, connection.correlation_id, code)
         loop = asyncio.get_running_loop()
@@ -114,7 +129,8 @@ class Fetching:
         return change.done() or (grows_in is not None and not (behind and behind.done()))
 
     async def _look(self, request: Any, connection: Connection) -> _Round:
-        room = min(max(0, request.max_bytes), self._fetch_bytes)
+        room = min(request.max_bytes, self._fetch_bytes)
+        wrong_request = _error_of(request, connection.version)
         answers, size, failed, waits = list[TopicAnswer](), 0, False, list[float]()
         ends, again = dict[tuple[str, int], int](), 0
         async for asked in in_turns(request.topics):
@@ -123,6 +139,8 @@ class Fetching:
             async for each in in_turns(asked.partitions):
                 if topic is None:
                     answer = Answer(each.partition, wrong, -1, -1, _NOTHING)
+                elif wrong_request and 0 <= each.partition < len(topic.partitions):
+                    answer = Answer(each.partition, wrong_request, -1, -1, _NOTHING)
                 else:
                     try:
                         answer, wait = await self._partition(topic, each, room, size, connection)
@@ -132,7 +150,8 @@ class Fetching:
                         topic = None
                     if wait is not None:
                         waits.append(wait)
-                size, room = size + answer.taken.size, max(0, room - answer.taken.size)
+                size += answer.taken.size
+                room = max(min(room, 0), room - answer.taken.size)
                 failed |= answer.code != Code.NONE
                 if topic is not None and answer.taken.size and not answer.taken.has_records:
                     place = (topic.name, each.partition)
@@ -192,7 +211,9 @@ class Fetching:
             return Answer(asked.partition, code, -1, -1, _NOTHING), wait
         if offset >= end:  # above it only in a replay
             return Answer(asked.partition, code, start, end, _NOTHING), wait
-        limit = min(max(0, asked.partition_max_bytes), room)
+        limit = min(asked.partition_max_bytes, room)
+        if limit < 0:
+            return Answer(asked.partition, Code.UNKNOWN_SERVER_ERROR, -1, -1, _NOTHING), wait
         if partition.remote:
             limit = min(limit, max(0, _MEMORY_BYTES - size))
         if not limit and size:  # the answer is full

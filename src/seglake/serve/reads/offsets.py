@@ -69,14 +69,17 @@ class Lookups:
         kind, topics = ListOffsetsResponse.ListOffsetsTopicResponse, []
         async for topic in in_turns(request.topics):
             partitions = [
-                await self._offset(topic.name, each, connection)
+                await self._offset(topic.name, each, request.isolation_level, connection)
                 async for each in in_turns(topic.partitions)
             ]
             topics.append(kind(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
-    async def _offset(self, topic: str, asked: Any, connection: Connection) -> Any:
-        code, position = await self._looked_up(topic, asked, connection)
+    async def _offset(self, topic: str, asked: Any, isolation: int, connection: Connection) -> Any:
+        if connection.version >= 2 and isolation not in (0, 1):
+            code, position = _OffsetsAnswer(Code.UNKNOWN_SERVER_ERROR)
+        else:
+            code, position = await self._looked_up(topic, asked, connection)
         if code:
             connection.count_error("ListOffsets", code)
         return ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(

@@ -35,7 +35,7 @@ BENCH := --document docs/benchmarks.md --tables build/benchmarks.md --json build
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo tools test test-all test-rest test-whole test-unit test-spark test-kafka test-live test-clients test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
-  s3-server size lint style types fmt docs golden bench chaos fuzz simulate soak scale cluster explore coverage bench-report lock wheel archive site picture check-java
+  s3-server size lint style types fmt docs golden bench chaos fuzz simulate soak scale cluster explore coverage lock wheel archive site picture check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -191,9 +191,6 @@ archive: wheel ## Pack Python, the wheel and what it needs for executors: spark.
 	  conf/deploy/install.sh dist/*.whl build/packed pandas
 	conf/deploy/pack.sh build/packed $(PACKED)
 	@ls -sh $(PACKED)
-
-bench-report: $(INSTALLED) $(COMPILED) ## Measure the report of a million segments: it must take 10 s and 2 MB at most
-	$(BIN)/python -m tests.bench.page
 
 lock: ## Resolve pyproject.toml again into the three locks (needs pip-compile of pip-tools, and uv)
 	@command -v pip-compile >/dev/null || { echo "pip-compile is missing: pip install pip-tools"; exit 1; }

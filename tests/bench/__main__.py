@@ -13,37 +13,14 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from tests.bench import (
-    archive,
-    catalog,
-    cold,
-    compaction,
-    density,
-    exchange,
-    find,
-    formats,
-    growth,
-    hot,
-    ingest,
-    large,
-    lookup,
-    merge,
-    planning,
-    remote,
-    report,
-    scan,
-    serve,
-    windows,
-)
+from tests.bench import cold, compaction, find, ingest, lookup, remote, report, scan, serve, windows
 from tests.bench.measure import Section, choose_order, say
 from tests.bench.workbench import Sizes, Workbench
 
 PARTS = {
-    "ingest": ingest.run, "formats": formats.run, "lookup": lookup.run, "window": windows.run,
-    "scan": scan.run, "remote": remote.run, "density": density.run, "growth": growth.run,
-    "catalog": catalog.run, "hot": hot.run, "compaction": compaction.run, "merge": merge.run,
-    "cold": cold.run, "archive": archive.run, "kafka": exchange.run, "serve": serve.run,
-    "planning": planning.run, "find": find.run, "large": large.run,
+    "ingest": ingest.run, "lookup": lookup.run, "window": windows.run, "scan": scan.run,
+    "remote": remote.run, "compaction": compaction.run, "cold": cold.run, "serve": serve.run,
+    "find": find.run,
 }  # fmt: skip
 
 

@@ -15,9 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import seglake
-from seglake.format.index import RECORD_KEYS
-from seglake.format.key_hashes import hashes_of_keys
-from seglake.log.zones.search import ZoneSearch
 from seglake.read.log import Log
 from tests.bench.events import numbers_in
 from tests.bench.measure import Contender, Goal, Samples, Section, in_turns, race, timed
@@ -74,7 +71,7 @@ def run(bench: Workbench) -> Section:
     ingests = race([_ingest(bench, name, topic) for name, topic in _INDEXED.items()],
                    bench.sizes.runs)  # fmt: skip
     columns = race(_fields(bench), bench.sizes.runs, aloud=True)
-    share, probes = _share(root), _probes(root)
+    share = _share(root)
     of_field = _share(bench.lake("arrival", index_fields=[FIELD]))
     events = len(bench.events.times)
     section.tables = [
@@ -88,17 +85,8 @@ def run(bench: Workbench) -> Section:
     )
     section.goals = [
         *_goals(by_keys),
-        Goal("A key in a window of 60 s: times the time of the window",
-             inside[1].times_as_fast_as(inside[0])[1], 1.0, at_least=False),
-        Goal("Key indexes, % of the log", share, 5.0, at_least=False),
-        Goal("Indexes of a field, % of the log", of_field, 5.0, at_least=False),
         Goal("Ingest with key indexes: times the time without",
              ingests[2].times_as_fast_as(ingests[0])[1], 1.1, at_least=False),
-        Goal("Millions of probes of a block a second", probes / 1e6, 20.0),
-        Goal("Two fields, millions of records a second",
-             events / columns[0].spread()[1] / 1e6, 3.0),
-        *(Goal(f"Two fields, times as fast as {other.name}",
-               columns[0].times_as_fast_as(other)[1], 1.0) for other in columns[1:]),
     ]  # fmt: skip
     return section
 
@@ -122,9 +110,9 @@ def _asked(bench: Workbench) -> Asked:
 
 
 def _goals(samples: Sequence[Samples]) -> list[Goal]:
-    own = {each.name: each for each in samples if each.name in (OURS, OF_FIELD, WITHOUT)}
-    others = [each for each in samples if each.name not in own]
-    return goals_of(own[OURS], own[OF_FIELD], others, KEY_MS, FIELD_MS)
+    (ours,) = (each for each in samples if each.name == OURS)
+    others = [each for each in samples if each.name not in (OURS, OF_FIELD, WITHOUT)]
+    return goals_of(ours, others, KEY_MS)
 
 
 def _by_key(bench: Workbench, root: str, asked: Asked) -> list[Samples]:
@@ -193,24 +181,6 @@ def _share(root: str) -> float:
     sizes = {suffix: sum(path.stat().st_size for path in files if path.suffix == suffix)
              for suffix in (".keyindex", ".log")}  # fmt: skip
     return 100 * sizes[".keyindex"] / sizes[".log"]
-
-
-def _probes(root: str) -> float:
-    """Pairs of a key and a block that are decided in a second of one core, indexes in memory."""
-    log = seglake.open(root).topic(TOPIC)
-    keys = (b"u%d" % (100_000 + number) for number in range(MANY))
-    sought = {RECORD_KEYS: hashes_of_keys(keys)}
-    blocks, calls = 0, list[Callable[[], Any]]()
-    for partition in log.partitions():
-        reader = log.reader(partition)
-        for index in range(len(reader.view)):
-            segment = reader.segment(index)
-            count = len(reader.ask(segment, ZoneSearch.times)[0])
-            blocks += count
-            calls.append(partial(reader.key_blocks, segment, sought, count, 0, count))
-    for call in calls:
-        call()
-    return MANY * blocks / sum(timed(call).seconds for call in calls)
 
 
 # fields as columns

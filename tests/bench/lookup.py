@@ -38,8 +38,6 @@ MANY = 1_000_000  # times of one vectorised call
 FETCH_BYTES = 2**20
 JIT_ROUNDS = 10
 CODECS = ("none", "lz4", "zstd")
-NEW_US = 20.0, 40.0  # p50 and p99 of a lookup whose index is in memory, and nothing of its log
-OF_CODEC = 2.0  # times the time of zstd alone, of a lookup whose index is in memory
 
 _OTHERS = ", with other work"
 _CALLERS: tuple[tuple[str, Callable[[], None], int], ...] = (
@@ -67,7 +65,7 @@ def run(bench: Workbench) -> Section:
     count = bench.sizes.lookups
     section = Section("lookup", "Lookups", _TEXT.format(records=len(truth.timestamps), count=count))
     many, one_by_one = _vectorised(bench, truth), _one_by_one(bench, truth)
-    _scalar, lean, new, segment, broker = samples
+    _scalar, lean, new, segment, _broker = samples
     section.tables = [
         _table("Time to offset, in µs per lookup", samples, segment, count),
         many[0],
@@ -76,33 +74,12 @@ def run(bench: Workbench) -> Section:
         _cold(bench, truth),
     ]
     section.goals = [
-        Goal("A warm timestamp lookup (`offsets_for_times`, again), µs",
-             samples[0].spread(1e6 / count)[1], 50.0, at_least=False),
         Goal("Speed of a lookup (lean, again) as a multiple of Kafka's `LogSegment`",
              lean.times_as_fast_as(segment)[1], 1.0),
         Goal("Speed of a lookup (lean, new) as a multiple of Kafka's `LogSegment`",
              new.times_as_fast_as(segment)[1], 1.0),
-        Goal("Speed of a lookup (lean, again) as a multiple of the broker's RPC",
-             lean.times_as_fast_as(broker)[1], 20.0),
-        Goal("Speed of a lookup (lean, new) as a multiple of the broker's RPC",
-             new.times_as_fast_as(broker)[1], 20.0),
-        Goal("A vectorised lookup, µs", many[1], 1.0, at_least=False),
-        *_goals_one_by_one({row[0]: row[1:] for row in one_by_one.rows}),
     ]  # fmt: skip
     return section
-
-
-def _goals_one_by_one(rows: dict[str, list[float]]) -> Iterator[Goal]:
-    """What is said of the p50 and p99 of lookups that are timed by themselves."""
-    for name, *_ in _CALLERS:
-        ours, kafka = rows[f"Seglake, zstd, new{name}"], rows[f"Kafka's `LogSegment`, zstd{name}"]
-        for share, mine, theirs in zip(("p50", "p99"), ours, kafka, strict=True):
-            text = f"A lookup, new, zstd{name}: {share} by that of Kafka's `LogSegment`"
-            yield Goal(text, mine / theirs, 1.0, at_least=False)
-        for share, mine, limit in zip(("p50", "p99"), ours, NEW_US, strict=True):
-            yield Goal(f"A lookup, new, zstd{name}, {share} in µs", mine, limit, at_least=False)
-    alone = rows["Seglake, zstd, new"][0] / rows["Zstd alone"][0]
-    yield Goal("A lookup, new, zstd: p50 by that of zstd alone", alone, OF_CODEC, at_least=False)
 
 
 class _Truth:

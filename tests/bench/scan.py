@@ -27,8 +27,6 @@ WHOLE_DELTA = "Spark on Delta, all columns"
 PRUNED = f"{OURS}, two columns"
 NOOP = ", to `noop`"
 CODEC = "zstd alone, two threads"
-OF_CODEC = 2 / 3  # of its speed: all else of a scan takes at most half of its time
-OF_FLOORS = 1.35
 OF_DELTA = 1.0
 IN_MEMORY = "A Python data source, rows in memory"
 IN_MEMORY_PRUNED = f"{IN_MEMORY}, two columns"
@@ -218,13 +216,9 @@ def _goals(samples: list[Samples], events: int) -> list[Goal]:
     rate = events / named[PLAIN].spread()[1] / 1e6
     goals = [
         Goal("Millions of records a second without Spark", rate, 9.0),
-        Goal(f"{PLAIN}, as a multiple of {CODEC}", named[PLAIN].times_as_fast_as(named[CODEC])[1],
-             OF_CODEC),
-        *(_beside_floors(ours, memory, named)
-          for ours, memory in ((OURS, IN_MEMORY), (PRUNED, IN_MEMORY_PRUNED))),
     ]  # fmt: skip
     others = [
-        (OURS, "Spark's Kafka source", 3.0), (OURS + NOOP, WHOLE_DELTA + NOOP, OF_DELTA),
+        (OURS + NOOP, WHOLE_DELTA + NOOP, OF_DELTA),
         (PRUNED + NOOP, "Spark on Delta" + NOOP, OF_DELTA),
     ]  # fmt: skip
     return goals + [
@@ -232,12 +226,3 @@ def _goals(samples: list[Samples], events: int) -> list[Goal]:
              named[ours].times_as_fast_as(named[name])[1], target)
         for ours, name, target in others if name in named
     ]  # fmt: skip
-
-
-def _beside_floors(ours: str, memory: str, named: dict[str, Samples]) -> Goal:
-    """Times the time that decompression and Spark's way take, one after another."""
-    floors = zip(named[memory + NOOP].seconds, named[CODEC].seconds, strict=True)
-    together = Samples("", [way + codec for way, codec in floors])
-    share = together.times_as_fast_as(named[ours + NOOP])[1]
-    text = f"{ours}{NOOP}: times the time of *rows in memory* and *zstd alone* together"
-    return Goal(text, share, OF_FLOORS, at_least=False)

@@ -75,13 +75,10 @@ def run(bench: Workbench) -> Section:
     section.goals = [
         Goal("Rate of the Java consumer as a multiple of the broker's",
              java[0].times_as_fast_as(java[1])[1], 1.0),
-        Goal("Rate of confluent-kafka as a multiple of the broker's",
-             librdkafka[0].times_as_fast_as(librdkafka[1])[1], 1.0),
         Goal("p50 of ListOffsets by time as a multiple of the broker's", ours[0] / theirs[0], 1.0,
              at_least=False),
         Goal("Speed of a window as a multiple of the broker's padded read",
              windows[0].times_as_fast_as(windows[1])[1], 3.0),
-        Goal(f"Memory of the server {CONNECTED}, MB", memory[CONNECTED], 300, at_least=False),
     ]  # fmt: skip
     return section
 

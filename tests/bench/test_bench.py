@@ -22,8 +22,8 @@ PROJECT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.rest]
 
 SMALL = {"events": 18_000, "files": 2, "runs": 1, "lookups": 20, "windows": 1}
-SMALL |= {"keys": 4000, "hot_inputs": 1, "alone": 1}
-TABLES = {"ingest": 4, "lookup": 5, "window": 6, "scan": 1, "hot": 1, "compaction": 3}
+SMALL |= {"keys": 4000, "alone": 1}
+TABLES = {"ingest": 4, "lookup": 5, "window": 6, "scan": 1, "compaction": 3}
 PARTS = of_today(TABLES, 3)
 
 

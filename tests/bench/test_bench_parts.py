@@ -15,26 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.config import load
 from seglake.engine import LocalEngine
-from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.bench import (
-    __main__,
-    catalog,
-    cold,
-    density,
-    exchange,
-    find,
-    formats,
-    growth,
-    hot,
-    large,
-    measure,
-    merge,
-    planning,
-    remote,
-    report,
-)
+from tests.bench import __main__, cold, find, measure, remote, report
 from tests.bench.events import Events, generate, numbers_in, users_in
 from tests.bench.measure import (
     Chart,
@@ -220,10 +202,10 @@ def test_a_part_that_fails_is_named_and_loses_no_other(
 ) -> None:
     good = Section("cold", "Cold start", "Text.", goals=[Goal("Fast", 1.0, 2.0, at_least=False)])
     monkeypatch.setitem(__main__.PARTS, "cold", lambda _bench: good)
-    monkeypatch.setitem(__main__.PARTS, "merge", lambda _bench: 1 / 0)
+    monkeypatch.setitem(__main__.PARTS, "scan", lambda _bench: 1 / 0)
     monkeypatch.setattr(report, "_java", lambda: "17")
     target, tables = tmp_path / "page.json", tmp_path / "tables.md"
-    code = __main__.main(["--only", "merge,cold", "--json", str(target), "--tables", str(tables)])
+    code = __main__.main(["--only", "scan,cold", "--json", str(target), "--tables", str(tables)])
     assert code == 1
     assert "## Cold start" in tables.read_text()
     failed, whole = json.loads(target.read_text())["sections"]
@@ -253,15 +235,6 @@ def test_depth_counts_what_waits_for_another(requests: list[Request], deep: int)
     assert depth(requests) == deep
 
 
-@pytest.mark.slow
-def test_formats_hold_the_same_events(tmp_path: Path) -> None:
-    sizes = Sizes(events=6000, files=2, partitions=2, runs=1)
-    with Workbench(sizes, tmp_path, LocalEngine()) as bench:
-        section = formats.run(bench)
-    assert len(section.tables[0].rows) == 5
-    assert len(section.goals) == 4
-
-
 @pytest.mark.rest
 @pytest.mark.s3
 def test_cold_reads_of_an_object_store_are_counted(
@@ -281,52 +254,6 @@ def test_cold_reads_of_an_object_store_are_counted(
 
 
 @pytest.mark.rest
-@pytest.mark.long
-def test_parts_without_a_jvm(tmp_path: Path) -> None:
-    sizes = Sizes(events=6000, files=4, partitions=2, runs=1, lookups=50, copies=10, commits=20)
-    with Workbench(sizes, tmp_path, LocalEngine()) as bench:
-        (by_length,) = growth.run(bench).tables
-        dense, *_, sparse = density.run(bench).tables[1].rows
-        by_commits, retained = catalog.run(bench).tables
-        (starts,) = cold.run(bench).tables
-    (name, *compiling), (_, *loading) = starts.rows
-    assert name == "nothing compiled"
-    assert sum(loading) < sum(compiling)
-    assert [row[0] for row in by_length.rows] == [1500, 15_000]
-    assert dense[1] > sparse[1]  # entries
-    assert dense[3] < sparse[3]  # bytes that a lookup reads
-    assert [row[0] for row in by_commits.rows] == list(range(2, 22, 2))
-    assert [row[1] for row in retained.rows] == [800] * 5
-
-
-@pytest.mark.slow
-def test_hot_inputs_hold_what_they_say(tmp_path: Path) -> None:
-    sizes = Sizes(events=6000, archive_bytes=10**6, record_bytes=10**6, tiny_files=50)
-    for number, make in enumerate(hot.inputs(sizes).values()):
-        root = tmp_path / f"lake-{number}"
-        given, conf = make(_folder(tmp_path / str(number))), root.with_suffix(".toml")
-        conf.write_text(hot.pipeline_text(given, root))
-        report = ingest_files(LocalEngine(), load(conf), DeclaredRun("1"))
-        hot.check(given, str(root), report.as_dict())
-
-
-def _folder(path: Path) -> Path:
-    path.mkdir()
-    return path
-
-
-@pytest.mark.rest
-def test_merging_gives_what_ingest_at_once_gives(tmp_path: Path) -> None:
-    sizes = Sizes(events=6000, files=2, partitions=2, runs=1, merge_runs=14, merge_partitions=3)
-    with Workbench(sizes, tmp_path, LocalEngine()) as bench:
-        section = merge.run(bench)
-    speeds, reads = section.tables
-    assert [row[0] for row in speeds.rows] == ["small segments", "large segments"]
-    assert [row[0] for row in reads.rows] == ["open", "everything", "a tenth", "a minute"]
-    assert "42 segments, which became 3" in section.notes[0]
-
-
-@pytest.mark.rest
 def test_searches_find_what_a_pass_over_all_events_finds(tmp_path: Path) -> None:
     sizes = Sizes(events=20_000, files=2, partitions=2, runs=2)
     with Workbench(sizes, tmp_path, LocalEngine()) as bench:
@@ -334,38 +261,16 @@ def test_searches_find_what_a_pass_over_all_events_finds(tmp_path: Path) -> None
     by_key, inside, ingests, columns = section.tables
     assert [row[0] for row in by_key.rows][:2] == [find.OURS, find.WITHOUT]
     assert [len(table.rows) for table in (inside, ingests, columns)] == [2, 3, 3]
-    assert {goal.text.partition(":")[0].partition(",")[0] for goal in section.goals} >= {
-        "Every event of a key", "Key indexes", "Two fields",
-    }  # fmt: skip
-
-
-@pytest.mark.rest
-def test_searches_in_copies_find_what_was_generated(tmp_path: Path) -> None:
-    sizes = Sizes(events=6000, files=2, partitions=2, runs=1, large_copies=3)
-    with Workbench(sizes, tmp_path, LocalEngine()) as bench:
-        section = large.run(bench)
-    assert not [*tmp_path.rglob("*.jsonl")]
-    assert [row[0] for row in section.tables[0].rows][:2] == [large.OURS, large.OF_FIELD]
     assert len(section.goals) >= 3
 
 
 @pytest.mark.rest
 @pytest.mark.long
-def test_planning_gives_every_blob_to_its_pieces(tmp_path: Path) -> None:
-    with Workbench(Sizes(blobs=20_000), tmp_path, LocalEngine()) as bench:
-        section = planning.run(bench)
-    assert [row[:3] for row in section.tables[0].rows] == [
-        [blobs, blobs * 2**18 / 1e9, min(blobs, 4000)] for blobs in (200, 2000, 20_000)
-    ]
-
-
-@pytest.mark.rest
-def test_all_that_goes_out_to_kafka_comes_in_again(tmp_path: Path) -> None:
-    with Workbench(Sizes(events=3000, files=2, runs=1), tmp_path, LocalEngine()) as bench:
-        section = exchange.run(bench)
-    assert [table.title for table in section.tables] == ["Codec none", "Codec lz4", "Codec zstd"]
-    for table in section.tables:
-        alone = ["decompress"] if table.title != "Codec none" else []
-        names = ["copy", "copy and CRC", *alone, "import", "export"]
-        assert [row[0] for row in table.rows] == names
-    assert len(section.goals) == 6
+def test_first_lookup_is_faster_with_compiled_kernels(tmp_path: Path) -> None:
+    with Workbench(
+        Sizes(events=6000, files=4, partitions=2, runs=1), tmp_path, LocalEngine()
+    ) as it:
+        (starts,) = cold.run(it).tables
+    (name, *compiling), (_, *loading) = starts.rows
+    assert name == "nothing compiled"
+    assert sum(loading) < sum(compiling)

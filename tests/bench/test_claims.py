@@ -16,9 +16,6 @@ PAGE = (PROJECT / "docs" / "benchmarks.md").read_text()
 
 # (document, what it says, the goal on the page whose figure bears it out: part, text), least, most
 CLAIMS = [
-    ("docs/operations.md", "opens within a second", "Commits", "ms to open", 0, 1_000),
-    ("docs/operations.md", "80 bytes of memory for each", "Commits",
-     "bytes in memory per segment", 75, 85),
     ("README.md", "A full scan of two columns is faster there", "Full scans",
      "two columns, to `noop`, as a multiple of Spark", 0, 1),
 ]  # fmt: skip
@@ -56,7 +53,7 @@ def test_a_claim_follows_from_the_page(
 
 
 def test_the_page_says_of_each_goal_whether_it_was_reached() -> None:
-    assert len(lines()) > 50
+    assert len(lines()) <= 30
     for line in lines():
         ((word, target),) = re.findall(r"^at (least|most) ([\d.,]+)$", line.goal)
         if line.measured != number(target):  # else they differ in digits that the page leaves out

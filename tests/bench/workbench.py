@@ -48,17 +48,7 @@ class Sizes:
     runs: int = 3
     lookups: int = 2000
     windows: int = 20
-    copies: int = 100  # of a quarter of the events, in the part about growth
-    large_copies: int = 25  # of all events, in the part about searches in a large log
-    commits: int = 2500  # of 400 segments each, in the part about the catalog
-    archive_bytes: int = 10**9  # these three in the part about hot inputs
-    record_bytes: int = 50 * 10**6
-    tiny_files: int = 50_000
     alone: int = 4  # contenders of ingest whose memory is measured, the first ones
-    hot_inputs: int = 5  # of those in that part, the first ones
-    merge_runs: int = 46  # these two in the part about merging
-    merge_partitions: int = 200
-    blobs: int = 4_000_000  # in the part about planning
     keys: int = 10_000_000  # in the part about compaction, for its memory
     latency_ms: int = 5  # of every request to the object store
     seed: int = 1  # of the order of the contenders

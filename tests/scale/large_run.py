@@ -28,23 +28,27 @@ import pyarrow as pa
 from seglake.config import Pipeline
 from seglake.store import Store
 from seglake.store.counting import CountingStore
+from seglake.write.driver import plan as driver_plan
 from seglake.write.map.gather import Sizes, sizes_of
 from seglake.write.map.unit import MapUnits, group_splits
 from seglake.write.spool.scratch import Scratch
 from seglake.write.spool.spool import (
     RECORDS,
     SPOOLED,
+    WITH_RECORDS,
+    in_one,
     of_kinds,
     packed_rows,
     read_blobs,
+    rows_at,
     unpacked_rows,
 )
 from tests.bench.memory import own_peak
-from tests.bench.planning import handed_out
 from tests.makers.inputs import map_settings, splits_of
 from tests.makers.raw_events import pipeline_of
 
 _LINE = 180  # bytes, about
+_PIECES = 4000
 
 
 class Setup(NamedTuple):
@@ -85,13 +89,34 @@ class Planned(NamedTuple):
     peak_bytes: int
 
 
+def handed_out(told: list[bytes], piece_bytes: int) -> tuple[int, int]:
+    """Plan the work of all reduce tasks. Return how many blobs and pieces there are."""
+    spooled = in_one(of_kinds(unpacked_rows(told), *WITH_RECORDS))
+    known = driver_plan.Blobs.of(spooled)
+    cuts = driver_plan.cut_partitions(known, piece_bytes)
+    routes = driver_plan.assign(known, cuts)
+    spanning = driver_plan.straddlers(routes)
+    half = {(blob, piece): 1 for blob, pieces in spanning.items() for piece in pieces}
+    driver_plan.base_offsets(cuts, driver_plan.count_records(known, routes, half), {})
+    tasks = driver_plan.share_pieces(known, routes, len(cuts), _PIECES)
+    given = sum(
+        len(members)
+        for task in tasks
+        for _, members in task
+        if packed_rows(rows_at(spooled, members))
+    )
+    if given != len(routes.blobs):
+        raise AssertionError(f"{given} blobs were given to pieces instead of {len(routes.blobs)}")
+    return len(known), len(cuts)
+
+
 def plan(setup: Setup) -> Planned:
     """Plan the run in this process: units follow each other in time, and overlap a little."""
     told = [_told(setup, unit) for unit in range(setup.units)]
     size = sum(map(len, told))
     begun = time.monotonic()
     piece_bytes = _pipeline(Path(), setup.partitions).task.piece_bytes
-    blobs, pieces, _ = handed_out(told, piece_bytes)
+    blobs, pieces = handed_out(told, piece_bytes)
     return Planned(setup.units, blobs, pieces, size, time.monotonic() - begun, own_peak())
 
 

@@ -249,7 +249,7 @@ def test_the_page_is_small_whole_and_escaped(found: LakeReport) -> None:
 
 
 def test_many_segments_take_no_more_room(tmp_path: Path) -> None:
-    """The short form of `make bench-report`, which measures a million segments."""
+    """The time and the size of a report are linear in the segments."""
     now_ms = many_segments(str(tmp_path), 20_000, partitions=100)
     made = report(str(tmp_path), now_ms=now_ms, list_objects=False)
     assert (made.topics[0].segments, made.topics[0].records) == (20_000, 20_000_000)

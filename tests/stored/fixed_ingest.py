@@ -35,6 +35,8 @@ batches are compared after decompression, and of its indexes what does not tell 
   merge sorts files by name. So all commits of the catalog and one merged file have other checksums.
 - 2026-11-26: rejects have the columns `member` and `member_line`, null except in archives. So the
   files and commits of the quarantine have other checksums, and its rows two values more.
+- 2026-11-29: the catalog has format 6, with all columns from the first commit on, and manifests
+  have format 3 and leave out what is null. The bytes of segments are the same.
 """
 
 from __future__ import annotations

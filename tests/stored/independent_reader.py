@@ -429,7 +429,7 @@ class Lake:
         """The rows of marked manifests, less the segments that one of them replaces."""
         folders = [mark.parent for mark in self.root.glob("attempts/*/success")]
         told = [json.loads((folder / "manifest.json").read_text()) for folder in folders]
-        check(all(each["format"] == 1 for each in told), "a manifest of another format")
+        check(all(each["format"] == 3 for each in told), "a manifest of another format")
         gone = [segment for each in told for segment in each["replaced"]]
         rows = [row for each in told for row in each["rows"]]
         return [row for row in rows if not any(one.items() <= row.items() for one in gone)]

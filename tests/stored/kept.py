@@ -1,25 +1,12 @@
-"""What is kept of a lake: its files in an archive, and its answers in JSON."""
+"""JSON that a diff can show: a line for each item of the outer levels."""
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
-import zstandard
-
-NAME = "lake-v1"
 STORED = Path(__file__).parent
-
-
-def unpack(folder: Path) -> Path:
-    """The stored lake, in a new folder."""
-    content = zstandard.ZstdDecompressor().decompress((STORED / f"{NAME}.tar.zst").read_bytes())
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
 
 
 def compact(told: Any, depth: int = 2) -> str:

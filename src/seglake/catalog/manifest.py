@@ -16,12 +16,12 @@ from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
 from seglake.catalog.delta.data_files import read_at_once
-from seglake.catalog.schema import LEFT_OUT, Row, SegmentId, SegmentRow
+from seglake.catalog.schema import Row, SegmentId, SegmentRow
 from seglake.errors import CorruptData, MissingObject
 from seglake.layout import ATTEMPTS, manifest_key, success_key
 from seglake.store import Store
 
-FORMATS = (1, 2)  # format 1 has no `forgotten`, and fewer kinds and columns of rows
+FORMAT = 3
 _ROW_TYPES = {row_type.KIND: row_type for row_type in get_args(Row)}
 _FIELDS = {
     kind: [field.name for field in fields(row_type)] for kind, row_type in _ROW_TYPES.items()
@@ -32,8 +32,7 @@ class Manifest(NamedTuple):
     """One commit: the rows that it adds; it removes the segments `replaced`.
 
     It also removes the source rows of the attempts `forgotten`. `version` is the lowest version of
-    the catalog that it may make, and `lake` the lake's identity; -1 and "" if an older Seglake
-    wrote the manifest.
+    the catalog that it may make, and `lake` the lake's identity.
     """
 
     attempt_id: str
@@ -52,12 +51,12 @@ class Manifest(NamedTuple):
 def write_manifest(store: Store, manifest: Manifest, lost_races: int = 0) -> None:
     """Write the manifest of a commit to come; it replaces that of an earlier try.
 
-    `lost_races` counts the earlier tries. Older readers know only `manifest.json`.
+    `lost_races` counts the earlier tries.
     """
-    rows = [{"kind": row.KIND, **_said(row)} for row in manifest.rows]
+    rows = [{"kind": row.KIND, **_values(row)} for row in manifest.rows]
     replaced = [segment._asdict() for segment in manifest.replaced]
     content = {
-        "format": FORMATS[-1],
+        "format": FORMAT,
         "version": manifest.version,
         "rows": rows,
         "replaced": replaced,
@@ -69,13 +68,10 @@ def write_manifest(store: Store, manifest: Manifest, lost_races: int = 0) -> Non
         store.put(manifest_key(manifest.attempt_id, number), data)
 
 
-def _said(row: Row) -> dict[str, Any]:
-    """The fields of a row; an older Seglake does not know some, so they are left out if null."""
-    return {
-        name: value
-        for name in _FIELDS[row.KIND]  # `asdict` would copy every value
-        if (value := getattr(row, name)) is not None or name not in LEFT_OUT
-    }
+def _values(row: Row) -> dict[str, Any]:
+    """Return the fields of a row that are not None."""
+    names = _FIELDS[row.KIND]  # `asdict` would copy every value
+    return {name: value for name in names if (value := getattr(row, name)) is not None}
 
 
 def mark_committed(store: Store, attempt_id: str) -> None:
@@ -125,13 +121,12 @@ def parsed_manifest(attempt_id: str, data: bytes, key: str) -> Manifest:
     """The manifest that an object has. Raises CorruptData if it is not one."""
     try:
         content: Any = json.loads(data)
-        if content["format"] not in FORMATS:
-            formats = " or ".join(map(str, FORMATS))
-            raise CorruptData(f"a manifest of format {content['format']}, not {formats}", file=key)
+        if content["format"] != FORMAT:
+            raise CorruptData(f"a manifest of format {content['format']}, not {FORMAT}", file=key)
         rows: list[Row] = [_ROW_TYPES[row.pop("kind")](**row) for row in content["rows"]]
         replaced = [SegmentId(**fields) for fields in content["replaced"]]
-        forgotten = list(map(str, content.get("forgotten", ())))
-        version, lake = int(content.get("version", -1)), str(content.get("lake", ""))
+        forgotten = list(map(str, content["forgotten"]))
+        version, lake = int(content["version"]), str(content["lake"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptData(f"this is not a manifest: {error!r}", file=key) from error
     return Manifest(attempt_id, rows, replaced, forgotten, version, lake)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.delta.data_files import DataFile, read_files, read_rows
+from seglake.catalog.delta.data_files import DataFile, read_files, read_parquet
 from seglake.catalog.schema import FILE_SCHEMAS, Kind, TagRow
 from seglake.catalog.table import CONTRACT, CatalogTable
 from seglake.catalog.tags import read_object
@@ -37,7 +37,6 @@ def expired_files(table: CatalogTable, never_named: NeverNamed, before_ms: float
     return [
         item
         for kind in FILE_SCHEMAS
-        if kind != TagRow.KIND or table.may_have_tags  # no request for what is not there
         for item in table.store.list(f"{LOG_TABLE}/kind={kind}")
         if item.modified_ms <= before_ms and not item.key.endswith(".tmp")
         and item.key in never_named
@@ -121,7 +120,9 @@ def retained_rows(
         if item.key.endswith(".parquet") and (live or item.key not in expired):
             topic = item.key.split("/")[3].removeprefix("topic=")
             committed = live or item.key not in never_named
-            yield RetainedRows(topic, read_rows(table.store, item.key, kind), committed, live)
+            yield RetainedRows(
+                topic, read_parquet(table.store, item.key, FILE_SCHEMAS[kind]), committed, live
+            )
             needed.discard(item.key)
     for key in needed:
         raise MissingObject(f"{table.store.uri}/{key}: no such object")

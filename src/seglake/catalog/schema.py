@@ -8,7 +8,7 @@ columns of its own kind, as Delta allows; its path holds the two partition colum
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
@@ -16,7 +16,6 @@ from types import NoneType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seglake.errors import CorruptData
 from seglake.format.index import RECORD_KEYS, IndexPolicy, Subjects, subjects_from_json, subjects_of
@@ -216,7 +215,7 @@ class SourceRow:
     path: str
     size_bytes: int
     modified_ms: int
-    etag: str | None
+    etag: str | None = None
     rows: int
     attempt_id: str
 
@@ -301,22 +300,6 @@ AnyRow = TypeVar(
 )
 
 PARTITION_COLUMNS = ["kind", "topic"]
-_IN_OLDER_ROWS: Mapping[Kind, Mapping[str, Callable[[pa.Table], Any]]] = {  # what a null means
-    "segment": {"index_attempt_id": lambda rows: rows["attempt_id"]},
-    "run": {
-        "sequence": lambda _: pa.scalar(0, pa.int64()),  # it is the first of its key
-        "state": lambda _: pa.scalar("committed"),
-    },
-}
-LATER_COLUMNS = frozenset(  # an older table may lack them
-    {
-        "index_attempt_id", "state", "offset_ranges", "operation", "cleaned_offset",
-        "leader_epoch", "external", "keyindex_bytes", "keyindex_crc32c", "keyindex_of", "name",
-        "version", "object_bytes", "object_crc32c", "until_ms",
-    }
-)  # fmt: skip
-OF_TAGS = frozenset({"name", "version", "object_bytes", "object_crc32c", "until_ms"})
-LEFT_OUT = OF_TAGS | {"keyindex_bytes", "keyindex_crc32c", "keyindex_of"}  # where they are null
 _INT32 = frozenset({"partition", "partitions"})
 
 
@@ -347,7 +330,6 @@ _all_columns = {"kind": pa.field("kind", pa.string())}
 for _kind_columns in _KIND_COLUMNS.values():
     _all_columns |= _kind_columns
 TABLE_SCHEMA = pa.schema(list(_all_columns.values()))
-NEW_TABLE_SCHEMA = pa.schema([field for field in TABLE_SCHEMA if field.name not in LEFT_OUT])
 
 
 def file_table(rows: Sequence[Row]) -> pa.Table:
@@ -358,15 +340,6 @@ def file_table(rows: Sequence[Row]) -> pa.Table:
         for name, kind in zip(schema.names, schema.types, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def upgraded(kind: Kind, table: pa.Table) -> pa.Table:
-    """The content of a data file; columns that older rows lack have the value that is meant."""
-    for name, meant in _IN_OLDER_ROWS.get(kind, {}).items():
-        if table.column(name).null_count:
-            column = pc.coalesce(table.column(name), meant(table))
-            table = table.set_column(table.schema.get_field_index(name), name, column)
-    return table
 
 
 def check_required(kind: Kind, table: pa.Table, file: str) -> pa.Table:

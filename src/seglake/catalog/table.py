@@ -29,14 +29,11 @@ from seglake.catalog.delta import delta_rs, file_merges
 from seglake.catalog.delta.actions import Action, AddedFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog, highest_version
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
-from seglake.catalog.delta.table_contract import TAGS, TableContract
+from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.manifest import Manifest, mark_committed, unmarked, write_manifest
 from seglake.catalog.removal import Removal, divided
 from seglake.catalog.schema import (
     FILE_SCHEMAS,
-    LATER_COLUMNS,
-    NEW_TABLE_SCHEMA,
-    OF_TAGS,
     PARTITION_COLUMNS,
     TABLE_SCHEMA,
     Kind,
@@ -65,7 +62,7 @@ from seglake.spelling import advice
 from seglake.store import Store, nearby_root
 
 _REMEDY = "`seglake repair {root} --catalog` rebuilds it from the manifests of the runs"
-CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY, LATER_COLUMNS)
+CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY)
 COMMITS: tuple[Kind, ...] = ("run", "maintenance")  # each commit adds a row of one of these
 _A_DAY_MS = 86_400_000
 _RECENT_RUNS = 4  # runs whose rows are kept
@@ -115,12 +112,12 @@ class CatalogTable:
             return CatalogTable.create_empty(store)
 
     @staticmethod
-    def create_empty(store: Store, lake: str | None = "") -> CatalogTable:
+    def create_empty(store: Store, lake: str = "") -> CatalogTable:
         """Create an empty catalog, or open the one that already exists.
 
-        `lake` is the identity of its lake: "" for a new lake, None if it is not known.
+        `lake` is the identity of its lake, "" for a new lake.
         """
-        delta_rs.create_table(store, layout.LOG_TABLE, NEW_TABLE_SCHEMA, PARTITION_COLUMNS, lake)
+        delta_rs.create_table(store, layout.LOG_TABLE, TABLE_SCHEMA, PARTITION_COLUMNS, lake)
         return CatalogTable(store)
 
     @staticmethod
@@ -131,7 +128,7 @@ class CatalogTable:
 
         `lake` is the lake's identity, "" if none is known. Nobody may have the lake open.
         """
-        table = CatalogTable.create_empty(store, lake or None)
+        table = CatalogTable.create_empty(store, lake)
         made = 0
         for topic, rows in topics.items():
             attempt_id = layout.new_attempt()
@@ -154,10 +151,7 @@ class CatalogTable:
 
     @property
     def lake(self) -> str:
-        """The lake's identity, a UUID. It is random, and stays when the catalog is rebuilt.
-
-        A lake of an older Seglake has one of version 5, which its next commit writes down.
-        """
+        """The lake's identity, a UUID. It is random, and stays when the catalog is rebuilt."""
         return self.handle.lake
 
     @property
@@ -177,7 +171,9 @@ class CatalogTable:
         if isinstance(version, str):
             return self.tagged(self.tag(version), topics)
         if version is not None:
-            tag = next((tag for tag in self.seen_tags() if tag.version == version), None)
+            # A tag is a commit after the version that it names.
+            tags = [] if version == self.handle.seen else self.tags()
+            tag = next((tag for tag in tags if tag.version == version), None)
             return self.logged(version, topics) if tag is None else self.tagged(tag, topics)
         return self._at_newest(partial(snapshot_files.load, topics=topics))
 
@@ -214,15 +210,6 @@ class CatalogTable:
             self._tags = files, live_tags(self.store, files)
         return self._tags[1]
 
-    def seen_tags(self) -> list[TagRow]:
-        """As `tags`; asks nothing of storage if the newest version seen so far cannot have any."""
-        return self.tags() if self.may_have_tags else []
-
-    @property
-    def may_have_tags(self) -> bool:
-        """Whether the newest version seen so far may have tags. Asks nothing of storage."""
-        return not self.handle.redefined(TABLE_SCHEMA, (), TAGS)
-
     def tag(self, name: str) -> TagRow:
         """The tag of a name. Raises UsageError if there is none."""
         check_name(name)
@@ -246,24 +233,6 @@ class CatalogTable:
                 what = f"tag {tag.name} names an object that is gone: {error}"
                 raise CorruptData(what, file=layout.tag_key(tag.attempt_id)) from error
             raise VersionExpired(f"tag {tag.name} was deleted or changed: {error}") from error
-
-    def admit_tags(self) -> int | None:
-        """Raise `seglake.format` to that of tags, in a commit of its own, unless it is done.
-
-        Returns the version of that commit. Raises CommitConflict and StoreError.
-        """
-        self.handle.newest()
-        admitted = not self.handle.redefined(TABLE_SCHEMA, OF_TAGS, TAGS)
-        return None if admitted else self._delta_log.fence(self._admitting)
-
-    def _admitting(self) -> tuple[int, list[Action]]:
-        version = self.handle.newest().version()
-        return version, self.handle.redefined(TABLE_SCHEMA, OF_TAGS, TAGS)
-
-    def admits_tags(self) -> bool:
-        """Whether there are tags, or may be soon. Raises StoreError."""
-        self.handle.newest()
-        return self.may_have_tags
 
     def _load(self, version: int, files: Iterable[AddedFile], load: _Load) -> Snapshot:
         with snapshot_files.retained(version):
@@ -464,7 +433,7 @@ class CatalogTable:
         for owner in (attempt_id, *files_of):
             fate.claim(self.store, owner, topic)
         removals = checked.removals(base)
-        actions = self._redefine(checked) + self._write_files(checked, removals, base)
+        actions = self._write_files(checked, removals, base)
         manifest = Manifest(
             attempt_id, checked.rows, checked.replaced, sorted(forgotten), base.version + 1,
             self.lake,
@@ -482,10 +451,6 @@ class CatalogTable:
         version = commits[-1].version
         self._tidy(version, snapshot_files.files_after(base.files, commits))
         return version
-
-    def _redefine(self, change: TopicChange) -> list[Action]:
-        """The action that gives an older table what the change needs."""
-        return self.handle.redefined(TABLE_SCHEMA, change.later_columns, change.format)
 
     def unmarked(self, files: Collection[DataFile]) -> set[str]:
         """The attempts without a mark that rows in these files, or the log's commits, name."""

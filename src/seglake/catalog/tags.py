@@ -97,9 +97,13 @@ def write_object(
             written = write_file(store, folder, kind, topic, *part)
             file = DataFile(written.path, kind, topic, written.size_bytes, len(part.rows))
             files.append({k: v for k, v in asdict(file).items() if k not in _NOT_STORED})
-    content = {"format": _FORMAT, "version": version, "lake": lake, "files": files}
-    if erased:
-        content["erased"] = [each._asdict() for each in erased]
+    content = {
+        "format": _FORMAT,
+        "version": version,
+        "lake": lake,
+        "files": files,
+        "erased": [each._asdict() for each in erased],
+    }
     data = json.dumps(content).encode()
     store.put(tag_key(attempt_id), data)
     return TagObject(attempt_id, len(data), crc32c.crc32c(data))
@@ -121,7 +125,7 @@ def read_object(store: Store, tag: TagRow) -> TaggedVersion:
             raise CorruptData(what, file=key)
         folder = tag_folder(tag.attempt_id)
         files = frozenset(DataFile(**each, folder=folder) for each in content["files"])
-        return TaggedVersion(files, [ErasedRecords(**each) for each in content.get("erased", ())])
+        return TaggedVersion(files, [ErasedRecords(**each) for each in content["erased"]])
     except _DAMAGE as error:
         raise CorruptData(f"this is not a tagged version: {error!r}", file=key) from error
 

@@ -10,15 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog.delta.table_contract import EXTERNAL, FORMAT, KEY_INDEXES, LIFECYCLE, TAGS
 from seglake.catalog.removal import Removal
 from seglake.catalog.schema import (
-    LATER_COLUMNS,
     AnyRow,
     Kind,
     PartitionRow,
     Row,
-    RunRow,
     SegmentId,
     SegmentRow,
     TagRow,
@@ -59,37 +56,6 @@ class TopicChange(NamedTuple):
     rows: Sequence[Row]
     replaced: Sequence[SegmentId]
     forgotten: Collection[str]
-
-    @property
-    def format(self) -> str:
-        """The `seglake.format` of a table with these rows: format 1 has no gaps, no undone runs.
-
-        Its readers take any run row of a key for the one that holds. The second knows no links. The
-        third knows no key indexes, which its erasure would leave. The fourth knows no tags, whose
-        files its vacuum would delete.
-        """
-        if any(isinstance(row, TagRow) for row in self.rows):
-            return TAGS
-        if any(isinstance(row, SegmentRow) and row.keyindex_bytes is not None for row in self.rows):
-            return KEY_INDEXES
-        if any(isinstance(row, SegmentRow) and row.external is not None for row in self.rows):
-            return EXTERNAL
-        misread = any(
-            row.record_count < row.end_offset - row.base_offset
-            if isinstance(row, SegmentRow)
-            else isinstance(row, RunRow) and (row.sequence > 0 or row.state != "committed")
-            for row in self.rows
-        )
-        return LIFECYCLE if misread else FORMAT
-
-    @property
-    def later_columns(self) -> set[str]:
-        """The columns with a value that an older table may lack."""
-        return {
-            name
-            for name in LATER_COLUMNS
-            if any(getattr(row, name, None) is not None for row in self.rows)
-        }
 
     def tables(self) -> dict[tuple[Kind, str], pa.Table]:
         """The new rows, by kind and topic."""

@@ -36,15 +36,12 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 class Tagged(TopicReport):
     """A tag that was made, changed or deleted; `version` is that of the commit, -1 without one.
 
-    `tagged` is the version that it names, `until_ms` when it ends, None: never. `made_version` says
-    that this version was made for it, as for the first tag of a lake: it has what the one before
-    has.
+    `tagged` is the version that it names, `until_ms` when it ends, None: never.
     """
 
     name: str = ""
     tagged: int = -1
     until_ms: int | None = None
-    made_version: bool = False
     status: Status = "committed"
 
 
@@ -116,21 +113,9 @@ class _Tagging:
         self._table, self._report = table, report
         self._version, self._until_ms = version, until_ms
         self._object: TagObject | None = None
-        self._admitted: int | None = None  # the version that was made for the first tag
 
     def make(self) -> Tagged:
-        report, named = self._report, {tag.name for tag in self._table.tags()}
-        if report.name not in named:
-            self._require_version()
-            self._admitted = self._table.admit_tags()
         return self._commit(self._made)
-
-    def _require_version(self) -> None:
-        """Raise as `tag` if the version cannot be tagged: a refused tag makes no commit at all."""
-        if self._version is not None and not self._table.may_have_tags:
-            base = self._table.snapshot()
-            if self._version != base.version:
-                self._check(self._table.logged(self._version), base)
 
     def delete(self) -> Tagged:
         return self._commit(self._deleted)
@@ -183,7 +168,6 @@ class _Tagging:
 
     def _change(self, operation: str, row: TagRow) -> Change:
         self._report.tagged, self._report.until_ms = row.version, row.until_ms
-        self._report.made_version = row.version == self._admitted
         return Change([row, self._report.row(operation)])
 
     def _check(self, snapshot: Snapshot, base: Snapshot) -> None:
@@ -248,9 +232,7 @@ def delete_ended(table: CatalogTable, names: Collection[str]) -> None:
 
 def ended(table: CatalogTable, at_ms: int) -> list[str]:
     """The names of the tags that have come to their end at a time."""
-    return [
-        tag.name for tag in table.seen_tags() if tag.until_ms is not None and tag.until_ms <= at_ms
-    ]
+    return [tag.name for tag in table.tags() if tag.until_ms is not None and tag.until_ms <= at_ms]
 
 
 def holds(
@@ -260,7 +242,7 @@ def holds(
 
     Asks nothing of storage in a lake without tags. Raises StoreError and CorruptData.
     """
-    tags = [tag for tag in table.seen_tags() if tag.name not in without]
+    tags = [tag for tag in table.tags() if tag.name not in without]
     if not tags:
         return []
     newest = table.snapshot()

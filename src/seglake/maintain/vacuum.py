@@ -254,7 +254,7 @@ class _Sweep:
         self, table: CatalogTable, times: _SpareTimes, report: Vacuumed, progress: Progress
     ) -> None:
         self._table, self._times, self._report, self._progress = table, times, report, progress
-        self._tags = table.seen_tags()  # before anything is looked for
+        self._tags = table.tags()  # before anything is looked for
 
     def find(self, among: Collection[str] | None = None) -> _Garbage:
         """What is to be deleted, see `_find`."""
@@ -333,7 +333,7 @@ class _Sweep:
         """
         table, report = self._table, self._report
         segments = any(key.startswith(f"{layout.TOPICS}/") for key in report.deleted)
-        if not (segments and table.admits_tags()):
+        if not segments:
             return garbage
         table.fence()
         if table.tags() == self._tags:
@@ -499,7 +499,7 @@ def _named(
                 without_rejects |= expired_attempts(rows_of(MaintenanceRow, topic, rows))
             elif live:
                 without_rejects.update(_undone(rows))
-    tags = [tag for tag in table.seen_tags() if tag.name not in without_tags]
+    tags = [tag for tag in table.tags() if tag.name not in without_tags]
     retained = retained_rows(table, "segment", expired, never_named)
     for topic, rows, committed, _ in chain(retained, tagged_rows(table, tags)):
         for column, is_log in ((rows["attempt_id"], True), (rows["index_attempt_id"], False)):

@@ -82,10 +82,7 @@ class Lake(ShowsTable):
 
     @property
     def identity(self) -> str:
-        """The UUID of this lake. It stays the same when the catalog is rebuilt.
-
-        If an older Seglake made the lake, the UUID is of version 5. Otherwise it is random.
-        """
+        """The UUID of this lake. It stays the same when the catalog is rebuilt."""
         return self._origin.lake
 
     def topics(self) -> list[str]:

@@ -179,7 +179,7 @@ def test_what_a_new_name_costs(tmp_path: Path, kind: str, monkeypatch: pytest.Mo
     assert not read
 
 
-def test_an_old_catalog_asks_for_all_statistics_with_its_next_commit(tmp_path: Path) -> None:
+def test_a_choice_of_statistics_stays(tmp_path: Path) -> None:
     create_catalog(str(tmp_path))
     key, place = "delta.dataSkippingNumIndexedCols", f"{tmp_path}/{LOG_TABLE}"
     assert DeltaTable(place).metadata().configuration[key] == "-1"
@@ -187,15 +187,6 @@ def test_an_old_catalog_asks_for_all_statistics_with_its_next_commit(tmp_path: P
     own = open_catalog(str(tmp_path))
     own.commit([topic()], topic="orders", base=own.snapshot(), attempt_id=new_attempt())
     assert DeltaTable(place).metadata().configuration[key] == "32"  # it was somebody's choice
-    first = tmp_path / LOG_TABLE / "_delta_log" / f"{0:020}.json"
-    text = first.read_text()
-    create_catalog(str(tmp_path / "old"))
-    first = tmp_path / "old" / LOG_TABLE / "_delta_log" / f"{0:020}.json"
-    first.write_text(text.replace(f'"{key}": "-1", ', ""))
-    old = open_catalog(str(tmp_path / "old"))
-    old.commit([topic()], topic="orders", base=old.snapshot(), attempt_id=new_attempt())
-    place = f"{tmp_path}/old/{LOG_TABLE}"
-    assert DeltaTable(place).metadata().configuration[key] == "-1"
 
 
 def test_the_files_of_an_attempt_are_those_of_its_manifest(tmp_path: Path) -> None:

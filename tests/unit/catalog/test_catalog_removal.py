@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.catalog import topic_change
 from seglake.catalog.delta import file_merges
-from seglake.catalog.schema import LATER_COLUMNS, MaintenanceRow, Row, SegmentRow
+from seglake.catalog.schema import MaintenanceRow, Row, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact
@@ -221,79 +219,6 @@ def test_the_newest_row_of_a_run__holds(catalog: CatalogTable) -> None:
     rows = [*rows, run("1", second, sequence=2)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=second)
     assert [r.attempt_id for r in catalog.runs(catalog.snapshot(), "orders")] == [second]
-
-
-# ------------------------------------------------------------------ what readers may misread
-
-
-def _format(catalog: CatalogTable) -> str:
-    table = DeltaTable(f"{catalog.store.uri}/catalog/log")
-    return str(table.metadata().configuration["seglake.format"])
-
-
-@pytest.mark.parametrize(
-    ("misread", "expected"),
-    [
-        (lambda attempt: run("2", attempt), "1"),
-        (lambda attempt: segment(0, 5, attempt_id=attempt), "1"),
-        (lambda attempt: segment(0, 5, record_count=4, attempt_id=attempt), "2"),
-        (lambda attempt: run("2", attempt, sequence=1), "2"),
-        (lambda attempt: run("2", attempt, state="undone"), "2"),
-    ],
-)
-def test_the_format_rises__with_what_its_readers_would_misread(
-    catalog: CatalogTable, misread: Any, expected: str
-) -> None:
-    attempt = new_attempt()
-    catalog.commit([topic()], topic="orders", base=catalog.snapshot(), attempt_id=new_attempt())
-    reader = CatalogTable.open(catalog.store)
-    known = reader.snapshot()
-    rows = [misread(attempt), _upkeep("orders", attempt)]
-    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempt)
-    assert _format(catalog) == expected
-    assert reader.refresh(known).version == catalog.snapshot().version
-    later = new_attempt()
-    catalog.commit([run("3", later)], topic="orders", base=catalog.snapshot(), attempt_id=later)
-    assert _format(catalog) == expected
-
-
-def _without_later_columns(root: Path) -> None:
-    """Give the table of a new lake the schema of an older one, with a column of somebody else."""
-    path = root / f"catalog/log/_delta_log/{0:020}.json"
-    lines = list(map(json.loads, path.read_text().splitlines()))
-    for line in lines:
-        if "metaData" in line:
-            schema = json.loads(line["metaData"]["schemaString"])
-            fields = [each for each in schema["fields"] if each["name"] not in LATER_COLUMNS]
-            schema["fields"] = [*fields, {**fields[0], "name": "note"}]
-            line["metaData"]["schemaString"] = json.dumps(schema)
-    path.write_text("\n".join(map(json.dumps, lines)))
-
-
-def test_an_older_table__gets_a_column_with_the_first_value(tmp_path: Path) -> None:
-    create_catalog(str(tmp_path))
-    _without_later_columns(tmp_path)
-    catalog = CatalogTable.open(open_store(str(tmp_path)))
-    plain = topic()
-    catalog.commit([plain], topic="orders", base=catalog.snapshot(), attempt_id=new_attempt())
-
-    def columns() -> list[str]:
-        table = DeltaTable(str(tmp_path / "catalog/log"))
-        return [field.name for field in table.schema().fields]
-
-    assert LATER_COLUMNS.isdisjoint(columns())
-    attempt, known = new_attempt(), catalog.snapshot()
-    rows: list[Row] = [run("1", attempt, offset_ranges="{}"), _upkeep("orders", attempt)]
-    catalog.commit(rows, topic="orders", base=known, attempt_id=attempt)
-    assert {"state", "offset_ranges", "operation", "note"} <= set(columns())
-    assert len(columns()) == len(set(columns()))
-    found = DeltaTable(str(tmp_path / "catalog/log")).to_pyarrow_table()
-    connection = duckdb.connect()
-    connection.register("log", found)
-    query = "SELECT run_id, state, offset_ranges FROM log WHERE kind = 'run'"
-    assert connection.sql(query).fetchall() == [("1", "committed", "{}")]
-    assert catalog.refresh(known).version == known.version + 1
-    assert [row.run_id for row in catalog.runs(catalog.snapshot(), "orders")] == ["1"]
 
 
 # ------------------------------------------------------------------ transactions

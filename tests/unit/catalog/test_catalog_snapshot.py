@@ -4,17 +4,16 @@ import dataclasses
 import uuid
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.schema import PartitionRow, RunRow, SegmentRow, file_table, rows_of, upgraded
+from seglake.catalog.schema import PartitionRow, SegmentRow, file_table, rows_of
 from seglake.catalog.version.segments import segments_by_partition
 from seglake.catalog.version.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.errors import CorruptData, UnknownTopic
 from seglake.layout import SUFFIXES
-from tests.makers.catalog_rows import ATTEMPT, run, segment, topic
+from tests.makers.catalog_rows import ATTEMPT, segment, topic
 from tests.makers.strategies import examples
 
 INT32 = st.integers(0, 2**31 - 1)
@@ -334,28 +333,6 @@ def test_strange_values__are_corruption(change: dict[str, object]) -> None:
     table = file_table([good, dataclasses.replace(odd, **change)])  # type: ignore[arg-type]
     with pytest.raises(CorruptData):
         segments_by_partition([table])
-
-
-def test_index_files__of_older_rows_stand_beside_the_log() -> None:
-    rows = [segment(0, 5), segment(5, 9)]
-    nothing = pa.nulls(2, pa.string())
-    table = file_table(rows)
-    column = table.schema.get_field_index("index_attempt_id")
-    older = upgraded("segment", table.set_column(column, "index_attempt_id", nothing))
-    assert rows_of(SegmentRow, "orders", older) == rows
-    named = {("orders", 0): segments_by_partition([older])[0]}
-    view = EMPTY.with_rows(1, frozenset(), topics=[topic()], added=named).partition("orders", 0)
-    assert [view.segment(n).index_attempt_id for n in range(2)] == [ATTEMPT, ATTEMPT]
-
-
-def test_an_older_run__is_the_first_of_its_key_and_committed() -> None:
-    rows = [
-        run("1", ATTEMPT, sequence=None, state=None),
-        run("2", ATTEMPT, sequence=3, state="undone"),
-    ]
-    table = upgraded("run", file_table(rows))
-    found = [(row.sequence, row.state) for row in rows_of(RunRow, "orders", table)]
-    assert found == [(0, "committed"), (3, "undone")]
 
 
 def test_attempts__keep_their_16_bytes_whatever_they_are() -> None:

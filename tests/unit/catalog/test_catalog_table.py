@@ -176,15 +176,15 @@ def test_create__twice_is_one_lake_at_the_level_of_every_reader(tmp_path: Path) 
     assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
     assert not protocol.reader_features
     assert table.metadata().partition_columns == ["kind", "topic"]
-    assert table.metadata().configuration["seglake.format"] == "1"
+    assert table.metadata().configuration["seglake.format"] == "6"
     assert all("timestamp" not in str(field.type) for field in table.schema().fields)
 
 
 def test_open__refuses_another_format(tmp_path: Path) -> None:
     create_catalog(str(tmp_path))
     table = DeltaTable(str(tmp_path / "catalog/log"))
-    table.alter.set_table_properties({"seglake.format": "6"}, raise_if_not_exists=False)
-    with pytest.raises(UsageError, match=r"seglake\.format is 6"):
+    table.alter.set_table_properties({"seglake.format": "5"}, raise_if_not_exists=False)
+    with pytest.raises(UsageError, match=r"seglake\.format is 5"):
         open_catalog(str(tmp_path))
 
 
@@ -536,28 +536,6 @@ def test_expired__leaves_out_what_a_commit_may_be_about_to_name(catalog: Catalog
     assert _expired(catalog, before_ms=0) == []
 
 
-def test_table_without_a_newer_column__is_read_and_written(tmp_path: Path) -> None:
-    column = TABLE_SCHEMA.get_field_index("index_attempt_id")
-    older = TABLE_SCHEMA.remove(column)
-    delta_rs.create_table(open_store(str(tmp_path)), "catalog/log", older, PARTITION_COLUMNS)
-    catalog = open_catalog(str(tmp_path))
-    _, attempt = _append(catalog, catalog.snapshot(), 5)
-    name = next(file.path for file in catalog.snapshot().files if file.kind == "segment")
-    path = tmp_path / "catalog/log" / name
-    rows = pq.ParquetFile(path).read().drop_columns(["index_attempt_id"])
-    pq.write_table(rows, path.with_name("of-another-writer.parquet"))
-    entry = tmp_path / f"catalog/log/_delta_log/{1:020}.json"
-    entry.write_text(entry.read_text().replace(path.name, "of-another-writer.parquet"))
-    catalog = open_catalog(str(tmp_path))
-    _append(catalog, catalog.snapshot(), 5)
-    snapshot = open_catalog(str(tmp_path)).snapshot()
-    first, second = catalog.segments(snapshot, "orders")
-    assert first.index_attempt_id == first.attempt_id == attempt
-    view = snapshot.partition("orders", 0)
-    for n, row in enumerate((first, second)):
-        assert view.segment(n).key("zonemap") == row.key("zonemap")
-
-
 def test_version_whose_log_is_gone__has_expired(catalog: CatalogTable, tmp_path: Path) -> None:
     for _ in range(3):
         _append(catalog, catalog.snapshot(), 5)
@@ -648,8 +626,8 @@ def test_refresh__that_cannot_go_on_loads_everything(
 def test_refresh__refuses_another_format(catalog: CatalogTable) -> None:
     old = catalog.snapshot()
     native = DeltaTable(f"{catalog.store.uri}/catalog/log")
-    native.alter.set_table_properties({"seglake.format": "6"}, raise_if_not_exists=False)
-    with pytest.raises(UsageError, match=r"seglake\.format is 6"):
+    native.alter.set_table_properties({"seglake.format": "5"}, raise_if_not_exists=False)
+    with pytest.raises(UsageError, match=r"seglake\.format is 5"):
         catalog.refresh(old)
 
 

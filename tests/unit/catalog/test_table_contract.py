@@ -15,12 +15,12 @@ FIELDS: dict[str, Any] = {
     "kind": pa.string(), "size": pa.int64(), "part": pa.int32(), "raw": pa.binary(),
 }  # fmt: skip
 ROWS = pa.schema(FIELDS)
-CONTRACT = TableContract("the catalog", ROWS, ["kind"], "look after it", {"raw"})
-PROPERTIES = {
-    "seglake.format": "1",
+CONTRACT = TableContract("the catalog", ROWS, ["kind"], "look after it")
+RETENTION = {
     "delta.logRetentionDuration": "interval 30 days",
     "delta.deletedFileRetentionDuration": "interval 1 week",
 }
+PROPERTIES = {"seglake.format": "6", "seglake.lake": "e3b0c442", **RETENTION}
 
 
 def _column(name: str, kind: str, nullable: bool = True, **metadata: Any) -> dict[str, Any]:
@@ -47,7 +47,6 @@ def _check(
 def test_what_seglake_creates__and_what_changes_nothing_for_it() -> None:
     _check()
     _check(EXPECTED._replace(writer=1))
-    _check(raw=None)  # an older table
     _check(note=_column("note", "string"), kind=_column("kind", "string", comment="of the row"))
     _check(EXPECTED._replace(properties={**PROPERTIES, "a": "b", "delta.appendOnly": "false"}))
     for retention in ("interval 1 day", "INTERVAL 36 HOURS", "interval 90000 minutes"):
@@ -56,8 +55,8 @@ def test_what_seglake_creates__and_what_changes_nothing_for_it() -> None:
 
 def _properties(log: str | None, files: str | None) -> Definition:
     both = {"delta.logRetentionDuration": log, "delta.deletedFileRetentionDuration": files}
-    given = {name: value for name, value in both.items() if value is not None}
-    return EXPECTED._replace(properties={"seglake.format": "1", **given})
+    given = {**PROPERTIES, **both}.items()
+    return EXPECTED._replace(properties={name: value for name, value in given if value is not None})
 
 
 PROTOCOLS = [
@@ -120,10 +119,20 @@ def test_other_properties_and_partitions() -> None:
         _check(EXPECTED._replace(properties={**PROPERTIES, "delta.appendOnly": "TRUE"}))
     with pytest.raises(CorruptData, match=r"no property seglake\.format"):
         _check(EXPECTED._replace(properties={}))
-    with pytest.raises(UsageError, match=r"seglake\.format is 6\.1; this Seglake knows 1 to 5"):
-        _check(EXPECTED._replace(properties={**PROPERTIES, "seglake.format": "6.1"}))
+    with pytest.raises(CorruptData, match=r"no property seglake\.lake"):
+        _check(
+            EXPECTED._replace(
+                properties={k: v for k, v in PROPERTIES.items() if k != "seglake.lake"}
+            )
+        )
     with pytest.raises(CorruptData, match="is partitioned by nothing"):
         _check(EXPECTED._replace(partition_by=[]))
+
+
+@pytest.mark.parametrize("version", ["1", "5", "6.1", "7"])
+def test_a_lake_of_another_build_is_refused(version: str) -> None:
+    with pytest.raises(UsageError, match=f"format is {version}, .*ingest the inputs again"):
+        _check(EXPECTED._replace(properties={**PROPERTIES, "seglake.format": version}))
 
 
 def test_the_last_commit_that_redefined_the_table__is_named() -> None:

@@ -16,14 +16,12 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import seglake
 from seglake.catalog import fate
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.schema import TagRow
 from seglake.catalog.table import CatalogTable
-from seglake.cli.app import app
 from seglake.clock import now_ms
 from seglake.errors import AttemptAbandoned, CorruptData, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import RECORD_KEYS, IndexPolicy
@@ -312,36 +310,6 @@ def test_what_is_refused(maker: LakeMaker) -> None:
     tag(root, "q3-train")
     with pytest.raises(UsageError, match="did you mean 'q3-train'"):
         seglake.open(root, "q3-trai")
-
-
-def test_the_format__is_that_of_tags_from_the_first_one_on(maker: LakeMaker) -> None:
-    def said() -> str | None:
-        metadata = DeltaTable(str(maker.root / "catalog/log")).metadata()
-        return metadata.configuration["seglake.format"]
-
-    assert said() == "1"
-    before = seglake.open(str(maker.root)).version
-    with pytest.raises(UsageError, match="version 99 is newer than the newest"):
-        tag(str(maker.root), "q3", 99)
-    assert (said(), seglake.open(str(maker.root)).version) == ("1", before)
-    tag(str(maker.root), "q3")
-    assert said() == "5"
-    tag(str(maker.root), "q3", delete=True)
-    assert said() == "5"
-
-
-def test_the_first_tag__says_which_version_has_the_same(maker: LakeMaker) -> None:
-    def told(name: str) -> str:
-        return CliRunner().invoke(app, ["tag", str(maker.root), name]).output
-
-    before = seglake.open(str(maker.root))
-    assert told("q3") == (
-        f"Tag q3 names version {before.version + 1}.\nIt has what version {before.version} has: "
-        "the first tag of a lake makes a version more.\n"
-    )
-    assert seen(seglake.open(str(maker.root), "q3")) == seen(before)
-    newest = seglake.open(str(maker.root)).version
-    assert told("q4") == f"Tag q4 names version {newest}.\n"
 
 
 @pytest.mark.parametrize("damage", ["object", "size", "missing", "rows"])

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from seglake.catalog.delta.actions import Bounds, Names, WrittenFile
 from seglake.catalog.delta.name_filter import PLACE, Hashes, NameFilter
-from seglake.catalog.schema import FILE_SCHEMAS, LEFT_OUT, Kind, check_required, upgraded
+from seglake.catalog.schema import FILE_SCHEMAS, Kind, check_required
 from seglake.errors import CorruptData
 from seglake.limits import REQUESTS
 from seglake.store import Store
@@ -93,8 +93,6 @@ def write_file(
 
     `past` is true of segments of which none is the last of its log partition.
     """
-    null = [n for n in LEFT_OUT.intersection(table.column_names) if not _has_value(table[n])]
-    table = table.drop_columns(null)
     partition = {"kind": kind, "topic": topic}
     name = f"{_PAST if past else ''}{uuid.uuid4()}"
     return write_parquet(store, folder, name, partition, table, _names(kind, table))
@@ -106,10 +104,6 @@ def _names(kind: Kind, table: pa.Table) -> NameFilter | None:
         return None
     names: list[Any] = table[_NAMES[kind]].to_pylist()
     return NameFilter.of(names)
-
-
-def _has_value(column: Any) -> bool:
-    return bool(column.null_count < len(column))
 
 
 def write_parquet(
@@ -150,7 +144,7 @@ def read_files(store: Store, folder: str, files: Sequence[DataFile]) -> list[pa.
 
     def read(file: DataFile) -> pa.Table:
         key = f"{file.folder or folder}/{file.path}"
-        return check_required(file.kind, read_rows(store, key, file.kind), key)
+        return check_required(file.kind, read_parquet(store, key, FILE_SCHEMAS[file.kind]), key)
 
     return read_at_once(store, read, files)
 
@@ -166,11 +160,6 @@ def may_have(store: Store, folder: str, file: DataFile, column: str, asked: Hash
     head = store.read(f"{file.folder or folder}/{file.path}", PLACE, end)
     found = NameFilter.load(head, file.rows)
     return found is None or found.may_have(asked)
-
-
-def read_rows(store: Store, key: str, kind: Kind) -> pa.Table:
-    """The rows of one file as those of today; unchecked. Raises as `read_parquet`."""
-    return upgraded(kind, read_parquet(store, key, FILE_SCHEMAS[kind]))
 
 
 def read_at_once(

@@ -9,7 +9,7 @@ import logging
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,6 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from seglake.catalog.delta import table_contract
 from seglake.catalog.delta.actions import (
     USED_STATISTICS,
-    Action,
     AddedFile,
     beginning,
     header,
@@ -30,6 +29,7 @@ from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, LOGGED, DeltaL
 from seglake.catalog.delta.table_contract import (
     FILE_RETENTION,
     FORMAT,
+    LAKE,
     LOG_RETENTION,
     READER,
     WRITER,
@@ -48,7 +48,6 @@ from seglake.store import Store, is_local
 from seglake.store.forks import ThreadedLibrary
 from seglake.store.interface import asked, reason
 
-LAKE = "seglake.lake"  # the property with the lake's identity
 _PROPERTIES = {
     "seglake.format": FORMAT,
     "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
@@ -76,8 +75,7 @@ class TableHandle:
     """A table in delta-rs, at the newest version seen so far. Raises as `open_table`.
 
     `id` is the table's: a table that is created anew has another. `lake` is the identity of the
-    lake whose catalog this is, a UUID. It is of version 5, made of the table's id, if the catalog
-    had none in the beginning.
+    lake whose catalog this is, a UUID.
     """
 
     def __init__(self, log: DeltaLog) -> None:
@@ -85,8 +83,12 @@ class TableHandle:
         self._log, self._uri = log, log.table_uri
         self._newest, self._is_own = open_table(log), True
         metadata = self._newest.metadata()
-        self.id, lake = str(metadata.id), metadata.configuration.get(LAKE)
-        self.lake = str(lake or uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.id}"))
+        self.id, self.lake = str(metadata.id), str(metadata.configuration[LAKE])
+
+    @property
+    def seen(self) -> int:
+        """The number of the newest version seen so far, -1 if that may be another table's."""
+        return int(self._newest.version()) if self._is_own else -1
 
     def newest(self) -> DeltaTable:
         """The newest version; VersionExpired if the table was created anew since it was opened.
@@ -127,33 +129,6 @@ class TableHandle:
                 raise VersionExpired(message) from None
             except OverflowError:
                 raise VersionExpired(f"there is no version {version}") from None
-
-    def redefined(
-        self, schema: pa.Schema, later: Collection[str], known_format: str
-    ) -> list[Action]:
-        """The action that gives a catalog the `later` columns of `schema` and a `seglake.format`.
-
-        It also names the lake, and asks for all statistics. Empty if the newest version seen so far
-        has all of this, or a higher format.
-        """
-        metadata, definition = self._newest.metadata(), json.loads(self._newest.schema().to_json())
-        missing = set(later) - {column["name"] for column in definition["fields"]}
-        properties = dict(metadata.configuration)
-        raised = max(properties.get("seglake.format", FORMAT), known_format)
-        needed = {**_OF_CATALOG, LAKE: self.lake, **properties, "seglake.format": raised}
-        if not missing and needed == properties:
-            return []
-        columns = pa.schema([column for column in schema if column.name in missing])
-        definition["fields"] += json.loads(Schema.from_arrow(columns).to_json())["fields"]
-        return [
-            redefinition(
-                str(metadata.id),
-                json.dumps(definition),
-                metadata.partition_columns,
-                needed,
-                metadata.created_time,
-            )
-        ]
 
     def retention_ms(self) -> int:
         """How long the table's own setting keeps removed files. Raises as `newest`."""

@@ -19,10 +19,8 @@ import pyarrow as pa
 from seglake.catalog.delta.actions import DeltaCommit
 from seglake.errors import CorruptData, UsageError
 
-FORMAT = "1"  # of a new table
-# of a table that programs of the format before would misread; of the last two, erase in part, and
-# vacuum too much of
-LIFECYCLE, EXTERNAL, KEY_INDEXES, TAGS = "2", "3", "4", "5"
+FORMAT = "6"  # the only one; unreleased builds wrote 1 to 5
+LAKE = "seglake.lake"  # the property with the lake's identity
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 READER, WRITER = 1, 2  # Delta's protocol, which every reader has
 _WRITERS = {
@@ -51,15 +49,13 @@ class Definition(NamedTuple):
 class TableContract(NamedTuple):
     """What must hold of the table `name`; `remedy` is what a person can do if it does not.
 
-    `{root}` in a remedy stands for the lake, see `at`.
-    `later` are columns that an older table may lack. With `guards`, only Seglake may change rows.
+    `{root}` in a remedy stands for the lake, see `at`. With `guards`, only Seglake may change rows.
     """
 
     name: str
     schema: pa.Schema
     partition_by: Sequence[str]
     remedy: str
-    later: Collection[str] = ()
     guards: bool = True
 
     def at(self, root: str) -> TableContract:
@@ -78,12 +74,15 @@ class TableContract(NamedTuple):
         """Raise CorruptData unless the table in the folder `file` is as it must be.
 
         `others` gives its last commits if they are not Seglake's, the newest first: one of them is
-        named. Raises UsageError for a `seglake.format` of another major version.
+        named. Raises UsageError for another `seglake.format`.
         """
         version = definition.properties.get("seglake.format", FORMAT)
-        if version.partition(".")[0] not in (FORMAT, LIFECYCLE, EXTERNAL, KEY_INDEXES, TAGS):
-            what = f"this Seglake knows {FORMAT} to {TAGS}"
-            raise UsageError(f"{file}: seglake.format is {version}; {what}")
+        if version != FORMAT:
+            raise UsageError(
+                f"{file}: seglake.format is {version}, and this build of Seglake reads"
+                f" only {FORMAT}: ingest the inputs again into a new lake, or keep the build that"
+                " wrote it"
+            )
         for problem in self._problems(definition):
             titles = [f"after {commit.title}: " for commit in others() if commit.redefines]
             raise CorruptData(f"{''.join(titles[:1])}{problem}; {self.remedy}", file=file)
@@ -104,6 +103,8 @@ class TableContract(NamedTuple):
         yield from (
             f"{self.name} {problem}" for problem in _property_problems(definition.properties)
         )
+        if self.guards and LAKE not in definition.properties:
+            yield f"{self.name} has no property {LAKE}"
 
     def _schema_problems(self, schema: str) -> Iterator[str]:
         try:
@@ -115,9 +116,9 @@ class TableContract(NamedTuple):
             return
         for column in self.schema:
             expected, there = _TYPES[column.type], columns.get(column.name)
-            if there is None and column.name not in self.later:
+            if there is None:
                 yield f"lacks the column {column.name}"
-            elif there is not None and there["type"] != expected:
+            elif there["type"] != expected:
                 yield f"has a column {column.name} of type {there['type']}, not {expected}"
 
 

@@ -35,7 +35,6 @@ _COLUMNS: dict[str, pa.DataType] = {
     "member": pa.string(),  # of an archive
     "member_line": pa.int64(),  # the line in it, from 1
 }
-LATER_COLUMNS = {"member", "member_line"}  # an older table may lack them
 FRAME = "DataFrame"  # in place of a path
 FILES = "files of rejects"  # the unit of progress where only their keys are known, not sizes
 SCHEMA = pa.schema(_COLUMNS)

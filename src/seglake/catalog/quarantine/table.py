@@ -22,7 +22,6 @@ from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.quarantine import merges
 from seglake.catalog.quarantine.files import (
-    LATER_COLUMNS,
     SCHEMA,
     attempt_of,
     attempts_in,
@@ -48,9 +47,7 @@ _PARTITION_BY = ["topic"]
 _TRIES = 100  # at a commit, while others fence theirs
 _IN_VAIN = (CommitConflict, AttemptAbandoned, CorruptData, MissingObject)  # no commit was made
 _REMEDY = f"undo that, or move the folder {QUARANTINE_TABLE} aside: the next rejects begin another"
-CONTRACT = TableContract(
-    "the quarantine", SCHEMA, _PARTITION_BY, _REMEDY, LATER_COLUMNS, guards=False
-)
+CONTRACT = TableContract("the quarantine", SCHEMA, _PARTITION_BY, _REMEDY, guards=False)
 
 
 class QuarantineTable:

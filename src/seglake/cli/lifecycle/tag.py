@@ -52,8 +52,3 @@ def _tell(report: Tagged, root: str, *, delete: bool) -> None:
         )
         return
     print(f"Tag {report.name} names version {report.tagged}{until}.")
-    if report.made_version:
-        print(
-            f"It has what version {report.tagged - 1} has: the first tag of a lake makes a version "
-            "more."
-        )

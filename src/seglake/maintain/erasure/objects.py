@@ -84,7 +84,7 @@ class OldObjects:
     def _live(self) -> set[str]:
         """The keys of all files that the newest version names, or a tag."""
         table, topics = self._table, [self._topic]
-        versions = [table.snapshot(), *map(table.tagged, table.seen_tags())]
+        versions = [table.snapshot(), *map(table.tagged, table.tags())]
         lists = chain.from_iterable(table.segment_lists(each, topics) for each in versions)
         return {row.key(suffix) for rows in lists for row in rows for suffix in row.suffixes}
 

@@ -85,12 +85,8 @@ class History(NamedTuple):
             raise CorruptData(f"{what} is not known; restore {where}", file=key)
 
     def lake(self) -> str:
-        """The lake's identity, "" if all manifests are of an older Seglake."""
-        lakes = (
-            (manifest.version, manifest.lake)
-            for manifest in self.manifests.values()
-            if manifest.lake
-        )
+        """The lake's identity, "" without a manifest."""
+        lakes = ((each.version, each.lake) for each in self.manifests.values())
         return max(lakes, default=(-1, ""))[1]
 
     def topics(self) -> dict[str, list[Row]]:

@@ -156,7 +156,7 @@ def _only_tagged(
     table: CatalogTable, snapshot: Snapshot, topics: Collection[str]
 ) -> Iterator[list[list[SegmentRow]]]:
     """For each tag the segments that neither this version nor a tag before it names, in lists."""
-    tags = table.seen_tags()
+    tags = table.tags()
     lists = table.segment_lists(snapshot, topics) if tags else ()
     hashes = {hash(row.id) for rows in lists for row in rows}
     for tag in tags:

@@ -211,8 +211,8 @@ def test_a_readable_catalog__is_left_alone(maker: LakeMaker) -> None:
     with pytest.raises(UsageError, match=r"does not have .*: it needs no rebuild"):
         rebuild_catalog(str(maker.root), trust=[new_attempt()], dry_run=True)
     table = DeltaTable(str(maker.root / "catalog/log"))
-    table.alter.set_table_properties({"seglake.format": "6"}, raise_if_not_exists=False)
-    with pytest.raises(UsageError, match=r"seglake\.format is 6"):
+    table.alter.set_table_properties({"seglake.format": "5"}, raise_if_not_exists=False)
+    with pytest.raises(UsageError, match=r"seglake\.format is 5"):
         rebuild_catalog(str(maker.root), dry_run=False, force=True)
 
 
@@ -477,7 +477,7 @@ def test_a_killed_rebuild_of_a_lake_without_a_run__is_done_again(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b'{"format": 2}', b'{"format": 1, "rows": [{"kind": "x"}]}']
+    "content", [b"", b"[]", b'{"format": 2}', b'{"format": 3, "rows": [{"kind": "x"}]}']
 )
 def test_a_damaged_manifest__is_named(maker: LakeMaker, content: bytes) -> None:
     attempt = catalog_rows(maker.root)["events"][2][0].attempt_id

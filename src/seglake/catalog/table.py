@@ -165,17 +165,54 @@ class CatalogTable:
         """The newest version, one with a number, or the one that the tag of a name has.
 
         Rows of `topics` are read now, those of others when a topic is asked for; without it all
-        are read now. Raises VersionExpired if the version is no longer retained, and no tag has it;
-        UsageError if it or the tag does not exist; CorruptData if a log partition has a hole.
+        are read now. A number is answered from a tag only if the version is no longer retained.
+        Raises VersionExpired if no tag has it then; UsageError if it or the tag does not exist;
+        CorruptData if a log partition has a hole.
         """
         if isinstance(version, str):
             return self.tagged(self.tag(version), topics)
         if version is not None:
-            # A tag is a commit after the version that it names.
-            tags = [] if version == self.handle.seen else self.tags()
-            tag = next((tag for tag in tags if tag.version == version), None)
-            return self.logged(version, topics) if tag is None else self.tagged(tag, topics)
-        return self._at_newest(partial(snapshot_files.load, topics=topics))
+            return self._retained_or_tagged(version, topics)
+        return self._at_newest(partial(snapshot_files.load, topics=topics, held=self._held))
+
+    def _retained_or_tagged(self, version: int, topics: Collection[str] | None) -> Snapshot:
+        try:
+            snapshot = self.logged(version, topics)
+        except VersionExpired:
+            tag = self.tag_of(version)
+            if tag is None:
+                raise
+            return self.tagged(tag, topics)
+        tag = self.tag_of(version)
+        if tag is None or self._has_erased_logs(snapshot, tag):
+            return snapshot
+        return self.tagged(tag, topics)
+
+    def _has_erased_logs(self, snapshot: Snapshot, tag: TagRow) -> bool:
+        """Whether the logs that erasures replaced in a tag of the version are still there.
+
+        A vacuum keeps all other files of a version for its tag.
+        """
+        try:
+            for erased in read_object(self.store, tag).erased:
+                view = snapshot.find_partition(erased.topic, erased.partition)
+                if view is not None:
+                    offsets = view.segments.base_offsets
+                    index = int(np.searchsorted(offsets, erased.first_offset, "right")) - 1
+                    self.store.stat(view.segment(index).key("log"))
+        except (MissingObject, VersionExpired):
+            return False
+        except CorruptData:  # of the tag: the version does not need it
+            return True
+        return True
+
+    def tag_of(self, version: int) -> TagRow | None:
+        """A tag that holds a version, or None."""
+        return next((tag for tag in self.seen_tags() if tag.version == version), None)
+
+    @property
+    def _held(self) -> snapshot_files.HeldFiles:
+        return partial(_held_files, self.store, self.lake)
 
     def ends(self, topic: str) -> Snapshot:
         """The newest version with the ends of a topic's logs: enough to append. As `snapshot`."""
@@ -194,7 +231,9 @@ class CatalogTable:
     def logged(self, version: int, topics: Collection[str] | None = None) -> Snapshot:
         """A version as the Delta log has it. Raises as `snapshot`."""
         files = delta_rs.live_files(self.handle.at(version), PARTITION_COLUMNS)
-        return self._load(version, files, partial(snapshot_files.load, topics=topics))
+        return self._load(
+            version, files, partial(snapshot_files.load, topics=topics, held=self._held)
+        )
 
     def tags(self) -> list[TagRow]:
         """The tags that there are now, by name."""
@@ -253,7 +292,7 @@ class CatalogTable:
         if not 0 < len(commits) < _REFRESH_COMMITS or any(commit.redefines for commit in commits):
             return self._anew(snapshot)
         try:
-            return snapshot_files.advance(self.store, snapshot, commits)
+            return snapshot_files.advance(self.store, snapshot, commits, self._held)
         except MissingObject:  # a new file was merged into another one, and vacuumed
             return self._anew(snapshot)
 
@@ -515,6 +554,13 @@ class CatalogTable:
         except SeglakeError as error:
             _log.warning("a later commit has to merge the files of the catalog: %s", error)
         delta_rs.checkpoint_if_due(self._delta_log, made)
+
+
+def _held_files(store: Store, lake: str, version: int) -> frozenset[DataFile] | None:
+    """Return the data files with which a tag holds a version of the lake. Safe for threads."""
+    table = CatalogTable.open(store)
+    tag = table.tag_of(version) if table.lake == lake else None
+    return None if tag is None else read_object(store, tag).files
 
 
 def sync_commits(store: Store) -> None:

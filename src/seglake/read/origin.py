@@ -3,10 +3,9 @@
 A pickled origin has no credentials: a worker finds credentials in its environment.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +13,15 @@ import pyarrow as pa
 from seglake.catalog.schema import Kind, MaintenanceRow, RunRow, TagRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
+from seglake.catalog.version.snapshot_files import retained
 from seglake.credentials import from_environment
 from seglake.errors import MissingObject, SeglakeError, VersionExpired
 from seglake.locks import Lock
 from seglake.log.reads import CACHE_BYTES, SharedReads
 from seglake.log.segment import LogSegment
 from seglake.store import Store, open_store
+
+_Result = TypeVar("_Result")
 
 
 class Origin:
@@ -110,38 +112,38 @@ class Origin:
 
         This method and the methods below raise VersionExpired if a vacuum removed the rows.
         """
-        with self._retained(snapshot) as whole:
-            return self._catalog.rows(whole, kind, topic)
+        return self._read(snapshot, lambda whole: self._catalog.rows(whole, kind, topic))
 
     def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
         """The committed runs of a topic."""
-        with self._retained(snapshot) as whole:
-            return self._catalog.runs(whole, topic)
+        return self._read(snapshot, lambda whole: self._catalog.runs(whole, topic))
 
     def run_history(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
         """Every run row of a topic."""
-        with self._retained(snapshot) as whole:
-            return self._catalog.run_history(whole, topic)
+        return self._read(snapshot, lambda whole: self._catalog.run_history(whole, topic))
 
     def maintenance(self, snapshot: Snapshot, topic: str) -> list[MaintenanceRow]:
         """Every commit of maintenance to a topic."""
-        with self._retained(snapshot) as whole:
-            return self._catalog.maintenance(whole, topic)
+        return self._read(snapshot, lambda whole: self._catalog.maintenance(whole, topic))
 
-    @contextmanager
-    def _retained(self, snapshot: Snapshot) -> Iterator[Snapshot]:
-        """The snapshot with its list of data files, which a pickled snapshot lacks.
+    def _read(self, snapshot: Snapshot, read: Callable[[Snapshot], _Result]) -> _Result:
+        """Read from the snapshot with its list of data files, which a pickled snapshot lacks.
 
-        If a data file is missing and the newest version does not need it, a vacuum removed it.
+        If a data file is missing and the newest version does not need it, a vacuum removed it. Then
+        the rows of a tag that holds the version are read.
         """
         whole = snapshot if snapshot.files else self.snapshot(snapshot.version)
         try:
-            yield whole
+            return read(whole)
         except MissingObject as error:
             with self._lock:
-                newest = self._catalog.newest_files()
-            if whole.files <= newest:
-                raise
+                if whole.files <= self._catalog.newest_files():
+                    raise
+                tag = self._catalog.tag_of(whole.version)
+                held = None if tag is None else self._catalog.tagged(tag, ())
+            if held is not None and held.files != whole.files:
+                with retained(whole.version):
+                    return read(held)
             what = f"version {whole.version} was vacuumed: {error}; open the newest"
             raise VersionExpired(what) from error
 

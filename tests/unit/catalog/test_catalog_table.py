@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from hypothesis import example, given
@@ -22,14 +21,7 @@ from seglake.catalog.delta.actions import WrittenFile, add
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.manifest import Manifest, read_manifest
 from seglake.catalog.retention import NeverNamed, expired_files, retained_rows
-from seglake.catalog.schema import (
-    PARTITION_COLUMNS,
-    TABLE_SCHEMA,
-    PartitionRow,
-    Row,
-    SegmentId,
-    SegmentRow,
-)
+from seglake.catalog.schema import PartitionRow, Row, SegmentId, SegmentRow
 from seglake.catalog.table import CONTRACT, CatalogTable
 from seglake.catalog.version import snapshot_files
 from seglake.catalog.version.snapshot import EMPTY, Snapshot

@@ -819,3 +819,45 @@ def test_a_version_whose_rows_of_maintenance_a_vacuum_deleted_is_expired(tmp_pat
     with pytest.raises(VersionExpired, match=f"version {old.version} was vacuumed"):
         tag(str(tmp_path), "a", old.version)
     assert seglake.open(str(tmp_path)).tags() == []
+
+
+def test_a_number_reads_its_version_until_it_expires_and_then_its_tag(maker: LakeMaker) -> None:
+    root = str(maker.root)
+    maker.run({0: [Event(T, b"k1", b"y"), Event(T, b"secret", b"x")]})
+    version = tag(root, "q3").tagged
+    wanted = seen(seglake.open(root, version))
+    left = [row for row in wanted if row[4] != b"secret"]
+    opened, unread = seglake.open(root, version), seglake.open(root, version)
+    assert seen(opened) == wanted
+    erase(root, "events", ["secret"], grace_hours=0)
+    assert seen(seglake.open(root, version)) == seen(opened) == wanted
+    assert seen(seglake.open(root, "q3")) == left
+    erase(root, "events", ["secret"], vacuum=True, grace_hours=0)
+    assert seen(seglake.open(root, version)) == seen(seglake.open(root, "q3")) == left
+    with pytest.raises(VersionExpired):
+        seen(opened)
+    sweep(maker.root)
+    assert seen(seglake.open(root, version)) == seen(unread) == left
+    assert len(unread.history("events")) == len(opened.history("events")) == 4
+    tag(root, "q3", delete=True)
+    sweep(maker.root)
+    with pytest.raises(VersionExpired):
+        seen(seglake.open(root, version))
+
+
+@pytest.mark.parametrize("with_vacuum", [False, True])
+def test_deleting_a_tag_does_not_change_what_its_number_reads(
+    maker: LakeMaker, *, with_vacuum: bool
+) -> None:
+    root = str(maker.root)
+    maker.run({0: [Event(T, b"k1", b"y"), Event(T, b"secret", b"x")]})
+    version = tag(root, "q3").tagged
+    wanted = seen(seglake.open(root, version))
+    erase(root, "events", ["secret"], vacuum=with_vacuum, grace_hours=0)
+    opened = seglake.open(root, version)
+    tag(root, "q3", delete=True)
+    if with_vacuum:
+        with pytest.raises(VersionExpired):
+            seen(seglake.open(root, version))
+    else:
+        assert seen(seglake.open(root, version)) == seen(opened) == wanted

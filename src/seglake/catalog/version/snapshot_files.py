@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +28,8 @@ from seglake.errors import CorruptData, MissingObject, StoreError, VersionExpire
 from seglake.limits import ALL_TIMES, INT64_MIN
 from seglake.store import Store
 
+# The data files with which a tag holds a version, or None if there is no such tag.
+HeldFiles = Callable[[int], frozenset[DataFile] | None]
 _LARGEST = "max_timestamp"
 
 
@@ -70,15 +72,20 @@ def files_after(files: frozenset[DataFile], commits: Iterable[DeltaCommit]) -> f
 
 
 def load(
-    store: Store, version: int, files: frozenset[DataFile], topics: Collection[str] | None = None
+    store: Store,
+    version: int,
+    files: frozenset[DataFile],
+    topics: Collection[str] | None = None,
+    held: HeldFiles | None = None,
 ) -> Snapshot:
-    """A version, made from its data files.
+    """Make a version from its data files.
 
-    Those of some `topics`, or of all, are read now, the others when their topic is asked for.
-    Raises CorruptData, StoreError and MissingObject.
+    Those of some `topics`, or of all, are read now, the others when their topic is asked for. If
+    they are gone by then, the files that `held` returns are read. Raises CorruptData, StoreError
+    and MissingObject.
     """
     now = files if topics is None else {file for file in files if file.topic in topics}
-    unread = _unread(store, version, files - now)
+    unread = _unread(store, version, files - now, held)
     return _with(store, EMPTY, version, files, now, (), unread)
 
 
@@ -107,15 +114,26 @@ def retained(version: int) -> Iterator[None]:
         raise VersionExpired(f"version {version} was vacuumed: {error}") from error
 
 
-def _unread(store: Store, version: int, files: Iterable[DataFile]) -> Unread:
+def _unread(
+    store: Store, version: int, files: Iterable[DataFile], held: HeldFiles | None = None
+) -> Unread:
     def read(some: frozenset[DataFile]) -> Snapshot:
         with retained(version):
-            return load(store, version, some)
+            try:
+                return load(store, version, some)
+            except MissingObject:
+                others = held(version) if held else None
+                if others is None:
+                    raise
+                topics = {file.topic for file in some}
+                return load(store, version, frozenset(f for f in others if f.topic in topics))
 
     return Unread(files, read)
 
 
-def advance(store: Store, base: Snapshot, commits: Sequence[DeltaCommit]) -> Snapshot:
+def advance(
+    store: Store, base: Snapshot, commits: Sequence[DeltaCommit], held: HeldFiles | None = None
+) -> Snapshot:
     """The version after the commits that follow `base`, made by reading the files they added.
 
     Files with rows that were only moved are not read, unless the topic also lost segments: then its
@@ -137,7 +155,7 @@ def advance(store: Store, base: Snapshot, commits: Sequence[DeltaCommit]) -> Sna
     new = {file for file in added if file.kind != "segment" or file.topic not in rewritten}
     new = _now(new | moved(files - base.files), later)
     gone = _now(moved(base.files - files), later)
-    unread = _unread(store, version, (file for file in files if file.topic in later))
+    unread = _unread(store, version, (file for file in files if file.topic in later), held)
     return _with(store, base, version, files, new, gone, unread)
 
 

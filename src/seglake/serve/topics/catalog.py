@@ -356,7 +356,7 @@ class ServedTopics:
         Runs on a thread: planning a window reads zone maps.
         """
         asked, tag = bound
-        if tag is None:
+        if tag is None or asked.tag is None:
             log = self._lake.topic(asked.topic).at(asked.version)
         else:
             log = self._lake.topic_in(tag, asked.topic)

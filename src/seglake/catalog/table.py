@@ -183,7 +183,8 @@ class CatalogTable:
             if tag is None:
                 raise
             return self.tagged(tag, topics)
-        tag = self.tag_of(version)
+        # A tag is a commit after the version that it names, so the newest version has none.
+        tag = None if version == self.handle.seen else self.tag_of(version)
         if tag is None or self._has_erased_logs(snapshot, tag):
             return snapshot
         return self.tagged(tag, topics)
@@ -208,7 +209,7 @@ class CatalogTable:
 
     def tag_of(self, version: int) -> TagRow | None:
         """A tag that holds a version, or None."""
-        return next((tag for tag in self.seen_tags() if tag.version == version), None)
+        return next((tag for tag in self.tags() if tag.version == version), None)
 
     @property
     def _held(self) -> snapshot_files.HeldFiles:

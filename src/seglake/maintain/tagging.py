@@ -17,13 +17,23 @@ from seglake import layout
 from seglake.catalog.quarantine.gone import ERASE
 from seglake.catalog.schema import TagRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.tags import Rows, TagObject, check_name, read_object, tag_rows, write_object
+from seglake.catalog.tags import (
+    ErasedRecords,
+    Rows,
+    TagObject,
+    check_name,
+    live_tags,
+    read_object,
+    tag_rows,
+    write_object,
+)
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.catalog.version.snapshot_files import retained
 from seglake.clock import now_ms
 from seglake.errors import UsageError, VersionExpired
+from seglake.layout import new_attempt
 from seglake.maintain.report import Status, TopicReport
 from seglake.store import open_store
 from seglake.times.instants import Time, to_epoch_ms
@@ -112,7 +122,7 @@ class _Tagging:
     ) -> None:
         self._table, self._report = table, report
         self._version, self._until_ms = version, until_ms
-        self._object: TagObject | None = None
+        self._written: tuple[tuple[int, str], TagObject] | None = None  # with what it was made from
 
     def make(self) -> Tagged:
         return self._commit(self._made)
@@ -134,16 +144,44 @@ class _Tagging:
         before = _last(self._table, base, self._report.name)
         if before and before.state == "tagged":
             return self._another_end(before)
-        version = self._version = base.version if self._version is None else self._version
-        snapshot = base if version == base.version else self._table.logged(version)
-        self._check(snapshot, base)
-        written = self._object = self._object or self._written(snapshot)
+        version = base.version if self._version is None else self._version
+        written = self._object(version, base)
         row = TagRow(
             name=self._report.name, sequence=before.sequence + 1 if before else 0, version=version,
             attempt_id=written.attempt_id, object_bytes=written.size_bytes,
             object_crc32c=written.checksum, created_at_ms=now_ms(), until_ms=self._until_ms,
         )  # fmt: skip
-        return self._change(TAG, row)
+        change = self._change(TAG, row)
+        return change._replace(files_of={written.attempt_id} - {self._report.attempt_id})
+
+    def _object(self, version: int, base: Snapshot) -> TagObject:
+        """Return the object for a version, made from the object of another tag that holds it.
+
+        Erasures went through that one, so it may be named again when the version is not retained,
+        or is from before an erasure. It stays until the commit: a tag that is deleted or changed
+        meanwhile makes the commit lose, and then the object is written again.
+        """
+        tags = live_tags(self._table.store, base.files)
+        holder = next((tag for tag in tags if tag.version == version), None)
+        source = version, holder.attempt_id if holder else ""
+        if self._written is None or self._written[0] != source:
+            attempt_id = new_attempt() if self._written else self._report.attempt_id
+            self._written = source, self._write(version, holder, base, attempt_id)
+        return self._written[1]
+
+    def _write(
+        self, version: int, holder: TagRow | None, base: Snapshot, attempt_id: str
+    ) -> TagObject:
+        table, erased = self._table, list[ErasedRecords]()
+        if version == base.version:
+            snapshot = base
+        elif holder is not None:
+            snapshot, erased = table.tagged(holder), read_object(table.store, holder).erased
+        else:
+            snapshot = table.logged(version)
+            self._check(snapshot, base)
+        rows = rows_of_version(table, snapshot)
+        return write_object(table.store, attempt_id, version, table.lake, rows, erased)
 
     def _another_end(self, before: TagRow) -> Change | None:
         """Another end of a tag that is there. Raises UsageError if it names another version."""
@@ -172,8 +210,6 @@ class _Tagging:
 
     def _check(self, snapshot: Snapshot, base: Snapshot) -> None:
         """Raise UsageError for a version from before an erasure, VersionExpired if files lack."""
-        if snapshot is base:
-            return
         erased = {topic: _erasures(self._table, base, topic) for topic in _topics(snapshot)}
         there = {hash(item.key) for item in self._table.store.list(layout.TOPICS)}
         with retained(snapshot.version):
@@ -187,13 +223,6 @@ class _Tagging:
                 if hash(key) not in there:
                     what = f"version {snapshot.version} is not retained: {key} is gone"
                     raise VersionExpired(what)
-
-    def _written(self, snapshot: Snapshot) -> TagObject:
-        table = self._table
-        return write_object(
-            table.store, self._report.attempt_id, snapshot.version, table.lake,
-            rows_of_version(table, snapshot),
-        )  # fmt: skip
 
 
 def _last(table: CatalogTable, base: Snapshot, name: str) -> TagRow | None:

@@ -7,6 +7,7 @@ import pickle
 import shutil
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -861,3 +862,57 @@ def test_deleting_a_tag_does_not_change_what_its_number_reads(
             seen(seglake.open(root, version))
     else:
         assert seen(seglake.open(root, version)) == seen(opened) == wanted
+
+
+def test_a_tag_without_a_version_that_loses_to_an_erasure_takes_the_new_version(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(maker.root)
+    version = maker.run({0: [Event(T, b"secret", b"x"), Event(T, b"k1", b"y")]})
+    tag(root, "other", maker.versions[0])
+    act = partial(erase, root, "events", ["secret"], vacuum=True, grace_hours=0)
+    once_before(monkeypatch, CatalogTable, "commit", act)
+    report = tag(root, "q3")
+    assert report.tagged > version + 1
+    assert seen(seglake.open(root, "q3")) == seen(seglake.open(root))
+    require_files(maker)
+    sweep(maker.root)
+    assert verify(root).orphans == []
+    assert seen(seglake.open(root, "q3")) == seen(seglake.open(root))
+
+
+@pytest.mark.parametrize("with_erasure", [False, True])
+def test_a_version_that_only_a_tag_holds_can_be_renamed(
+    maker: LakeMaker, *, with_erasure: bool
+) -> None:
+    root = str(maker.root)
+    version = maker.run({0: [Event(T, b"secret", b"x"), Event(T, b"k1", b"y")]})
+    tag(root, "old", version)
+    if with_erasure:
+        erase(root, "events", ["secret"], vacuum=True, grace_hours=0)
+    _merge(maker)
+    sweep(maker.root)
+    wanted = seen(seglake.open(root, "old"))
+    assert tag(root, "new", version).tagged == version
+    new, old = holds(open_catalog(root))
+    assert new.erased == old.erased
+    assert len(new.erased) == with_erasure
+    tag(root, "old", delete=True)
+    sweep(maker.root)
+    assert seen(seglake.open(root, "new")) == seen(seglake.open(root, version)) == wanted
+    assert verify(root).findings == []
+
+
+def test_renaming_a_tag_that_is_deleted_meanwhile_makes_no_tag(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(maker.root)
+    version = tag(root, "old", maker.versions[0]).tagged
+    _merge(maker)
+    sweep(maker.root)
+
+    delete = partial(tag, root, "old", delete=True)
+    once_before(monkeypatch, CatalogTable, "commit", delete)
+    with pytest.raises(VersionExpired):
+        tag(root, "new", version)
+    assert open_catalog(root).tags() == []

@@ -17,7 +17,7 @@ from seglake.engine import spare_the_collector
 from seglake.errors import SeglakeError, UsageError
 from seglake.format.sought_kernels import EVERY_KEY
 from seglake.format.value_format import JSON
-from seglake.limits import ALL_TIMES
+from seglake.limits import NO_END
 from seglake.log.decode.columns import schema_of
 from seglake.log.piece import Piece, Window
 from seglake.log.segment_lookup import PartitionReader
@@ -62,7 +62,10 @@ def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[t
             )
     ranges = available(starts, ends, readers, fail_on_data_loss=options.fail_on_data_loss)
     times = _times(options)
-    windows = [(readers[name], Window(*times, *bounds)) for name, bounds in ranges.items()]
+    windows = [
+        (readers[name], times._replace(start_offset=first, end_offset=end))
+        for name, (first, end) in ranges.items()
+    ]
     return tasks_of(lake, pieces(lake, windows, options), options)
 
 
@@ -90,12 +93,12 @@ def pieces(
             yield from search.blocks.pieces()
 
 
-def _times(options: Options) -> tuple[int, int]:
-    """The window [start, end) in ms; a window of an option has no record without timestamp (-1)."""
+def _times(options: Options) -> Window:
+    """Return the window of the options, of which either side may be open."""
     start, end = options.start_time_ms, options.end_time_ms
     if start is None and end is None:
-        return ALL_TIMES
-    return max(0, start or 0), ALL_TIMES[1] if end is None else end
+        return Window()
+    return Window.of_times(start or 0, NO_END if end is None else end)
 
 
 def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa.RecordBatch]:

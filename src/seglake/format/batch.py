@@ -62,7 +62,7 @@ DELETE_HORIZON = 0x40  # the base timestamp is when Kafka's cleaner may drop the
 LEAST_RECORD_BYTES = 7
 MAX_BATCH_BYTES = 512 * 1024 * 1024  # of decompressed records that a reader takes
 
-UNKNOWN = -2
+UNKNOWN = -2  # offset_of_max tells: an offset is never negative, but a timestamp may be -2
 
 TABLE = np.dtype(
     [

@@ -132,7 +132,7 @@ class ZoneMap:
 
 def build(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -> ZoneMap:
     """The zone map of the segment that `table` describes. Raises ValueError without minimums."""
-    if np.any(table["min_timestamp"] == UNKNOWN):
+    if np.any(table["offset_of_max"] == UNKNOWN):
         raise ValueError("a zone map needs the timestamps of the records: decode the batches first")
     starts = np.union1d(np.flatnonzero(indexed), [0]) if len(table) else np.empty(0, np.int64)
     lows = np.where(table["count"] > 0, table["min_timestamp"], INT64_MAX)

@@ -33,7 +33,7 @@ from seglake.format.records import Bytes
 from seglake.format.segment import rebuild
 from seglake.kafka import checkpoint
 from seglake.layout import Suffix, is_topic_id
-from seglake.limits import INT64_MAX, INT64_MIN
+from seglake.limits import INT64_MIN, NO_END
 from seglake.log.fetch import LogFetch
 from seglake.log.files import LogCheck, check_crc, check_size
 from seglake.log.links import LakeLogs
@@ -211,7 +211,7 @@ def _window(start: Time | None, end: Time | None) -> _TimeWindow | None:
         return None
     window = _TimeWindow(
         INT64_MIN if start is None else to_epoch_ms(start),
-        INT64_MAX if end is None else to_epoch_ms(end),
+        NO_END if end is None else to_epoch_ms(end),
     )
     if window.end_ms <= window.start_ms:
         raise UsageError(f"the window from {start} to {end} holds no time: it ends first")

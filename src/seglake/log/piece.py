@@ -7,18 +7,20 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.format.records import Int64s
-from seglake.limits import INT64_MAX, INT64_MIN
+from seglake.limits import INT64_MAX, INT64_MIN, NO_END
 from seglake.log.segment import LogRanges, LogSegment
 
 
 class Window(NamedTuple):
     """A range of times and a range of offsets, both with exclusive ends.
 
-    A record is in the window if it is in both ranges. `Window()` holds every record.
+    A record is in the window if it is in both ranges. `Window()` holds every record: no record has
+    the offset INT64_MAX, because the end offset of its log would not fit into int64. Where arrays
+    need bounds, take the inclusive `limits`: `end_ms` may be NO_END, which does not fit either.
     """
 
     start_ms: int = INT64_MIN
-    end_ms: int = INT64_MAX
+    end_ms: int = NO_END
     start_offset: int = 0
     end_offset: int = INT64_MAX
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seglake.limits import INT64_MAX, INT64_MIN
+from seglake.limits import INT64_MAX, INT64_MIN, NO_END
 from seglake.log.piece import Window
 
 Keys = frozenset[bytes] | None  # None: any key, and none
@@ -239,12 +239,12 @@ class _Reading:
         """The records whose value of a column is in [low, high)."""
         if field == "partition":
             return self._chosen(lambda partition: low <= partition < high)
-        low, high = max(low, INT64_MIN), min(high, INT64_MAX)
+        low, high = max(low, INT64_MIN), min(high, NO_END)
         if low >= high:
             return self._nothing
         if field == "timestamp":
             return self._each(Part(Window(low, high)))
-        return self._each(Part(Window(start_offset=max(low, 0), end_offset=high)))
+        return self._each(Part(Window(start_offset=max(low, 0), end_offset=min(high, INT64_MAX))))
 
     def _each(self, part: Part) -> Selection:
         return Selection(dict.fromkeys(self._everything.parts, part))
@@ -285,4 +285,4 @@ def _range(name: str, below: int, above: int) -> tuple[int, int]:
         return above, below + 1
     if name.startswith("less"):
         return INT64_MIN, above if name == "less" else below + 1
-    return below + 1 if name == "greater" else above, INT64_MAX
+    return below + 1 if name == "greater" else above, NO_END

@@ -288,8 +288,8 @@ class Log(ShowsTable):
 
     def plan_range(
         self,
-        start: Time,
-        end: Time,
+        start: Time | None,
+        end: Time | None,
         *,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
@@ -297,13 +297,13 @@ class Log(ShowsTable):
     ) -> Plan:
         """What `read_range` would fetch: segments, byte ranges, bytes, the most records."""
         log: Log = self.at(version)
-        window = window_of(start, end)
+        window = open_window(start, end)
         return log._plan(dict.fromkeys(_chosen(log, partitions), window), columns)
 
     def read_range(
         self,
-        start: Time,
-        end: Time,
+        start: Time | None,
+        end: Time | None,
         *,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
@@ -315,7 +315,8 @@ class Log(ShowsTable):
     ) -> WindowReader:
         """Every record with start <= timestamp < end, and no other, in this version or another.
 
-        A record without a timestamp (-1) is in no window, however long the window is. `order`
+        None for `start` or `end` leaves that side open. A record without a timestamp (-1) is in no
+        window, unless both sides are open, which reads every record. `order`
         "offset" gives partition after partition, each in offset order. `order` "time" gives one
         stream by (timestamp, partition, offset). About `memory_bytes` are in use, whatever the
         window's size. `columns` chooses and orders columns. `fields`, as in {"user": "string",
@@ -328,7 +329,7 @@ class Log(ShowsTable):
         if order not in ways:
             raise UsageError(f"order is 'offset' or 'time', not {order!r}")
         beside = FieldReader.of(fields, columns, log.value_format)
-        window = window_of(start, end)
+        window = open_window(start, end)
         readers = tuple(log.reader(p) for p in _chosen(log, partitions))
         schema, counted = schema_of(beside.wanted), stats or ReadStats()
         read = partial(ways[order], readers, window, schema, memory_bytes, counted)

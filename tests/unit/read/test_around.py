@@ -147,10 +147,10 @@ def test_a_union_of_windows_meets_and_holds_what_its_times_say(
     starts: list[int], width: int, spans: list[tuple[int, int]]
 ) -> None:
     begins = np.sort(np.array(starts, np.int64))
-    windows = union(begins, begins + width)
+    windows = union(begins, begins + width - 1)
     covered = {time for start in starts for time in range(start, start + width)}
-    assert {t for s, e in windows.T.tolist() for t in range(s, e)} == covered
-    assert all(windows[0, 1:] > windows[1, :-1])
+    assert {t for s, e in windows.T.tolist() for t in range(s, e + 1)} == covered
+    assert all(windows[0, 1:] - 1 > windows[1, :-1])
     lows = np.array([low for low, _ in spans], np.int64)
     highs = lows + np.array([length for _, length in spans], np.int64)
     times_in = [set(range(low, high + 1)) for low, high in zip(lows, highs, strict=True)]

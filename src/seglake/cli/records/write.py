@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -25,18 +24,17 @@ from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
-from seglake.log.execute import ReadStats, execute
-from seglake.log.piece import Piece, Window
+from seglake.log.execute import ReadStats
+from seglake.log.piece import Piece
 from seglake.pace import Pace, told_in_time
 from seglake.read.consumers import offset_of_last
 from seglake.read.fields import FieldReader, Fields
 from seglake.read.lacking import without_hints
 from seglake.read.log import Log
 from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan
-from seglake.read.window.plan import Plan, pieces_of
+from seglake.read.window.plan import Plan
 from seglake.read.window.reader import WindowReader
 from seglake.shown import Column, counted, moment, number, size
-from seglake.times.instants import Time
 
 _TABLE_ROWS = 100  # unless an option says how many records are wanted
 
@@ -76,7 +74,7 @@ def plan(log: Log, request: ReadRequest) -> Plan:
         last = {p: offset_of_last(log.reader(p), request.tail) for p in partitions}
         return log.plan_offsets({p: (offset, INT64_MAX) for p, offset in last.items()})
     if in_window and request.offset is None:
-        return log.plan_range(*_window(request), partitions=partitions)
+        return log.plan_range(request.start, request.end, partitions=partitions)
     if request.offset is None:
         return log.plan_offsets(dict.fromkeys(partitions, (0, INT64_MAX)))
     if in_window:
@@ -85,11 +83,6 @@ def plan(log: Log, request: ReadRequest) -> Plan:
         raise UsageError("--offset needs --partition: offsets count within one partition")
     log.read(partitions[0], request.offset, max_records=0)  # raises for an offset outside the log
     return log.plan_offsets({partitions[0]: (request.offset, INT64_MAX)})
-
-
-def _window(request: ReadRequest) -> tuple[Time, Time]:
-    start = 0 if request.start is None else request.start
-    return start, INT64_MAX if request.end is None else request.end
 
 
 def plan_rows(planned: Plan) -> Listing:
@@ -263,14 +256,9 @@ def _reader(
     if request.offset is not None:
         raise UsageError("--order time is for a window, not for --offset")
     partitions = log.partitions() if request.partition is None else [request.partition]
-    timed = log.read_range(*_window(request), partitions=partitions, order="time", stats=stats)
-    if (request.start, request.end) != (None, None):
-        return timed
-    # all records: those without a timestamp, which are in no window, come first
-    readers = [log.reader(partition) for partition in partitions]
-    pieces = pieces_of([(reader, Window(end_ms=0)) for reader in readers])
-    untimed = execute(readers[0].cached_fetch, pieces, timed.schema, stats=stats)
-    return pa.RecordBatchReader.from_batches(timed.schema, chain(untimed, timed))
+    return log.read_range(
+        request.start, request.end, partitions=partitions, order="time", stats=stats
+    )
 
 
 def _first(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,7 @@ _NO_WINDOWS = np.empty((2, 0), np.int64)
 class Bounds(NamedTuple):
     """Which records of a log partition a read wants: those in `window` and in one of `windows`.
 
-    Window i of `windows` has the timestamps windows[0, i] to windows[1, i] (exclusive), in ms.
+    Window i of `windows` has the timestamps windows[0, i] to windows[1, i] (inclusive), in ms.
     These windows ascend, with a hole between any two. If there are none, only `window` decides.
     `limits` are the limits of `window`.
     """
@@ -45,11 +45,11 @@ class Bounds(NamedTuple):
         return rows[:, :count]
 
 
-def union(starts: Int64s, ends: Int64s) -> Int64s:
-    """The windows that the intervals [starts[i], ends[i]) cover together, in the form of `Bounds`.
+def union(starts: Int64s, lasts: Int64s) -> Int64s:
+    """The windows that the intervals starts[i] to lasts[i] cover together, in the form of `Bounds`.
 
-    Starts and ends must ascend, and no interval may be empty.
+    Starts and lasts must ascend; starts are not negative, and no interval is empty.
     """
-    begins = np.append(True, starts[1:] > ends[:-1])[: len(starts)]
+    begins = np.append(True, starts[1:] - 1 > lasts[:-1])[: len(starts)]
     finishes = np.append(begins[1:], True)[: len(starts)]
-    return np.array([starts[begins], ends[finishes]])
+    return np.array([starts[begins], lasts[finishes]])

@@ -24,7 +24,7 @@ OFFSET, OFFSET_END, LOW, HIGH, PAGE_END, PAGE, BLOCKS = range(FENCE_ROWS)
 @njit(cache=True, nogil=True)
 def _window_at(windows: npt.NDArray[Any], low: int, high: int) -> int:
     """The first window that meets the timestamps `low` to `high`; -1 if none does."""
-    number = int(np.searchsorted(windows[1], low, "right"))
+    number = int(np.searchsorted(windows[1], low, "left"))
     return -1 if number == windows.shape[1] or windows[0, number] > high else number
 
 
@@ -53,7 +53,7 @@ def meeting(
             at = _window_at(windows, low, high)
             if at < 0:
                 continue
-            whole = whole and windows[0, at] <= low and high < windows[1, at]
+            whole = whole and windows[0, at] <= low and high <= windows[1, at]
         rows[0, count], rows[1, count] = i, whole
         count += 1
     return count

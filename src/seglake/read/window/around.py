@@ -8,7 +8,7 @@ in the order in which they start, and two binary searches find the rows of a rec
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from seglake.format.index import RECORD_KEYS
 from seglake.format.key_hashes import Hashes, hashes_of_spans
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s, Spans
-from seglake.limits import INT64_MAX
+from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.log.decode.columns import SCHEMA, Array
 from seglake.log.execute import ReadStats, execute
 from seglake.log.key_indexes import SubjectHashes
@@ -110,13 +110,13 @@ class Around:
             spans = _spans(keys)
             hashes = hashes_of_spans(spans)
             homes = tuple(partition_of(spans, count) for count in self._partition_counts)
-        low, high = self._before_ms, INT64_MAX - self._after_ms
+        low, after = self._before_ms, self._after_ms - 1  # windows have inclusive ends
         # Windows begin at 0 or later, so a record without a timestamp (-1) is in no window.
         starts = np.maximum(times, low) - low
-        ends = np.minimum(times, high) + self._after_ms
-        asked = np.flatnonzero(valid & (codes >= 0) & (starts < ends))
+        lasts = np.clip(times, INT64_MIN + 1, INT64_MAX - max(after, 0)) + after
+        asked = np.flatnonzero(valid & (codes >= 0) & (starts <= lasts))
         order = asked[np.lexsort((times[asked], codes[asked]))]
-        return _Moments(order, starts[order], ends[order], codes[order], keys, homes, hashes)
+        return _Moments(order, starts[order], lasts[order], codes[order], keys, homes, hashes)
 
     def _records(
         self, reader: PartitionReader, own: _Moments, memory_bytes: int, stats: ReadStats | None
@@ -125,8 +125,8 @@ class Around:
 
         If rows have keys, blocks that cannot hold one of the keys are left out.
         """
-        windows = union(np.sort(own.starts), np.sort(own.ends))
-        window = Window(int(windows[0, 0]), int(windows[1, -1]))
+        windows = union(np.sort(own.starts), np.sort(own.lasts))
+        window = Window(int(windows[0, 0]), int(windows[1, -1]) + 1)
         needed = ["timestamp"] if own.keys is None else ["timestamp", "key"]
         needed = [name for name in needed if name not in self._schema.names]
         schema = pa.schema([*self._schema, *(SCHEMA.field(name) for name in needed)])
@@ -153,7 +153,7 @@ def stream_of(rows: Any) -> pa.RecordBatchReader:
 
 
 class _Moments(NamedTuple):
-    """Rows of a batch by (code, time): positions, windows [start, end) in ms, codes of their keys.
+    """Rows of a batch by (code, time): positions, first and last ms of their windows, key codes.
 
     Each array of `homes` has, for each key, a partition that may hold records of the key. If there
     is no array, every partition may. `hashes` are those of the keys, by code.
@@ -161,7 +161,7 @@ class _Moments(NamedTuple):
 
     rows: Int64s
     starts: Int64s
-    ends: Int64s
+    lasts: Int64s
     codes: Int64s
     keys: Array | None
     homes: tuple[Int32s, ...]
@@ -179,8 +179,8 @@ class _Moments(NamedTuple):
         if not self.homes:
             return self
         here = np.logical_or.reduce([home == partition for home in self.homes])[self.codes]
-        rows, starts, ends, codes = (column[here] for column in self[:4])
-        return self._replace(rows=rows, starts=starts, ends=ends, codes=codes)
+        rows, starts, lasts, codes = (column[here] for column in self[:4])
+        return self._replace(rows=rows, starts=starts, lasts=lasts, codes=codes)
 
 
 class _MomentFinder:
@@ -192,13 +192,15 @@ class _MomentFinder:
 
     def __init__(self, moments: _Moments) -> None:
         self._keys = moments.keys
-        self._bounds = distinct(np.sort(np.concatenate([moments.starts, moments.ends])))
-        self._opened = self._place(moments.starts, moments.codes)
-        self._closed = self._place(moments.ends, moments.codes)
+        # A bound is the last time before a window, or the last in it. Neither exceeds INT64_MAX.
+        before = moments.starts - 1
+        self._bounds = distinct(np.sort(np.concatenate([before, moments.lasts])))
+        self._opened = self._place(before, moments.codes, "right")
+        self._closed = self._place(moments.lasts, moments.codes, "right")
 
-    def _place(self, times: Int64s, codes: Int64s) -> Int64s:
+    def _place(self, times: Int64s, codes: Int64s, side: Literal["left", "right"]) -> Int64s:
         places: Int64s = codes * (len(self._bounds) + 1)
-        return places + self._bounds.searchsorted(times, "right")
+        return places + self._bounds.searchsorted(times, side)
 
     def of(self, records: pa.RecordBatch) -> tuple[Int64s, Int64s]:
         """For each record the number of its first moment, and the number after its last moment."""
@@ -207,7 +209,7 @@ class _MomentFinder:
         if self._keys is not None:
             indexes = pc.index_in(records["key"], value_set=self._keys)
             codes = indexes.fill_null(-1).to_numpy().astype(np.int64)
-        places = self._place(times, codes)
+        places = self._place(times, codes, "left")
         first, end = self._closed, self._opened
         return first.searchsorted(places, "right"), end.searchsorted(places, "right")
 

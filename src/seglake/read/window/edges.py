@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from seglake.errors import UsageError
-from seglake.limits import INT64_MAX
+from seglake.limits import NO_END
 from seglake.log.piece import Window
 from seglake.times.instants import Time, to_epoch_ms
 
 
 def window_of(start: Time, end: Time) -> Window:
     """The window [start, end). Raises UsageError if it ends before it starts."""
-    start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
+    return _checked(start, end, to_epoch_ms(start), to_epoch_ms(end))
+
+
+def _checked(start: Time | None, end: Time | None, start_ms: int, end_ms: int) -> Window:
     if start_ms > end_ms:
         raise UsageError(f"the window would end before it starts: {start!r} to {end!r}")
     return Window.of_times(start_ms, end_ms)
@@ -20,4 +23,5 @@ def open_window(start: Time | None, end: Time | None) -> Window:
     """The window between two times, of which either may be open. Without both, of all records."""
     if start is None and end is None:
         return Window()
-    return window_of(0 if start is None else start, INT64_MAX if end is None else end)
+    start_ms = 0 if start is None else to_epoch_ms(start)
+    return _checked(start, end, start_ms, NO_END if end is None else to_epoch_ms(end))

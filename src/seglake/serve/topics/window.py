@@ -195,7 +195,7 @@ def _planned(reader: PartitionReader, window: Window) -> Iterator[Run]:
 def _of_segment(reader: PartitionReader, segment: LogSegment, bounds: Bounds) -> Iterator[Run]:
     window = bounds.window
     ranges, _ = reader.ask(segment, ZoneSearch.within, bounds)
-    outside = np.array([[INT64_MIN, window.end_ms], [window.start_ms, INT64_MAX]], np.int64)
+    outside = np.array([[INT64_MIN, window.end_ms], [window.start_ms - 1, INT64_MAX]], np.int64)
     strange, _ = reader.ask(segment, ZoneSearch.within, Bounds.of(Window(), outside))
     if window.start_offset > segment.base_offset:  # the log starts inside the segment: filter all
         strange = ranges

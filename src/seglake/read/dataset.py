@@ -158,16 +158,11 @@ class LogDataset(ShowsTable, ds.UnionDataset):
     def _strict(self) -> bool:
         return self._fields is not None and self._fields.strict
 
-    @property
-    def _strings(self) -> set[str]:
-        kinds = {} if self._fields is None else self._fields.kinds
-        return {name for name, kind in kinds.items() if kind == "string"}
-
     def _records(self, schema: pa.Schema, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         """As `_batches`, of columns of the log."""
         chosen = Selection(dict.fromkeys(self._partitions, Part(self._window)))
         if where is not None:
-            chosen = chosen.of(where, self._strings)
+            chosen = chosen.of(where, {} if self._fields is None else self._fields.kinds)
         for (keys, texts), group in groupby(chosen.parts.items(), key=lambda item: item[1][1:]):
             reads = [(self._log.reader(partition), part.window) for partition, part in group]
             if keys is None and not texts:
@@ -224,7 +219,7 @@ class LogScanner:
         names = {*columns} if not isinstance(columns, Mapping) else set[str]()
         made = [*columns.values()] if isinstance(columns, Mapping) else []
         for expression in [*made, *([] if self._where is None else [self._where])]:
-            named = fields_of(expression)
+            named = fields_of(expression, self.dataset_schema.names)
             names |= {*self.dataset_schema.names} if named is None else named
         fields = [field for field in self.dataset_schema if field.name in names]
         return pa.schema(fields or [SCHEMA.field("partition")])  # its values cost nothing

@@ -90,31 +90,37 @@ class Selection(NamedTuple):
         shared = {p: part.either(its[p]) for p, part in mine.items() if p in its}
         return Selection({**mine, **its, **shared})
 
-    def of(self, expression: pc.Expression, strings: Collection[str] = ()) -> Selection:
+    def of(self, expression: pc.Expression, kinds: Mapping[str, str] = {}) -> Selection:
         """The records of this selection for which `expression` is true, and perhaps others.
 
-        `strings` are the columns that are a field's text.
+        `kinds` are the columns that are fields of values, and their types. A field takes
+        precedence over a column of the log with its name.
         """
         try:
-            return self.both(_Reading([*self.parts], strings).of(expression))
+            return self.both(_Reading([*self.parts], kinds).of(expression))
         except _OTHER_FORM:
             return self
 
 
-def fields_of(expression: pc.Expression) -> set[str] | None:
-    """The columns that an expression names, or None if they cannot be told."""
+def fields_of(expression: pc.Expression, columns: Collection[str]) -> set[str] | None:
+    """The columns that an expression over `columns` names, or None if they cannot be told."""
     try:
-        steps, _ = _steps(expression)
+        steps, _ = _steps(expression, columns)
         return {word for kind, word in steps if kind == "field_ref"}
     except _OTHER_FORM:
         return None
 
 
-def _steps(expression: pc.Expression) -> tuple[list[tuple[str, str]], Sequence[Any]]:
+def _steps(
+    expression: pc.Expression, columns: Collection[str]
+) -> tuple[list[tuple[str, str]], Sequence[Any]]:
     """The steps of an expression as (kind, word), and its literals and options as Arrow scalars.
 
-    Raises ValueError for a step of an unknown form.
+    Raises ValueError for a step of an unknown form, and if a column has a line end in its name:
+    Arrow does not escape names, so such a name can look like other steps.
     """
+    if any(name.splitlines() != [name] for name in columns):
+        raise ValueError("a name of a column has a line end")
     reduced: Any = expression.__reduce__()
     _, (data,) = reduced
     with pa.ipc.open_file(data) as file:
@@ -138,14 +144,14 @@ class _Reading:
 
     KINDS = frozenset({"call", "field_ref", "literal", "options", "end"})
 
-    def __init__(self, partitions: Sequence[int], strings: Collection[str]) -> None:
-        self._strings = strings
+    def __init__(self, partitions: Sequence[int], kinds: Mapping[str, str]) -> None:
+        self._kinds = kinds
         self._everything = Selection(dict.fromkeys(partitions, Part()))
         self._nothing = Selection({})
 
     def of(self, expression: pc.Expression) -> Selection:
         """The records for which an expression can be true."""
-        steps, values = _steps(expression)
+        steps, values = _steps(expression, self._kinds)
         frames: list[list[Any]] = [[]]  # the arguments of each call that is open
         for kind, word in steps:
             if kind == "call":
@@ -190,11 +196,10 @@ class _Reading:
             return self._everything
         if not right.is_valid:
             return self._nothing
-        if left == "key":
-            return self._with_keys(pa.array([right])) if name == "equal" else self._everything
-        if left in self._strings:
-            values = pa.array([right])
-            return self._with_texts(left, values) if name == "equal" else self._everything
+        if left == "key" or left in self._kinds:
+            return (
+                self._with_values(left, pa.array([right])) if name == "equal" else self._everything
+            )
         ends = _ends(left, pa.array([right]))
         return self._everything if ends is None else self._within(left, *_range(name, *ends[0]))
 
@@ -203,12 +208,9 @@ class _Reading:
         non_null = values.drop_null()
         if not isinstance(field, _Field):
             return self._everything
-        if field == "key" or field in self._strings:
+        if field == "key" or field in self._kinds:
             maybe_null = values.null_count and nulls == _NULL_MATCHES_NULL
-            some = (
-                self._with_keys(non_null) if field == "key" else self._with_texts(field, non_null)
-            )
-            return self._everything if maybe_null else some
+            return self._everything if maybe_null else self._with_values(field, non_null)
         ends = _ends(field, non_null)
         if ends is None:
             return self._everything
@@ -218,6 +220,14 @@ class _Reading:
             return self._chosen(lambda partition: partition in chosen)
         full = [(low, high) for low, high in ranges if low < high]
         return self._within(field, min(full)[0], max(full)[1]) if full else self._nothing
+
+    def _with_values(self, field: str, values: Any) -> Selection:
+        """The records whose field, or else key, has one of these values."""
+        if field not in self._kinds:
+            return self._with_keys(values)
+        if self._kinds[field] != "string":
+            return self._everything
+        return self._with_texts(field, values)
 
     def _with_keys(self, values: Any) -> Selection:
         kind = values.type

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import operator
 import pickle
 import random
@@ -286,7 +287,7 @@ def test_another_form_of_expressions_selects_everything(monkeypatch: pytest.Monk
     monkeypatch.undo()
     monkeypatch.setattr("seglake.read.filters._Reading.KINDS", frozenset({"call"}))
     assert EVERYTHING.of(expression) == EVERYTHING
-    assert fields_of(expression) is None
+    assert fields_of(expression, ()) is None
 
 
 # a lake that shows what is read
@@ -625,3 +626,21 @@ def test_engines_read_fields_as_columns(tmp_path: Path) -> None:
     whole = pickle.loads(pickle.dumps(web)).to_table(columns=["offset", "user"])
     assert whole.equals(full.select(["offset", "user"]))
     assert web.to_table(columns=["user"])["user"].null_count == stats.misfits["user"] == 10
+
+
+@pytest.mark.parametrize(
+    "name", ["key", "offset", "timestamp", "partition", "a'\n", "x\nfield_ref: 'key"]
+)
+def test_filter_on_a_field_selects_by_the_field_whatever_its_name(
+    tmp_path: Path, name: str
+) -> None:
+    maker = LakeMaker(tmp_path)
+    values = [json.dumps({name: text}).encode() for text in "abab"]
+    maker.run({0: [Event(T + n, b"other", value) for n, value in enumerate(values)]})
+    dataset = (
+        seglake.open(str(tmp_path))
+        .topic("events")
+        .dataset(fields={name: "string"}, columns=["value"])
+    )
+    for wanted in (pc.field(name) == "a", pc.field(name).isin(["a"])):
+        assert dataset.to_table(columns=["value"], filter=wanted).num_rows == 2

@@ -30,7 +30,8 @@ def on_files(files: Any, config: Any) -> Any:
 def _api() -> Iterator[str]:
     yield "# Python\n\nEverything that `import seglake` has. Times of callers are aware datetimes,"
     yield "ISO-8601 texts with a zone, or milliseconds since the epoch.\n"
-    modules: dict[str, str] = vars(seglake)["_MODULES"]  # by public name
+    modules: dict[str, str] = dict(vars(seglake)["_MODULES"])  # by public name
+    del modules["errors"]
     functions = sorted(name for name in modules if name[0].islower())
     types = sorted(modules.keys() - set(functions))
     for title, names in (("Functions", functions), ("Types", types)):

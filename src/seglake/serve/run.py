@@ -9,8 +9,8 @@ import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
-import seglake
 from seglake.read.lake import Lake
+from seglake.read.lake import open as open_lake
 from seglake.serve import metrics, security
 from seglake.serve.api import Api
 from seglake.serve.counts import ServerCounts
@@ -39,7 +39,7 @@ def serve_lake(
 
     Raises ConfigError, UsageError where there is no lake, and OSError if it cannot listen.
     """
-    asyncio.run(_until_stopped(seglake.open(root, None, storage_options), settings, started))
+    asyncio.run(_until_stopped(open_lake(root, None, storage_options), settings, started))
 
 
 @asynccontextmanager

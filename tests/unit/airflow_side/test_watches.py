@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
+from seglake import airflow
 from seglake.airflow.watches import ClosedWatch, Cursor, Event, VersionWatch, Watch
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, VersionExpired
@@ -217,4 +218,4 @@ def test_a_cursor_of_an_expired_version_goes_by_time(
 
 def test_without_airflow_a_sentence_tells_what_is_missing() -> None:
     with pytest.raises(ConfigError, match=r"pip install 'seglake\[airflow\]'"):
-        _ = seglake.airflow.SeglakeVersionTrigger
+        _ = airflow.SeglakeVersionTrigger

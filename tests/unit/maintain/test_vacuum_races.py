@@ -237,10 +237,10 @@ def test_a_run_that_was_killed_just_before_its_commit__is_swept(
     before = open_catalog(pipeline.root).snapshot().version
     assert vacuum(pipeline.root, dry_run=False).deleted == []  # it is young
     sweep(pipeline)
-    assert open_catalog(pipeline.root).snapshot().version == before + 2
+    assert open_catalog(pipeline.root).snapshot().version == before + 3
     assert verify(pipeline.root).orphans == []
     sweep(pipeline)
-    assert open_catalog(pipeline.root).snapshot().version == before + 2
+    assert open_catalog(pipeline.root).snapshot().version == before + 3
     assert_run_again_succeeds(pipeline)
 
 

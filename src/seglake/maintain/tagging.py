@@ -164,24 +164,27 @@ class _Tagging:
         tags = live_tags(self._table.store, base.files)
         holder = next((tag for tag in tags if tag.version == version), None)
         source = version, holder.attempt_id if holder else ""
+        # After a lost race, a vacuum may have deleted files of the version: read it again.
+        snapshot, erased = self._read(version, holder, base)
         if self._written is None or self._written[0] != source:
             attempt_id = new_attempt() if self._written else self._report.attempt_id
-            self._written = source, self._write(version, holder, base, attempt_id)
+            table = self._table
+            rows = rows_of_version(table, snapshot)
+            written = write_object(table.store, attempt_id, version, table.lake, rows, erased)
+            self._written = source, written
         return self._written[1]
 
-    def _write(
-        self, version: int, holder: TagRow | None, base: Snapshot, attempt_id: str
-    ) -> TagObject:
-        table, erased = self._table, list[ErasedRecords]()
+    def _read(
+        self, version: int, holder: TagRow | None, base: Snapshot
+    ) -> tuple[Snapshot, list[ErasedRecords]]:
+        """Return a version, and what was erased from it. Raises as `tag`."""
         if version == base.version:
-            snapshot = base
-        elif holder is not None:
-            snapshot, erased = table.tagged(holder), read_object(table.store, holder).erased
-        else:
-            snapshot = table.logged(version)
-            self._check(snapshot, base)
-        rows = rows_of_version(table, snapshot)
-        return write_object(table.store, attempt_id, version, table.lake, rows, erased)
+            return base, []
+        if holder is not None:
+            return self._table.tagged(holder), read_object(self._table.store, holder).erased
+        snapshot = self._table.logged(version)
+        self._check(snapshot, base)
+        return snapshot, []
 
     def _another_end(self, before: TagRow) -> Change | None:
         """Another end of a tag that is there. Raises UsageError if it names another version."""

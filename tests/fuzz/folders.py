@@ -18,12 +18,11 @@ from seglake.catalog.schema import SegmentId
 from seglake.errors import CorruptData, InputError
 from seglake.format.batch import CONTROL, TRANSACTIONAL
 from seglake.format.index import IndexPolicy
-from seglake.kafka import checkpoint
+from seglake.kafka import folder
 from seglake.kafka.folder import LogFile, PartitionFolder
-from seglake.kafka.markers import read_entries
-from seglake.kafka.parts import PartTask, batches_of
-from seglake.kafka.replicas import require_same
-from seglake.kafka.survey import Extent, extent_of, logs_to_scan, scan_log
+from seglake.kafka.importing import require_same
+from seglake.kafka.sources import PartTask, batches_of
+from seglake.kafka.survey import Extent, extent_of, logs_to_scan, read_entries, scan_log
 from seglake.layout import is_topic_id, new_attempt
 from seglake.log.writer import NewSegment
 from seglake.store import Listed
@@ -104,8 +103,8 @@ def broker_logs(data: bytes) -> None:
 
 
 def _notes() -> list[bytes]:
-    offsets = checkpoint.offsets_text({("a.b", 0): 7, ("c", 12): 2**40})
-    metadata = checkpoint.metadata_text("AAAAAAAAAAAAAAAAAAAAAQ")
+    offsets = folder.offsets_text({("a.b", 0): 7, ("c", 12): 2**40})
+    metadata = folder.metadata_text("AAAAAAAAAAAAAAAAAAAAAQ")
     return [offsets, metadata, *(index for _, index in _written())]
 
 
@@ -114,8 +113,8 @@ def broker_notes(data: bytes) -> None:
     """Checkpoints, topic ids and transaction indexes."""
     match len(data) % 3:
         case 0:
-            checkpoint.read_offsets(data, "note")
+            folder.read_offsets(data, "note")
         case 1:
-            assert is_topic_id(checkpoint.read_topic_id(data, "note"))
+            assert is_topic_id(folder.read_topic_id(data, "note"))
         case _:
             assert read_entries(data)["version"].max(initial=0) == 0

@@ -48,7 +48,8 @@ from seglake.log.segment import LogSegment
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch
 from seglake.store import Listed
-from seglake.write.spool.packing import (
+from seglake.write.spool.sorted_records import SortedRecords
+from seglake.write.spool.spool import (
     expand_records,
     pack_batches,
     pack_records,
@@ -56,7 +57,6 @@ from seglake.write.spool.packing import (
     unpack_batches,
     unpack_records,
 )
-from seglake.write.spool.sorted_records import SortedRecords
 from tests.fuzz.bounds import guarded
 from tests.fuzz.targets import target
 from tests.makers.lakes import Event, Shape, _encode

@@ -24,8 +24,8 @@ import pytest
 
 import seglake
 from seglake.format.decode import scan_batches
-from seglake.kafka.checkpoint import HIGH_WATERMARKS
 from seglake.kafka.exporting import export_logs
+from seglake.kafka.folder import HIGH_WATERMARKS
 from seglake.kafka.importing import import_logs
 from seglake.limits import INT64_MAX
 from seglake.maintain.compaction.compact import compact

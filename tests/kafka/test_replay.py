@@ -24,10 +24,8 @@ import seglake
 from seglake.catalog.groups import GroupInTopic, GroupOffset, keep
 from seglake.errors import ConfigError, StoreError, UsageError
 from seglake.read.log import Log
-from seglake.replay.progress import NAME_HEADER, OFFSET_HEADER, Progress
-from seglake.replay.run import replay_window
-from seglake.replay.target import Target
-from seglake.replay.tempo import Tempo
+from seglake.replay.run import Tempo, replay_window
+from seglake.replay.target import NAME_HEADER, OFFSET_HEADER, Progress, Target
 from tests.harness.ports import free_ports
 from tests.harness.tiers import rest_but
 from tests.judges.kafka_broker import Broker

@@ -18,7 +18,7 @@ from seglake.layout import attempt_folder, new_attempt
 from seglake.log.encoding import encoding_of
 from seglake.log.writer import SegmentWriter
 from seglake.store import open_store
-from seglake.write.reduce.batches import encode
+from seglake.write.reduce.tasks import encode
 from seglake.write.spool.sorted_records import SortedRecords
 from tests.judges.kafka_judge import Kafka, KafkaError, Record
 from tests.makers.lakes import Event, records_of

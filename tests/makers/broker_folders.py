@@ -18,7 +18,7 @@ from hypothesis.strategies import DrawFn
 from seglake.format.batch import CONTROL, HEADER, OVERHEAD, TRANSACTIONAL
 from seglake.format.decode import scan_batches
 from seglake.format.encode import encode_batches, encode_bodies, write_crcs
-from seglake.kafka.markers import ENTRY
+from seglake.kafka.survey import ENTRY
 from tests.makers.lakes import Event, Shape, Written, records_of
 from tests.makers.strategies import FAR, T
 

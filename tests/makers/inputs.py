@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from seglake.config import Pipeline
 from seglake.layout import new_attempt
 from seglake.store import open_store
-from seglake.write.driver.splits import plan_splits
+from seglake.write.driver.run_input import plan_splits
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import list_inputs
-from seglake.write.map.gather import sizes_of
-from seglake.write.map.unit import MapSettings
+from seglake.write.map.unit import MapSettings, sizes_of
 from seglake.write.rows.records import Extracted, RowLimits, read_split
 from tests.makers.strategies import T
 

@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from seglake.format.encode import Bodies
-from seglake.write.spool.merge_order import Place, PlacedRecords
-from seglake.write.spool.sorted_records import SortedRecords
+from seglake.write.spool.sorted_records import Place, PlacedRecords, SortedRecords
 
 
 class Item(NamedTuple):

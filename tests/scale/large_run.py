@@ -29,8 +29,7 @@ from seglake.config import Pipeline
 from seglake.store import Store
 from seglake.store.counting import CountingStore
 from seglake.write.driver import plan as driver_plan
-from seglake.write.map.gather import Sizes, sizes_of
-from seglake.write.map.unit import MapUnits, group_splits
+from seglake.write.map.unit import MapUnits, Sizes, group_splits, sizes_of
 from seglake.write.spool.scratch import Scratch
 from seglake.write.spool.spool import (
     RECORDS,

@@ -21,7 +21,7 @@ from seglake.config import Input
 from seglake.errors import MissingObject
 from seglake.store import open_store
 from seglake.store.interface import Listed
-from seglake.write.driver.selection import KnownFiles
+from seglake.write.driver.run_input import KnownFiles
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import FileVersion
 from seglake.write.input.listing import find_inputs

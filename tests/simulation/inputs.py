@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from seglake.catalog.groups import GroupOffset
 from seglake.engine import _Failed
-from seglake.write.live.broker import LiveTopic
+from seglake.write.live.archive import LiveTopic
 from tests.makers.broker_folders import TOPIC_ID, BrokerLog, Step
 from tests.makers.lakes import Event
 from tests.simulation.model import IMPORTED, Line, Record

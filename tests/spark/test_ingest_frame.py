@@ -16,7 +16,7 @@ import seglake
 from seglake.config import Pipeline
 from seglake.errors import ConfigError, InputError
 from seglake.write.map.frame import short_batches
-from seglake.write.map.gather import sizes_of_frame
+from seglake.write.map.unit import sizes_of_frame
 from tests.makers.murmur2 import murmur2
 from tests.makers.raw_events import T, quarantined, read_lake, read_raw
 from tests.spark.test_ingest_files import TASK, TOPIC, bytes_of

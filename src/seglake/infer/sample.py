@@ -35,7 +35,7 @@ from seglake.times.candidates import candidate_formats, candidates_at_start, exp
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import PARQUET_MARK, SourceFile
-from seglake.write.rows.arrow_json import text_of
+from seglake.write.rows.arrow import text_of
 
 PATTERNS_PAGE = "docs/files.md#patterns-to-copy"
 PACKED_FACTOR = 5  # how much larger packed files are assumed to be when they are unpacked

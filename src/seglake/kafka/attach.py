@@ -16,8 +16,7 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
 from seglake.kafka.folder import PartitionFolder, is_internal
 from seglake.kafka.importing import Imported, TargetLake, TopicIntake, Way, require_one
-from seglake.kafka.parts import PartTask, batches_of, located
-from seglake.kafka.sources import TieredBucket, find_bucket
+from seglake.kafka.sources import PartTask, TieredBucket, batches_of, find_bucket, located
 from seglake.kafka.survey import Extent
 from seglake.kafka.tiered import TieredPartition, tiered_partitions
 from seglake.log.links import Link

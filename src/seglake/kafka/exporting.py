@@ -31,7 +31,7 @@ from seglake.format.encode import EncodedBatches
 from seglake.format.filter import blank
 from seglake.format.records import Bytes
 from seglake.format.segment import rebuild
-from seglake.kafka import checkpoint
+from seglake.kafka import folder as folders
 from seglake.layout import Suffix, is_topic_id
 from seglake.limits import INT64_MIN, NO_END
 from seglake.log.fetch import LogFetch
@@ -125,7 +125,7 @@ def export_logs(
             own = [part for part in logs if part.partition == number]
             report.partitions.append(_finish(target, view, own, topic_id, whole=window is None))
         starts = {(topic, part.partition): part.log_start_offset for part in report.partitions}
-        target.put(checkpoint.LOG_STARTS, checkpoint.offsets_text(starts))
+        target.put(folders.LOG_STARTS, folders.offsets_text(starts))
     report.groups = _within(report.partitions, of_topic(table.store, table.lake, topic))
     report.segments = sum(part.segments for part in report.partitions)
     report.log_bytes = sum(part.log_bytes for part in report.partitions)
@@ -307,9 +307,9 @@ def _finish(
     folder = _folder(view)
     for suffix in _EMPTY:
         target.put(f"{folder}/{end:020d}.{suffix}", b"")
-    target.put(f"{folder}/{checkpoint.LEADER_EPOCHS}", checkpoint.epochs_text([(0, first)]))
+    target.put(f"{folder}/{folders.LEADER_EPOCHS}", folders.epochs_text([(0, first)]))
     if topic_id is not None:
-        target.put(f"{folder}/{checkpoint.METADATA}", checkpoint.metadata_text(topic_id))
+        target.put(f"{folder}/{folders.METADATA}", folders.metadata_text(topic_id))
     return ExportedPartition(
         partition=view.partition,
         folder=f"{target.uri}/{folder}",

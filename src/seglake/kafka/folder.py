@@ -6,15 +6,14 @@ import fcntl
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seglake.errors import InputError, MissingObject
-from seglake.kafka import checkpoint
-from seglake.layout import is_topic_name
+from seglake.errors import CorruptData, InputError, MissingObject
+from seglake.layout import is_topic_id, is_topic_name
 from seglake.limits import INT32_MAX, INT64_MAX
 from seglake.store import Listed, Reader, Store, open_store
 
@@ -159,16 +158,16 @@ class _Notes:
     def __init__(self, root: Store) -> None:
         self._root = root
         _require_stopped(root)
-        self._high_watermarks = self._offsets(checkpoint.HIGH_WATERMARKS)
-        self._log_starts = self._offsets(checkpoint.LOG_STARTS)
-        self._recovery_points = self._offsets(checkpoint.RECOVERY_POINTS)
-        self._clean = self._read(checkpoint.CLEAN_SHUTDOWN) is not None
+        self._high_watermarks = self._offsets(HIGH_WATERMARKS)
+        self._log_starts = self._offsets(LOG_STARTS)
+        self._recovery_points = self._offsets(RECOVERY_POINTS)
+        self._clean = self._read(CLEAN_SHUTDOWN) is not None
 
     def folder(self, topic: str, partition: int, files: Mapping[str, Listed]) -> PartitionFolder:
         """The folder of a partition with these files."""
         name, place = f"{topic}-{partition}", (topic, partition)
         logs = _logs(f"{self._root.uri}/{name}", files)
-        metadata = f"{name}/{checkpoint.METADATA}"
+        metadata = f"{name}/{METADATA}"
         about = self._read(metadata)
         return PartitionFolder(
             store=self._root,
@@ -177,7 +176,7 @@ class _Notes:
             logs=logs,
             transactions=_sizes(_TRANSACTIONS, files),
             skipped=sorted(file for file in files if file.endswith(_UNFINISHED)),
-            topic_id=about and checkpoint.read_topic_id(about, f"{self._root.uri}/{metadata}"),
+            topic_id=about and read_topic_id(about, f"{self._root.uri}/{metadata}"),
             log_start_offset=max(
                 self._log_starts.get(place, 0), logs[0].base_offset if logs else 0
             ),
@@ -186,9 +185,9 @@ class _Notes:
             clean=self._clean,
         )
 
-    def _offsets(self, name: str) -> checkpoint.Offsets:
+    def _offsets(self, name: str) -> Offsets:
         data = self._read(name)
-        return {} if data is None else checkpoint.read_offsets(data, f"{self._root.uri}/{name}")
+        return {} if data is None else read_offsets(data, f"{self._root.uri}/{name}")
 
     def _read(self, key: str) -> Any:
         with suppress(MissingObject):
@@ -227,7 +226,7 @@ def _base(pattern: re.Pattern[str], file: str) -> int | None:
 
 def _require_stopped(root: Store) -> None:
     """Raise InputError if a broker on this machine has the log.dir."""
-    lock = Path(root.uri, checkpoint.LOCK)
+    lock = Path(root.uri, LOCK)
     if root.remote or not os.access(lock, os.R_OK):
         return
     with lock.open("rb") as file:
@@ -238,3 +237,78 @@ def _require_stopped(root: Store) -> None:
                 f"a running broker has {root.uri}, and its active segments change: stop it, or "
                 "import a copy"
             ) from error
+
+
+# ---------------- checkpoint
+# The small text files in which a broker notes what it knows of its logs.
+#
+# A checkpoint is a version, a number of rows, and the rows (`CheckpointFile`). Those in the root
+# of a log.dir have rows `topic partition offset`; a partition's `leader-epoch-checkpoint` has
+# rows `epoch offset`.
+
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+METADATA = "partition.metadata"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+
+_VERSION = "0"
+
+Offsets = Mapping[tuple[str, int], int]
+
+
+def read_offsets(data: bytes, file: str) -> Offsets:
+    """The offset of each (topic, partition). Raises CorruptData, which names the file."""
+    rows = _rows(data, file)
+    try:
+        split = [row.rsplit(" ", 2) for row in rows]
+        return {(topic, int(number)): int(offset) for topic, number, offset in split}
+    except ValueError as error:
+        raise CorruptData("a row is not `topic partition offset`", file=file) from error
+
+
+def offsets_text(offsets: Offsets) -> bytes:
+    """The content of a checkpoint with these offsets."""
+    return _text(f"{topic} {number} {offset}" for (topic, number), offset in offsets.items())
+
+
+def epochs_text(epochs: Collection[tuple[int, int]]) -> bytes:
+    """The content of a leader epoch checkpoint: each epoch, and the offset at which it begins."""
+    return _text(f"{epoch} {offset}" for epoch, offset in epochs)
+
+
+def read_topic_id(data: bytes, file: str) -> str:
+    """The topic's id in a `partition.metadata`. Raises CorruptData, which names the file."""
+    lines = dict(line.split(": ", 1) for line in _lines(data, file) if ": " in line)
+    if lines.get("version") != _VERSION or not is_topic_id(lines.get("topic_id", "")):
+        raise CorruptData("no topic id of version 0 stands here", file=file)
+    return lines["topic_id"]
+
+
+def metadata_text(topic_id: str) -> bytes:
+    """The content of a `partition.metadata`."""
+    return f"version: {_VERSION}\ntopic_id: {topic_id}\n".encode()
+
+
+def _text(rows: Iterable[str]) -> bytes:
+    entries = list(rows)
+    return "".join(f"{line}\n" for line in (_VERSION, str(len(entries)), *entries)).encode()
+
+
+def _rows(data: bytes, file: str) -> list[str]:
+    if not data:  # as a broker makes it at its first start
+        return []
+    version, count, *rows = [*_lines(data, file), "", ""]
+    rows = [row for row in rows if row]
+    if version != _VERSION or count != str(len(rows)):
+        raise CorruptData(f"this is no checkpoint of version {_VERSION}", file=file)
+    return rows
+
+
+def _lines(data: bytes, file: str) -> list[str]:
+    try:
+        return data.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise CorruptData("this is not text", file=file) from error

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from seglake.catalog.groups import GroupOffset
 from seglake.errors import UsageError
+from seglake.format.records import Int64s
+from seglake.limits import INT64_MAX
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import MEMORY_BYTES, execute
 from seglake.log.piece import Window
 from seglake.pace import Pace
 from seglake.read.log import Log
 from seglake.read.window.plan import pieces_of
-from seglake.replay.report import ReplayReport
-from seglake.replay.sender import Sender
-from seglake.replay.streams import PartitionStream, due, next_due_ms
-from seglake.replay.target import Target
-from seglake.replay.tempo import Tempo
+from seglake.replay.target import Sender, Target
 from seglake.times.instants import Time, format_ms, to_epoch_ms
 
 _COLUMNS = ["offset", "timestamp", "key", "value", "headers"]
@@ -142,3 +142,178 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     at = batch.schema.get_field_index("timestamp")
     plain = batch.set_column(at, "timestamp", batch["timestamp"].cast(pa.int64()))
     return plain.to_pylist()
+
+
+# ---------------- report
+# What a replay did.
+
+
+@dataclass
+class ReplayReport:
+    """What a replay did. `resumed_after` has, by partition, the last offset of earlier calls.
+
+    `groups` has what this call committed at the target: offsets there, by group and partition.
+    """
+
+    name: str
+    topic: str
+    target: str
+    version: int
+    start_ms: int
+    end_ms: int
+    created: bool
+    resumed_after: dict[int, int]
+    sent: dict[int, int] = field(default_factory=dict)
+    groups: dict[str, dict[int, int]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def records(self) -> int:
+        """Records sent by this call."""
+        return sum(self.sent.values())
+
+    def partitions(self) -> Iterator[dict[str, Any]]:
+        """A row for each partition that the replay has records in."""
+        for partition in sorted(self.sent.keys() | self.resumed_after.keys()):
+            yield {
+                "partition": partition,
+                "records": self.sent.get(partition, 0),
+                "resumed_after": self.resumed_after.get(partition),
+            }
+
+
+# ---------------- streams
+# The records of log partitions, in offset order, cut where they are due.
+#
+# A record is due at the largest timestamp up to it in its partition. So event time orders the
+# partitions among each other, and never the records of one partition.
+
+
+class PartitionStream:
+    """What is left of one partition; `batches` are in offset order, and none is empty."""
+
+    def __init__(self, partition: int, batches: Iterator[pa.RecordBatch]) -> None:
+        self.partition = partition
+        self._batches, self._highest = batches, -1
+        self._batch: pa.RecordBatch | None = None
+        self._due: Int64s = np.empty(0, np.int64)
+        self._at = 0
+        self._advance()
+
+    @property
+    def left(self) -> bool:
+        """Whether there is another record."""
+        return self._batch is not None
+
+    @property
+    def next_due_ms(self) -> int:
+        """When the next record is due; INT64_MAX if there is none."""
+        return INT64_MAX if self._batch is None else int(self._due[self._at])
+
+    @property
+    def known_until_ms(self) -> int:
+        """When the last record that is in memory is due; INT64_MAX if none is left."""
+        return INT64_MAX if self._batch is None else int(self._due[-1])
+
+    def take(self, until_ms: int, at_most: int) -> pa.RecordBatch | None:
+        """The next records that are due at `until_ms` or before; None if none is."""
+        if self._batch is None:
+            return None
+        end = int(np.searchsorted(self._due, until_ms, "right"))
+        end = min(end, self._at + at_most)
+        if end <= self._at:
+            return None
+        taken = self._batch.slice(self._at, end - self._at)
+        self._at = end
+        if end == len(self._batch):
+            self._advance()
+        return taken
+
+    def _advance(self) -> None:
+        self._batch, self._at = next(self._batches, None), 0
+        if self._batch is not None:
+            times = self._batch["timestamp"].cast(pa.int64()).to_numpy()
+            self._due = np.maximum(np.maximum.accumulate(times), self._highest)
+            self._highest = int(self._due[-1])
+
+
+def next_due_ms(streams: Sequence[PartitionStream]) -> int:
+    """When the next record of any partition is due; INT64_MAX if none is left."""
+    return min((stream.next_due_ms for stream in streams), default=INT64_MAX)
+
+
+def due(
+    streams: Sequence[PartitionStream], until_ms: int, at_most: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Partitions with records that are due at `until_ms` or before, each at most `at_most` records.
+
+    No partition gets ahead of the records that the others have in memory, so all move on together.
+    If a record is due, at least one comes.
+    """
+    horizon = min(until_ms, *(stream.known_until_ms for stream in streams))
+    for stream in streams:
+        while (batch := stream.take(horizon, at_most)) is not None:
+            yield stream.partition, batch
+
+
+# ---------------- tempo
+# The speed of a replay: event time relative to real time, and records a second.
+
+_LONGEST_S = 0.5  # of one sleep, so that progress is shown
+_SHARES = 10  # steps in which a second's records go out
+
+
+class Tempo:
+    """The clock of a replay. It starts when `start` is called.
+
+    Args:
+        speed: Milliseconds of event time in a millisecond; None: no clock, all is due at once.
+        rate: At most so many records a second; None: no limit.
+        clock: Seconds that only grow.
+        sleep: Waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        speed: float | None = None,
+        rate: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._speed, self._rate, self._clock, self._sleep = speed, rate, clock, sleep
+        self._begun, self._first_ms, self._sent = clock(), 0, 0
+
+    @property
+    def step(self) -> int:
+        """The most records that go out between two calls of `after`."""
+        return 1000 if self._rate is None else max(1, min(1000, self._rate // _SHARES))
+
+    def start(self, first_ms: int) -> None:
+        """Begin now, with the event time `first_ms`."""
+        self._begun, self._first_ms = self._clock(), first_ms
+
+    def now_ms(self) -> int:
+        """The event time that is reached: records that are due at it may go out."""
+        if self._speed is None:
+            return INT64_MAX
+        passed_ms = (self._clock() - self._begun) * 1000
+        return self._first_ms + int(passed_ms * self._speed)
+
+    def seconds_until(self, time_ms: int) -> float:
+        """Seconds until this event time is reached; 0 if it is."""
+        if self._speed is None:
+            return 0.0
+        at = self._begun + (time_ms - self._first_ms) / 1000 / self._speed
+        return max(0.0, at - self._clock())
+
+    def wait_for(self, time_ms: int) -> None:
+        """Sleep until the event time is reached, half a second at most."""
+        self._sleep(min(_LONGEST_S, max(0.001, self.seconds_until(time_ms))))
+
+    def after(self, records: int) -> None:
+        """Count records that went out, and sleep if they went too fast."""
+        self._sent += records
+        if self._rate is not None:
+            early = self._begun + self._sent / self._rate - self._clock()
+            if early > 0:
+                self._sleep(early)

@@ -20,11 +20,10 @@ from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from seglake.errors import UnknownTopic
-from seglake.serve.api import Api, Refused, shown
+from seglake.serve.api import Api, Refused, ServerCounts, shown
 from seglake.serve.codes import Code
-from seglake.serve.counts import ServerCounts
 from seglake.serve.frames import Header, Malformed, decode, encode, header_of
-from seglake.serve.records.files import FileSpan
+from seglake.serve.records.stretches import FileSpan
 from seglake.serve.settings import ServerSettings
 from seglake.serve.turns import TURN_BYTES, Turns, begin_request
 

@@ -21,7 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from seglake.clock import now_ms
 from seglake.errors import ConfigError
-from seglake.serve.counts import ServerCounts
+from seglake.serve.api import ServerCounts
 from seglake.serve.settings import Settings
 
 if TYPE_CHECKING:

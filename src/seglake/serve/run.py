@@ -12,16 +12,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
 from seglake.serve import metrics, security
-from seglake.serve.api import Api
-from seglake.serve.counts import ServerCounts
+from seglake.serve.api import Api, ServerCounts
 from seglake.serve.groups import open_groups
-from seglake.serve.reads.configs import Configs
 from seglake.serve.reads.fetch import Fetching
-from seglake.serve.reads.greeting import API as VERSIONS
-from seglake.serve.reads.metadata import Describing
+from seglake.serve.reads.metadata import API as VERSIONS
+from seglake.serve.reads.metadata import Configs, Describing, Sizes
 from seglake.serve.reads.offsets import Lookups
 from seglake.serve.reads.refused import Refusals
-from seglake.serve.reads.sizes import Sizes
 from seglake.serve.server import Listener
 from seglake.serve.settings import Address, Settings
 from seglake.serve.topics.catalog import ServedTopics

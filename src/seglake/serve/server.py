@@ -15,9 +15,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from seglake.errors import ConfigError
-from seglake.serve.api import Api
+from seglake.serve.api import Api, ServerCounts
 from seglake.serve.connection import Connection, Shared
-from seglake.serve.counts import ServerCounts
 from seglake.serve.settings import Address, Settings
 
 _log = logging.getLogger(__name__)

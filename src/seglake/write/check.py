@@ -26,7 +26,7 @@ from seglake.format.records import Records, Spans
 from seglake.layout import LOG_TABLE
 from seglake.store import Store, open_store
 from seglake.text.utf8 import invalid_utf8
-from seglake.write.driver.splits import plan_splits
+from seglake.write.driver.run_input import plan_splits
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import is_single_byte
 from seglake.write.input.files import SourceFile, Split

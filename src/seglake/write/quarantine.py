@@ -19,10 +19,9 @@ from seglake.format.records import Int64s
 from seglake.store import Store
 from seglake.text.json import text_or_base64
 from seglake.write.input.files import Split
-from seglake.write.map.summary import SplitCount
+from seglake.write.map.unit import SplitCount
 from seglake.write.rows.rows import REASON_TEXTS
-from seglake.write.spool.packing import unpack_rejects
-from seglake.write.spool.spool import read_blobs
+from seglake.write.spool.spool import read_blobs, unpack_rejects
 
 SAMPLED_BLOBS, SAMPLED_EACH, SAMPLED_BYTES = 8, 5, 2048  # blobs, rows per reason, bytes
 SAMPLED_COLUMNS = ["source_file", "line", "reason", "raw", "member", "member_line"]

@@ -32,7 +32,7 @@ from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, SeglakeError, UsageError
 from seglake.format.index import POLICIES
 from seglake.layout import new_attempt, success_key
-from seglake.replay.report import ReplayReport
+from seglake.replay.run import ReplayReport
 from seglake.serve.settings import Settings
 from seglake.times.instants import to_epoch_ms
 from seglake.write.live.archive import Archive, TopicArchive

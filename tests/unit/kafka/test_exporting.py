@@ -17,7 +17,7 @@ from seglake.format.codecs.compression import NAMES
 from seglake.format.decode import scan_batches
 from seglake.kafka.exporting import Exported, export_logs, require_outside
 from seglake.kafka.importing import import_logs
-from seglake.kafka.markers import headers_of
+from seglake.kafka.survey import headers_of
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.store import open_store

@@ -12,9 +12,8 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from seglake.errors import StoreError
-from seglake.replay import progress
-from seglake.replay.progress import NAME_HEADER, OFFSET_HEADER, Progress
-from seglake.replay.target import Target
+from seglake.replay import target
+from seglake.replay.target import NAME_HEADER, OFFSET_HEADER, Progress, Target
 
 _Earliest: Any = type(OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 Headers = Sequence[tuple[str, bytes]]
@@ -106,7 +105,7 @@ def test_a_place_is_that_of_the_first_record_at_or_above_an_offset(
     def record(name: bytes, offset: int) -> Headers:
         return [(NAME_HEADER, name), (OFFSET_HEADER, b"%d" % offset)]
 
-    monkeypatch.setattr(progress, "_FIRST_SEARCH", 2)
+    monkeypatch.setattr(target, "_FIRST_SEARCH", 2)
     ours = [(5 + 4 * at, 30 + 3 * at) for at in range(40)]  # offsets there, and in the lake
     topic: Topic = [[]] * 200
     for place, offset in ours:
@@ -127,7 +126,7 @@ def test_a_place_is_that_of_the_first_record_at_or_above_an_offset(
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(target, "_PAUSE_S", 0.001)
 
 
 @pytest.mark.parametrize("before", [0, 7])

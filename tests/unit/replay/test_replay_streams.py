@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.limits import INT64_MAX
-from seglake.replay.streams import PartitionStream, due, next_due_ms
-from seglake.replay.tempo import Tempo
+from seglake.replay.run import PartitionStream, Tempo, due, next_due_ms
 from tests.makers.strategies import examples
 
 TIMES = st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=7), max_size=4)

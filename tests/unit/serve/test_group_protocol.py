@@ -13,8 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from seglake.limits import INT64_MAX
 from seglake.serve.codes import Code
-from seglake.serve.groups.group import Group, GroupLimits
-from seglake.serve.groups.member import Join, Joined, Protocols, Sync, Synced
+from seglake.serve.groups.group import Group, GroupLimits, Join, Joined, Protocols, Sync, Synced
 from tests.makers.strategies import examples
 
 SESSION_MS, REBALANCE_MS = 10_000, 30_000

@@ -43,12 +43,11 @@ from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorRespo
 from seglake.catalog.groups import GroupInTopic, GroupOffset, keep
 from seglake.errors import ConfigError
 from seglake.maintain.health.repair import rebuild_catalog
+from seglake.serve.api import ServerCounts
 from seglake.serve.codes import Code
-from seglake.serve.counts import ServerCounts
 from seglake.serve.groups import offsets
 from seglake.serve.groups.coordinator import Coordinator
-from seglake.serve.groups.group import Group, GroupLimits
-from seglake.serve.groups.member import Join
+from seglake.serve.groups.group import Group, GroupLimits, Join
 from seglake.serve.groups.offsets import Committed, OffsetStore
 from tests.harness.lake_server import Serving, Wire, serving
 from tests.makers.fetches import metadata, topic_id

@@ -35,8 +35,7 @@ from scramp import ScramClient, ScramException
 from seglake.errors import ConfigError
 from seglake.serve import security
 from seglake.serve.codes import Code
-from seglake.serve.security.login import LoginFailed, Plain, Scram
-from seglake.serve.security.users import Users
+from seglake.serve.security.login import LoginFailed, Plain, Scram, Users
 from seglake.serve.settings import load
 from tests.harness.lake_server import Serving, Wire, serving
 from tests.makers.lakes import Event, LakeMaker

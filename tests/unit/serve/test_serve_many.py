@@ -15,7 +15,7 @@ from seglake.kafka.attach import attach_logs
 from seglake.log.chunked_log import ChunkedLog
 from seglake.log.segment_lookup import PartitionReader
 from seglake.serve.topics import catalog
-from seglake.serve.topics.window import WindowPartition
+from seglake.serve.topics.partition import WindowPartition
 from tests.harness.lake_server import Wire, holds, serving
 from tests.makers.broker_folders import BrokerLog, Step
 from tests.makers.fetches import MAX_TIMESTAMP, Wanted, fetch, fetch_request, metadata, offset_at

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from seglake.clock import now_ms
 from seglake.errors import ConfigError
-from seglake.serve.counts import ServerCounts
+from seglake.serve.api import ServerCounts
 from seglake.serve.metrics import MetricsPage, start
 from seglake.serve.settings import load
 from tests.harness.lake_server import serving

@@ -21,8 +21,7 @@ from seglake.maintain.tagging import tag
 from seglake.maintain.vacuum import vacuum
 from seglake.read.lake import Lake
 from seglake.serve.settings import load
-from seglake.serve.topics.catalog import ServedTopics
-from seglake.serve.topics.names import Derived, parse
+from seglake.serve.topics.catalog import Derived, ServedTopics, parse
 from seglake.store import open_store
 from seglake.store.counting import CountingStore
 from tests.harness.lake_server import Serving, Wire, serving

@@ -18,8 +18,8 @@ from seglake.format.decode import scan_batches
 from seglake.maintain.erasure.erase import erase
 from seglake.serve.groups.offsets import Committed, OffsetStore
 from seglake.serve.records import stretches
-from seglake.serve.topics.clock import Clock
-from seglake.serve.topics.names import Derived, parse
+from seglake.serve.topics.catalog import Derived, parse
+from seglake.serve.topics.partition import Clock
 from tests.harness.lake_server import Wire, serving
 from tests.makers.fetches import (
     EARLIEST,

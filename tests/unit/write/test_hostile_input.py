@@ -24,8 +24,7 @@ import seglake
 from seglake.catalog.schema import SegmentRow
 from seglake.errors import InputError, QuarantineLimit, SeglakeError, UsageError
 from seglake.write.api import run_pipeline
-from seglake.write.map.summary import UnitSummary
-from seglake.write.map.unit import _joined, group_splits, read_every_row
+from seglake.write.map.unit import UnitSummary, _joined, group_splits, read_every_row
 from tests.harness.bounded import MIB, TASK_BYTES, measure, write_lines
 from tests.harness.tiers import rest_but
 from tests.makers.forged import FORGED

@@ -19,7 +19,7 @@ from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.report import Report
 from seglake.write.live import archive as work
-from seglake.write.live.broker import Broker, LiveRecord, LiveTopic
+from seglake.write.live.archive import Broker, LiveRecord, LiveTopic
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import T
 from tests.unit.write.test_offsets_kept import Row, ingest, pipeline_of, write_parquet

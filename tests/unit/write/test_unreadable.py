@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.write.live.unreadable import around, unreadable
+from seglake.write.live.archive import around, unreadable
 from tests.makers.strategies import examples
 
 

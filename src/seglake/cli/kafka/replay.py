@@ -22,7 +22,7 @@ from seglake.pace import line_every
 from seglake.shown import counted, number
 
 if TYPE_CHECKING:
-    from seglake.replay.report import ReplayReport
+    from seglake.replay.run import ReplayReport
 
 _LINE_S = 5.0  # between two lines about the progress
 
@@ -73,7 +73,7 @@ def replay(
     with extra("replay", "`seglake replay`"):
         from seglake.replay.run import replay_window
         from seglake.replay.target import Target
-    from seglake.replay.tempo import Tempo
+    from seglake.replay.run import Tempo
 
     start, end = window(start, end, last, zone)
     if start is None or end is None:

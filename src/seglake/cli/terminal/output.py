@@ -18,7 +18,7 @@ _PROGRESS = (  # the loggers that get it
     "seglake.replay",
     "seglake.session",
     "seglake.write.driver.report.long_steps",
-    "seglake.write.live.broker",
+    "seglake.write.live.archive",
 )
 
 

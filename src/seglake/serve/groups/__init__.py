@@ -7,15 +7,13 @@ import os
 import uuid
 from pathlib import Path
 
-from seglake.serve.api import Api
-from seglake.serve.counts import ServerCounts
+from seglake.serve.api import Api, ServerCounts
 from seglake.serve.groups.apis import GroupApis, GroupTopics
-from seglake.serve.groups.archived import ArchivedGroups
 from seglake.serve.groups.coordinator import Coordinator
 from seglake.serve.groups.group import GroupLimits
-from seglake.serve.groups.offsets import OffsetStore
+from seglake.serve.groups.offsets import ArchivedGroups, OffsetStore
 from seglake.serve.settings import Address, Groups
-from seglake.serve.topics.names import holds_key
+from seglake.serve.topics.catalog import holds_key
 
 __all__ = ["GroupsPart", "open_groups"]
 

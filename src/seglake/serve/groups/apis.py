@@ -12,10 +12,10 @@ from kafka.protocol.metadata import find_coordinator as find
 from seglake.serve.api import NODE, Api, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.groups.coordinator import Coordinator, GroupListing
-from seglake.serve.groups.member import Join, Sync
+from seglake.serve.groups.group import Join, Sync
 from seglake.serve.groups.offsets import Committed, Where
 from seglake.serve.settings import Address
-from seglake.serve.topics.clock import Starts
+from seglake.serve.topics.partition import Starts
 from seglake.store import Store
 
 if TYPE_CHECKING:

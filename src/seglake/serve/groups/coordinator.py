@@ -13,12 +13,10 @@ from typing import NamedTuple, TypeVar
 from seglake.clock import now_ms
 from seglake.errors import SeglakeError, StoreError
 from seglake.limits import INT64_MAX
+from seglake.serve.api import ServerCounts
 from seglake.serve.codes import Code
-from seglake.serve.counts import ServerCounts
-from seglake.serve.groups.archived import ArchivedGroups
-from seglake.serve.groups.group import Group, GroupLimits
-from seglake.serve.groups.member import Join, Joined, Sync, Synced
-from seglake.serve.groups.offsets import Committed, OffsetStore, Where
+from seglake.serve.groups.group import Group, GroupLimits, Join, Joined, Sync, Synced
+from seglake.serve.groups.offsets import ArchivedGroups, Committed, OffsetStore, Where
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")

@@ -6,13 +6,16 @@ ConfigError. After a killed server the next one goes on with its file.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from seglake.catalog import groups
 from seglake.errors import ConfigError, StoreError
+from seglake.store import Store
 
 _OLDER = 5  # the version of a lake's identity if the lake is older than identities
 _FORMAT = 2  # in format 1 offsets had no lake
@@ -220,3 +223,33 @@ class OffsetStore:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise StoreError(f"{self._file}: {error}") from error
+
+
+# ---------------- archived
+# Where groups stood on a broker when their topics were archived from it.
+
+
+class ArchivedGroups:
+    """The groups that archives have kept with a lake; what they kept last counts.
+
+    `end_offset` is that of a log partition as it is served, None if it is not served.
+    """
+
+    def __init__(
+        self, store: Store, lake: str, end_offset: Callable[[str, int], int | None]
+    ) -> None:
+        self._store, self._lake, self._end_offset = store, lake, end_offset
+
+    async def of(self, group_id: str) -> dict[Where, Committed]:
+        """Where a group stood in the topics that are served. Raises StoreError, CorruptData.
+
+        No offset lies above the end that is served: the server may not know yet of records that
+        came with it. Leader epochs are the broker's, and mean nothing in a lake.
+        """
+        positions = await asyncio.to_thread(groups.of_group, self._store, self._lake, group_id)
+        return {
+            (stood.topic, partition): Committed(min(each.offset, end), -1, each.metadata)
+            for stood in positions
+            for partition, each in stood.offsets.items()
+            if (end := self._end_offset(stood.topic, partition)) is not None
+        }

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import (
     DescribeClusterRequest,
     DescribeClusterResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
-from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 
+from seglake.config.topic import DEFAULTS
 from seglake.errors import SeglakeError, UnknownTopic
 from seglake.serve.api import NO_ID, NODE, Api, in_turns
 from seglake.serve.codes import Code
@@ -175,3 +187,164 @@ def _partitions(kind: Any, numbers: range) -> Sequence[Any]:
         )
         for number in numbers
     ]  # fmt: skip
+
+
+# ---------------- greeting
+# ApiVersions: what a client asks first, and tells of itself (KIP-35, KIP-511).
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+async def _handle(request: Any, connection: Connection) -> Any:
+    error = Code.NONE
+    if request is None:  # of a version that is too new; the client then takes one of these
+        error = Code.UNSUPPORTED_VERSION
+    elif connection.version >= 3:
+        names = (request.client_software_name, request.client_software_version)
+        if all(map(_SOFTWARE.fullmatch, names)):
+            connection.software = " ".join(names)
+        else:
+            error = Code.INVALID_REQUEST
+    if error:
+        connection.count_error("ApiVersions", error)
+    one = ApiVersionsResponse.ApiVersion
+    apis = connection.api_keys.values() if error != Code.INVALID_REQUEST else ()
+    keys = [one(api_key=a.key, min_version=a.low, max_version=a.high) for a in apis]
+    return ApiVersionsResponse(error_code=error, api_keys=keys, throttle_time_ms=0)
+
+
+API = Api(ApiVersionsRequest, _handle, before_login=True)
+
+
+# ---------------- sizes
+# DescribeLogDirs: the bytes of each partition, the first thing that a console shows.
+#
+# All logs stand in one folder, the root of the lake. How much room it has is not told.
+
+_DIR = DescribeLogDirsResponse.DescribeLogDirsResult
+_TOPIC = _DIR.DescribeLogDirsTopic
+_UNKNOWN = -1
+
+
+class Sizes:
+    """Answers DescribeLogDirs."""
+
+    def __init__(self, topics: ServedTopics) -> None:
+        self._topics = topics
+
+    def apis(self) -> list[Api]:
+        """DescribeLogDirs."""
+        return [Api(DescribeLogDirsRequest, self._describe)]
+
+    async def _describe(self, request: Any, _: Connection) -> Any:
+        topics = list[Any]()
+        async for name, numbers in in_turns(self._asked(request)):
+            topics += await self._sizes(name, numbers)
+        result = _DIR(
+            error_code=Code.NONE, log_dir=self._topics.root, topics=topics, total_bytes=_UNKNOWN,
+            usable_bytes=_UNKNOWN,
+        )  # fmt: skip
+        return DescribeLogDirsResponse(throttle_time_ms=0, error_code=Code.NONE, results=[result])
+
+    def _asked(self, request: Any) -> Iterator[tuple[str, set[int] | None]]:
+        """Each topic that is asked for, once, and its partitions; None for all."""
+        if request.topics is None:
+            yield from ((name, None) for name in self._topics.names())
+            return
+        asked = dict[str, set[int]]()
+        for each in request.topics:
+            asked.setdefault(each.topic, set()).update(each.partitions)
+        yield from asked.items()
+
+    async def _sizes(self, name: str, numbers: set[int] | None) -> list[Any]:
+        """The topic with its sizes; what is not there is left out, as in Kafka."""
+        try:
+            partitions = (await self._topics.find(name)).partitions
+        except SeglakeError:
+            return []
+        there = range(len(partitions))
+        chosen = there if numbers is None else sorted(numbers.intersection(there))
+        sizes = [
+            _TOPIC.DescribeLogDirsPartition(
+                partition_index=number, partition_size=partitions[number].log_bytes(),
+                offset_lag=0, is_future_key=False,
+            )
+            for number in chosen
+        ]  # fmt: skip
+        return [_TOPIC(name=name, partitions=sizes)] if sizes else []
+
+
+# ---------------- configs
+# DescribeConfigs: the settings of a topic that a broker has too, and two of the server.
+
+TOPIC_RESOURCE, _BROKER = 2, 4  # kinds of resources
+_DYNAMIC_TOPIC, _STATIC_BROKER = 1, 4  # where a value comes from
+_STRING = 2
+
+# What a broker knows too: MirrorMaker creates a topic with these settings.
+_TOPIC_KEYS = (
+    "cleanup.policy", "compression.gzip.level", "compression.type", "compression.zstd.level",
+    "delete.retention.ms", "index.interval.bytes", "max.compaction.lag.ms", "max.message.bytes",
+    "message.timestamp.after.max.ms", "message.timestamp.before.max.ms",
+    "min.cleanable.dirty.ratio", "min.compaction.lag.ms", "retention.bytes", "retention.ms",
+    "segment.bytes", "segment.index.bytes", "segment.ms",
+)  # fmt: skip
+
+
+class Configs:
+    """Answers DescribeConfigs."""
+
+    def __init__(self, topics: ServedTopics) -> None:
+        self._topics = topics
+
+    def apis(self) -> list[Api]:
+        """DescribeConfigs."""
+        return [Api(DescribeConfigsRequest, self._describe)]
+
+    async def _describe(self, request: Any, connection: Connection) -> Any:
+        once = {
+            (each.resource_type, each.resource_name, tuple(each.configuration_keys or ("",))): each
+            for each in request.resources
+        }
+        results = [await self._result(each, connection) async for each in in_turns(once.values())]
+        return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+    async def _result(self, asked: Any, connection: Connection) -> Any:
+        code, message, values = Code.NONE, None, dict[str, str]()
+        try:
+            values = await self._values(asked.resource_type, asked.resource_name)
+        except SeglakeError as error:
+            code, message = code_of(error), str(error)
+        except ValueError as error:
+            code, message = Code.INVALID_REQUEST, str(error)
+        if code:
+            connection.count_error("DescribeConfigs", code)
+        names = asked.configuration_keys
+        if names is not None:
+            distinct = set(names)
+            values = {name: value for name, value in values.items() if name in distinct}
+        kind = DescribeConfigsResponse.DescribeConfigsResult
+        source = _DYNAMIC_TOPIC if asked.resource_type == TOPIC_RESOURCE else _STATIC_BROKER
+        configs = [
+            kind.DescribeConfigsResourceResult(
+                name=name, value=value, read_only=True, config_source=source, is_sensitive=False,
+                synonyms=[], config_type=_STRING, documentation=None,
+            )
+            for name, value in values.items()
+        ]  # fmt: skip
+        return kind(
+            error_code=code, error_message=message, resource_type=asked.resource_type,
+            resource_name=asked.resource_name, configs=configs,
+        )  # fmt: skip
+
+    async def _values(self, kind: int, name: str) -> dict[str, str]:
+        if kind == TOPIC_RESOURCE:
+            settings = (await self._topics.find(name)).settings
+            known: Mapping[str, Any] = {**DEFAULTS, **json.loads(settings.settings)}
+            values = {key: str(known[key]) for key in _TOPIC_KEYS}
+            if values["compression.type"] == "none":
+                values["compression.type"] = "uncompressed"  # of a topic; "none" is a producer's
+            return {"message.timestamp.type": settings.timestamp_type, **values}
+        if kind == _BROKER and name in ("", str(NODE)):
+            return {"auto.create.topics.enable": "false", "log.message.format.version": "3.0-IV1"}
+        raise ValueError(f"a resource of kind {kind} named {name!r} has no settings here")

@@ -41,8 +41,8 @@ from seglake.layout import is_topic_name
 from seglake.serve.api import NO_ID, Api, Refused, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.connection import Connection
-from seglake.serve.reads.configs import TOPIC_RESOURCE
 from seglake.serve.reads.errors import code_of
+from seglake.serve.reads.metadata import TOPIC_RESOURCE
 from seglake.serve.topics.catalog import ServedTopics
 
 WHY = "this server only reads: its lake changes by `seglake ingest` and by no Kafka client"

@@ -34,8 +34,20 @@ from seglake.log.piece import Piece
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.search import ZoneSearch
-from seglake.serve.records.files import FileSpan
-from seglake.store import local_file, release
+from seglake.store import OpenFile, local_file, release
+
+# ---------------- files
+# Bytes of an open log file of a local disk, which the kernel sends itself.
+
+
+class FileSpan(NamedTuple):
+    """Bytes [start, start + size) of an open file, and the key of its object."""
+
+    key: str
+    file: OpenFile
+    start: int
+    size: int
+
 
 _log = logging.getLogger(__name__)
 

@@ -23,8 +23,7 @@ from seglake.limits import INT32_MAX, INT64_MAX
 from seglake.log.byte_cache import ByteCache
 from seglake.log.piece import Window
 from seglake.log.segment import LogSegment
-from seglake.serve.records.files import FileSpan
-from seglake.serve.records.stretches import Bytes, Stretch, Stretches
+from seglake.serve.records.stretches import Bytes, FileSpan, Stretch, Stretches
 from seglake.serve.turns import give_way
 
 _FILTERED_BYTES = 32 * 2**20  # of batches that were encoded again

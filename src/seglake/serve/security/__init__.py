@@ -6,10 +6,8 @@ import ipaddress
 import ssl
 
 from seglake.errors import ConfigError
-from seglake.serve.api import Api
-from seglake.serve.counts import ServerCounts
-from seglake.serve.security.login import Login
-from seglake.serve.security.users import Users
+from seglake.serve.api import Api, ServerCounts
+from seglake.serve.security.login import Login, Users
 from seglake.serve.settings import Settings, Tls
 
 __all__ = ["apis", "check", "context", "must_log_in"]

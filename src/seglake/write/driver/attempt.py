@@ -18,11 +18,9 @@ from seglake.engine import Engine
 from seglake.layout import new_attempt
 from seglake.store import Store
 from seglake.write.driver.report import Progress, Report
-from seglake.write.driver.run_input import RunInput
-from seglake.write.driver.selection import without_attempts
+from seglake.write.driver.run_input import RunInput, without_attempts
 from seglake.write.driver.topics import append_time, topic_in_force
-from seglake.write.map.gather import sizes_of
-from seglake.write.map.unit import MapSettings
+from seglake.write.map.unit import MapSettings, sizes_of
 from seglake.write.rows.records import RowLimits
 
 

@@ -14,7 +14,7 @@ from seglake.advice.finding import Finding
 from seglake.catalog.schema import RunRow, SegmentRow, in_a_row
 from seglake.pace import told_soon
 from seglake.shown import ShowsTable, Table, counted, of_report, short_bytes
-from seglake.write.driver.selection import Differences, InputSelection
+from seglake.write.driver.run_input import Differences, InputSelection
 
 _UNUSUAL = (
     "replaced_runs", "replaced_records", "replaced_files", "skipped_records",

@@ -57,16 +57,23 @@ from seglake.write.driver.attempt import (
 from seglake.write.driver.commit import Commit
 from seglake.write.driver.failure import Failure
 from seglake.write.driver.report import Progress, Report, silent
-from seglake.write.driver.run_input import InputFrame, InputOf, SplitCounts, changes_since, files_of
-from seglake.write.driver.selection import ChangedFiles, Differences
+from seglake.write.driver.run_input import (
+    ChangedFiles,
+    Differences,
+    InputFrame,
+    InputOf,
+    SplitCounts,
+    changes_since,
+    files_of,
+)
 from seglake.write.driver.topics import growth, other_values
 from seglake.write.input.content import InputStore
 from seglake.write.input.listing import require_apart
-from seglake.write.map.summary import add_up
+from seglake.write.map.unit import add_up
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
-from seglake.write.spool.merge_order import FIRST, LAST
+from seglake.write.spool.sorted_records import FIRST, LAST
 from seglake.write.spool.spool import (
     REJECTS,
     SPOOLED,

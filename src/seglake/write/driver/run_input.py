@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from shlex import quote
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake.catalog.quarantine.files import FRAME
 from seglake.catalog.schema import SourceRow
@@ -17,28 +21,239 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine
 from seglake.errors import InputError, MissingObject, StoreError
-from seglake.write.driver.selection import (
-    Differences,
-    InputSelection,
-    KnownFiles,
-    SourceRows,
-    compare,
-)
-from seglake.write.driver.splits import plan_splits
+from seglake.limits import REQUESTS
+from seglake.shown import counted
 from seglake.write.input.content import InputStore
-from seglake.write.input.file_list import FileList
-from seglake.write.input.files import SourceFile
-from seglake.write.input.listing import ListedInputs, find_inputs
+from seglake.write.input.files import FileVersion, SourceFile, Split
+from seglake.write.input.listing import (
+    BY_LINK,
+    FileList,
+    ListedInputs,
+    find_inputs,
+    names_of_one_file,
+    other_names,
+)
 from seglake.write.map.frame import MapFrame
-from seglake.write.map.gather import sizes_of, sizes_of_frame
-from seglake.write.map.summary import SplitCount
-from seglake.write.map.unit import MapSettings, MapUnits, shared_units, size_bytes
+from seglake.write.map.unit import (
+    MapSettings,
+    MapUnits,
+    SplitCount,
+    shared_units,
+    size_bytes,
+    sizes_of,
+    sizes_of_frame,
+)
 from seglake.write.quarantine import SplitOrigin, origins
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.spool.spool import unpacked_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+# ---------------- selection
+# Which files of the input list an attempt reads, and what changed since a run was committed.
+#
+# Files that the topic already has are skipped. `on_changed_source` decides about files that
+# changed after they were ingested.
+
+SourceRows = Callable[[Collection[str]], pa.Table]  # the source rows of some paths
+
+_AT_ONCE = 1 << 17  # files that are looked for in a topic
+
+
+class InputSelection(NamedTuple):
+    """The files that an attempt reads, the files ingested before, and those that changed since.
+
+    `missing` are paths of the input that do not exist. `left_out` counts the files that are left
+    out by reason.
+    """
+
+    files: list[SourceFile]
+    skipped: FileList
+    changed: list[SourceFile]
+    missing: Sequence[str] = ()
+    left_out: Mapping[str, int] = {}
+
+    @staticmethod
+    def joined(parts: Sequence[InputSelection]) -> InputSelection:
+        """The files of all parts, one part after another."""
+        return InputSelection(
+            [file for part in parts for file in part.files],
+            FileList.joined([part.skipped for part in parts]),
+            [file for part in parts for file in part.changed],
+        )
+
+    def one_name_each(self, one_file: Sequence[Sequence[str]]) -> InputSelection:
+        """It without other names of a file: the name that was ingested before is taken.
+
+        `one_file` are lists of names of one file.
+        """
+        if not one_file:
+            return self
+        named = [name for names in one_file for name in names]
+        changed = {file.path for file in self.changed}
+        others = other_names(one_file, self.skipped.among(named), changed)
+        files, again = (
+            [file for file in some if file.path not in others]
+            for some in (self.files, self.changed)
+        )
+        count = len(self.files) + len(self.changed) - len(files) - len(again)
+        left_out = {**self.left_out, BY_LINK: count} if count else self.left_out
+        return self._replace(files=files, changed=again, left_out=left_out)
+
+    def obeying(self, on_changed: str) -> InputSelection:
+        """What is read of it if the setting `on_changed_source` is this.
+
+        Raises ChangedFiles for a changed file if that is "fail".
+        """
+        if self.changed and on_changed == "fail":
+            raise ChangedFiles([file.path for file in self.changed])
+        if on_changed == "ingest-as-new":
+            return self._replace(files=sorted([*self.files, *self.changed]))
+        return self
+
+
+class Differences(NamedTuple):
+    """The files that are new, changed or gone since a run was committed, by path.
+
+    `new` files are unknown to the topic. `changed` files are there in a version that the topic does
+    not have. `gone` files are those that the run ingested and that no longer exist.
+    """
+
+    new: list[str]
+    changed: list[str]
+    gone: list[str]
+
+
+class ChangedFiles(InputError):
+    """Files changed after they were ingested.
+
+    `run_id` is the run that has the first, if known; `pipeline` is that run's, if it is another.
+    """
+
+    def __init__(self, paths: Sequence[str], run_id: str = "", pipeline: str = "") -> None:
+        self.paths = paths
+        more = f", and so did {counted(len(paths) - 1, 'other file')}" if paths[1:] else ""
+        run = f"--run-id {quote(run_id)}, which has it," if run_id else "the run that has it"
+        under = f"pipeline.name = {pipeline!r} and " if pipeline else ""
+        super().__init__(
+            f"{paths[0]} changed after it was ingested{more}: `--replace` with {under}{run} "
+            "ingests what it is now in place of that; or set on_changed_source = 'skip', or "
+            "'ingest-as-new', by which lines that both versions have come twice"
+        )
+
+
+def without_attempts(sources: pa.Table, attempts: Collection[str]) -> pa.Table:
+    """The source rows without those of some attempts."""
+    dropped = pc.is_in(sources["attempt_id"], pa.array(sorted(attempts), pa.string()))
+    return sources.filter(pc.invert(dropped)) if attempts else sources
+
+
+def known_versions(sources: pa.Table) -> dict[str, list[FileVersion]]:
+    """The versions of files in the catalog's source rows, by path."""
+    versions: dict[str, list[FileVersion]] = {}
+    columns: list[list[Any]]
+    columns = [sources[name].to_pylist() for name in ("path", "size_bytes", "modified_ms", "etag")]
+    for path, *version in zip(*columns, strict=True):
+        versions.setdefault(path, []).append(FileVersion(*version))
+    return versions
+
+
+def select(files: FileList, versions_of: Mapping[str, list[FileVersion]]) -> InputSelection:
+    """Divide files by the versions that the topic has of them."""
+    new, changed, skips = list[SourceFile](), list[SourceFile](), list[bool]()
+    for file in files:
+        versions = versions_of.get(file.path)
+        known = versions is not None and any(map(file.version.is_same, versions))
+        skips.append(known)
+        if not known:
+            (new if versions is None else changed).append(file)
+    return InputSelection(new, files.filter(skips), changed)
+
+
+class KnownFiles(NamedTuple):
+    """What a topic has of listed files.
+
+    `selection` divides them by it; `owners` are the attempts that ingested some. `digests` tell
+    for so many files each whether the topic has other versions of them now.
+    """
+
+    selection: InputSelection
+    owners: set[str]
+    digests: list[int]
+
+    @staticmethod
+    def of(files: FileList, source_rows: SourceRows) -> KnownFiles:
+        """Look for the files in the topic, a bounded number at once."""
+        selections, owners, digests = list[InputSelection](), set[str](), list[int]()
+        for some in files.parts(_AT_ONCE):
+            sources = source_rows([*some.paths])
+            versions = known_versions(sources)
+            selections.append(select(some, versions))
+            owners.update(map(str, pc.unique(sources["attempt_id"]).to_pylist()))
+            digests.append(_digest(versions))
+        return KnownFiles(InputSelection.joined(selections), owners, digests)
+
+    def differs(self, files: FileList, source_rows: SourceRows) -> bool:
+        """Whether the topic has other versions of the same files now."""
+        parts = zip(files.parts(_AT_ONCE), self.digests, strict=True)
+        return any(
+            _digest(known_versions(source_rows([*some.paths]))) != digest for some, digest in parts
+        )
+
+
+def _digest(versions: Mapping[str, list[FileVersion]]) -> int:
+    return hash(frozenset((path, frozenset(some)) for path, some in versions.items()))
+
+
+def compare(
+    files: FileList,
+    source_rows: SourceRows,
+    ingested: Collection[str],
+    is_gone: Callable[[str], bool],
+) -> Differences:
+    """The differences between the files that exist and those that an attempt ingested.
+
+    `source_rows` gives the topic's source rows of paths, `ingested` are the paths of the attempt's
+    files. `is_gone` is asked of each path that the attempt ingested and that is not among `files`.
+    """
+    now = KnownFiles.of(files, source_rows).selection
+    now = now.one_name_each(names_of_one_file(files.paths))
+    left = {*ingested} - files.among(ingested)
+    new, changed = ([file.path for file in some] for some in (now.files, now.changed))
+    return Differences(new, changed, sorted(filter(is_gone, left)))
+
+
+# ---------------- splits
+# Files are divided into splits, which the map side groups into units.
+
+
+def plan_splits(files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> list[Split]:
+    """Divide files into splits of `task.split_bytes`, as far as the input format allows.
+
+    With `headers.source`, which counts lines from the beginning of a file, each file is one split.
+
+    Raises:
+        InputError: a file cannot be read, or the input format refuses these files for one run.
+    """
+    form, size = FORMATS[pipeline.input.format], pipeline.task.split_bytes
+    form.check(files, store, pipeline)
+    large = [] if pipeline.headers.source else [file for file in files if file.size > size]
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        can_split = pool.map(lambda file: form.can_split(file, store, pipeline), large)
+        divided = set(itertools.compress(large, can_split))
+    splits: list[Split] = []
+    for file in files:
+        inner = range(size, file.size, size) if file in divided else range(0)
+        edges = [0, *inner, file.size]
+        splits += [
+            Split(number, file, start, end)
+            for number, (start, end) in enumerate(itertools.pairwise(edges), len(splits))
+        ]
+    return splits
+
+
+# ---------------- the input of an attempt
 
 logger = logging.getLogger(__name__)
 

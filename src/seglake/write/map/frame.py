@@ -20,9 +20,7 @@ from seglake.engine import original_errors, run_task
 from seglake.errors import ConfigError, InputError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s
-from seglake.write.map.sort import BlobMaker, reject_blob
-from seglake.write.map.summary import UnitSummary
-from seglake.write.map.unit import MapSettings
+from seglake.write.map.unit import BlobMaker, MapSettings, UnitSummary, reject_blob
 from seglake.write.rows.arrow import ArrowRows, parts
 from seglake.write.rows.records import Extracted, RejectedRows, extract
 from seglake.write.rows.rows import MOST_ROWS

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from seglake.catalog.schema import SegmentId
-from seglake.write.spool.merge_order import Place
+from seglake.write.spool.sorted_records import Place
 from seglake.write.spool.spool import packed_rows
 
 

@@ -23,7 +23,7 @@ from seglake.times.readers import Times, read_times
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.streams import ByteStream
-from seglake.write.rows.header_json import read_headers
+from seglake.write.rows.arrow import read_headers
 from seglake.write.rows.rows import Codes, LackedFields, Reason, Rows, most_rows
 
 REJECTED_BYTES = 64 * 1024  # the quarantine gets at most this much of a rejected row

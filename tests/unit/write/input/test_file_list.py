@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from seglake.config import Input
 from seglake.errors import MissingObject
 from seglake.store.interface import Listed
-from seglake.write.driver.selection import KnownFiles, select
-from seglake.write.input import file_list
+from seglake.write.driver.run_input import KnownFiles, select
+from seglake.write.input import listing
 from seglake.write.input.content import InputStore
-from seglake.write.input.file_list import FileList
 from seglake.write.input.files import UNKNOWN, FileVersion, SourceFile
-from seglake.write.input.listing import find_inputs
+from seglake.write.input.listing import FileList, find_inputs
 
 SIZES = st.integers(0, 3)
 VERSIONS = st.builds(FileVersion, SIZES, SIZES, st.sampled_from([None, '"a"', "a", "b"]))
@@ -35,7 +34,7 @@ FILES = st.lists(
 def _small_blocks() -> Iterator[None]:
     """Lists of few files have several blocks."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(file_list, "_ROWS", 3)
+        patched.setattr(listing, "_ROWS", 3)
         yield
 
 
@@ -106,7 +105,7 @@ class Many(InputStore):
 def test_many_listed_files_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """As objects they take more than 2,000 bytes each, and as columns 130."""
     monkeypatch.undo()
-    monkeypatch.setattr(file_list, "_ROWS", 1 << 14)
+    monkeypatch.setattr(listing, "_ROWS", 1 << 14)
     asked = list[int]()
 
     def known(some: Collection[str]) -> pa.Table:

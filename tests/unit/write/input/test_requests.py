@@ -17,7 +17,7 @@ import pytest
 from seglake.config import Input
 from seglake.errors import InputError, StoreError
 from seglake.store.interface import Listed, Stat
-from seglake.write.driver.splits import plan_splits
+from seglake.write.driver.run_input import plan_splits
 from seglake.write.input import content, streams
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import FileVersion, SourceFile

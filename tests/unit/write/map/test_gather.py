@@ -16,10 +16,18 @@ from hypothesis import strategies as st
 
 from seglake.config import Pipeline
 from seglake.errors import StoreError
-from seglake.write.map import gather
+from seglake.write.map import unit
 from seglake.write.map.frame import MapFrame
-from seglake.write.map.gather import Gather, Grouped, Sizes, sizes_of, sizes_of_frame
-from seglake.write.map.unit import MapUnits, group_splits, size_bytes
+from seglake.write.map.unit import (
+    Gather,
+    Grouped,
+    MapUnits,
+    Sizes,
+    group_splits,
+    size_bytes,
+    sizes_of,
+    sizes_of_frame,
+)
 from seglake.write.spool import scratch
 from seglake.write.spool.sorted_records import SortedRecords
 from seglake.write.spool.spool import RECORDS, of_kinds, unpacked_rows
@@ -153,7 +161,7 @@ def test_a_partition_of_a_dataframe_has_few_blobs(
 
 
 def test_memory_does_not_grow_with_what_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "_RANGE_BYTES", 2**20)
+    monkeypatch.setattr(unit, "_RANGE_BYTES", 2**20)
     monkeypatch.setattr(scratch, "_MEMORY_BYTES", 2**20)
     body = np.random.default_rng(1).bytes(1_000)
     chunk = Grouped(

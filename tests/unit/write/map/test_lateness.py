@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.write.map.lateness import Arrivals, largest_lateness_ms
+from seglake.write.map.unit import Arrivals, largest_lateness_ms
 
 PARTITIONS = 3
 events = st.tuples(st.integers(0, PARTITIONS - 1), st.integers(-1, 50) | st.integers(0, 2**60))

@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 
 from seglake.errors import InputError
 from seglake.format.encode import Bodies
-from seglake.write.reduce.merge import merge
-from seglake.write.spool.merge_order import Place, PlacedRecords
-from seglake.write.spool.packing import (
+from seglake.write.reduce.tasks import merge
+from seglake.write.spool.sorted_records import Place, PlacedRecords, SortedRecords
+from seglake.write.spool.spool import (
     expand_records,
     pack_records,
     packed_bytes,
     squeeze_records,
     unpack_records,
 )
-from seglake.write.spool.sorted_records import SortedRecords
 from tests.makers.sorted_blobs import Blobs, Item, blob_lists, items_of, run_of
 
 places = st.builds(

@@ -17,9 +17,9 @@ from seglake.format.records import Records, Spans
 from seglake.layout import new_attempt
 from seglake.log.writer import SegmentWriter
 from seglake.store import open_store
-from seglake.write.reduce.batches import consecutive, encode
-from seglake.write.spool.packing import pack_batches, unpack_batches
+from seglake.write.reduce.tasks import consecutive, encode
 from seglake.write.spool.sorted_records import SortedRecords
+from seglake.write.spool.spool import pack_batches, unpack_batches
 from tests.makers.strategies import T, topic_of
 
 

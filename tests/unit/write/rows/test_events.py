@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seglake.write.rows.events import _MOST_LINES
+from seglake.write.rows.formats.text import _MOST_LINES
 from tests.makers.files import Reject, Result, read_bytes
 
 BOM = b"\xef\xbb\xbf"

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from seglake.config import Pipeline
 from seglake.limits import INT32_MAX, INT64_MAX
-from seglake.write.rows.arrow import ArrowRows
-from seglake.write.rows.arrow_json import text_of
+from seglake.write.rows.arrow import ArrowRows, text_of
 from seglake.write.rows.records import Extracted, RowLimits, extract
 from seglake.write.rows.rows import REASON_TEXTS
 from tests.makers.files import pipeline, read

@@ -24,7 +24,6 @@ from seglake.store import Store, objects, open_store
 from seglake.store.counting import CountingStore
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits
-from seglake.write.spool.packing import packed_bytes
 from seglake.write.spool.spool import (
     BATCHES,
     OBJECT_BYTES,
@@ -34,6 +33,7 @@ from seglake.write.spool.spool import (
     SpoolWriter,
     clear,
     named_once,
+    packed_bytes,
     packed_rows,
     read_blobs,
     rows_at,

@@ -1,18 +1,31 @@
 """Text: fields are the named groups of a pattern (RE2), matched from the start of an event."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake.config import Input, Pipeline
-from seglake.format.records import Spans
-from seglake.text.newlines import split_lines
+from seglake.format.records import Bytes, Flags, Int64s, Spans
+from seglake.text.newlines import count_newlines, last_newline, skip_lines, split_lines
+from seglake.text.spans import to_arrow, where_null
 from seglake.text.text_fields import TextFields
+from seglake.text.utf8 import invalid_utf8
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
-from seglake.write.rows.events import EventChunk, event_chunks
-from seglake.write.rows.lines import LineChunk, LineFormat, LineRows, streams_of
+from seglake.write.rows.lines import (
+    LineBuffer,
+    LineChunk,
+    LineFormat,
+    LineRows,
+    SplitStream,
+    streams_of,
+)
 from seglake.write.rows.rows import Reason, Rows
 
 
@@ -71,3 +84,195 @@ class TextRows(LineRows):
     def field(self, name: str) -> Spans:
         """The text of a group; null if the group is empty or not part of the match."""
         return self._fields.text(name)
+
+
+# ---------------- events
+# Events of several lines: a stack trace stays with the line in front of it.
+#
+# An event begins at each line that matches `input.multiline_start_pattern`, and at the first line
+# of a file; empty lines begin none. It reaches to the next beginning. Its bytes are those in the
+# file, line ends included, without the empty lines at its end. An event belongs to the split in
+# which it begins, and each line is counted by the split in which the line begins.
+#
+# An event that has more than `input.multiline_max_lines` lines or `input.multiline_max_bytes`
+# bytes up to the next beginning is too long: its beginning is a rejected row. The pattern sees at
+# most `input.multiline_max_bytes` of a line. So the rows do not depend on how a file is split.
+
+_MOST_LINES = 1 << 16  # scanned at once; more than `input.multiline_max_lines` can be
+_MOST_ROWS, _MOST_BYTES = 1 << 14, 8 << 20  # of a chunk, since its columns are larger than it
+
+
+class EventChunk(NamedTuple):
+    """Consecutive events of a split, in a padded buffer.
+
+    `numbers` and `line_count` are those of `Rows`. If an event is `too_long`, `raw` is its
+    beginning.
+    """
+
+    raw: Spans
+    numbers: Int64s
+    too_long: Flags
+    line_count: int
+
+    def parts(self) -> Iterator[EventChunk]:
+        """The chunk in bounded parts, numbered from its first line; the last counts all lines."""
+        if not len(self.numbers):
+            yield self
+            return
+        rows = np.arange(len(self.numbers))
+        size = np.cumsum(self.raw.lengths, dtype=np.int64)
+        cuts = np.flatnonzero(np.diff(rows // _MOST_ROWS) | np.diff(size // _MOST_BYTES)) + 1
+        parts = np.split(rows, cuts)
+        for part in parts:
+            line_count = self.line_count if part is parts[-1] else 0
+            raw = self.raw.take(part)
+            yield EventChunk(raw, self.numbers[part], self.too_long[part], line_count)
+
+
+class _State(Enum):
+    """What the next line continues."""
+
+    BEGIN = "nothing: it is the file's first line that is not empty, wherever it stands"
+    OPEN = "an event of this split, which begins where the unread bytes begin"
+    JOINED = "an event that is no row any more: too long, or of the split before"
+
+
+class _Lines(NamedTuple):
+    """The lines in data[begin:end] that are not empty, and the count of all lines."""
+
+    starts: Int64s
+    ends: Int64s
+    numbers: Int64s
+    total: int
+
+
+def event_chunks(part: SplitStream, size: int, settings: Input) -> Iterator[EventChunk]:
+    """The events that begin in the first `part.limit` bytes of a stream.
+
+    `size` bytes, more than twice `input.multiline_max_bytes`, are in memory at once.
+    """
+    reader = _EventReader(part, size, settings)
+    while reader.wants_more() and reader.buffer.fill():
+        while (chunk := reader.advance()) is not None:
+            if len(chunk.numbers) or chunk.line_count:
+                yield from chunk.parts()
+
+
+class _EventReader:
+    """Takes events out of a line buffer."""
+
+    def __init__(self, part: SplitStream, size: int, settings: Input) -> None:
+        self.buffer = LineBuffer(part.stream, size, part.limit)
+        self._limit, self._pattern = part.limit, f"^(?:{settings.multiline_start_pattern})"
+        self._max_lines = settings.multiline_max_lines
+        self._max_bytes = settings.multiline_max_bytes
+        self._state = _State.JOINED if part.partial else _State.BEGIN
+        self._in_line = part.partial  # the unread bytes begin inside a line
+        self._maybe_marked = not part.partial
+        self._uncounted = 0  # consumed lines that begin behind the limit
+
+    def wants_more(self) -> bool:
+        """Whether an event of the split may follow."""
+        at = self.buffer.position + self.buffer.begin
+        return self._state is not _State.JOINED or at < self._limit
+
+    def advance(self) -> EventChunk | None:
+        """Consume lines; None if that needs more bytes, or no event of the split follows."""
+        buffer = self.buffer
+        if self._maybe_marked:
+            self._skip_mark()
+        if self._in_line:
+            self._in_line = not buffer.skip_line()
+        end = self._known_end()
+        if self._in_line or end == buffer.begin or not self.wants_more():
+            return None
+        starts, lengths, numbers, count = split_lines(buffer.data, buffer.begin, end)
+        lines = _Lines(starts, starts + lengths, numbers, count)
+        if len(starts):
+            return self._events(lines, end)
+        return EventChunk(Spans.nulls(0), numbers, np.zeros(0, np.bool_), self._consume(end))
+
+    def _skip_mark(self) -> None:
+        self._maybe_marked = False
+        self.buffer.skip_mark()
+        if self.buffer.begin:  # a cut inside the mark leaves the first line to the first split
+            self._limit = max(self._limit, self.buffer.begin + 1)
+
+    def _known_end(self) -> int:
+        """The end of the lines that the pattern can be matched with: whole ones, or long ones."""
+        buffer = self.buffer
+        end = buffer.filled
+        if not buffer.final:
+            whole = max(last_newline(buffer.data, buffer.begin, end) + 1, buffer.begin)
+            end = whole if end - whole <= self._max_bytes else end
+        return skip_lines(buffer.data, buffer.begin, end, _MOST_LINES)
+
+    def _events(self, lines: _Lines, end: int) -> EventChunk | None:
+        """The events in some lines; the first line may continue an event."""
+        begins = self._matches(lines)
+        ours = self._state is _State.OPEN or (self._state is _State.BEGIN and not begins[0])
+        begins[0] |= self._state is not _State.JOINED
+        firsts = np.flatnonzero(begins)
+        own = lines.starts[firsts] < self._limit - self.buffer.position
+        own[:1] |= ours
+        sizes = np.diff(lines.starts[firsts], append=end)
+        counts = np.diff(lines.numbers[firsts], append=lines.total)
+        too_long = (sizes > self._max_bytes) | (counts > self._max_lines)
+        stop = self._stop(lines, firsts, own, too_long, end)
+        if stop == self.buffer.begin:
+            return None
+        chosen = np.flatnonzero(own & (lines.starts[firsts] < stop))
+        raw = self._spans(lines, firsts).take(chosen)
+        numbers = lines.numbers[firsts[chosen]] + self._uncounted
+        return EventChunk(raw, numbers, too_long[chosen], self._consume(stop))
+
+    def _matches(self, lines: _Lines) -> Flags:
+        """Which lines match the pattern. What is not UTF-8 is matched byte by byte."""
+        lengths = np.minimum(lines.ends - lines.starts, self._max_bytes).astype(np.int32)
+        spans = Spans(self.buffer.data, lines.starts, lengths)
+        invalid = invalid_utf8(*spans)
+        texts = to_arrow(where_null(spans, invalid))
+        matches = pc.match_substring_regex(texts, self._pattern).fill_null(False)
+        matched: Flags = matches.to_numpy(zero_copy_only=False).copy()
+        if invalid.any():
+            raw = to_arrow(spans.take(np.flatnonzero(invalid))).view(pa.large_binary())
+            matches = pc.match_substring_regex(raw, self._pattern)
+            matched[invalid] = matches.to_numpy(zero_copy_only=False)
+        return matched
+
+    def _stop(self, lines: _Lines, firsts: Int64s, own: Flags, too_long: Flags, end: int) -> int:
+        """The position up to which events are complete. Sets the state behind it."""
+        if not own.all():  # an event of a later split
+            self._state = _State.JOINED
+            return int(lines.starts[firsts[np.argmin(own)]])
+        if end == self.buffer.filled and self.buffer.final:
+            return end
+        if len(firsts) and not too_long[-1]:
+            self._state = _State.OPEN
+            return int(lines.starts[firsts[-1]])
+        self._state = _State.JOINED
+        self._in_line = bool(self.buffer.data[end - 1] != ord("\n"))
+        return end
+
+    def _spans(self, lines: _Lines, firsts: Int64s) -> Spans:
+        """The bytes of each event, at most `_max_lines` lines and `_max_bytes` bytes."""
+        starts = lines.starts[firsts]
+        by_lines = np.searchsorted(lines.numbers, lines.numbers[firsts] + self._max_lines)
+        by_bytes = np.searchsorted(lines.starts, starts + self._max_bytes)
+        stops = np.minimum(np.append(firsts[1:], len(lines.starts)), by_lines)
+        ends = lines.ends[np.minimum(stops, by_bytes) - 1]
+        ends = np.minimum(ends, starts + self._max_bytes)
+        return Spans(self.buffer.data, starts, (ends - starts).astype(np.int32))
+
+    def _consume(self, stop: int) -> int:
+        """Consume the lines up to `stop`; the count of those that begin in the split."""
+        data, begin = self.buffer.data, self.buffer.begin
+        counted = _lines_from(data, begin, min(stop, self._limit - self.buffer.position))
+        self._uncounted += _lines_from(data, begin, stop) - counted
+        self.buffer.begin = stop
+        return counted
+
+
+def _lines_from(data: Bytes, begin: int, end: int) -> int:
+    """The count of lines that begin in data[begin:end]; one begins at `begin`."""
+    return count_newlines(data, begin, end - 1) + 1 if begin < end else 0

@@ -53,9 +53,9 @@ from seglake.read.window.find import FindPlan as FindPlan
 from seglake.read.window.plan import Plan as Plan
 from seglake.read.window.reader import WindowReader as WindowReader
 from seglake.replay.run import ReplayReport as ReplayReport
+from seglake.replay.run import Tempo as Tempo
 from seglake.replay.run import replay_window as replay_window
 from seglake.replay.target import Target as Target
-from seglake.replay.run import Tempo as Tempo
 from seglake.reporting.report import LakeReport as LakeReport
 from seglake.reporting.report import report as report
 from seglake.serve.run import serve_lake as serve_lake

@@ -117,7 +117,7 @@ def test_what_the_lake_has_of_it(tmp_path: Path, tiering: Tiering) -> None:
         for line in path.read_text().splitlines()
         if "metaData" in line
     ]
-    assert properties[-1] == "3"
+    assert properties[-1] == "6"
     assert read(root) == records
     report = take(root, bucket, dry_run=True)
     assert (report.segments, report.dry_run) == (0, True)

@@ -6,7 +6,8 @@ erasure knows of an attempt that has written nothing yet.
 
 Whoever gives an attempt up deletes what it has written. But the attempt may be alive and write
 more, when an erasure that gave it up has ended: so it takes back what no commit will name, however
-it ends. It may end as if objects were lost, because that erasure deleted its input.
+it ends. It may end as if objects were lost, because that erasure deleted its input. An attempt that
+ends without a commit gives itself up: else it would count as running for the grace period.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ import json
 import logging
 from collections.abc import Collection, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, compress
 
 from seglake.catalog import fate
 from seglake.catalog.delta.data_files import read_at_once
@@ -41,8 +42,10 @@ def announced(
         yield
     finally:
         try:
-            if fate.is_settled(store, attempt_id):
-                _take_back(table, topic, partitions, [attempt_id, *chain(*others)])
+            own = [attempt_id, *chain(*others)]
+            ended = read_at_once(store, partial(fate.end, store), own)
+            if any(ended):
+                _take_back(table, topic, partitions, [*compress(own, ended)])
         except SeglakeError as error:
             _log.warning("what this attempt wrote is left for `seglake vacuum`: %s", error)
         try:

@@ -72,15 +72,16 @@ def is_given_up(store: Store, attempt_id: str) -> bool:
         return False
 
 
-def is_settled(store: Store, attempt_id: str) -> bool:
-    """Whether an attempt was given up, and no commit of it is under way, or was made.
+def end(store: Store, attempt_id: str) -> bool:
+    """Abandon an attempt that never claimed its fate. Return whether no commit of it can land.
 
+    False for an attempt that claimed its fate, and neither lost it nor withdrew (`withdraw`).
     Raises CorruptData, StoreError.
     """
     try:
         return _fate(store, attempt_id) == _Fate(given_up=True, topic=None)
     except MissingObject:
-        return False
+        return give_up(store, attempt_id) is None
 
 
 def restore(store: Store, attempt_id: str, topic: str) -> None:

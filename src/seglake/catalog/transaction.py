@@ -3,6 +3,15 @@
 A commit that failed may have been made: a lost reply looks like a lost race. So after every failure
 the catalog is read again, and the attempt is looked for. After a lost race its change is planned
 anew; after a failure of storage the same change is committed again.
+
+An attempt that ends without its commit must not count as running, and a commit whose reply was lost
+must not land later and name deleted files. So it withdraws, as a vacuum gives up an attempt:
+
+    1. It overrules its own claims (`catalog.fate`).
+    2. It commits a fence: a commit of the attempt is in an older version, or cannot land any more.
+    3. If the catalog has its commit, the claims are restored. Else they are settled.
+
+Its files are deleted only after that, see `announced`.
 """
 
 import logging
@@ -13,13 +22,14 @@ from functools import partial
 from itertools import compress
 from typing import Any
 
+from seglake.catalog import fate
 from seglake.catalog.delta.data_files import DataFile, read_at_once
 from seglake.catalog.manifest import lacks_mark, mark_committed
 from seglake.catalog.schema import Kind, MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.errors import CommitConflict, MissingObject, StoreError
+from seglake.errors import CommitConflict, MissingObject, SeglakeError, StoreError
 from seglake.layout import success_key
 from seglake.store import Store
 
@@ -110,8 +120,40 @@ class _Transaction:
         self._table, self._topic, self._attempt_id = table, topic, attempt_id
         self._patience, self._lost_races = PATIENCE, 0
         self._finished_ms = set[int]()  # of its own row, in each change that was tried
+        self._owners = dict[str, None]()  # ids that claimed their fate, in the order of claims
 
     def run(self, plan: Plan, base: Snapshot | None) -> int | None:
+        """Try until the commit is made. Withdraw at every other end."""
+        version = None
+        try:
+            version = self._try(plan, base)
+        finally:
+            if version is None and self._owners:
+                version = self._withdraw()
+        return version
+
+    def _withdraw(self) -> int | None:
+        """Make sure that no commit can land any more. Return a version if one was made before."""
+        table, store = self._table, self._table.store
+        try:
+            given_up = {each: fate.give_up(store, each) for each in self._owners}
+            claimed = [each for each, topic in given_up.items() if topic is not None]
+            if not claimed:
+                return None
+            table.fence(self._topic)
+            newest = table.snapshot(topics=[self._topic])
+            made = self._is_made(newest)
+            for each in claimed:
+                if made:
+                    fate.restore(store, each, self._topic)
+                else:
+                    fate.settle(store, each)
+        except SeglakeError as error:
+            _log.warning("this attempt counts as running until `seglake vacuum` ends it: %s", error)
+            return None
+        return newest.version if made else None
+
+    def _try(self, plan: Plan, base: Snapshot | None) -> int | None:
         base = base or self._table.snapshot(topics=[self._topic])
         while True:
             change = plan(base)
@@ -122,6 +164,7 @@ class _Transaction:
                 for row in change.rows
                 if isinstance(row, RunRow | MaintenanceRow) and row.attempt_id == self._attempt_id
             }
+            self._owners |= dict.fromkeys([self._attempt_id, *sorted(change.files_of)])
             try:
                 return self._commit(change, base)
             except (CommitConflict, MissingObject) as problem:

@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.catalog.announcement import announced
-from seglake.catalog.fate import settle
 from seglake.catalog.schema import PartitionRow, Row, SegmentId, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -263,7 +262,6 @@ class TopicIntake:
             with announced(self._lake.table(), own, self._name, partitions=count):
                 if self._attempt():
                     return self.report
-            settle(self._lake.store, self.report.attempt_id)
             self.survey(self._lake.newest())
         raise CommitConflict(
             f"other commits to {self._name} came first, again and again: try later"

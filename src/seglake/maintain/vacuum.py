@@ -309,7 +309,6 @@ class _Sweep:
                     rewritten += QuarantineTable(store).drop(topic, gone, attempt_id)
                 except _IN_VAIN as error:
                     _log.warning("a later vacuum has to drop rejects of %s: %s", topic, error)
-            fate.settle(store, attempt_id)  # a file that it wrote holds nobody up once it is old
         return rewritten
 
     def _taken_out(self, garbage: _Garbage) -> _Garbage:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.fate import is_settled
+from seglake.catalog.fate import end
 from seglake.catalog.quarantine import merges
 from seglake.catalog.quarantine.files import is_merged, writer_of
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -204,7 +204,7 @@ def test_a_vacuum_that_drops_rejects__holds_nobody_up(lake: Lake) -> None:
     undo(str(lake.root), "events", run_id="run 1")
     sweep(lake)
     (merged,) = filter(is_merged, live(lake))
-    assert is_settled(open_store(str(lake.root)), str(writer_of(merged)))
+    assert end(open_store(str(lake.root)), str(writer_of(merged)))
     assert lake.erase("gone").running == []
 
 

@@ -38,7 +38,7 @@ from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.errors import UsageError
-from seglake.layout import TOPICS, WHOLE_LAKE, rejects_key
+from seglake.layout import TOPICS, WHOLE_LAKE, new_attempt, rejects_key
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.clock import checked_hours
 from seglake.maintain.erasure.attempts import Attempts, Grace, look
@@ -171,14 +171,21 @@ class _Erasure:
         self._table, self.report, self._criteria = table, report, criteria
         self._tasks, self._engine, self._grace = tasks, engine, grace
         topic, store = report.topic, table.store
-        self._logs = LogErasure(table, topic, criteria.keys, report.attempt_id, tasks)
-        self._tags = TagErasure(table, topic, self._logs)
+        self._begin_attempt()
         self._rejects = RejectErasure(store, topic, criteria, engine)
         self._samples = SampleErasure(store, topic, criteria)
         self._base_runs: set[str] = set()  # attempts whose runs the commit has seen
         self._lists: set[str] = set()  # of rejects, by their keys: its own, and others that it ends
         self._tries = 0
         self._says_so = False  # in a commit, even if nothing is to be erased
+
+    def _begin_attempt(self) -> None:
+        """Begin with the attempt of the report, which has written nothing."""
+        report = self.report
+        self._logs = LogErasure(
+            self._table, report.topic, self._criteria.keys, report.attempt_id, self._tasks
+        )
+        self._tags = TagErasure(self._table, report.topic, self._logs)
 
     def show(self, *, vacuum: bool) -> None:
         """Fill in what would be done."""
@@ -262,6 +269,8 @@ class _Erasure:
         of one that may still have run before it.
         """
         self._says_so, report = True, self.report
+        report.attempt_id = new_attempt()  # the one before has ended without a commit
+        self._begin_attempt()
         with announced(self._table, report.attempt_id, report.topic, self._logs.attempts):
             self._commit(attempts)
         return self._note_running()  # others may have begun since the first look

@@ -7,8 +7,7 @@ The attempt's manifest names the segments that it replaces.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -107,9 +106,10 @@ def reindex_rows(
     If a log is damaged, nothing is committed; with `leave_damaged` every other segment is.
     """
     work = partial(write_indexes, policy=policy, subjects=subjects, attempt_id=report.attempt_id)
-    asked, hashes = len(rows), bool(subjects) or any(row.index_policy.subjects for row in rows)
-    with _announced(table, report, hashes=hashes) as live:
-        rows = [row for row in rows if live is None or row in live]
+    asked = len(rows)
+    with announced(table, report.attempt_id, report.topic):
+        live = set(table.segments(table.snapshot(), report.topic))
+        rows = [row for row in rows if row in live]
         results = tasks.map(work, rows)
         report.damaged = [result for result in results if isinstance(result, Finding)]
         if report.damaged and not leave_damaged:
@@ -121,21 +121,6 @@ def reindex_rows(
         }
         _commit(table, renewed, report, dry_run=dry_run)
     report.skipped += asked - len(rows)
-
-
-@contextmanager
-def _announced(
-    table: CatalogTable, report: Reindexed, *, hashes: bool
-) -> Iterator[set[SegmentRow] | None]:
-    """A block that may write hashes of keys, which an erasure has to know; the rows then live.
-
-    Without `hashes` nobody has to know, and None is as good as any row.
-    """
-    if not hashes:
-        yield None
-        return
-    with announced(table, report.attempt_id, report.topic):
-        yield set(table.segments(table.snapshot(), report.topic))
 
 
 def write_indexes(

@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterable, Sequence
 
 from seglake.advice.finding import Finding
-from seglake.catalog.fate import settle
 from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.runs import history_command
 from seglake.catalog.schema import Row, RunRow, SegmentRow
@@ -50,14 +49,9 @@ class Commit:
         attempt finds out.
         """
         attempt = self._attempt
-        try:
-            version = transact(
-                attempt.table, attempt.topic, attempt.attempt_id, self._change, attempt.base
-            )
-        except PlanAgain:
-            for moved in attempt.moved:
-                settle(attempt.store, moved)
-            raise
+        version = transact(
+            attempt.table, attempt.topic, attempt.attempt_id, self._change, attempt.base
+        )
         return -1 if version is None else version  # there is always a run to commit
 
     def _change(self, base: Snapshot) -> Change:

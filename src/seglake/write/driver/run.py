@@ -23,7 +23,7 @@ import pyarrow as pa
 from seglake.advice.conclude import Observed, conclude, merge_files, stops_a_run
 from seglake.advice.finding import Finding
 from seglake.catalog.announcement import announced
-from seglake.catalog.fate import is_given_up, settle
+from seglake.catalog.fate import is_given_up
 from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow, SegmentRow
@@ -190,7 +190,6 @@ def _ingest(
                 return carry_out(attempt, failure)
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
-                settle(store, attempt_id)
 
 
 def _as_declared(

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from seglake.catalog.announcement import announced
 from seglake.catalog.failed_run import failed_runs
-from seglake.catalog.fate import settle
 from seglake.catalog.quarantine.gone import erasures_of, expired_attempts, rejects_left
 from seglake.catalog.quarantine.leaving import joined, unfinished
 from seglake.catalog.quarantine.redrives import Chain, chain_of, redrive_of
@@ -142,7 +141,6 @@ class _RedriveCall:
                 return self._read_again(base, rejects, report, failure, clock_ms, attempt_id, moved)
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
-                settle(self._store, attempt_id)
             except QuarantineLimit as limit:
                 if report.records:
                     raise

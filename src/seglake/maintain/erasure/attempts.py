@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -51,6 +51,7 @@ class Attempts(NamedTuple):
     left: list[Listed]
     remains: set[str]
     named_rejects: Collection[str] = ()
+    spans: Mapping[str, tuple[int, int]] = {}  # first and last write of running attempts (ms)
 
     def has_ended(self, attempt_id: str) -> bool:
         """Whether an attempt is committed, or given up."""
@@ -84,13 +85,16 @@ class _RunningSince(NamedTuple):
 def _find(table: CatalogTable, topic: str, times: _RunningSince, own: Collection[str]) -> Attempts:
     unnamed, named = _unnamed(table, times)
     committed = named.attempts
-    attempts = Attempts([], set(), committed, [], set(), named.rejects or ())
+    spans = dict[str, tuple[int, int]]()
+    attempts = Attempts([], set(), committed, [], set(), named.rejects or (), spans)
     for owner, objects in unnamed.items():
         if owner is None or owner in own or not _may_be_at(table.store, topic, objects):
             continue
         if owner not in committed and any(map(is_at_stake, objects)):
             if _may_run(table.store, owner, objects, times.oldest_ms):
                 attempts.running.append(owner)
+                written_ms = [item.modified_ms for item in objects if not is_fate(item)]
+                spans[owner] = min(written_ms), max(written_ms)
             else:
                 attempts.dying.add(owner)
         if attempts.has_ended(owner):

@@ -20,6 +20,8 @@ of the one that comes second is planned again.
 
 from __future__ import annotations
 
+import datetime as dt
+import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -48,7 +50,7 @@ from seglake.maintain.erasure.rejects import RejectErasure, SampleErasure
 from seglake.maintain.erasure.tags import TagErasure, require_own
 from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.maintain.report import TopicReport
-from seglake.maintain.vacuum import GRACE_HOURS, delete
+from seglake.maintain.vacuum import GRACE_HOURS, HOUR_MS, delete
 from seglake.store import open_store
 
 if TYPE_CHECKING:
@@ -57,7 +59,9 @@ if TYPE_CHECKING:
 IF_RUNNING = (
     "erase with --wait, or when it has ended, or give a shorter --grace-hours if it is dead"
 )
+_log = logging.getLogger(__name__)
 _COUNTS = ("segments", "records", "rejects", "samples")
+_NAMED_AFTER_S = 2  # a wait that is longer says whom it waits for
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 30  # between two looks at what runs
 
 
@@ -228,10 +232,25 @@ class _Erasure:
 
         One that writes nothing for as long as the grace is dead.
         """
-        pause_s = _SHORTEST_WAIT_S
-        while {*self.report.running} & {*self._look().running}:
+        pause_s, begun, named = _SHORTEST_WAIT_S, time.monotonic(), set[str]()
+        while waits_for := {*self.report.running} & (found := self._look()).spans.keys():
+            if time.monotonic() - begun >= _NAMED_AFTER_S:
+                for attempt_id in sorted(waits_for - named):
+                    self._log_wait(attempt_id, *found.spans[attempt_id])
+                named |= waits_for
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_WAIT_S)
+
+    def _log_wait(self, attempt_id: str, first_ms: int, last_ms: int) -> None:
+        since, dead_at = (
+            dt.datetime.fromtimestamp(ms / 1000, dt.UTC).isoformat(timespec="seconds")
+            for ms in (first_ms, last_ms + self._grace.hours * HOUR_MS)
+        )
+        _log.warning(
+            "waiting for attempt %s at topic %s, which began at %s. The wait ends with its "
+            "command. If that is dead, it ends at %s: stop, and erase with a shorter "
+            "--grace-hours", attempt_id, self.report.topic, since, dead_at,
+        )  # fmt: skip
 
     def delete_old(self) -> None:
         """Delete the old objects that held what is erased.

@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import threading
 from collections.abc import Callable
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -304,19 +304,23 @@ def live_key_indexes(root: Path) -> set[Path]:
 
 
 def test_an_erasure_that_waits__erases_what_comes_meanwhile(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next attempt has begun by then; it began behind the erasure, so nobody waits for it."""
     first, later = Paused(next_run(root), "2"), list[Paused]()
+    (waited_for,) = [path.parent.name for path in announcements(root)]
 
     def sleep(_seconds: float) -> None:
         assert later == []
         later.append(Paused(next_run(root, 1, key="kept"), "3"))
         first.end()
 
-    monkeypatch.setattr(erase_module, "time", SimpleNamespace(sleep=sleep))  # others sleep, too
+    monkeypatch.setattr(
+        erase_module, "time", SimpleNamespace(sleep=sleep, monotonic=count(0, 2).__next__)
+    )
     done = erase(str(root), "events", ["gone"], wait=True, vacuum=True)
     assert (done.records, done.running, done.exit_code) == (8, [], 0)
+    assert [waited_for in each.getMessage() for each in caplog.records] == [True]
     assert keys_of(root) == {b"kept"}
     later[0].end()
     assert len([each for rows in read_lake(root).values() for each in rows]) == 8
@@ -337,7 +341,9 @@ def test_an_attempt_that_begins_before_old_versions_lose_their_tags__is_told(
         find_old(erasure, *given)
 
     monkeypatch.setattr(_Erasure, "_find_old", finding)
-    monkeypatch.setattr(erase_module, "time", SimpleNamespace(sleep=lambda _: begun[0].end()))
+    monkeypatch.setattr(
+        erase_module, "time", SimpleNamespace(sleep=lambda _: begun[0].end(), monotonic=lambda: 0)
+    )
     done = erase(str(root), "events", ["gone"], wait=wait, vacuum=True)
     assert (len(done.running), done.exit_code) == ((0, 0) if wait else (1, 1))
     begun[0].end()

@@ -5,6 +5,7 @@
     │   └── MissingExtra              a package is not installed; the message names the extra
     ├── InputError                2   an input file or folder is unusable; the message names it
     ├── QuarantineLimit           3   more rows were rejected than the pipeline allows, or all
+    ├── OutsideInterval           5   no record of a run is in the interval that it declares
     ├── UsageError                2   the request cannot be carried out as it is
     │   ├── UnknownTopic              no such topic or partition in this version of the lake
     │   ├── OffsetOutOfRange          below the log start, or above the log end
@@ -49,6 +50,12 @@ class QuarantineLimit(SeglakeError):
     """More rows were rejected than `max_quarantine_ratio` allows, or all; nothing is visible."""
 
     exit_code = 3
+
+
+class OutsideInterval(SeglakeError):
+    """No record of a run is in its declared interval, and the pipeline forbids this."""
+
+    exit_code = 5
 
 
 class UsageError(SeglakeError):

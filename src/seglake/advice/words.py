@@ -127,8 +127,8 @@ _SENTENCES = {
     "run-time-only": "No timestamp.field is set, so records get the time of the run.",
     "no-timestamps": "No timestamp.field is set, so records have no timestamp.",
     "outside-interval": "{count:record} are outside of the declared interval {start} to {end}, and "
-    "none is in it: the times are {low} to {high}. If this is the input of another interval, undo "
-    "the run with `seglake undo`.",
+    "none is in it: the times are {low} to {high}. Such a run does not close its interval. If this "
+    "is the input of another interval, ingest it with that one (a committed run: undo it first).",
     # the run and its topic
     "no-keys-to-compact": "No key.fields is set, and {subject} = {policy!r}: compaction removes "
     "records without a key. Set key.fields, or cleanup.policy = 'delete'.",

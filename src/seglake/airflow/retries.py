@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import RetryDecision, RetryPolicy
 
-from seglake.errors import ConfigError, QuarantineLimit, SeglakeError
+from seglake.errors import ConfigError, OutsideInterval, QuarantineLimit, SeglakeError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -17,6 +17,7 @@ _CODE = re.compile(r"(?:error|exit)[ _]code(?: is)?[ :=]*(\d+)", re.IGNORECASE)
 _HOPELESS = {
     ConfigError.exit_code: "the settings, the input or the question is wrong",
     QuarantineLimit.exit_code: "too many rows are rejected",
+    OutsideInterval.exit_code: "no record is in the declared interval",
 }
 
 
@@ -41,7 +42,7 @@ class SeglakeRetryPolicy(RetryPolicy):
         max_tries: int,  # noqa: ARG002  # the same
         context: Context | None = None,
     ) -> RetryDecision:
-        """Fail for exit codes 2 and 3."""
+        """Fail for exit codes 2, 3 and 5."""
         code = _exit_code(exception)
         if code is None and context is not None and all(self._run):
             code = self._stored_code(context)

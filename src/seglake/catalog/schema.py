@@ -21,6 +21,7 @@ from seglake.errors import CorruptData
 from seglake.format.index import RECORD_KEYS, IndexPolicy, Subjects, subjects_from_json, subjects_of
 from seglake.format.value_format import ValueFormat, value_format_of
 from seglake.layout import KEY_INDEX, LINK, SUFFIXES, WHOLE_LAKE, SegmentFile, Suffix, segment_key
+from seglake.times.intervals import Interval
 
 Kind = Literal["segment", "run", "source", "topic", "partition", "maintenance", "tag"]
 RunState = Literal["committed", "undone", "replaced"]
@@ -148,8 +149,9 @@ class RunRow:
     Rows are never removed: of several rows of one key the one with the highest `sequence` holds.
     `state` is what became of the run. `offset_ranges` is JSON: {partition: [[start, end], …]}, ends
     exclusive, of the offsets that the run got; None if only the attempt's manifest tells. The
-    interval, start inclusive and end exclusive, is what the run declares to cover. `report` is
-    JSON.
+    interval, start inclusive and end exclusive, is what the run declares to cover.
+    `interval_records` counts the records in it at the commit. It is None if the run declares no
+    interval, read no input, or its topic has LogAppendTime. `report` is JSON.
     """
 
     KIND: ClassVar[Kind] = "run"
@@ -160,6 +162,7 @@ class RunRow:
     fingerprint: str
     interval_start_ms: int | None = None
     interval_end_ms: int | None = None
+    interval_records: int | None = None
     records: int = 0
     quarantined: int = 0
     input_files: int = 0
@@ -172,6 +175,15 @@ class RunRow:
     sequence: int = 0
     state: RunState = "committed"
     offset_ranges: str | None = None
+
+    @property
+    def covered(self) -> Interval | None:
+        """The interval that the run covers. None if it has records, and none of them in it."""
+        if self.interval_start_ms is None or self.interval_end_ms is None:
+            return None
+        if self.records and self.interval_records == 0:
+            return None
+        return self.interval_start_ms, self.interval_end_ms
 
 
 def in_a_row(report: Mapping[str, Any], lists: Sequence[str]) -> str:

@@ -34,6 +34,11 @@ class Pipeline(Section):
         description="for a file that changed since it was ingested into the topic; as new, all of "
         "its lines are ingested, also those that the topic has",
     )
+    on_outside_interval: Literal["report", "fail"] = Field(
+        default="report",
+        description="for a run that has records, and none in its declared interval; such a run "
+        "does not close the interval",
+    )
     input: Input
     timestamp: Timestamp = Field(default_factory=Timestamp)
     key: Key = Field(default_factory=Key)
@@ -94,7 +99,9 @@ class Pipeline(Section):
         and every setting at its default: so a key that a later version adds does not change the
         fingerprint of an older run.
         """
-        exclude = {"name": True, "root": True, "storage": True, "max_quarantine_ratio": True}
+        exclude = dict.fromkeys(
+            ("name", "root", "storage", "max_quarantine_ratio", "on_outside_interval"), True
+        )
         dump = self.model_dump(
             mode="json",
             by_alias=True,

@@ -507,18 +507,19 @@ class Log(ShowsTable):
     def closed(self, start: Time, end: Time, lateness_ms: int = 0) -> bool:
         """Whether the window [start, end) is complete, if no event is later than `lateness_ms`.
 
-        It is complete if the intervals of committed runs cover [start, end + lateness_ms).
+        It is complete if the intervals of committed runs cover [start, end + lateness_ms), see
+        `coverage`.
         """
         window = window_of(start, end)
         return covers(self.coverage(), window.start_ms, window.end_ms + lateness_ms)
 
     def coverage(self) -> list[tuple[int, int]]:
-        """The times that committed runs declare to cover: disjoint intervals [start, end) in ms."""
-        return united(
-            (run.interval_start_ms, run.interval_end_ms)
-            for run in self._origin.runs(self._snapshot, self.topic)
-            if run.interval_start_ms is not None and run.interval_end_ms is not None
-        )
+        """The times that committed runs cover: disjoint intervals [start, end) in ms.
+
+        A run covers the interval that it declares, unless all its records are outside.
+        """
+        runs = self._origin.runs(self._snapshot, self.topic)
+        return united(run.covered for run in runs if run.covered is not None)
 
     # consumers
 

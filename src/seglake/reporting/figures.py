@@ -207,11 +207,7 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
     settings = topic_of(log.settings)
     still_open = {*open_attempts(committed)} - expired_attempts(upkeep)
     rejected = [run for run in committed if run.quarantined and run.attempt_id in still_open]
-    intervals = [
-        (run.interval_start_ms, run.interval_end_ms)
-        for run in committed
-        if run.interval_start_ms is not None and run.interval_end_ms is not None
-    ]
+    intervals = [run.covered for run in committed if run.covered is not None]
     lateness = _lateness(committed)
     activity = None if time is None else _activity(log, columns, spans, time)
     return TopicFigures(

@@ -18,10 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.engine import Engine, LocalEngine, ThreadEngine
-from seglake.errors import InputError, QuarantineLimit, UnknownTopic
+from seglake.errors import InputError, OutsideInterval, QuarantineLimit, UnknownTopic
 from seglake.format.codecs.compression import NAMES
 from seglake.layout import SUFFIXES
+from seglake.maintain.erasure.erase import erase
+from seglake.maintain.health.repair import rebuild_catalog
 from seglake.pace import line_every
+from seglake.read.lake import open as open_lake
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits, Unit, group_splits
 from seglake.write.spool.spool import read_blobs, unpacked_rows
@@ -166,6 +169,7 @@ def blobs_of(task: MapUnits, units: list[Unit]) -> list[tuple[dict[str, Any], by
         (2, [1, 2], None),
         (0, [1, 2], None),
         (0, [2, 2], 2),
+        (0, [-9, 9], 2),  # the times of one segment surround the interval
     ],
 )
 def test_a_run_without_a_record_in_its_interval_says_so(
@@ -178,9 +182,47 @@ def test_a_run_without_a_record_in_its_interval_says_so(
     assert [(each.code, each.count) for each in report.findings] == (
         [("outside-interval", outside)] if outside else []
     )
+    log = open_lake(str(tmp_path / "lake")).topic("events")
+    assert log.closed(*interval) == (outside is None)
     catalog = open_catalog(str(tmp_path / "lake"))
     (run,) = catalog.runs(catalog.snapshot(), "events")
     assert json.loads(run.report).get("findings", []) == [*map(asdict, report.findings)]
+
+
+def test_run_outside_its_interval_can_be_an_error(tmp_path: Path) -> None:
+    write_files(tmp_path / "in", [([Line(T + 1, "a")], "")])
+    strict = pipeline_of(tmp_path / "lake", tmp_path / "in", on_outside_interval="fail")
+    with pytest.raises(OutsideInterval):
+        ingest(strict, "x", (T + 5, T + 9))
+    assert open_catalog(str(tmp_path / "lake")).snapshot().topics() == []
+    assert ingest(strict, "x", (T, T + 5)).findings == []
+    lenient = pipeline_of(tmp_path / "lake", tmp_path / "in")
+    assert ingest(lenient, "x", (T, T + 5)).status == "already done"
+
+
+def test_intervals_without_records_or_event_times_are_closed(tmp_path: Path) -> None:
+    lake, interval = str(tmp_path / "lake"), (T + 5, T + 9)
+    write_files(tmp_path / "in", [([Line(T + 1, "a")], "")])
+    clock = {"message.timestamp.type": "LogAppendTime"}
+    ingest(pipeline_of(lake, tmp_path / "in", topic={"name": "stamped", **clock}), "x", interval)
+    ingest(pipeline_of(lake, tmp_path / "in"), "1")
+    ingest(pipeline_of(lake, tmp_path / "in"), "2", interval)  # every file was ingested before
+    opened = open_lake(lake)
+    assert all(opened.topic(name).closed(*interval) for name in ("stamped", "events"))
+
+
+def test_open_interval_stays_open_after_erasure_and_rebuild(tmp_path: Path) -> None:
+    """The counts at the commit decide, not the records that are left, and manifests have them."""
+    lake = str(tmp_path / "lake")
+    for run_id, time in (("wrong", 1), ("right", 11)):
+        write_files(tmp_path / run_id, [([Line(T + time, run_id)], "")])
+        start = T + 10 if run_id == "right" else T + 5
+        ingest(pipeline_of(lake, tmp_path / run_id), run_id, (start, start + 5))
+    erase(lake, "events", ["wrong", "right"])
+    for _ in range(2):
+        log = open_lake(lake).topic("events")
+        assert log.coverage() == [(T + 10, T + 15)]
+        rebuild_catalog(lake, force=True, dry_run=False)
 
 
 def test_the_report_and_the_run_row_say_the_same(tmp_path: Path) -> None:

@@ -109,9 +109,11 @@ class Attempt:
     def map_settings(self) -> MapSettings:
         """What map tasks get, with the sizes of a small run. Raises ConfigError."""
         settings, sizes = self.settings, sizes_of(0, self.settings)
+        has_event_times = settings.topic.message_timestamp_type != "LogAppendTime"
         return MapSettings(
-            self.store, settings, self.attempt_id, self.append_time_ms, self._limits(), sizes
-        )
+            self.store, settings, self.attempt_id, self.append_time_ms, self._limits(), sizes,
+            self.run.interval if has_event_times and settings.timestamp.names else None,
+        )  # fmt: skip
 
     def _limits(self) -> RowLimits:
         topic, first_offsets = self.settings.topic, None

@@ -152,6 +152,7 @@ class Commit:
             fingerprint=attempt.pipeline.fingerprint(),
             interval_start_ms=start_ms,
             interval_end_ms=end_ms,
+            interval_records=report.interval_records,
             records=report.records,
             quarantined=report.quarantined,
             input_files=report.input_files,

@@ -46,6 +46,7 @@ class Report(ShowsTable):
     `findings` are what was noticed about the input; `str()` makes a sentence of one.
     If the run was done already, `new_files`, `changed_files` and `gone_files` say
     how its input changed since.
+    `interval_records` counts the records in the declared interval, see `RunRow`.
     `end_offsets` are exclusive, for each log partition that grew.
     `max_lateness_ms` is the lateness of the latest event, None without an order of arrival.
     `version` is -1 until this call commits the run. `rebased` counts the lost races after which the
@@ -69,6 +70,7 @@ class Report(ShowsTable):
     input_bytes: int = 0
     input_rows: int = 0
     records: int = 0
+    interval_records: int | None = None
     quarantined: int = 0
     skipped_records: int = 0
     reasons: dict[str, int] = field(default_factory=dict)

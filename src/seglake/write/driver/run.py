@@ -37,6 +37,7 @@ from seglake.errors import (
     CorruptData,
     InputError,
     MissingObject,
+    OutsideInterval,
     QuarantineLimit,
     StoreError,
 )
@@ -69,7 +70,7 @@ from seglake.write.driver.run_input import (
 from seglake.write.driver.topics import growth, other_values
 from seglake.write.input.content import InputStore
 from seglake.write.input.listing import require_apart
-from seglake.write.map.unit import add_up
+from seglake.write.map.unit import IntervalTimes, add_up
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
@@ -324,7 +325,6 @@ def carry_out(
                 check_rejects(attempt)
                 check_times(attempt)
                 segments = _write_segments(attempt, spooled)
-                report.findings += _outside_interval(attempt, segments)
                 _write_quarantine(attempt, rejects, quarantine)
                 before_commit(attempt)
             except Exception as error:
@@ -374,7 +374,7 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
     totals = add_up(summaries)
     report.reasons, report.max_lateness_ms = totals.reasons, totals.max_lateness_ms
-    report.skipped_records = totals.skipped
+    report.skipped_records, report.interval_records = totals.skipped, totals.times.inside
     report.input_rows = sum(split.rows for split in totals.splits.values()) - totals.skipped
     report.records = _records(spooled, *WITH_RECORDS)
     origins = attempt.input.origins(totals.splits)
@@ -383,6 +383,7 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     observed = Observed(totals.findings, records, totals.absent, files)
     report.findings += conclude(attempt.settings, observed)
     report.findings += other_values(attempt.settings.topic, attempt.seed())
+    report.findings += _outside_interval(attempt, totals.times)
     report.quarantined = _records(spooled, REJECTS)
     if report.input_rows != report.records + report.quarantined:
         raise AssertionError(f"rows do not add up: {report}")
@@ -417,32 +418,30 @@ def _quarantine_command(attempt: Attempt) -> str:
 
 
 def check_times(attempt: Attempt) -> None:
-    """Raise InputError if all times of a file are in January 1970."""
-    for finding in filter(stops_a_run, attempt.report.findings):
-        raise InputError(f"{finding} Nothing was committed")
+    """Raise InputError if all times of a file are in January 1970.
+
+    Raises OutsideInterval if no record is in the declared interval and the pipeline forbids it.
+    """
+    for finding in attempt.report.findings:
+        if stops_a_run(finding):
+            raise InputError(f"{finding} Nothing was committed")
+        if finding.code == "outside-interval" and attempt.pipeline.on_outside_interval == "fail":
+            raise OutsideInterval(
+                f"{finding} Nothing was committed, because pipeline.on_outside_interval is 'fail'"
+            )
 
 
-def _outside_interval(attempt: Attempt, segments: Sequence[SegmentRow]) -> list[Finding]:
-    """Return a finding if no segment has a time in the interval that the run declares.
+def _outside_interval(attempt: Attempt, times: IntervalTimes) -> list[Finding]:
+    """Return a finding if the run has records, and none in the interval that it declares.
 
     The input may be that of another interval. Some records outside are not odd: events come late.
     """
-    settings, interval = attempt.settings, attempt.run.interval
-    filled = [row for row in segments if row.record_count]
-    stamped = settings.topic.message_timestamp_type == "LogAppendTime"
-    if interval is None or stamped or not settings.timestamp.names or not filled:
+    records, interval = attempt.report.records, attempt.run.interval
+    if interval is None or times.inside != 0 or not records:
         return []
-    start_ms, end_ms = interval
-    if any(row.min_timestamp < end_ms and row.max_timestamp >= start_ms for row in filled):
-        return []
-    facts = {
-        "start": format_ms(start_ms),
-        "end": format_ms(end_ms),
-        "low": format_ms(min(row.min_timestamp for row in filled)),
-        "high": format_ms(max(row.max_timestamp for row in filled)),
-    }
-    count = sum(row.record_count for row in filled)
-    return [Finding("outside-interval", facts=facts, count=count)]
+    bounds = zip(("start", "end", "low", "high"), (*interval, *times[1:]), strict=True)
+    facts = {name: format_ms(ms) for name, ms in bounds}
+    return [Finding("outside-interval", facts=facts, count=records)]
 
 
 def _records(spooled: pa.Table, *kinds: int) -> int:

@@ -100,7 +100,7 @@ class MapFrame(NamedTuple):
         context = TaskContext.get()
         unit = context.partitionId() if context else 0
         pipeline, limits = self.settings.pipeline, self.settings.limits
-        summary = UnitSummary()
+        summary = UnitSummary(self.settings.interval)
         summary.begin(unit)
         with BlobMaker(pipeline, self.settings.sizes, unit) as maker:
             for batch in _together(batches, pipeline.task.chunk_bytes):

@@ -27,6 +27,7 @@ from seglake.jit import njit
 from seglake.limits import INT64_MAX
 from seglake.log.encoding import encoding_of
 from seglake.store import Store
+from seglake.times.intervals import Interval
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.rows.records import (
@@ -104,7 +105,7 @@ class MapSettings(NamedTuple):
     """What all map tasks of an attempt get: the lake, the pipeline, and facts of the run.
 
     `pipeline` has its topic's settings in the catalog. Records of a LogAppendTime topic get
-    `append_time_ms`.
+    `append_time_ms`. Records in `interval` are counted.
     """
 
     store: Store
@@ -113,6 +114,7 @@ class MapSettings(NamedTuple):
     append_time_ms: int
     limits: RowLimits
     sizes: Sizes
+    interval: Interval | None = None
 
     @property
     def files(self) -> InputStore:
@@ -163,7 +165,7 @@ def blobs_of_unit(
     pipeline = settings.pipeline
     in_order = pipeline.order == "arrival" and pipeline.topic.offset_field is None
     encoding = encoding_of(pipeline.topic, settings.append_time_ms) if in_order else None
-    summary = UnitSummary()
+    summary = UnitSummary(settings.interval)
     paths = {split.number: split.file.path for split in unit.splits}
     with BlobMaker(pipeline, settings.sizes, unit.number, encoding) as maker:
         for chunks in _joined(unit, files, settings, summary, read):
@@ -542,10 +544,39 @@ class SplitCount(NamedTuple):
     times: FileTimes = FileTimes()
 
 
-class UnitSummary:
-    """Counts the lines, rows and rejects of one unit."""
+class IntervalTimes(NamedTuple):
+    """The records in the interval that a run declares, and the range of all its times in ms.
 
-    def __init__(self) -> None:
+    `inside` is None if the records are not counted, and the range is (-1, -1) without records.
+    """
+
+    inside: int | None = None
+    low_ms: int = -1
+    high_ms: int = -1
+
+    @staticmethod
+    def from_timestamps(timestamps: Int64s, interval: Interval) -> IntervalTimes:
+        """Count the timestamps in an interval."""
+        if not len(timestamps):
+            return IntervalTimes(0)
+        chosen = (timestamps >= interval[0]) & (timestamps < interval[1])
+        return IntervalTimes(int(chosen.sum()), int(timestamps.min()), int(timestamps.max()))
+
+    def merge(self, other: IntervalTimes) -> IntervalTimes:
+        """Return the times of these records and others together."""
+        if self.inside is None or other.inside is None:
+            return other if self.inside is None else self
+        lows = [each.low_ms for each in (self, other) if each.low_ms >= 0]
+        return IntervalTimes(
+            self.inside + other.inside, min(lows, default=-1), max(self.high_ms, other.high_ms)
+        )
+
+
+class UnitSummary:
+    """Counts the lines, rows and rejects of one unit, and its records in an interval."""
+
+    def __init__(self, interval: Interval | None = None) -> None:
+        self._interval, self._times = interval, IntervalTimes()
         self._splits: dict[int, SplitCount] = {}
         self._reasons: Counter[str] = Counter()
         self._absent = AbsentFields()
@@ -564,6 +595,9 @@ class UnitSummary:
             before.rows + chunk.row_count,
             before.times.then(FileTimes.from_timestamps(times)),
         )
+        if self._interval is not None:
+            inside = IntervalTimes.from_timestamps(times, self._interval)
+            self._times = self._times.merge(inside)
         reasons, counts = np.unique(chunk.rejects.reasons, return_counts=True)
         texts = REASON_TEXTS[reasons].tolist()
         self._reasons.update(dict(zip(texts, counts.tolist(), strict=True)))
@@ -578,6 +612,7 @@ class UnitSummary:
         counted = {"splits": self._splits, "reasons": self._reasons, "absent": self._absent}
         counted |= {
             "skipped": self._skipped,
+            "times": self._times,
             "findings": [each.as_dict() for each in self._findings],
         }
         return Blob(SUMMARY, unit, text=json.dumps({**counted, "unit": unit, "arrivals": ranges}))
@@ -588,7 +623,8 @@ class Summary(NamedTuple):
 
     `splits` has the counts of every split, `reasons` the count of rejects for each reason.
     `max_lateness_ms` is None without an order of arrival. `absent` are the fields that no row has.
-    `skipped` counts the rows whose offset the log has already.
+    `skipped` counts the rows whose offset the log has already. `times` are compared with the
+    interval that the run declares.
     """
 
     splits: dict[int, SplitCount]
@@ -597,13 +633,14 @@ class Summary(NamedTuple):
     absent: AbsentFields
     skipped: int
     findings: list[Finding]
+    times: IntervalTimes
 
 
 def add_up(texts: Iterable[str]) -> Summary:
     """The summary of all units, given their texts in any order."""
     splits: dict[int, SplitCount] = {}
     reasons: Counter[str] = Counter()
-    absent, findings = AbsentFields(), list[Finding]()
+    absent, findings, times = AbsentFields(), list[Finding](), IntervalTimes()
     summaries = sorted(map(json.loads, texts), key=lambda summary: int(summary["unit"]))
     for summary in summaries:
         splits |= {
@@ -612,10 +649,11 @@ def add_up(texts: Iterable[str]) -> Summary:
         }
         reasons.update(summary["reasons"])
         absent = absent.merge(AbsentFields(*summary["absent"]))
+        times = times.merge(IntervalTimes(*summary["times"]))
         found = (Finding(**each) for each in summary["findings"])
         findings = merge_findings([*findings, *found])[:_MOST_FINDINGS]
     arrivals = [summary["arrivals"] for summary in summaries]
     lateness = None if None in arrivals else largest_lateness_ms(arrivals)
     skipped = sum(summary["skipped"] for summary in summaries)
     by_reason = dict(sorted(reasons.items()))
-    return Summary(splits, by_reason, lateness, absent, skipped, findings)
+    return Summary(splits, by_reason, lateness, absent, skipped, findings, times)

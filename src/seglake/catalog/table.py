@@ -183,8 +183,7 @@ class CatalogTable:
             if tag is None:
                 raise
             return self.tagged(tag, topics)
-        # A tag is a commit after the version that it names, so the newest version has none.
-        tag = None if version == self.handle.seen else self.tag_of(version)
+        tag = self.tag_of(version)
         if tag is None or self._has_erased_logs(snapshot, tag):
             return snapshot
         return self.tagged(tag, topics)

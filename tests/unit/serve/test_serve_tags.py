@@ -308,10 +308,6 @@ def test_what_an_erasure_takes_out_of_a_tag_is_gone(
     for name in names:
         request = fetch_request(name, [Wanted(0, 0)], id_of=ids[name])
         (answer,) = wire.ask(request, FetchResponse, version).responses
-        if answer.partitions[0].error_code == STORAGE:
-            # The version is retained, but the erasure deleted its log: clients ask again, and the
-            # topic goes over to the tag.
-            (answer,) = wire.ask(request, FetchResponse, version).responses
         assert answer.partitions[0].error_code == 0  # by the id that the client has
         rows = served(wire, name, 0, version)
         assert not any(row[2] == b"u1" for row in rows)

@@ -261,7 +261,10 @@ def draw(
     remark = _remark(columns, cells, widths, rest)
     if remark:
         console.print(Text(fill(remark, width or len(remark), break_on_hyphens=False)))
-    file.writelines(map(_unpadded, page.getvalue().splitlines()))
+    text = page.getvalue()
+    if not (getattr(file, "encoding", None) or "utf-8").lower().startswith("utf"):
+        text = text.replace("─", "-")  # as rich does on a terminal
+    file.writelines(map(_unpadded, text.splitlines()))
 
 
 def _apart(
@@ -290,7 +293,7 @@ def _with_below(drawn: str, below: Sequence[str], console: Console, width: int) 
 def _unpadded(line: str) -> str:
     """A line of a table of any width without the spaces at its end; a rule has an end, too."""
     bare = line.rstrip()
-    return (bare[:_WIDTH] if bare.strip("─ ") == "" else bare) + "\n"
+    return (bare[:_WIDTH] if bare.strip("─- ") == "" else bare) + "\n"
 
 
 def _rich(

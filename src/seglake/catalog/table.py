@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from shlex import quote
@@ -70,6 +71,7 @@ _LISTED_ROWS = 10_000  # segment rows, as Python objects, in one list of `segmen
 _REFRESH_COMMITS = 1000  # a refresh reads fewer commits than this, or else the whole version
 _Load = Callable[[Store, int, frozenset[DataFile]], Snapshot]
 _log = logging.getLogger(__name__)
+COMMITTED = threading.Event()  # set once this process has made a commit to a topic
 
 
 class CatalogTable:
@@ -489,6 +491,7 @@ class CatalogTable:
             info={"seglake.attempt": attempt_id},
             operation="REPLACE" if removals else "WRITE",
         )
+        COMMITTED.set()
         mark_committed(self.store, attempt_id)
         version = commits[-1].version
         self._tidy(version, snapshot_files.files_after(base.files, commits))

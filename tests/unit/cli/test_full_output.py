@@ -1,14 +1,17 @@
-"""Standard output on a full disk ends every command with one line and exit code 1."""
+"""Standard streams that are full, closed or not UTF-8, below commands as processes."""
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from seglake.read.lake import open as open_lake
 from tests.harness.tiers import rest_but
 from tests.makers.lakes import Event, LakeMaker
 
@@ -21,6 +24,14 @@ def report():
     print("{}")
 
 sys.exit(submit(report, []))
+"""
+TEXTS = """
+import json, sys
+from seglake.cli.terminal.standard_output import checked_output
+
+with checked_output():
+    print(json.dumps("\\u00e9\\u2026\\U0001f44c", ensure_ascii=False))
+    sys.exit()
 """
 pytestmark = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
 
@@ -61,6 +72,49 @@ def test_a_short_report(root: Path, unbuffered: str) -> None:
 
 def test_a_job() -> None:
     assert told(["-c", JOB]) == "report: standard output: No space left on device\n"
+
+
+def run_in_shell(
+    redirection: str, *command: object, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    words = shlex.join([sys.executable, "-m", "seglake", *map(str, command)])
+    return subprocess.run(
+        ["sh", "-c", f"exec {words} {redirection}"], check=False, timeout=90, capture_output=True,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("redirection", "is_lost"),
+    [
+        (">&-", True),
+        (">/dev/full", True),
+        ("2>&-", False),
+        ("2>/dev/full", False),
+        ("<&- >&- 2>&-", True),
+    ],
+)
+def test_output_fails_only_commands_that_did_not_commit(
+    tmp_path: Path, redirection: str, is_lost: bool
+) -> None:
+    maker = LakeMaker(tmp_path / "lake")
+    maker.run({0: [Event(1_700_000_000_000, b"k", b"v")]})
+    for command, code in ((["erase", "--key", "k"], 0), (["segments"], int(is_lost))):
+        done = run_in_shell(redirection, command[0], maker.root, "events", *command[1:])
+        assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
+        assert ("2>" in redirection) or done.stderr.count(b"\n") == is_lost
+    assert (
+        open_lake(str(maker.root)).topic("events").read_range(None, None).read_all().num_rows == 0
+    )
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252:surrogateescape"])
+def test_characters_that_an_encoding_lacks_are_escaped(root: Path, encoding: str) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    table = run_in_shell("", "segments", root, "events", PYTHONIOENCODING=encoding)
+    assert (table.returncode, table.stderr, b"--" in table.stdout) == (0, b"", True)
+    texts = subprocess.check_output([sys.executable, "-c", TEXTS], env=environment)
+    assert json.loads(texts.decode(encoding.partition(":")[0])) == "\u00e9\u2026\U0001f44c"
 
 
 def test_another_error_is_the_one_that_is_told(root: Path) -> None:

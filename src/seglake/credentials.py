@@ -12,6 +12,7 @@ _SECRET = re.compile(
     r"secret|password|passwd|token|(access|account|master|customer|encryption)_?key|sas_", re.I
 )
 _PRIVATE_WORDS = frozenset({"key", "sas"})
+_SIGNATURES = frozenset({"sig", "X-Amz-Signature", "X-Goog-Signature"})  # of signed URLs
 _CLOUDS = ("AWS_", "AZURE_", "GOOGLE_")
 _NO_SECRET = ("_file", "token_service_url", "_enabled", "kms_key_id")
 
@@ -34,5 +35,9 @@ def is_private(option: str, value: str) -> bool:
 
 
 def has_credentials(url: str) -> bool:
-    """Whether a URL names a user, perhaps with a password."""
-    return "@" in urlsplit(url).netloc
+    """Return whether a URL names a user, or has a secret in its query string."""
+    parts = urlsplit(url)
+    names = (each.partition("=") for each in parts.query.split("&"))
+    return "@" in parts.netloc or any(
+        equals and (is_secret(name) or name in _SIGNATURES) for name, equals, _ in names
+    )

@@ -108,7 +108,9 @@ def _other_encodings(name: str) -> str:
 
 
 def _location(value: str) -> str:
-    if "://" in value and has_credentials(value) and not value.startswith("abfs"):
+    hides_user = value.startswith("abfs")  # container@account
+    checked = value.partition("?")[2] if hides_user else value
+    if "://" in value and has_credentials(f"?{checked}" if hides_user else value):
         raise ValueError("credentials do not belong in a URI; set them in the environment")
     return value
 

@@ -46,9 +46,7 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
         return local_store(unquote(urlsplit(uri).path), options)
     if not rest.startswith("//"):
         if scheme in (*_SCHEMES, "s3a") and rest.startswith("/"):
-            raise ConfigError(
-                f"{uri} has one slash behind {scheme}: and needs two: {scheme}:/{rest}"
-            )
+            raise ConfigError(f"a URI has one slash after {scheme}: and needs two: {scheme}://…")
         return local_store(uri, options)
     scheme = "s3" if scheme == "s3a" else scheme
     if scheme not in _SCHEMES:
@@ -57,6 +55,11 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
     user, at, _ = urlsplit(uri).netloc.rpartition("@")
     if at and (":" in user or not scheme.startswith("abfs")):
         raise ConfigError(f"a {scheme}: URI must not hold credentials; use the environment")
+    if "=" in urlsplit(uri).query:  # the message leaves it out, since it may hold a secret
+        raise ConfigError(
+            f"a {scheme}: URI must not have a query string; use storage options, and the"
+            " environment for secrets"
+        )
     from seglake.store.objects import object_store  # noqa: PLC0415  # local disks need no obstore
 
     return object_store(f"{scheme}:{rest.rstrip('/')}", options)

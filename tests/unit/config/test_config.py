@@ -190,6 +190,8 @@ MISTAKES = [
     ({"input.order_column": "id"}, "input.order_column contradicts input.format = 'jsonl'"),
     ({"input.paths": []}, "input.paths: [] should have at least 1 item"),
     ({"input.paths": ["s3://key:secret@bucket/x"]}, "input.paths.0: credentials do not belong in"),
+    ({"input.paths": ["s3://b/x?token=secret"]}, "input.paths.0: credentials do not belong in"),
+    ({"input.paths": ["abfs://b@a/x?sig=secret"]}, "input.paths.0: credentials do not belong in"),
     (
         {"pipeline.root": "s3://key:secret@bucket"},
         "pipeline.root: credentials do not belong in a URI",

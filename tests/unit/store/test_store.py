@@ -514,3 +514,21 @@ def test_a_link_to_a_folder_above_it_is_named(tmp_path: Path) -> None:
     link.symlink_to(tmp_path / "deep")
     with pytest.raises(StoreError, match=f"the link {link} leads to a folder above it: remove it$"):
         [*open_store(str(tmp_path)).list()]
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://bucket/lake?secret_access_key=hidden",
+        "s3://bucket?region=x&sig=hidden",
+        "gs://bucket/lake?a=hidden",
+        "abfss://box@account.dfs.core.windows.net/lake?sv=1&sig=hidden",
+        "s3:/bucket?secret_access_key=hidden",
+        "s3:/user:hidden@bucket",
+        "s3://user:hidden@bucket",
+    ],
+)
+def test_secrets_of_a_refused_root_are_not_shown(uri: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        open_store(uri)
+    assert "hidden" not in str(refused.value)

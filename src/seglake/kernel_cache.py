@@ -33,6 +33,7 @@ from numba.core.runtime.nrt import rtsys
 _log = logging.getLogger(__name__)
 _ROOT = Path(__file__).parents[1]
 _IMPORT = re.compile(r"^from (seglake[\w.]*) import ", re.MULTILINE)
+_IS_IN_FILES = Path(__file__).exists()  # not in an archive
 _THREAD = threading.local()
 WATCHERS = list[Callable[[], None]]()  # are called after each kernel that was compiled
 
@@ -78,7 +79,9 @@ class KernelCache(caching.NullCache):
         return kernel
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a kernel that was compiled."""
+        """Keep a kernel that was compiled, unless the package was deleted in the meantime."""
+        if not is_installed():
+            return
         if not isinstance(self._writable, _Writable):
             _warn("every process compiles them again")
         elif self._writable.within(_Temporary):
@@ -97,10 +100,18 @@ def _warn(what_happens: str) -> None:
     )
 
 
+@cache
+def _warn_unsafe(problem: str) -> None:
+    _log.warning(
+        "NUMBA_CACHE_DIR is not used for kernels: %s; use chmod go-w, or unset it", problem
+    )
+
+
 class _Stamped:
     """A place for the kernels of a module, with a stamp of everything that they are made from."""
 
     _py_file: str
+    get_cache_path: Callable[[], str]
 
     def get_source_stamp(self) -> bytes:
         """A hash of the module and of Seglake's modules that it imports."""
@@ -110,27 +121,66 @@ class _Stamped:
 class _OfVariable(_Stamped, caching.UserProvidedCacheLocator):
     """`NUMBA_CACHE_DIR`."""
 
+    def ensure_cache_path(self) -> None:
+        """Raise OSError, after a warning, if others can write to the folder."""
+        try:
+            _make_private(Path(self.get_cache_path()))
+        except OSError as error:
+            _warn_unsafe(str(error))
+            raise
+        super().ensure_cache_path()  # type: ignore[no-untyped-call]  # numba has no types
+
 
 class _BesideSource(_Stamped, caching.InTreeCacheLocator):
     """`__pycache__` beside the source."""
 
+    def ensure_cache_path(self) -> None:
+        """Raise OSError if the folder is not as safe as the source."""
+        super().ensure_cache_path()  # type: ignore[no-untyped-call]  # numba has no types
+        _require_safe(Path(self.get_cache_path()), beside=Path(self._py_file))
 
-class _BesideReadOnly(_BesideSource):
+
+class _BesideReadOnly(_Stamped, caching.InTreeCacheLocator):
     """`__pycache__` beside the source, which need not be writable."""
 
     def ensure_cache_path(self) -> None:
-        """A cache that is only read needs no folder."""
+        """Raise OSError if the folder is missing, or not as safe as the source."""
+        _require_safe(Path(self.get_cache_path()), beside=Path(self._py_file))
 
 
 class _OfUser(_Stamped, caching.UserWideCacheLocator):
     """The user's cache."""
 
     def ensure_cache_path(self) -> None:
-        """Raises OSError where the user has no home: then the path is relative to nothing."""
-        path = self.get_cache_path()  # type: ignore[no-untyped-call]  # numba has no types
-        if not Path(path).is_absolute():
+        """Raise OSError if others can write to the folder, or the user has no home."""
+        path = Path(self.get_cache_path())
+        if not path.is_absolute():
             raise FileNotFoundError("the user has no home")
+        _make_private(path)
         super().ensure_cache_path()  # type: ignore[no-untyped-call]  # numba has no types
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder for kernels, or check the one that is there. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _require_safe(folder)
+
+
+def _require_safe(folder: Path, beside: Path | None = None) -> None:
+    """Raise PermissionError if another user can write to a folder: kernels are code.
+
+    A folder of kernels beside their source may belong to root or to the owner of the source, and be
+    as open as the folder of the source.
+    """
+    if not hasattr(os, "getuid"):
+        return
+    status, owners, may_be_open = folder.lstat(), {os.getuid()}, 0
+    if beside is not None:
+        owners |= {0, beside.stat().st_uid}
+        may_be_open = beside.parent.stat().st_mode
+    is_open = status.st_mode & 0o022 & ~may_be_open
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid not in owners or is_open:
+        raise PermissionError(f"{folder} is not a folder that only this user can write to")
 
 
 class _Temporary(_Stamped, caching.InTreeCacheLocator):
@@ -213,16 +263,18 @@ def _imported(source: str) -> Iterator[Path]:
         yield path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
+def is_installed() -> bool:
+    """Return whether the package is still where this process has it from."""
+    return Path(__file__).exists() or not _IS_IN_FILES
+
+
 @cache
 def own_folder() -> Path | None:
     """This user's folder for kernels. None unless nobody else can write: kernels are code."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     try:
         folder = Path(tempfile.gettempdir(), f"seglake-kernels-{user}")
-        folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != user or status.st_mode & 0o022:
-            raise PermissionError(f"{folder} is not a folder that only this user can write to")
+        _make_private(folder)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         _log.info("no folder for kernels among the temporary files: %s", error)

@@ -5,10 +5,13 @@ is read-only. `python -m seglake.warm` takes a few events of each input format t
 the whole path: read, encode, write, look up, read back, print, rewrite, compact. No JVM starts.
 """
 
+import _thread
 import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -262,9 +265,18 @@ def _in_second_process() -> None:
         _without_a_lake(Path(name))
 
 
+def _stop_without_package() -> None:
+    """Interrupt this process from when its package is deleted, until the interrupt ends it."""
+    while True:
+        time.sleep(0.5)
+        if not kernel_cache.is_installed():
+            _thread.interrupt_main()
+
+
 if __name__ == "__main__":
     if "--beside" in sys.argv:  # a process that others do not wait for, see `seglake.meanwhile`
         os.nice(10)
+        threading.Thread(target=_stop_without_package, daemon=True).start()
         main()
     elif "--second" in sys.argv:
         _in_second_process()

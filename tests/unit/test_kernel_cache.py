@@ -8,8 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from numba.core import caching
 
 import seglake
 from seglake import jit
+from seglake.kernel_cache import _make_private, _require_safe
 from seglake.meanwhile import WAITS
 from tests.harness.tiers import rest_but
 
@@ -144,6 +147,85 @@ def test_kernels_that_call_a_changed_module_are_compiled_again(
     used(package, temporary)
     again = {path.parent.parent.name for path, at in compiled(package).items() if first[path] != at}
     assert again == {"text"}  # which calls it
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("unsafe", ["owner", "mode", "link"])
+def test_folders_that_another_user_can_write_are_unsafe(
+    tmp_path: Path, unsafe: str, beside: bool
+) -> None:
+    source, folder = tmp_path / "source.py", tmp_path / "kernels"
+    source.touch()
+    _make_private(folder)
+    check = partial(_require_safe, folder, source if beside else None)
+    check()
+    if unsafe == "owner":
+        os.chown(folder, 4321, -1)
+    elif unsafe == "mode":
+        folder.chmod(0o777)
+    else:
+        folder.symlink_to(folder.rename(tmp_path / "elsewhere"))
+    with pytest.raises(PermissionError):
+        check()
+
+
+@pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME", ""])
+def test_kernels_in_unsafe_folders_are_not_loaded(
+    package: Path, temporary: Path, variable: str
+) -> None:
+    """A folder with damaged kernels, which are loaded while it is safe, is not read any more."""
+    place = temporary / "place"
+    if variable == "XDG_CACHE_HOME":
+        for folder in [*package.rglob("__pycache__")]:
+            shutil.rmtree(folder)
+    more = {variable: str(place)} if variable else {}
+    with read_only(package) if variable else nullcontext():
+        used(package, temporary, **more)
+        folders = {path.parent for path in compiled(place if variable else package)}
+        assert folders
+        for folder in folders:
+            folder.chmod(0o777)
+            for index in folder.glob("*.nbi"):
+                index.write_bytes(b"foreign")  # numba raises if it reads this
+        used(package, temporary, **more)
+        assert {index.read_bytes() for each in folders for index in each.glob("*.nbi")} == {
+            b"foreign"
+        }
+
+
+def test_kernels_of_a_deleted_package_are_not_written(package: Path, temporary: Path) -> None:
+    for folder in [*package.rglob("__pycache__")]:
+        shutil.rmtree(folder)
+    deleted = "import shutil, sys\nimport seglake.format.batch, seglake.text.utf8\n"
+    deleted += "import seglake.text.newlines, seglake.times.time_kernels\n"
+    used(package, temporary, before=deleted + "shutil.rmtree(sys.argv[1])\n")
+    assert not package.exists()
+
+
+def test_compiler_stops_when_its_package_is_deleted(package: Path, temporary: Path) -> None:
+    for folder in [*package.rglob("__pycache__")]:
+        shutil.rmtree(folder)
+    with subprocess.Popen(
+        [sys.executable, "-m", "seglake.warm", "--beside"], cwd=temporary,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(package), "TMPDIR": str(temporary)},
+        stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        while process.poll() is None and not compiled(package):
+            time.sleep(0.1)
+        shutil.rmtree(package)
+        process.wait(60)
+    assert not package.exists()
+    assert not [*temporary.glob("seglake-warm-*")]
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["read", "--help"]])
+def test_version_and_help_start_no_compiler(temporary: Path, arguments: list[str]) -> None:
+    environment = {**os.environ, WAITS: "", "TMPDIR": str(temporary)}
+    environment["NUMBA_CACHE_DIR"] = str(temporary)
+    command = [sys.executable, "-m", "seglake", *arguments]
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert not [*temporary.iterdir()]
 
 
 def test_a_folder_that_was_chosen_has_all_kernels(package: Path, temporary: Path) -> None:

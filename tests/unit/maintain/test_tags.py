@@ -31,7 +31,7 @@ from seglake.maintain import clock
 from seglake.maintain import vacuum as vacuums
 from seglake.maintain.erasure import tags as erasures
 from seglake.maintain.erasure.erase import erase
-from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.health.verify import verify
 from seglake.maintain.tagging import holds, tag
 from seglake.maintain.vacuum import Vacuumed, vacuum
@@ -347,6 +347,30 @@ def test_verify__finds_what_is_wrong_with_a_tag(maker: LakeMaker, damage: str) -
     path.unlink()
     (finding,) = verify(root).findings
     assert path.name in f"{finding.file} {finding.problem}"
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex", "zonemap", "keyindex"])
+def test_repair_writes_index_files_that_only_a_tag_names(maker: LakeMaker, suffix: str) -> None:
+    root = str(maker.root)
+    maker.run({0: [Event(T, b"k1", b"y")]}, Shape(policy=IndexPolicy("bytes", 200, (RECORD_KEYS,))))
+    tag(root, "q3")
+    _merge(maker)
+    gone = sorted(logs(maker.root) - newest_logs(root))
+    held = [maker.root / key for key in gone if key.startswith("topics/events-")]
+    paths = [path for log in held for path in log.parent.glob(f"{log.stem}.{suffix}")]
+    good = {path: path.read_bytes() for path in paths}
+    assert good
+    for number, path in enumerate(paths):
+        path.unlink() if number % 2 else path.write_bytes(b"damaged")
+    assert len(verify(root).findings) == len(good)
+    (planned,) = repair_indexes(root, dry_run=True)
+    assert len(verify(root).findings) == len(good)
+    (report,) = repair_indexes(root)
+    assert (report.segments, report.damaged) == (planned.segments, []) == (len(good), [])
+    assert {path: path.read_bytes() for path in good} == good
+    found = verify(root, deep=True)
+    assert (found.findings, found.orphans) == ([], [])
+    assert repair_indexes(root) == []
 
 
 # ------------------------------------------------------------------ until

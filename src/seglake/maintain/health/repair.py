@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from itertools import chain, compress
 from typing import NamedTuple
 
+import crc32c
 import numpy as np
 
 from seglake import layout
 from seglake.catalog import rebuild_marks
+from seglake.catalog.announcement import announced
 from seglake.catalog.manifest import Manifest, mark_committed, unmarked
 from seglake.catalog.retention import committed_attempts
 from seglake.catalog.schema import Row, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change, checked_change
-from seglake.catalog.version.snapshot import EMPTY
+from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.clock import now
 from seglake.errors import (
@@ -33,13 +35,15 @@ from seglake.errors import (
     VersionExpired,
 )
 from seglake.format.records import Int64s
-from seglake.layout import KEY_INDEX, SUFFIXES, Suffix
+from seglake.layout import KEY_INDEX, SUFFIXES, Suffix, new_attempt
+from seglake.log.files import check_crc, check_size, index_files
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import opened
-from seglake.maintain.health.findings import Finding
+from seglake.maintain.health.findings import Finding, finding_of
 from seglake.maintain.health.history import History
 from seglake.maintain.health.reindex import Reindexed, reindex_rows
-from seglake.maintain.health.segment_files import file_finding
+from seglake.maintain.health.segment_files import file_finding, rebuild_index_files
+from seglake.maintain.health.verify import only_tagged
 from seglake.maintain.report import MaintenanceReport, Status
 from seglake.store import Store, open_store
 
@@ -80,10 +84,9 @@ class Repaired(Reindexed):
     files: list[str] = field(default_factory=list)
 
 
-class _TopicDamage(NamedTuple):
-    """The segments of a topic with index files to rebuild, and everything that was found."""
+class _Damage(NamedTuple):
+    """The segments with index files to rebuild, and everything that was found."""
 
-    topic: str
     segments: list[SegmentRow]
     findings: list[Finding]
 
@@ -108,38 +111,81 @@ def repair_indexes(
 ) -> list[Repaired]:
     """Rebuild the index files that are missing or damaged; returns a report for each topic.
 
-    A segment whose log is damaged or unreadable too is reported and left as it is. So is one whose
+    Files that only a tag names are written again under the same keys. A segment whose log is
+    damaged or unreadable too is reported and left as it is. So is one whose
     index files storage refuses to read, which says nothing about their bytes. With `dry_run` the
     files are made and not written. Raises UnknownTopic, StoreError and CommitConflict.
     """
     with opened(root, storage_options, dry_run=dry_run) as table:
         tasks, reports = SegmentTasks(table.store, None, progress), list[Repaired]()
-        for damage in _damage(table, topics, tasks):
-            files = [finding.file for finding in damage.findings if finding.kind != "unreadable"]
-            report = Repaired(damage.topic, dry_run=dry_run, files=files)
-            some = damage.segments
+        snapshot = table.snapshot()
+        names = [snapshot.topic(name).topic for name in topics or ()]
+        for topic in names or [row.topic for row in snapshot.topics()]:
+            live = _damage(table.segments(snapshot, topic), tasks)
+            tagged = _damage(_tagged(table, snapshot, topic), tasks)
+            findings = live.findings + tagged.findings
+            if not findings:
+                continue
+            files = [finding.file for finding in findings if finding.kind != "unreadable"]
+            report = Repaired(topic, dry_run=dry_run, files=files)
+            some = live.segments
             reindex_rows(table, report, some, None, tasks, leave_damaged=True, dry_run=dry_run)
+            if tagged.segments:
+                _restore(table, report, tagged.segments, tasks)
             reports.append(report)
-            report.damaged += damage.unreadable
+            report.damaged += live.unreadable + tagged.unreadable
         if not dry_run:  # an earlier repair may have died before its mark
             table.mark_committed(table.newest_files())
     return reports
 
 
-def _damage(
-    table: CatalogTable, topics: Collection[str] | None, tasks: SegmentTasks
-) -> Iterator[_TopicDamage]:
-    """What is wrong with the index files of each topic with damage."""
-    snapshot = table.snapshot()
-    names = [snapshot.topic(name).topic for name in topics or ()]
-    for topic in names or [row.topic for row in snapshot.topics()]:
-        rows = table.segments(snapshot, topic)
-        findings = tasks.map(_index_findings, rows)
-        bad = [any(finding.kind != "unreadable" for finding in some) for some in findings]
-        if any(findings):
-            yield _TopicDamage(
-                topic, list(compress(rows, bad)), list(chain.from_iterable(findings))
-            )
+def _damage(rows: list[SegmentRow], tasks: SegmentTasks) -> _Damage:
+    """Check the index files of some segments."""
+    findings = tasks.map(_index_findings, rows)
+    bad = [any(finding.kind != "unreadable" for finding in some) for some in findings]
+    return _Damage(list(compress(rows, bad)), list(chain.from_iterable(findings)))
+
+
+def _tagged(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[SegmentRow]:
+    """Return the segments of a topic that tags name and `snapshot` does not."""
+    lists = chain.from_iterable(only_tagged(table, snapshot, [topic]))
+    return list(chain.from_iterable(lists))
+
+
+def _restore(
+    table: CatalogTable, report: Repaired, rows: list[SegmentRow], tasks: SegmentTasks
+) -> None:
+    """Write index files that only tags name again, under the keys that the tags name.
+
+    A key index holds hashes of keys, so an erasure waits for this. An erasure that gave this
+    attempt up may have deleted a file before it was written: such a file is deleted again.
+    """
+    store = table.store
+    with announced(table, new_attempt(), report.topic):
+        named = set(_tagged(table, table.snapshot(), report.topic))
+        live = [row for row in rows if row in named]
+        findings = tasks.map(_restore_files, live)
+        named = set(_tagged(table, table.snapshot(), report.topic))
+        gone = [row for row in live if row not in named]
+        store.delete([row.key(suffix) for row in gone for suffix in row.suffixes[1:]])
+    damaged = [finding for finding in findings if finding]
+    report.damaged += damaged
+    report.segments += len(live) - len(damaged) - len(gone)
+    report.skipped += len(rows) - len(live) + len(gone)
+
+
+def _restore_files(store: Store, row: SegmentRow) -> Finding | None:
+    """Write a segment's index files again if their sizes and checksums are those of `row`."""
+    try:
+        files = index_files(rebuild_index_files(store, row, row.index_policy))
+        for suffix, data in files.items():
+            check_size(row, suffix, len(data))
+            check_crc(row, suffix, crc32c.crc32c(data))
+    except (CorruptData, StoreError) as error:
+        return finding_of(row, "log", error)
+    for suffix, data in files.items():
+        store.put(row.key(suffix), data)
+    return None
 
 
 def _index_findings(store: Store, row: SegmentRow) -> list[Finding]:

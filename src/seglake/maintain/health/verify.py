@@ -102,7 +102,7 @@ def verify(
     if is_sound:
         with _reporting(report):
             done = report.log_bytes
-            for rows in _only_tagged(table, snapshot, names):
+            for rows in only_tagged(table, snapshot, names):
                 total = done + sum(row.log_bytes for some in rows for row in some)
                 _check_segments(rows, report, tasks, done, total)
                 done = total
@@ -152,7 +152,7 @@ def _check_segments(
         done += sum(row.log_bytes for row in rows)
 
 
-def _only_tagged(
+def only_tagged(
     table: CatalogTable, snapshot: Snapshot, topics: Collection[str]
 ) -> Iterator[list[list[SegmentRow]]]:
     """For each tag the segments that neither this version nor a tag before it names, in lists."""

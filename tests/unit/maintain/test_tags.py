@@ -31,6 +31,7 @@ from seglake.maintain import clock
 from seglake.maintain import vacuum as vacuums
 from seglake.maintain.erasure import tags as erasures
 from seglake.maintain.erasure.erase import erase
+from seglake.maintain.health import repair as repairs
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.health.verify import verify
 from seglake.maintain.tagging import holds, tag
@@ -371,6 +372,33 @@ def test_repair_writes_index_files_that_only_a_tag_names(maker: LakeMaker, suffi
     found = verify(root, deep=True)
     assert (found.findings, found.orphans) == ([], [])
     assert repair_indexes(root) == []
+
+
+def test_a_repair_does_not_bring_back_an_index_file_that_an_erasure_deleted(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(maker.root)
+    keyed = Shape(policy=IndexPolicy("bytes", 200, (RECORD_KEYS,)))
+    maker.run({0: [Event(T, b"k1", b"y"), Event(T, b"secret", b"x")]}, keyed)
+    tag(root, "q3")
+    _merge(maker)
+    gone = sorted(logs(maker.root) - newest_logs(root))
+    (path, *_) = [path for key in gone for path in (maker.root / key).parent.glob("*.keyindex")]
+    path.unlink()
+    build = repairs.rebuild_index_files
+
+    def then_erase(*of: Any) -> Any:
+        sealed = build(*of)
+        with pytest.raises(UsageError, match="may still run"):
+            erase(root, "events", ["secret"])
+        erase(root, "events", ["secret"], vacuum=True, grace_hours=0)
+        return sealed
+
+    monkeypatch.setattr(repairs, "rebuild_index_files", then_erase)
+    (report,) = repair_indexes(root)
+    assert (report.segments, report.skipped) == (0, 1)
+    assert not path.exists()
+    assert verify(root).findings == []
 
 
 # ------------------------------------------------------------------ until

@@ -1,8 +1,9 @@
 """Lost or damaged index files and a lost catalog, rebuilt.
 
 Index files follow from the log, the catalog from the manifests of committed attempts (`history`).
-Nothing is overwritten: damaged index files stay where older versions name them, the old catalog is
-moved aside.
+Damaged index files stay where older versions name them, and the old catalog is moved aside. Only
+index files that a tag and not the newest version names are overwritten, by the bytes that the tag
+names.
 """
 
 import contextlib

@@ -9,45 +9,37 @@ from typing import Annotated
 import typer
 
 from seglake.cli.arguments.spelling import Command
-from seglake.cli.check import check
 from seglake.cli.demo.run import demo
 from seglake.cli.examples import epilog
-from seglake.cli.history import history
-from seglake.cli.ingest import ingest
-from seglake.cli.init import init
+from seglake.cli.health import reindex, repair, vacuum, verify, warm
+from seglake.cli.ingest import check, ingest, init, redrive
+from seglake.cli.inspect import (
+    describe,
+    history,
+    metrics,
+    offsets,
+    quarantine,
+    report,
+    run_status,
+    segments,
+    topics,
+)
 from seglake.cli.jobs import jobs
-from seglake.cli.kafka.archive import archive
-from seglake.cli.kafka.export import export
-from seglake.cli.kafka.logs import attach, import_
-from seglake.cli.kafka.replay import replay
-from seglake.cli.lifecycle.alter import alter
-from seglake.cli.lifecycle.compact import compact
-from seglake.cli.lifecycle.delete_records import delete_records
-from seglake.cli.lifecycle.describe import describe
-from seglake.cli.lifecycle.erase import erase
-from seglake.cli.lifecycle.maintain import maintain
-from seglake.cli.lifecycle.merge import merge
-from seglake.cli.lifecycle.retain import retain
-from seglake.cli.lifecycle.tag import tag
-from seglake.cli.lifecycle.tags import tags
-from seglake.cli.lifecycle.undo import undo
-from seglake.cli.metrics import metrics
-from seglake.cli.offsets import offsets
-from seglake.cli.records.dump import dump
-from seglake.cli.records.find import find
-from seglake.cli.records.read import read
-from seglake.cli.redrive import redrive
-from seglake.cli.reindex import reindex
-from seglake.cli.repair import repair
-from seglake.cli.report import report
-from seglake.cli.runs.quarantine import quarantine
-from seglake.cli.runs.run_status import run_status
-from seglake.cli.segments import segments
+from seglake.cli.kafka import archive, attach, export, import_, replay
+from seglake.cli.lifecycle import (
+    alter,
+    compact,
+    delete_records,
+    erase,
+    maintain,
+    merge,
+    retain,
+    tag,
+    tags,
+    undo,
+)
+from seglake.cli.read import dump, find, read
 from seglake.cli.serve import serve
-from seglake.cli.topics import topics
-from seglake.cli.vacuum import vacuum
-from seglake.cli.verify import verify
-from seglake.cli.warm import warm
 
 GROUPS = {
     "Begin": (demo, init, check, warm),

@@ -1,21 +1,45 @@
-"""`seglake ingest`, also the job: the files that a pipeline names become records."""
+"""Commands that turn input files into records: `init`, `check`, `ingest`, `redrive`."""
 
-# ruff: noqa: PLC0415, PLR0913, PLR0917  # a command imports when it runs; an option is an argument
+# ruff: noqa: PLC0415, PLR0913, PLR0917  # imports when a command runs; options are arguments
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import starmap
+from json import dumps
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seglake.cli.arguments.options import Conf, Json, Local, Master, RunId, Source
-from seglake.cli.terminal.progress import in_threads, on_spark
-from seglake.cli.terminal.tables import show_report
-from seglake.errors import UsageError
+from seglake.cli.arguments.options import Conf, DryRun, Json, Local, Master, RunId, Source
+from seglake.cli.terminal.output import complete
+from seglake.cli.terminal.progress import in_threads, on_spark, step_display
+from seglake.cli.terminal.tables import Listing, show, show_report
+from seglake.errors import InputError, UsageError
+from seglake.shown import (
+    Column,
+    counted,
+    folded,
+    in_common,
+    keeping_ends,
+    number,
+    path_ends,
+    printable,
+    prose,
+    terminal_width,
+    without_middle,
+)
+from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
+    from seglake.config import Pipeline
+    from seglake.infer.pipeline import InferredPipeline
+    from seglake.write.check import Checked, SampledRow
     from seglake.write.driver.report import Report
 
 
@@ -96,3 +120,263 @@ def _lake(report: Report, root: str) -> str:
 
     made = report.status == "committed" and report.version == 1  # version 0 is empty
     return f"{open_store(root).uri}{', a new lake' * made}"
+
+
+def redrive(
+    context: typer.Context,
+    run_id: Annotated[str, typer.Option(help="The run whose rejects are ingested.")],
+    conf_file: Annotated[Path, typer.Option(help="A TOML file with corrected settings.")],
+    root: Annotated[str | None, typer.Argument(help="The lake; default the file's.")] = None,
+    topic: Annotated[str | None, typer.Argument(help="The topic; it must be the file's.")] = None,
+    dry_run: DryRun = False,
+    master: Master = None,
+    local: Local = False,
+    json: Json = False,
+) -> None:
+    """Ingest rows that a run rejected, with corrected settings: with Spark, or without it."""
+    from seglake.config import load
+    from seglake.write.api import redrive_run
+
+    pipeline = load(conf_file, {} if root is None else {"pipeline.root": root})
+    if topic not in {None, pipeline.topic.name}:
+        raise UsageError(
+            f"{conf_file} is for the topic {pipeline.topic.name!r}, not {topic!r}: correct one"
+        )
+    with (in_threads if local else on_spark)(context.obj) as progress:
+        report = redrive_run(
+            pipeline, run_id, dry_run=dry_run, master=master, local=local, progress=progress
+        )
+    print_report(report, pipeline.root, as_json=json, title="redrive")
+    raise typer.Exit(report.exit_code)
+
+
+_begin = partial(without_middle, end=0)
+_RECORDS = [
+    Column("time", "time", fit="whole"),
+    number("partition", "partition", rank=1),
+    Column("key", "key", least=10),
+    Column("headers", "headers", rank=3),
+    Column("value", "value", least=12, shorten=_begin),
+]
+_REJECTS = [prose("reason", "reason"), Column("value", "raw", shorten=_begin)]
+
+
+def check(
+    conf_file: Conf,
+    sample: Annotated[int, typer.Option(min=1, max=10_000, help="How many rows to show.")] = 20,
+    source: Source = None,
+    json: Json = False,
+) -> None:
+    """Show which files a pipeline reads and what becomes of some rows. Nothing is written.
+
+    Settings that the topic of the lake refuses are an error.
+    Exit code 3 if a row is rejected, or if times of January 1970 would stop a run.
+    """
+    with step_display("reading the settings") as tell:
+        from seglake.config import load
+        from seglake.write.check import TEXT_BYTES, topic_remark
+        from seglake.write.check import check as checked_input
+
+        pipeline = load(conf_file, {"input.paths": source} if source else {})
+        tell("looking at the files")
+        remark = topic_remark(pipeline)
+        whole = json or terminal_width() is None  # a pipe leads to `grep` and `less -S`
+        checked = checked_input(pipeline, sample, None if whole else TEXT_BYTES)
+    if json:
+        rows = [{**dataclasses.asdict(row), "time": _time(row)} for row in checked.rows]
+        print(dumps({**checked.as_dict(), "rows": rows, "remark": remark}, ensure_ascii=False))
+    else:
+        _show_check(checked, remark)
+    raise typer.Exit(checked.exit_code)
+
+
+def _show_check(checked: Checked, remark: str) -> None:
+    for line in _files(checked):
+        print(line)
+    place = places_of(checked)
+    places = Column("place", "file:line", shorten=keeping_parts(map(place, checked.rows)), least=28)
+    records = [_shown(row, place(row)) for row in checked.rows if not row.reason]
+    rejects = [_shown(row, place(row)) for row in checked.rows if row.reason]
+    rows = counted(len(checked.rows), "row")
+    if records:
+        show(f"{counted(len(records), 'record')} in {rows}", Listing([places, *_RECORDS], records))
+    if rejects:
+        show(f"{counted(len(rejects), 'reject')} in {rows}", Listing([places, *_REJECTS], rejects))
+    if not checked.rows:
+        print(_nothing(checked))
+    for finding in checked.findings:
+        print(folded(str(finding)))
+    if remark:
+        print(folded(remark))
+
+
+def keeping_parts(places: Iterable[str]) -> Callable[[str, int], str]:
+    """A `Column.shorten` that cuts what all files end with first, then what all begin with.
+
+    Spark names the files of a write alike but for the folder and the number.
+    """
+    names = {place.rpartition(":")[0] for place in places}
+    tail = in_common({name[::-1] for name in names})
+    begin = keeping_ends(name[: len(name) - tail] for name in names)
+
+    def shorten(text: str, width: int) -> str:
+        name, _, line = text.rpartition(":")
+        differing, end = name[: len(name) - tail], f"…:{line}" if tail else f":{line}"
+        room = width - len(end)
+        cut = differing if len(differing) <= room else begin(differing, room)
+        return f"{cut}{end}"
+
+    return shorten
+
+
+def _files(checked: Checked) -> Iterator[str]:
+    counts = (checked.files, "file"), (checked.size_bytes, "byte"), (checked.splits, "split")
+    yield ", ".join(starmap(counted, counts))
+    for path, size, packing in checked.first_files:
+        rest = f"  {size:,} bytes  {packing}".rstrip()
+        yield f"  {_fitting(printable(path), len(rest) + 2)}{rest}"
+    if checked.files > len(checked.first_files):
+        yield f"  … and {checked.files - len(checked.first_files):,} more"
+    for reason in dict.fromkeys(checked.left_out.values()):
+        paths = [path for path, why in checked.left_out.items() if why == reason]
+        yield f"{counted(len(paths), 'file')} left out by {reason}:"
+        yield from (f"  {printable(path)}" for path in paths[:5])
+
+
+def _fitting(path: str, beside: int) -> str:
+    """A path, without its middle if a line of the terminal has no room for it and the rest."""
+    width = terminal_width()
+    if width is None or len(path) <= width - beside:
+        return path
+    room = max(20, width - beside)
+    return without_middle(path, room, room * 2 // 3)
+
+
+def _nothing(checked: Checked) -> str:
+    """Why there is no row."""
+    if checked.size_bytes or not checked.files:
+        return "There is no row in the sample."
+    return "The file is empty." if checked.files == 1 else f"All {checked.files:,} files are empty."
+
+
+def places_of(checked: Checked) -> Callable[[SampledRow], str]:
+    """A function that names the file and line of one of the sampled rows, as "a.jsonl:31".
+
+    Where files of the input have one name, the folders stand before it that tell them apart.
+    A member of an archive has its whole name behind that of the archive: "a.tar!x/a.jsonl:31".
+    """
+    files = {*checked.paths}
+    end = path_ends([*checked.paths, *(row.path for row in checked.rows)])
+
+    def name(path: str) -> str:
+        marks = (at for at, letter in enumerate(path) if letter == "!" and path not in files)
+        archive = next((path[:at] for at in marks if path[:at] in files), "")
+        return f"{end(archive)}{path[len(archive) :]}" if archive else end(path)
+
+    def place(row: SampledRow) -> str:
+        after = f" after byte {row.start}" if row.start else ""
+        return f"{name(row.path)}{after}:{row.line}"
+
+    return place
+
+
+def _shown(row: SampledRow, place: str) -> dict[str, Any]:
+    headers = [f"{name}={'-' if value is None else value}" for name, value in row.headers or []]
+    value = row.value
+    if value is not None and not value.strip():
+        value = repr(value)  # so that it can be seen
+    reason = row.reason if row.time_value is None else f"{row.reason}: {row.time_value!r}"
+    cells = {"place": place, "time": _time(row), "headers": " ".join(headers) or None}
+    cells["value"] = value
+    cells["reason"] = reason
+    return {**dataclasses.asdict(row), **cells}
+
+
+def _time(row: SampledRow) -> str | None:
+    """ISO 8601 in UTC; None if the row has no timestamp, or gets that of the run."""
+    return None if row.timestamp is None or row.timestamp < 0 else format_ms(row.timestamp)
+
+
+_SAMPLE = 200  # rows that the pipeline is tried with
+
+
+def init(
+    paths: Annotated[list[str], typer.Argument(help="Files, folders and globs; local or s3://….")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file; default TOPIC.toml here.")
+    ] = None,
+    root: Annotated[str, typer.Option(help="The lake: a folder or URI.")] = "./lake",
+    topic: Annotated[str | None, typer.Option(help="The topic; default as the files.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that is there.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Write a pipeline file for files that have no description, with a reason for each choice."""
+    with step_display("looking at the files"):
+        from seglake.config import from_tables
+        from seglake.infer.pipeline import infer_pipeline
+        from seglake.write.check import check
+
+        made = infer_pipeline(paths, root=root, topic=topic, output=output or Path("pipeline.toml"))
+        file = output or Path(f"{made.topic}.toml")
+        if file.exists() and not force:
+            raise UsageError(f"{file} is there already: give another -o FILE, or --force")
+        tables = tomllib.loads(made.toml)
+        tables["pipeline"].setdefault("name", file.stem)  # as if it were read from there
+        pipeline = from_tables(tables)
+        with complete(file) as temporary:
+            temporary.write_text(made.toml, "utf-8")
+        try:
+            checked = check(pipeline, _SAMPLE)
+        except InputError as error:
+            raise InputError(
+                f"{error}. {file} is written: what it reads can be corrected there, and a file be "
+                "left out with input.exclude"
+            ) from error
+    if json:
+        tried = {"sampled": len(checked.rows), "reasons": checked.reasons}
+        tried["checked"] = [each.as_dict() for each in checked.findings]
+        print(dumps({"file": str(file), **made.as_dict(), **tried}, ensure_ascii=False))
+    else:
+        _show_init(file, made, checked, pipeline)
+
+
+def _rejects(checked: Checked) -> Iterator[str]:
+    """How many of the rows tried are rejected for each reason, and where the first one is."""
+    place_of = places_of(checked)
+    for reason, count in checked.reasons.items():
+        first = next(row for row in checked.rows if row.reason == reason)
+        tried = counted(len(checked.rows), "row")
+        yield f"{reason}: {count:,} of {tried} tried, first {place_of(first)}"
+
+
+def _fails(rejected: int, rows: int, pipeline: Pipeline) -> str:
+    """What an ingest would say of so many rejects."""
+    if rejected == rows:
+        return "No row tried would be a record"
+    ratio = pipeline.max_quarantine_ratio
+    return (
+        f"Of {counted(rows, 'row')} tried, {rejected:,} would be rejected, and "
+        f"pipeline.max_quarantine_ratio allows {ratio:.0%}"
+    )
+
+
+def _show_init(file: Path, made: InferredPipeline, checked: Checked, pipeline: Pipeline) -> None:
+    rejected = sum(checked.reasons.values())
+    records = counted(len(checked.rows) - rejected, "record")
+    tried = f"{counted(len(checked.rows), 'row')} tried: {records}, {counted(rejected, 'reject')}."
+    print(folded(f"{file} is written. {tried}"))
+    for setting, choice in made.choices.items():
+        reason = f": {choice.reason}" if choice.reason else ""
+        print(folded(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}"))
+    warnings = map(str, made.findings)
+    for warning in dict.fromkeys((*warnings, *map(str, checked.findings), *_rejects(checked))):
+        print(folded(f"  not certain: {warning}"))
+    option = f"--conf-file {quote(str(file))}"
+    if not pipeline.allows_rejects(rejected, len(checked.rows)):
+        fails = _fails(rejected, len(checked.rows), pipeline)
+        print(folded(f"{fails}: an ingest commits nothing if the other rows are like these"))
+        print(f"Next: correct {file}, then seglake check {option}")
+        return
+    print(f"Next: seglake check {option}, then seglake ingest {option} --local")

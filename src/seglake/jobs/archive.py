@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from seglake.cli.kafka.archive import archive
+from seglake.cli.kafka import archive
 from seglake.cli.submit import submit
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from seglake.cli.lifecycle.maintain import maintain
+from seglake.cli.lifecycle import maintain
 from seglake.cli.submit import submit
 
 

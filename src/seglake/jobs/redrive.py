@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from seglake.cli.redrive import redrive
+from seglake.cli.ingest import redrive
 from seglake.cli.submit import submit
 
 

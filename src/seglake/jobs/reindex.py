@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from seglake.cli.reindex import reindex
+from seglake.cli.health import reindex
 from seglake.cli.submit import submit
 
 

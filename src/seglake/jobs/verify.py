@@ -12,8 +12,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from seglake.cli.health import verify
 from seglake.cli.submit import submit
-from seglake.cli.verify import verify
 
 
 def main(arguments: Sequence[str]) -> int:

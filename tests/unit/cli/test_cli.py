@@ -33,7 +33,7 @@ from seglake.cli import main
 from seglake.cli.app import app
 from seglake.cli.demo.events import generate
 from seglake.cli.demo.run import demo
-from seglake.cli.history import history_rows
+from seglake.cli.inspect import history_rows
 from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import CorruptData, StoreError, UsageError
 from seglake.maintain.topic_settings import alter

@@ -32,7 +32,7 @@ from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, SeglakeError, UsageError
 from seglake.format.index import POLICIES
 from seglake.layout import new_attempt, success_key
-from seglake.replay.run import ReplayReport
+from seglake.replay.run import ReplayReport, Tempo
 from seglake.serve.settings import Settings
 from seglake.times.instants import to_epoch_ms
 from seglake.write.live.archive import Archive, TopicArchive
@@ -173,7 +173,7 @@ def _replay(it: Place) -> None:
             "n", log.topic, target[1], log.version, 1, 2, True, {0: 4}, {1: 5}, stand
         )
 
-    replays: Any = SimpleNamespace(replay_window=send)
+    replays: Any = SimpleNamespace(replay_window=send, Tempo=Tempo)
     targets: Any = SimpleNamespace(Target=lambda *given: given)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "seglake.replay.run", replays)  # which need confluent-kafka

@@ -22,8 +22,8 @@ import seglake
 from seglake import shown
 from seglake.catalog.failed_run import FailedRun
 from seglake.cli.app import app
-from seglake.cli.check import keeping_parts
-from seglake.cli.history import history_rows
+from seglake.cli.ingest import keeping_parts
+from seglake.cli.inspect import history_rows
 from seglake.cli.terminal.tables import show
 from seglake.errors import UnknownTopic
 from seglake.shown import (
@@ -245,7 +245,7 @@ def test_failed_attempts_say_why_below_them(root: Path, monkeypatch: pytest.Monk
         topic=NAME, pipeline="p", run_id="scheduled__2026-11-20T10:00:00+00:00", attempt_id="a",
         error=said, exit_code=1, failed_at_ms=T,
     )  # fmt: skip
-    monkeypatch.setattr("seglake.cli.runs.of_topic.all_failed_runs", lambda *_: [run])
+    monkeypatch.setattr("seglake.cli.runs.all_failed_runs", lambda *_: [run])
     with narrow_terminal():
         printed_lines = printed("history", root, "--failed").splitlines()
     assert printed_lines[3].split()[2] == run.run_id

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.cli.segments import segment_rows
-from seglake.cli.topics import topic_rows
+from seglake.cli.inspect import segment_rows, topic_rows
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import examples
 

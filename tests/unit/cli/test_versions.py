@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seglake.cli.app import app
-from seglake.cli.arguments.options import Version
-from seglake.cli.arguments.versions import version_of
+from seglake.cli.arguments.options import Version, version_of
 from seglake.maintain.tagging import tag
 from tests.makers.lakes import Event, LakeMaker
 

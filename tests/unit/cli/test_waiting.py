@@ -17,9 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from seglake import pace
+from seglake.cli import record_output as records
 from seglake.cli.app import app
 from seglake.cli.arguments import spelling
-from seglake.cli.records import write as records
 from seglake.cli.terminal import waiting
 from seglake.cli.terminal.progress import awaited, step_display
 from seglake.cli.terminal.waiting import sign_of_life

@@ -18,7 +18,7 @@ from seglake.catalog.fate import end
 from seglake.catalog.quarantine import merges
 from seglake.catalog.quarantine.files import is_merged, writer_of
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.cli.vacuum import vacuum as told
+from seglake.cli.health import vacuum as told
 from seglake.errors import CommitConflict, UsageError
 from seglake.layout import QUARANTINE_TABLE
 from seglake.maintain import vacuum as vacuum_module

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.cli.records.segment_file import dump_file
+from seglake.cli.segment_file import dump_file
 from seglake.errors import OffsetNotFound, OffsetOutOfRange
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy

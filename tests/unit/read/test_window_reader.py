@@ -15,7 +15,7 @@ import pytest
 
 import seglake
 from seglake import ReadStats, WindowReader
-from seglake.cli.segments import segment_rows
+from seglake.cli.inspect import segment_rows
 from seglake.errors import CorruptData, MissingExtra, UnknownTopic, UsageError
 from seglake.log.short.windows import ShortWindows
 from seglake.read.log import Log

@@ -19,7 +19,7 @@ import seglake
 from seglake.catalog.failed_run import FailedRun, write_failed_run
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
-from seglake.cli.report import report as lake_report
+from seglake.cli.inspect import report as lake_report
 from seglake.errors import ConfigError, UnknownTopic
 from seglake.layout import new_attempt, report_key
 from seglake.maintain.erasure.erase import erase

@@ -18,9 +18,9 @@ import pytest
 from typer.testing import CliRunner
 
 import seglake
-from seglake.cli import check as check_command
+from seglake.cli import ingest as check_command
 from seglake.cli.app import app
-from seglake.cli.check import places_of
+from seglake.cli.ingest import places_of
 from seglake.config import from_tables
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, InputError, StoreError
@@ -246,7 +246,7 @@ def test_a_long_path_leaves_the_size_whole(
     (folder / "2026-11-20.jsonl").write_bytes(b'{"ts":1}\n' * 3000)
     checked = check(pipeline(folder, timestamp={"field": "ts", "format": "epoch_s"}), 1)
     monkeypatch.setattr(check_command, "terminal_width", lambda: 80)
-    check_command._show(checked, "")
+    check_command._show_check(checked, "")
     line = capsys.readouterr().out.splitlines()[1]
     assert len(line) == 80
     assert line.endswith("2026-11-20.jsonl  27,000 bytes")

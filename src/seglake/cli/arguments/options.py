@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from seglake.cli.arguments.versions import version_of
+
+def version_of(text: str) -> int | str:
+    """The version that is meant."""
+    return int(text) if text.isascii() and text.isdigit() else text
+
 
 if TYPE_CHECKING:
     _NumberOrTag: TypeAlias = int | str

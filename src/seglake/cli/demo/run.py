@@ -99,7 +99,7 @@ def _ingest(root: Path, events: Path) -> Report:
 
 def _questions(root: Path) -> None:
     import seglake
-    from seglake.cli.segments import segment_rows
+    from seglake.cli.inspect import segment_rows
 
     log = seglake.open(str(root)).topic(TOPIC)
     show(f"segments of {TOPIC}", segment_rows(log, None), as_json=False)

@@ -356,7 +356,7 @@ def test_a_terminal_shows_the_end_of_a_path_which_tells_files_apart(
         write_file(tmp_path / "in" / hour / "events.jsonl", [Line(T), BAD])
     ingest(pipeline_of(lake, tmp_path / "in", max_quarantine_ratio=1.0), "1")
     assert str(tmp_path / "in" / "08" / "events.jsonl") in shown("quarantine", lake, "events")
-    monkeypatch.setattr("seglake.cli.runs.rejects.terminal_width", lambda: 80)
+    monkeypatch.setattr("seglake.cli.runs.terminal_width", lambda: 80)
     with narrow_terminal():
         both = shown("quarantine", lake, "events")
         one = shown("quarantine", lake, "events", "--limit", 1)

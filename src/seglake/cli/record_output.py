@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
-from seglake.cli.records.nothing import Sought, with_field_hints
+from seglake.cli.search_hints import Sought, with_field_hints
 from seglake.cli.terminal.csv_rows import csv_rows, csv_schema
 from seglake.cli.terminal.json_lines import json_lines
 from seglake.cli.terminal.output import complete_file

@@ -1,0 +1,230 @@
+"""Commands for the health of a lake: `verify`, `repair`, `reindex`, `vacuum`; and `warm`."""
+
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from json import dumps
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seglake.cli.arguments.options import DryRun, GraceHours, Json, Root, Topic
+from seglake.cli.terminal.job import Job
+from seglake.cli.terminal.progress import bar, step_display
+from seglake.cli.terminal.tables import Listing, show, show_report
+from seglake.errors import UsageError
+from seglake.shown import Column, counted, number, prose
+
+if TYPE_CHECKING:
+    from seglake.format.index import IndexPolicy
+    from seglake.maintain.report import MaintenanceReport
+    from seglake.maintain.vacuum import Vacuumed
+
+_COLUMNS = [
+    Column("kind", "kind", rank=2),
+    Column("file", "file"),
+    number("position", "byte", rank=1),
+    prose("problem", "problem"),
+]
+
+
+def verify(
+    context: typer.Context,
+    root: Root,
+    topic: Annotated[list[str] | None, typer.Option(help="Some topics; default all.")] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Decode every record, rebuild every index.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Check catalog, sizes and checksums; with --deep every record and index entry."""
+    from seglake.maintain.health.verify import verify as check
+
+    job: Job | None = context.obj
+    spark = job.session() if job else None
+    with bar("verifying", job) as progress:
+        report = check(root, deep=deep, topics=topic, spark=spark, progress=progress)
+    if json:
+        print(report.as_json())
+    elif report.findings:
+        show("findings", Listing(_COLUMNS, map(dataclasses.asdict, report.findings)), as_json=False)
+    else:
+        how = "every record and index entry" if deep else "every file's size and checksum"
+        segments = counted(report.segments, "segment")
+        print(f"Version {report.version} is sound: {segments}, {how} checked.")
+    if report.orphans and not json:
+        orphans, one = counted(len(report.orphans), "object"), len(report.orphans) == 1
+        belongs, them = ("belongs", "it") if one else ("belong", "them")
+        print(f"{orphans} {belongs} to no version; `seglake vacuum` removes {them} after a day.")
+    raise typer.Exit(report.exit_code)
+
+
+def repair(
+    root: Root,
+    catalog: Annotated[
+        bool, typer.Option("--catalog", help="Rebuild the catalog from manifests.")
+    ] = False,
+    dry_run: DryRun = False,
+    trust: Annotated[
+        list[str] | None, typer.Option(help="With --catalog: an attempt known as committed.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --catalog: even if it can be read.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make lost or damaged index files anew; with --catalog the catalog table."""
+    if catalog:
+        _repair_catalog(root, trust or [], json=json, force=force, dry_run=dry_run)
+    elif trust or force:
+        raise UsageError(f"{'--trust' if trust else '--force'} is for --catalog: add it")
+    else:
+        _repair_indexes(root, json=json, dry_run=dry_run)
+
+
+def _repair_catalog(root: str, trust: Sequence[str], *, json: bool, **how: Any) -> None:
+    from seglake.maintain.health.repair import rebuild_catalog
+
+    rebuilt = rebuild_catalog(root, trust=trust, **how)
+    if rebuilt.status == "already done" and not json:
+        print("The catalog can be read: it needs no rebuild (--force makes one all the same).")
+    else:
+        _print([rebuilt], as_json=json)
+
+
+def _repair_indexes(root: str, *, json: bool, dry_run: bool) -> None:
+    from seglake.maintain.health.repair import repair_indexes
+
+    with bar("looking" if dry_run else "repairing") as progress:
+        reports = repair_indexes(root, dry_run=dry_run, progress=progress)
+    if not (reports or json):
+        print("No index file is missing or damaged. (`seglake verify` looks at logs, too.)")
+    else:
+        _print(reports, as_json=json)
+    raise typer.Exit(1 if any(report.damaged for report in reports) else 0)
+
+
+def _print(reports: Sequence[MaintenanceReport], *, as_json: bool) -> None:
+    if as_json:
+        print(dumps([report.as_dict() for report in reports], ensure_ascii=False))
+        return
+    for report in reports:
+        show_report("repair", report.as_dict())
+
+
+def reindex(
+    context: typer.Context,
+    root: Root,
+    topic: Topic,
+    partition: Annotated[list[int] | None, typer.Option(help="Repeatable; default all.")] = None,
+    index_interval_bytes: Annotated[
+        int | None, typer.Option(help="Bytes between entries; 0: an entry for every batch.")
+    ] = None,
+    index_interval_records: Annotated[
+        int | None, typer.Option(help="Records between entries.")
+    ] = None,
+    index_interval_ms: Annotated[
+        int | None, typer.Option(help="Milliseconds of event time between entries.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write a topic's index files anew, at the same density or another."""
+    from seglake.maintain.health.reindex import reindex as write_indexes
+
+    intervals = {
+        "bytes": index_interval_bytes,
+        "records": index_interval_records,
+        "ms": index_interval_ms,
+    }
+    policy = _policy_of(intervals)
+    job: Job | None = context.obj
+    spark = job.session() if job else None
+    with bar("indexing", job) as progress:
+        report = write_indexes(
+            root, topic, policy, partitions=partition, spark=spark, progress=progress
+        )
+    if json:
+        print(report.as_json())
+    else:
+        show_report("reindex", report.as_dict())
+    raise typer.Exit(report.exit_code)
+
+
+def _policy_of(intervals: Mapping[str, int | None]) -> IndexPolicy | None:
+    """The index policy that is asked for; None keeps that of each segment. Raises UsageError."""
+    from seglake.format.index import IndexPolicy
+
+    policies = [IndexPolicy(unit, size) for unit, size in intervals.items() if size is not None]
+    if len(policies) > 1:
+        raise UsageError(
+            "several index intervals contradict each other: keep one of --index-interval-bytes, "
+            "--index-interval-records and --index-interval-ms"
+        )
+    return policies[0] if policies else None
+
+
+def vacuum(
+    root: Root, dry_run: DryRun = False, grace_hours: GraceHours = 24.0, json: Json = False
+) -> None:
+    """Remove objects that no retained version names: what dead attempts left."""
+    from seglake.maintain.vacuum import vacuum as sweep
+
+    with step_display("reading the catalog") as progress:
+        report = sweep(root, dry_run=dry_run, grace_hours=grace_hours, progress=progress)
+    if json:
+        print(report.as_json())
+    else:
+        _tell(report, grace_hours, dry_run=dry_run)
+
+
+def _tell(report: Vacuumed, grace_hours: float, *, dry_run: bool) -> None:
+    for key in (*report.catalog_files, *report.deleted):
+        print(key)
+    if report.marked:
+        marks = f"marks of success for {counted(len(report.marked), 'committed attempt')}"
+        print(
+            f"Missing {marks}: without --dry-run they are written."
+            if dry_run
+            else f"Wrote {marks}."
+        )
+    if report.folded:
+        folded = f"{counted(report.folded, 'manifest')} of old commits into a chronicle"
+        print(f"{'Would fold' if dry_run else 'Folded'} {folded}.")
+    if report.rewritten:
+        done = "To be written" if dry_run else "Written"
+        files = counted(len(report.rewritten), "merged file")
+        print(f"{done} anew, without rejects that no longer count: {files} of the quarantine.")
+    ends = "have come to their end" if dry_run else "came to their end and are deleted"
+    if report.ended_tags:
+        print(f"Tags that {ends}: {', '.join(report.ended_tags)}.")
+    for hold in report.tags:
+        if hold["held_bytes"]:
+            print(
+                f"Tag {hold['name']} holds {counted(hold['held_bytes'], 'byte')} of version "
+                f"{hold['version']}."
+            )
+    objects = counted(len(report.deleted) + len(report.catalog_files), "object")
+    size = counted(report.deleted_bytes, "byte")
+    done = "would be deleted; without --dry-run they are" if dry_run else "deleted"
+    print(f"{objects}, {size} {done}.{_of_young(len(report.young), grace_hours)}")
+
+
+def _of_young(count: int, grace_hours: float) -> str:
+    """What is said of objects that an attempt may still need."""
+    if not count:
+        return ""
+    verb = "is" if count == 1 else "are"
+    return f" {count:,} {verb} younger than {grace_hours:g} h (--grace-hours), so may be in use."
+
+
+def warm() -> None:
+    """Compile every kernel now, so that nobody waits for it later. No Spark, no Java."""
+    from runpy import run_module
+
+    said = "Some 180 kernels are compiled, which takes about a minute of one core."
+    print(said, file=sys.stderr)
+    run_module("seglake.warm", run_name="__main__")  # above this layer: it warms this one, too

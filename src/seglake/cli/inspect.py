@@ -1,0 +1,404 @@
+"""Commands that show what a lake contains: topics, segments, runs, rejects, figures."""
+
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from json import dumps, loads
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seglake.cli.arguments.options import Json, Partition, Root, Topic, Version, Zone
+from seglake.cli.arguments.window import absolute
+from seglake.cli.lifecycle import tag_rows
+from seglake.cli.terminal.output import complete_file
+from seglake.cli.terminal.progress import step_display
+from seglake.cli.terminal.tables import Listing, show, show_report
+from seglake.errors import UsageError
+from seglake.shown import Column, counted, keeping_ends, moment, number, prose, second, size
+
+if TYPE_CHECKING:
+    from seglake.catalog.schema import MaintenanceRow, RunRow
+    from seglake.log.segment_lookup import PartitionReader
+    from seglake.read.lake import Lake
+    from seglake.read.log import Log
+
+
+def topics(root: Root, version: Version = None, json: Json = False) -> None:
+    """List the topics of a lake."""
+    import seglake
+
+    show("topics", topic_rows(seglake.open(root, version)), as_json=json)
+
+
+def topic_rows(lake: Lake) -> Listing:
+    """A row for each topic of a lake: its settings and sizes."""
+    columns = [
+        Column("topic", "topic"),
+        number("partitions", "partitions", rank=3),
+        Column("timestamp_type", "clock", rank=4),
+        number("segments", "segments", rank=2),
+        number("records", "records"),
+        size("log_bytes", "bytes"),
+        moment("min_timestamp", "oldest", rank=1),
+        moment("max_timestamp", "newest"),
+    ]
+    return Listing(columns, (_topic_row(lake.topic(name)) for name in lake.topics()))
+
+
+def _oldest(reader: PartitionReader) -> int:
+    """The smallest timestamp of a log partition, -1 without one: an empty segment has none."""
+    from seglake.read.consumers import oldest_in
+
+    if not len(reader.view):
+        return -1
+    times = [oldest_in(reader, 0), *reader.view.segments.min_timestamps[1:].tolist()]
+    return min((time for time in times if time >= 0), default=-1)
+
+
+def _topic_row(log: Log) -> dict[str, Any]:
+    readers = [log.reader(partition) for partition in log.partitions()]
+    partitions = [reader.view for reader in readers]
+    views = [view.segments for view in partitions]
+    lows = [_oldest(reader) for reader in readers]
+    highs = [int(view.max_timestamps.max()) for view in views if len(view.max_timestamps)]
+    return {
+        "topic": log.topic,
+        "version": log.version,
+        "partitions": len(views),
+        "partitioner": log.settings.partitioner,
+        "timestamp_type": log.settings.timestamp_type,
+        "segments": sum(len(view.base_offsets) for view in views),
+        "records": sum(view.record_count for view in partitions),
+        "log_bytes": sum(int(view.details["sizes"][:, 0].sum()) for view in views),
+        "min_timestamp": min((low for low in lows if low >= 0), default=-1),
+        "max_timestamp": max(highs, default=-1),
+    }
+
+
+def segments(
+    root: Root,
+    topic: Topic,
+    partition: Partition = None,
+    version: Version = None,
+    json: Json = False,
+) -> None:
+    """List the segments of a topic."""
+    import seglake
+
+    log = seglake.open(root, version).topic(topic)
+    show(f"segments of {topic}", segment_rows(log, partition), as_json=json)
+
+
+def segment_rows(log: Log, partition: int | None) -> Listing:
+    """A row for each segment of a topic."""
+    from seglake.read.listings import SEGMENT_COLUMNS
+
+    *columns, codec = SEGMENT_COLUMNS
+    columns += [size("index_bytes", "index bytes", rank=4), codec]
+    chosen = log.partitions() if partition is None else [partition]
+    return Listing(columns, (row for number in chosen for row in _segments_of(log, number)))
+
+
+def _segments_of(log: Log, partition: int) -> Iterator[dict[str, Any]]:
+    from seglake.read.consumers import oldest_in
+
+    reader = log.reader(partition)
+    view = reader.view
+    counts = view.record_counts.tolist()
+    for index in range(len(view.segments.base_offsets)):
+        segment = view.segment(index)
+        row = asdict(segment)
+        del row["keyindex_kinds"]  # how a search looks at it
+        sizes = row.pop("sizes")
+        yield {
+            **row,
+            "record_count": counts[index],
+            "min_timestamp": oldest_in(reader, index) if counts[index] else -1,
+            "log_bytes": sizes["log"],
+            "index_bytes": sum(sizes.values()) - sizes["log"],
+            "log": segment.key("log"),
+        }
+
+
+def offsets(
+    root: Root,
+    topic: Topic,
+    time: Annotated[
+        str, typer.Option(help="ISO 8601 with a zone, epoch ms, earliest, latest or max-timestamp.")
+    ],
+    zone: Zone = None,
+    partition: Partition = None,
+    version: Version = None,
+    json: Json = False,
+) -> None:
+    """Find the first record at a time or later, in each partition."""
+    import seglake
+
+    log = seglake.open(root, version).topic(topic)
+    rows = offset_rows(log, absolute(time, zone) or time, partition)
+    show(f"offsets of {topic} at {time}", rows, as_json=json)
+
+
+def offset_rows(log: Log, time: str, partition: int | None) -> Listing:
+    """A row for each partition: its offset at a time, or at one of Kafka's special times."""
+    columns = [
+        number("partition", "partition"),
+        number("offset", "offset"),
+        moment("timestamp", "timestamp"),
+    ]
+    chosen = log.partitions() if partition is None else [partition]
+    names = [column.field for column in columns]
+    places = _find(log, time, chosen)
+    return Listing(
+        columns, [dict(zip(names, (p, *place), strict=True)) for p, place in places.items()]
+    )
+
+
+def _find(log: Log, time: str, chosen: list[int]) -> dict[int, tuple[int | None, int | None]]:
+    if time == "earliest":
+        return {p: (offset, None) for p, offset in log.beginning_offsets(chosen).items()}
+    if time == "latest":
+        return {p: (offset, None) for p, offset in log.end_offsets(chosen).items()}
+    if time == "max-timestamp":
+        places = log.max_timestamps(chosen)
+    else:
+        places = log.offsets_for_times(dict.fromkeys(chosen, time))
+    return {p: answer or (None, None) for p, answer in places.items()}
+
+
+_DESCRIBE_COLUMNS = [
+    Column("key", "setting", fit="whole"),
+    Column("value", "value"),
+    Column("is_set", "is", lambda is_set: "set" if is_set else "default", rank=2),
+    Column("default", "default", rank=1),
+    prose("meaning", "meaning"),
+]
+
+
+def describe(root: Root, topic: Topic, json: Json = False) -> None:
+    """Show the settings of a topic, with their defaults, and what tags hold of it."""
+    from seglake.catalog.table import CatalogTable
+    from seglake.maintain.tagging import holds
+    from seglake.maintain.topic_settings import settings_of
+    from seglake.store import open_store
+
+    table = CatalogTable.open(open_store(root))
+    settings = [dataclasses.asdict(setting) for setting in settings_of(table, topic)]
+    tags = holds(table, topic=topic)
+    if json:
+        document = {"settings": settings, "tags": [hold.as_dict() for hold in tags]}
+        print(dumps(document, ensure_ascii=False))
+        return
+    show(f"settings of {topic}", Listing(_DESCRIBE_COLUMNS, settings))
+    if tags:
+        show(f"tags that hold {topic}", tag_rows(tags))
+
+
+def history(
+    root: Root,
+    topic: Annotated[str | None, typer.Option(help="One topic.")] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Instead: attempts that failed, with their run ids.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List the runs that were committed, and what maintenance committed, newest first.
+
+    A run that was undone or replaced is one row, and its state says so.
+    """
+    import seglake
+    from seglake.cli.runs import failed_rows
+
+    if failed:
+        show("failed attempts", failed_rows(root, topic), as_json=json)
+        return
+    lake = seglake.open(root)
+    rows = history_rows([*lake.history(topic), *lake.maintenance(topic)], as_json=json)
+    show("commits", rows, as_json=json)
+
+
+def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -> Listing:
+    """A row for each commit of an ingest or of maintenance, the newest first.
+
+    JSON has all rows and columns of the catalog. A table has one row for a run that was taken out,
+    some columns, and interval, duration and reasons.
+    """
+    from seglake.cli.runs import run_column
+
+    ordered = sorted(commits, key=lambda commit: commit.finished_at_ms)[::-1]
+    topics = {commit.topic for commit in ordered}
+    one_topic, shorten = len(topics) == 1, keeping_ends(topics)
+    columns = [
+        second("finished_at_ms", "finished"),
+        Column("topic", "topic", rank=3 if one_topic else 0, least=9, shorten=shorten),
+        Column("operation", "operation", rank=4),
+        Column("pipeline", "pipeline", rank=6),
+        run_column(least=18),
+        Column("state", "state", rank=1),  # else a run that is undone looks like a committed one
+        number("input_files", "files", rank=7),
+        number("input_rows", "rows", rank=7),
+        number("records", "records", rank=2),
+        number("quarantined", "rejected", rank=3),
+    ]
+    empty = dict.fromkeys(column.field for column in columns) | {"operation": "ingest"}
+    if as_json:
+        return Listing(columns, ({**empty, **asdict(commit)} for commit in ordered))
+    interval = Column("interval", "interval", rank=5, fit="whole")
+    took = Column("took", "took", right=True, rank=5, fit="whole")
+    columns = [*columns[:6], interval, took, *columns[6:], prose("reasons", "reasons", rank=8)]
+    empty |= {"interval": None, "reasons": None}
+    return Listing(columns, ({**empty, **row} for row in _one_for_each_run(ordered)))
+
+
+def _one_for_each_run(commits: Sequence[RunRow | MaintenanceRow]) -> Iterator[dict[str, Any]]:
+    """The commits; of a run that was taken out its own, with the state that it has since."""
+    from seglake.catalog.schema import RunRow
+
+    since = {run.attempt_id: run.state for run in commits
+             if isinstance(run, RunRow) and run.state != "committed"}  # fmt: skip
+    for commit in commits:
+        if not isinstance(commit, RunRow):
+            yield {**asdict(commit), **_of_maintenance(commit)}
+        elif commit.state == "committed":
+            state = since.get(commit.attempt_id, commit.state)
+            yield {**asdict(commit), **_of_run(commit), "state": state}
+
+
+def _of_run(run: RunRow) -> dict[str, str | None]:
+    from seglake.read.listings import interval, took
+
+    counts = loads(run.report).get("reasons") or {}
+    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in counts.items())
+    return {"interval": interval(run), "took": took(run), "reasons": reasons or None}
+
+
+def _of_maintenance(commit: MaintenanceRow) -> dict[str, str | None]:
+    """Its duration, of an undo the runs that left, and as state what it is.
+
+    Else an undo looks like an ingest where there is no room for the operation.
+    """
+    from seglake.read.listings import took
+
+    return {"run_id": ", ".join(loads(commit.report).get("runs") or ()) or None,
+            "state": commit.operation, "took": took(commit)}  # fmt: skip
+
+
+def run_status(
+    root: Root,
+    topic: Topic,
+    run_id: Annotated[str, typer.Option(help="The run's id.")],
+    pipeline: Annotated[str | None, typer.Option(help="If several have this run id.")] = None,
+    json: Json = False,
+) -> None:
+    """Say what became of a run: exit code 0 committed, 3 rejected too much, 1 anything else.
+
+    That is: failed, undone or replaced since, or unknown.
+    """
+    from seglake.cli.runs import Runs, exit_code_of
+
+    status = Runs(root, topic).status(run_id, pipeline)
+    if json:
+        typer.echo(dumps(status, ensure_ascii=False))
+    else:
+        status.pop("report", None)
+        left = status.pop("open_rejects", None)
+        if status.get("redrives"):
+            status["open_rejects"] = f"{left:,}"  # as a text, so that 0 is shown
+        show_report(f"run {run_id}", status)
+    raise typer.Exit(exit_code_of(status))
+
+
+def quarantine(
+    root: Root,
+    topic: Topic,
+    run_id: Annotated[
+        str | None, typer.Option(help="Rejects of this run; a sample if it failed.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help="At most this many rows; default 20, with --json all.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show the rows that were rejected: file, line, reason and bytes.
+
+    A sample has rows of every reason and of many files, and says what it leaves out.
+    """
+    from seglake.cli.runs import Runs
+
+    Runs(root, topic).rejects(run_id).show(limit, as_json=json)
+
+
+_REPORT_COLUMNS = [
+    prose("topic", "topic", rank=1),
+    Column("severity", "severity", rank=2),
+    Column("kind", "alert", rank=3),
+    prose("text", "what"),
+    prose("help", "what helps"),
+]
+
+
+def report(
+    root: Root,
+    topic: Annotated[str | None, typer.Argument(help="One topic; without it all.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the page to this file.")
+    ] = None,
+    list_objects: Annotated[
+        bool | None, typer.Option(help="Also list all objects, for what a vacuum would free.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what a lake looks like: alerts here, with -o one page that needs no network.
+
+    It is made from the catalog and zone maps; no record is read.
+    """
+    from seglake.cli.lifecycle import tag_rows
+    from seglake.reporting.alerts import once
+    from seglake.reporting.report import report as lake_report
+
+    with step_display("reading the catalog") as progress:
+        made = lake_report(root, topic, list_objects=list_objects, progress=progress)
+        if output is not None:
+            progress(f"writing {output}")
+            page = (made.as_json() if json else made.as_html()).encode()
+    if output is not None:
+        with complete_file(output) as file:
+            file.write(page)
+        alerts = counted(len(once(made.alerts)), "alert")
+        typer.echo(f"{output}: {alerts}, {counted(len(page), 'byte')}")
+    elif json:
+        typer.echo(made.as_json())
+    else:
+        show("alerts", Listing(_REPORT_COLUMNS, (alert._asdict() for alert in once(made.alerts))))
+        if made.storage.tags:
+            show("tags", tag_rows(made.storage.tags))
+        typer.echo("-o report.html writes a page with charts.")
+
+
+def metrics(
+    root: Root,
+    topic: Annotated[str | None, typer.Argument(help="One topic; without it all.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file, replaced as a whole.")
+    ] = None,
+    push: Annotated[str | None, typer.Option(help="The URL of a Prometheus push gateway.")] = None,
+) -> None:
+    """Print the figures of a lake as Prometheus text, write them to a file, or push them."""
+    from seglake.reporting import metrics as exported
+    from seglake.reporting.report import report
+
+    if output is not None and push is not None:
+        raise UsageError("--output contradicts --push: keep one")
+    figures = report(root, topic, list_objects=False)
+    if output is not None:
+        exported.write_file(figures, output)
+    elif push is not None:
+        exported.push(figures, push)
+    else:
+        typer.echo(exported.text(figures), nl=False)

@@ -1,0 +1,322 @@
+"""Commands that exchange logs with Kafka: `archive`, `import`, `attach`, `export`, `replay`."""
+
+# ruff: noqa: PLC0415, PLR0913, PLR0917  # imports when a command runs; options are arguments
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seglake.cli.arguments.options import (
+    DryRun,
+    End,
+    Json,
+    Last,
+    Master,
+    Root,
+    RunId,
+    Start,
+    Topic,
+    Version,
+    Zone,
+)
+from seglake.cli.arguments.window import absolute, window
+from seglake.cli.terminal.output import log_lines
+from seglake.cli.terminal.progress import bar, on_spark
+from seglake.cli.terminal.tables import Listing, show
+from seglake.errors import UsageError
+from seglake.extras import extra
+from seglake.pace import line_every
+from seglake.shown import Column, counted, number, size
+
+if TYPE_CHECKING:
+    from seglake.kafka.importing import Imported
+    from seglake.replay.run import ReplayReport
+
+
+def print_groups(groups: Mapping[str, Mapping[int, int]]) -> None:
+    """A line for each group that says where it goes on, by partition."""
+    for group, offsets in groups.items():
+        stands = ", ".join(f"{partition}: {offset}" for partition, offset in offsets.items())
+        words = f"goes on at (partition: offset) {stands}" if stands else "stays where it is"
+        print(f"Group {group} {words}")
+
+
+def archive(
+    context: typer.Context,
+    root: Root,
+    topic: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="topics", help="Topics of the broker; NAME:TOPIC renames one in the lake."
+        ),
+    ],
+    bootstrap: Annotated[str, typer.Option(help="Servers of the broker: HOST:PORT,…")],
+    kafka: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE for Kafka's clients; repeatable.")
+    ] = None,
+    kafka_file: Annotated[
+        Path | None, typer.Option(help="A properties file with more of them.")
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(help="A consumer group whose committed offsets are kept, too; repeatable."),
+    ] = None,
+    run_id: RunId = None,
+    quarantine: Annotated[
+        bool,
+        typer.Option("--quarantine", help="Records that cannot be archived go to the quarantine."),
+    ] = False,
+    master: Master = None,
+    json: Json = False,
+) -> None:
+    """Archive what is new in topics of a broker, with Spark; offsets stay."""
+    from seglake.config.client_settings import client_settings
+    from seglake.write.live import archive as work
+
+    options = {**client_settings(kafka or [], kafka_file), "bootstrap.servers": bootstrap}
+    with on_spark(context.obj) as progress:
+        report = work.archive(
+            root,
+            topic,
+            options,
+            groups=group or [],
+            run_id=run_id,
+            quarantine=quarantine,
+            master=master,
+            progress=progress,
+        )
+    if json:
+        print(report.as_json())
+    else:
+        show("archive", Listing(work.ARCHIVED, report.as_dict()["topics"]))
+    raise typer.Exit(report.exit_code)
+
+
+_EXPORT_COLUMNS = [
+    Column("folder", "folder"),
+    number("log_start_offset", "begins at"),
+    number("end_offset", "ends at"),
+    number("segments", "segments", rank=1),
+    size("log_bytes", "bytes"),
+]
+
+
+def export(
+    root: Root,
+    topic: Topic,
+    dest: Annotated[str, typer.Argument(help="An empty folder: a path or a URI.")],
+    start: Annotated[str | None, typer.Option(help="Only from this time on.")] = None,
+    end: Annotated[str | None, typer.Option(help="Only up to this time, exclusive.")] = None,
+    zone: Zone = None,
+    topic_id: Annotated[
+        str | None, typer.Option(help="The topic's id on the broker, for partition.metadata.")
+    ] = None,
+    version: Version = None,
+    json: Json = False,
+) -> None:
+    """Write a topic as partition folders that a broker mounts, every record at its offset."""
+    from seglake.kafka.exporting import export_logs
+
+    start, end = absolute(start, zone), absolute(end, zone)
+    with bar("exporting") as progress:
+        report = export_logs(
+            root, topic, dest, start=start, end=end, topic_id=topic_id, version=version,
+            progress=progress,
+        )  # fmt: skip
+    if json:
+        print(report.as_json())
+        return
+    rows = Listing(_EXPORT_COLUMNS, [part.as_dict() for part in report.partitions])
+    show(f"{topic}, version {report.version}, for a broker", rows)
+    print_groups(report.groups)
+
+
+_IMPORTED = [
+    Column("topic", "topic"),
+    number("partition", "partition"),
+    number("start_offset", "from"),
+    number("end_offset", "up to"),
+    number("segments", "segments", rank=2),
+    size("log_bytes", "bytes"),
+    number("aborted_transactions", "aborted", rank=1),
+]
+
+_GONE = 3  # objects that a line names
+
+Into = Annotated[str, typer.Option(help="The lake: a path or a URI; a new one is made.")]
+OneTopic = Annotated[
+    str | None, typer.Option(help="Only this topic; default all but the internal ones.")
+]
+Name = Annotated[str | None, typer.Option(help="The name of the one topic in the lake.")]
+
+
+def import_(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...", help="A log.dir, a folder topic-partition, or a tiered bucket."
+        ),
+    ],
+    root: Into,
+    topic: OneTopic = None,
+    name: Name = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Import logs of a stopped broker or of a copy: offsets stay; later calls add what is new."""
+    from seglake.kafka.importing import import_logs
+
+    with bar("reading logs") as progress:
+        reports = import_logs(
+            root, sources, topic=topic, name=name, dry_run=dry_run, progress=progress
+        )
+    _show_logs(reports, as_json=json)
+
+
+def attach(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...", help="A folder or a key prefix in a bucket of tiered storage."
+        ),
+    ],
+    root: Into,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this topic, may be repeated; default all but the internal ones."),
+    ] = None,
+    name: Name = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Read logs where tiered storage put them, without a copy; again, only what is new."""
+    from seglake.kafka.attach import attach_logs
+
+    with bar("reading logs") as progress:
+        reports = attach_logs(
+            root, sources, topic=topic or None, name=name, dry_run=dry_run, progress=progress
+        )
+    _show_logs(reports, as_json=json)
+    raise typer.Exit(int(any(report.refused or report.gone for report in reports)))
+
+
+def _show_logs(reports: list[Imported], *, as_json: bool) -> None:
+    """Say what came in, or would."""
+    if as_json:
+        print(dumps([report.as_dict() for report in reports], ensure_ascii=False))
+        return
+    for note in (note for report in reports for note in _notes(report)):
+        print(f"seglake: {note}", file=sys.stderr)
+    new = [
+        {"topic": report.topic, **part.as_dict()}
+        for report in reports
+        for part in report.partitions
+        if part.end_offset > part.start_offset
+    ]
+    if not new:
+        amiss = any(report.refused or report.gone for report in reports)
+        print("Nothing else is new." if amiss else "Nothing is new.")
+        return
+    would = any(report.dry_run for report in reports)
+    show("offsets that would come in" if would else "offsets new", Listing(_IMPORTED, new))
+    records = sum(report.records for report in reports)
+    size = sum(report.new_log_bytes for report in reports)
+    print(f"{counted(records, 'record')}, {counted(size, 'byte')} of log")
+
+
+def _notes(report: Imported) -> Iterator[str]:
+    """What is said of a topic besides what came in."""
+    yield from report.notes
+    if report.refused:
+        yield f"{report.topic} is left out: {report.refused}"
+    if report.gone:
+        count = len(report.gone)
+        yield (
+            f"{report.topic}: {counted(count, 'object')} that the lake reads "
+            f"{'are' if count > 1 else 'is'} gone from the bucket, and reads of those records "
+            f"fail: {', '.join(report.gone[:_GONE])}{', …' * (count > _GONE)}; keep the topic's "
+            "retention below the broker's"
+        )
+
+
+_LINE_S = 5.0  # between two lines about the progress
+
+_REPLAY_COLUMNS = [
+    number("partition", "partition"),
+    number("records", "records sent"),
+    number("resumed_after", "resumed after offset"),
+]
+
+
+def replay(
+    root: Root,
+    topic: Topic,
+    to: Annotated[str, typer.Option(help="The Kafka it goes to: HOST:PORT,…")],
+    start: Start = None,
+    end: End = None,
+    last: Last = None,
+    zone: Zone = None,
+    speed: Annotated[
+        float | None, typer.Option(help="10 is ten times as fast as it was; default: no waiting.")
+    ] = None,
+    max_rate: Annotated[
+        int | None, typer.Option(min=1, help="At most so many records a second.")
+    ] = None,
+    new_topic: Annotated[
+        str | None, typer.Option("--topic", help="The topic there; default the same name.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the replay; another name sends everything again.")
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(help="A group of the archive that goes on there; repeatable."),
+    ] = None,
+    kafka: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE for librdkafka; repeatable.")
+    ] = None,
+    kafka_file: Annotated[
+        Path | None, typer.Option(help="A properties file with more of them.")
+    ] = None,
+    version: Version = None,
+    json: Json = False,
+) -> None:
+    """Write a window into a real Kafka: every record once, also after a kill, at any speed."""
+    import seglake
+    from seglake.config.client_settings import client_settings
+
+    with extra("replay", "`seglake replay`"):
+        from seglake.replay.run import Tempo, replay_window
+        from seglake.replay.target import Target
+
+    start, end = window(start, end, last, zone)
+    if start is None or end is None:
+        raise UsageError("a replay needs --start and --end, or --last")
+    if speed is not None and not 0 < speed < float("inf"):
+        raise UsageError(f"--speed {speed} is no speed: write 1 for as fast as it was, 10, 0.5 …")
+    target = Target(to, new_topic or topic, client_settings(kafka or [], kafka_file))
+    log = seglake.open(root, version).topic(topic)
+    with log_lines(), line_every(_LINE_S):
+        report = replay_window(
+            log, start, end, target, name=name, tempo=Tempo(speed, max_rate), groups=group or []
+        )
+    _show_replay(report, as_json=json)
+
+
+def _show_replay(report: ReplayReport, *, as_json: bool) -> None:
+    rows = list(report.partitions())
+    if not as_json:
+        records = counted(report.records, "record")
+        show(f"{records} sent to {report.target}", Listing(_REPLAY_COLUMNS, rows))
+        print_groups(report.groups)
+        return
+    document = {**asdict(report), "records": report.records, "partitions": rows}
+    del document["sent"], document["resumed_after"]
+    typer.echo(dumps(document, ensure_ascii=False))

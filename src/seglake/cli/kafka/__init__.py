@@ -1,1 +1,0 @@
-"""The commands that exchange logs with Kafka brokers, and what they print."""

@@ -1,0 +1,568 @@
+"""Commands that change topics, remove records, and tag versions."""
+
+# ruff: noqa: PLC0415, PLR0913, PLR0917  # imports when a command runs; options are arguments
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from json import dumps, loads
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seglake.cli.arguments.options import DryRun, GraceHours, Json, OneOrAll, Partition, Root, Topic
+from seglake.cli.terminal.job import Job
+from seglake.cli.terminal.output import log_lines
+from seglake.cli.terminal.progress import bar, step_display
+from seglake.cli.terminal.tables import Listing, show
+from seglake.errors import UsageError
+from seglake.shown import Column, counted, number, prose, second, short_time, size
+
+if TYPE_CHECKING:
+    from seglake.maintain.compaction.compact import Compacted
+    from seglake.maintain.erasure.erase import Erased
+    from seglake.maintain.expiry.log_start import Moved
+    from seglake.maintain.merge import Merged
+    from seglake.maintain.schedule import Maintained
+    from seglake.maintain.tagging import Hold, Tagged
+    from seglake.maintain.undo import Undone
+
+_LOG_STARTS_COLUMNS = [
+    Column("topic", "topic"),
+    number("partition", "partition"),
+    number("before", "began at"),
+    number("after", "begins at"),
+    number("segments", "segments", rank=1),
+    size("log_bytes", "bytes"),
+]
+
+
+def show_moves(moves: Sequence[tuple[str, Moved]], *, dry_run: bool) -> None:
+    """Print the partitions of topics whose log starts moved, or would move."""
+    if not moves:
+        print("Nothing is to be removed." if dry_run else "Nothing was removed.")
+        return
+    title = "log starts that would move" if dry_run else "log starts that moved"
+    rows = [{"topic": topic, **move.as_dict()} for topic, move in moves]
+    show(title, Listing(_LOG_STARTS_COLUMNS, rows), as_json=False)
+
+
+def alter(
+    root: Root,
+    topic: Topic,
+    given: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help=r"Settings of \[topic].")
+    ] = None,
+    delete: Annotated[
+        list[str] | None, typer.Option(help="A setting that goes back to its default.")
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Change settings of a topic, from its next run and maintenance on."""
+    from seglake.maintain.topic_settings import alter as change
+    from seglake.shown import counted
+
+    report = change(root, topic, _settings(given or []), delete=delete or [], dry_run=dry_run)
+    if json:
+        print(report.as_json())
+        return
+    would = "would be changed" if dry_run else "changed"
+    for key, (old, new) in report.changes.items():
+        print(f"{key}: {old} {would} to {new}")
+    if _compacts_now(*report.changes.get("cleanup.policy", ("", ""))):
+        count = f"`seglake compact {quote(root)} {topic} --dry-run`"
+        print(
+            f"compaction removes records without a key, which {count} counts once the topic has "
+            "this policy: a pipeline gives records keys by key.fields"
+        )
+    if report.unindexed:
+        segments = counted(report.unindexed, "segment")
+        have = "has" if report.unindexed == 1 else "have"
+        reindex = f"`seglake reindex {quote(root)} {topic}`"
+        print(f"{segments} {have} no index of it yet: {reindex} makes it")
+    if not report.changes:
+        print(f"{topic} has these settings already.")
+
+
+def _compacts_now(old: str, new: str) -> bool:
+    """Whether a change of a topic's cleanup.policy turns compaction on."""
+    return "compact" in new and "compact" not in old
+
+
+def _settings(texts: Sequence[str]) -> dict[str, Any]:
+    """The settings of KEY=VALUE; a value that is no JSON is text. Raises UsageError."""
+    settings: dict[str, Any] = {}
+    for setting in texts:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise UsageError(_without_value(key))
+        if not text and key in {"index.fields", "index.headers"}:
+            raise UsageError(f"{key}= is an empty name; --delete {key} removes the setting")
+        if key in settings:
+            raise UsageError(f"{key} is given twice: keep one")
+        try:
+            settings[key] = loads(text)
+        except ValueError:
+            settings[key] = text
+    return settings
+
+
+def _without_value(key: str) -> str:
+    """What to say of a text without an equals sign."""
+    from seglake.config.topic import DEFAULTS
+
+    if key in DEFAULTS:
+        return f"{key} has no value: write {key}=VALUE"
+    return f"{key!r} is no setting: write KEY=VALUE"
+
+
+_COMPACT_PLAN = [
+    number("partition", "partition"),
+    number("segments", "segments", rank=2),
+    size("clean_bytes", "clean bytes", rank=4),
+    size("dirty_bytes", "dirty bytes", rank=4),
+    Column("dirty_ratio", "dirty ratio", "{:.2f}".format, right=True, rank=2, fit="whole"),
+    Column("due", "due", lambda due: "yes" if due else "no"),
+]
+_OUTCOME = [
+    number("segments_after", "segments after", rank=3),
+    size("bytes_after", "bytes after", rank=3),
+    number("records", "records"),
+    number("records_after", "records after"),
+    number("superseded", "superseded"),
+    number("expired_tombstones", "expired tombstones", rank=1),
+    number("null_keys", "null keys"),
+]
+
+
+def compact(
+    root: Root,
+    topic: Topic,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also log partitions with few or no dirty bytes.")
+    ] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Keep the latest record of each key, of a topic whose cleanup.policy has `compact`."""
+    from seglake.maintain.compaction.compact import compact as compact_topic
+
+    with bar("compacting") as progress:
+        report = compact_topic(root, topic, force=force, dry_run=dry_run, progress=progress)
+    if json:
+        print(report.as_json())
+    elif dry_run:
+        rows = map(_planned, report.as_dict()["partitions"])
+        show(f"log partitions of {topic}", Listing([*_COMPACT_PLAN, *_OUTCOME], rows))
+    else:
+        _tell_compact(report)
+
+
+def _planned(partition: dict[str, Any]) -> dict[str, Any]:
+    """A row of a plan; a log partition that would stay as it is has no outcome."""
+    none = {} if partition["cleaned"] else {column.field: None for column in _OUTCOME}
+    return {**partition, **none}
+
+
+def _tell_compact(report: Compacted) -> None:
+    partitions = report.as_dict()["partitions"]
+    cleaned = [partition for partition in partitions if partition["cleaned"]]
+    if cleaned:
+        show(
+            f"compacted in version {report.version}",
+            Listing([*_COMPACT_PLAN[:-1], *_OUTCOME], cleaned),
+        )
+    due = counted(len(cleaned), "log partition")
+    print(f"{due} of {len(partitions)} {'was' if len(cleaned) == 1 else 'were'} due.")
+
+
+def delete_records(
+    root: Root,
+    topic: Topic,
+    partition: Annotated[
+        list[int] | None, typer.Option(help="Repeatable with --before-time; default all.")
+    ] = None,
+    before_offset: Annotated[
+        int | None, typer.Option(help="Below this offset of one --partition; -1: all.")
+    ] = None,
+    before_time: Annotated[
+        str | None, typer.Option(help="Before the first record of this time or later.")
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Delete the oldest records: the log then begins behind them."""
+    from seglake.maintain.expiry.delete_records import delete_records as move_starts
+
+    partitions = partition or []
+    if before_offset is None and before_time is None:
+        raise UsageError("what is to be deleted? give one of --before-offset and --before-time")
+    if before_offset is not None and before_time is not None:
+        raise UsageError("--before-offset does not go with --before-time: keep one")
+    if before_offset is not None and len(partitions) != 1:
+        raise UsageError("--before-offset needs one --partition: each has its own offsets")
+    report = move_starts(
+        root,
+        topic,
+        None if before_offset is None else {partitions[0]: before_offset},
+        before_time=before_time,
+        partitions=None if before_offset is not None or not partitions else partitions,
+        dry_run=dry_run,
+    )
+    if json:
+        print(report.as_json())
+    else:
+        show_moves([(topic, move) for move in report.moved], dry_run=dry_run)
+
+
+_RAN = "ran meanwhile: erase again when it has ended"
+
+
+def erase(
+    root: Root,
+    topic: Topic,
+    key: Annotated[list[str] | None, typer.Option(help="A record key; base64:… for bytes.")] = None,
+    keys_from: Annotated[Path | None, typer.Option(help="A file with a key in each line.")] = None,
+    raw_containing: Annotated[
+        str | None, typer.Option(help="Also rejected rows with this text.")
+    ] = None,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum", help="Also delete the old objects that held them.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for attempts that run, and erase what they bring.")
+    ] = False,
+    dry_run: DryRun = False,
+    grace_hours: Annotated[float, typer.Option(help="Younger attempts count as running.")] = 24.0,
+    json: Json = False,
+) -> None:
+    """Erase record keys: their records, and rejected rows that have one.
+
+    Exit code 1 if an attempt began meanwhile: erase again when it has ended, or with --wait.
+    """
+    from seglake.maintain.erasure.erase import erase as erase_keys
+    from seglake.maintain.erasure.wanted import keys_given
+
+    keys = keys_given(key or [], keys_from)
+    with bar("looking" if dry_run else "erasing") as progress:
+        report = erase_keys(
+            root, topic, keys, raw_containing=raw_containing, vacuum=vacuum, wait=wait,
+            dry_run=dry_run, grace_hours=grace_hours, progress=progress,
+        )  # fmt: skip
+    if json:
+        print(report.as_json())
+    else:
+        _tell_erase(report)
+    raise typer.Exit(report.exit_code)
+
+
+def _tell_erase(report: Erased) -> None:
+    from seglake.maintain.erasure.erase import IF_RUNNING
+
+    for key in report.deleted:
+        print(key)
+    counts = (
+        f"{counted(report.records, 'record')} in {counted(report.segments, 'segment')}, "
+        f"{counted(report.rejects + report.samples, 'rejected row')}"
+    )
+    old = counted(len(report.deleted), "old object")
+    if report.dry_run:
+        print(f"would erase {counts}; would delete {old}")
+    elif report.version < 0:
+        print(f"nothing to erase; deleted {old}")
+    else:
+        print(f"version {report.version} has no record of the keys: erased {counts}; deleted {old}")
+    for name, count in report.tags.items():
+        lost = "would lose" if report.dry_run else "has lost"
+        print(f"tag {name} {lost} {counted(count, 'record')}")
+    for attempt_id in report.running:
+        now = f"may still run: {IF_RUNNING}" if report.dry_run else _RAN
+        print(f"attempt {attempt_id} {now}")
+
+
+_MAINTAIN_COLUMNS = [
+    Column("operation", "operation"),
+    Column("topic", "topic"),
+    prose("result", "result"),
+    Column("seconds", "seconds", right=True, rank=1, fit="whole"),
+]
+_COUNTS = {
+    "segments": "segment", "records": "record", "rejects": "reject", "log_bytes": "log byte",
+    "deleted_bytes": "deleted byte", "superseded": "superseded record",
+    "expired_tombstones": "expired tombstone", "null_keys": "record",
+}  # fmt: skip
+_BEHIND = {"null_keys": " without a key"}  # their nouns
+_OF_COMPACTION = ("superseded", "expired_tombstones", "null_keys")
+
+
+def maintain(
+    context: typer.Context,
+    root: Root,
+    topic: OneOrAll = None,
+    dry_run: DryRun = False,
+    grace_hours: GraceHours = 24.0,
+    json: Json = False,
+) -> None:
+    """Do what the topics' settings ask for, and vacuum: what a schedule runs."""
+    from seglake.maintain.schedule import maintain_lake
+
+    job: Job | None = context.obj
+    spark = job.session() if job else None
+    with nullcontext() if job else log_lines():
+        report = maintain_lake(
+            root, topic, dry_run=dry_run, grace_hours=grace_hours, spark=spark,
+            told=job.tell if job else _tell_maintain,
+        )  # fmt: skip
+    if json:
+        print(report.as_json())
+    else:
+        _show(report)
+    raise typer.Exit(report.exit_code)
+
+
+def _tell_maintain(part: str) -> None:
+    if sys.stderr.isatty():
+        print(part, file=sys.stderr)
+
+
+def _show(report: Maintained) -> None:
+    parts = [part.as_dict() for part in report.parts]
+    rows = [{**part, "result": _result(part)} for part in parts]
+    show("maintenance", Listing(_MAINTAIN_COLUMNS, rows), as_json=False)
+
+
+def _result(part: dict[str, Any]) -> str:
+    """A part in a few words: its error, or what it counts."""
+    if part["error"] is not None:
+        return f"failed: {part['error']}"
+    report = part["report"]
+    counts = Counter({name: report[name] for name in _COUNTS if name in report})
+    for log in report.get("partitions", ()):  # of a compaction
+        counts.update({name: log[name] for name in _OF_COMPACTION})
+    texts = [f"{counted(counts[name], noun)}{_BEHIND.get(name, '')}"
+             for name, noun in _COUNTS.items() if counts[name]]  # fmt: skip
+    return f"{', '.join(texts)}{_fate(report)}" if texts else "nothing to do"
+
+
+def _fate(report: dict[str, Any]) -> str:
+    """What a compaction does to the records that it counts; "" for other parts."""
+    if "partitions" not in report:
+        return ""
+    return " would be removed" if report["dry_run"] else " removed"
+
+
+_MERGE_PLAN = [
+    number("partition", "partition"),
+    number("base_offset", "from"),
+    number("end_offset", "up to"),
+    number("segments", "segments"),
+    size("log_bytes", "log bytes"),
+]
+_NONE_FIT = "no neighbouring segments fit into one: segment.bytes and segment.ms bound it"
+_FEW_FIT = "too few small segments are neighbours; --all merges whatever fits into one"
+_DAMAGED = [Column("file", "file"), number("position", "byte", rank=1), prose("problem", "problem")]
+
+
+def merge(
+    root: Root,
+    topic: Topic,
+    partition: Partition = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Merge all that fits in one segment, for any gain.")
+    ] = False,
+    rebatch: Annotated[
+        bool, typer.Option("--rebatch", help="Join small record batches up to batch.size, too.")
+    ] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Make few segments of many small neighbours; records, offsets and batches stay."""
+    from seglake.maintain.merge import merge as merge_segments
+
+    chosen = None if partition is None else [partition]
+    with bar("merging") as progress:
+        report = merge_segments(
+            root, topic, partitions=chosen, everything=everything, rebatch=rebatch,
+            dry_run=dry_run, progress=progress,
+        )  # fmt: skip
+    if json:
+        print(report.as_json())
+    else:
+        _tell_merge(report, dry_run=dry_run, everything=everything)
+    raise typer.Exit(report.exit_code)
+
+
+def _tell_merge(report: Merged, *, dry_run: bool, everything: bool) -> None:
+    if report.plan and dry_run:
+        show(
+            "would become one segment",
+            Listing(_MERGE_PLAN, [group.as_dict() for group in report.plan]),
+        )
+    if report.damaged:
+        show("not merged", Listing(_DAMAGED, [damaged.as_dict() for damaged in report.damaged]))
+    if not (report.segments or report.damaged or report.skipped):
+        print(f"nothing to merge: {_NONE_FIT if everything else _FEW_FIT}")
+        return
+    groups = counted(report.skipped, "group")
+    changed = f", {groups} changed meanwhile" if report.skipped else ""
+    became = "would become" if dry_run else "became"
+    print(
+        f"{counted(report.segments, 'segment')} {became} {report.new_segments:,}: "
+        f"{counted(report.log_bytes, 'byte')} read, {report.new_log_bytes:,} written{changed}"
+    )
+
+
+_NO_LIMIT = (
+    "retention.ms and retention.bytes are -1: no limit is set; `seglake alter {} {} "
+    "retention.ms=30d` sets one"
+)
+
+
+def retain(root: Root, topic: OneOrAll = None, dry_run: DryRun = False, json: Json = False) -> None:
+    """Remove the oldest segments, as retention.ms and retention.bytes of each topic say."""
+    from seglake.maintain.expiry.retention import retain as apply_retention
+
+    reports = apply_retention(root, topic, dry_run=dry_run)
+    if json:
+        print(dumps([report.as_dict() for report in reports], ensure_ascii=False))
+        return
+    moves = [(report.topic, move) for report in reports for move in report.moved]
+    show_moves(moves, dry_run=dry_run)
+    topics = [report.topic for report in reports]
+    if not moves and _are_kept_for_ever(root, topics):
+        print(_NO_LIMIT.format(quote(root), topics[0] if len(topics) == 1 else "TOPIC"))
+    for blocked in (move for report in reports for move in report.blocked):
+        print(f"seglake: {blocked.help}", file=sys.stderr)
+
+
+def _are_kept_for_ever(root: str, topics: Sequence[str]) -> bool:
+    """Whether each of some topics would lose its oldest segments, but has no limit."""
+    from seglake.catalog.table import CatalogTable
+    from seglake.maintain.topic_settings import topic_of
+    from seglake.store import open_store
+
+    snapshot = CatalogTable.open(open_store(root)).snapshot()
+    settings = [topic_of(snapshot.topic(topic)) for topic in topics]
+    return bool(settings) and all(
+        "delete" in each.cleanup_policy and each.retention_ms == each.retention_bytes == -1
+        for each in settings
+    )
+
+
+_TAGS_COLUMNS = [
+    Column("name", "tag", fit="whole"),
+    number("version", "version"),
+    second("created_at_ms", "made", rank=2),
+    Column("until_ms", "until", lambda ms: "deleted" if ms is None else short_time(ms), rank=1),
+    number("segments", "segments", rank=3),
+    number("held_segments", "held segments", rank=2),
+    size("held_bytes", "held bytes"),
+    number("erased_records", "erased", rank=3),
+]
+
+
+def tags(root: Root, json: Json = False) -> None:
+    """List the tags, and the files that the newest version lacks and a tag holds."""
+    from seglake.catalog.table import CatalogTable
+    from seglake.maintain.tagging import holds
+    from seglake.store import open_store
+
+    show("tags", tag_rows(holds(CatalogTable.open(open_store(root)))), as_json=json)
+
+
+def tag_rows(holds: Iterable[Hold]) -> Listing:
+    """A row for each tag: what it holds."""
+    return Listing(_TAGS_COLUMNS, (hold.as_dict() for hold in holds))
+
+
+def tag(
+    root: Root,
+    name: Annotated[str, typer.Argument(help="The name, such as q3-train.")],
+    version: Annotated[int | None, typer.Option(help="The version; without it the newest.")] = None,
+    until: Annotated[
+        str | None, typer.Option(help="A vacuum deletes the tag from then on: 2027-06-01, in UTC.")
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the tag.")] = False,
+    json: Json = False,
+) -> None:
+    """Give a version a name; its records stay until the tag is deleted."""
+    from seglake.maintain.tagging import tag as change
+
+    with step_display("reading the rows of the version"):
+        report = change(root, name, version, until=until, delete=delete)
+    if json:
+        print(report.as_json())
+    else:
+        _tell_tag(report, root, delete=delete)
+
+
+def _tell_tag(report: Tagged, root: str, *, delete: bool) -> None:
+    from seglake.shown import short_time
+
+    if delete:
+        print(f"Tag {report.name} is deleted. `seglake vacuum` removes what only it held.")
+        return
+    until = "" if report.until_ms is None else f" until {short_time(report.until_ms)}"
+    if report.status == "already done":
+        print(
+            f"Tag {report.name} is there already, and names version {report.tagged}{until}. "
+            f"`seglake tag {quote(root)} {report.name} --delete` makes the name free for another "
+            "version."
+        )
+        return
+    print(f"Tag {report.name} names version {report.tagged}{until}.")
+
+
+def undo(
+    root: Root,
+    topic: Topic,
+    run_id: Annotated[str, typer.Option(help="The run whose records leave.")],
+    pipeline: Annotated[str | None, typer.Option(help="The pipeline of the run.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if compaction has cleaned its offsets.")
+    ] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Take a run out of its topic: its records, redrives and rejects; its files come in again."""
+    from seglake.maintain.undo import undo as undo_run
+
+    report = undo_run(root, topic, run_id, pipeline=pipeline, force=force, dry_run=dry_run)
+    if json:
+        print(report.as_json())
+    elif report.status == "already done":
+        print(
+            f"run {run_id} is undone already: {counted(report.records, 'record')} gone, "
+            f"{counted(report.files, 'input file')} free to be ingested again"
+        )
+    else:
+        _tell_undo(report, dry_run=dry_run)
+
+
+def _tell_undo(report: Undone, *, dry_run: bool) -> None:
+    ranges = [
+        {"partition": partition, "start": start, "end": end}
+        for partition, spans in report.offsets.items()
+        for start, end in spans
+    ]
+    columns = [number("partition", "partition"), number("start", "from"), number("end", "up to")]
+    if ranges:
+        show("offsets without records", Listing(columns, ranges), as_json=False)
+    runs = ", ".join(report.runs)
+    if dry_run:
+        print(
+            f"would undo {runs}: {counted(report.records, 'record')} in "
+            f"{counted(report.segments, 'segment')}, {counted(report.files, 'input file')}"
+        )
+    else:
+        print(
+            f"version {report.version} has no record of {runs}: "
+            f"{counted(report.records, 'record')} gone, "
+            f"{counted(report.files, 'input file')} free to be ingested again"
+        )

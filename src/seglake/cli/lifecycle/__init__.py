@@ -1,1 +1,0 @@
-"""Commands of a topic's lifecycle: retention, compaction, merges, undo, erasure, settings."""

@@ -1,1 +1,0 @@
-"""Records of a lake, and the files of a segment, written for people and programs."""

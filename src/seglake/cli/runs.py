@@ -1,0 +1,386 @@
+"""What became of runs, and the rows that they rejected."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from base64 import b64decode
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from seglake.catalog.failed_run import FailedRun, all_failed_runs, failed_runs
+from seglake.catalog.quarantine.files import place_of
+from seglake.catalog.quarantine.gone import expired_attempts, rejects_left
+from seglake.catalog.quarantine.redrives import chain_of, open_attempts
+from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.schema import RunRow, committed_runs
+from seglake.catalog.table import CatalogTable
+from seglake.cli.terminal.tables import Listing, show, stream_json
+from seglake.errors import QuarantineLimit, UsageError
+from seglake.shown import Column, counted, number, path_ends, terminal_width, without_middle
+from seglake.store import Store, open_store
+from seglake.text.json import text_or_base64
+from seglake.times.instants import format_ms
+
+_LIMIT = 20  # rows of a table, unless another limit is given
+_SHOWN = 200  # characters of a rejected row in a table
+_COLUMNS = {"source_file": "file", "line": "line", "reason": "reason", "raw": "row"}
+_IN_ARCHIVE = "member", "member_line"
+_GROUP = ["reason", "attempt_id", "source_file"]
+_TIME_AT_END = re.compile(r"(T\d\d:\d\d(?::(?!00)\d\d)?)(?::00)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)$")
+_MINUTE = len("2026-11-20T10:00…")
+
+Group = tuple[str, str, str]  # reason, attempt, file
+
+
+class Rejects(NamedTuple):
+    """The rejects of some runs at a topic, given by their attempts; of a failed run a sample."""
+
+    store: Store
+    topic: str
+    runs: Mapping[str, RunRow | FailedRun]
+    expired: Collection[str]
+
+    def table(self, sample: Counter[Group] | None) -> Listing:
+        """A row for each reject, or for the first so many of each group."""
+        look = {"line": number("line", "line"), "raw": Column("raw", "row", _cut)}
+        columns = [look.get(name, Column(name, head)) for name, head in _COLUMNS.items()]
+        return Listing([Column("run_id", "run", rank=1), *columns], self._rows(sample))
+
+    def counts(self) -> Counter[Group]:
+        """How many rejects `table` has of each group."""
+        counts: Counter[Group] = Counter()
+        for run in self._failed():
+            counts.update(_group_of(run, row) for row in run.rejects)
+        for table in self._tables():
+            groups = table.group_by(_GROUP).aggregate([([], "count_all")])
+            grouped: list[Any] = groups.to_pylist()
+            counts.update({tuple(map(row.get, _GROUP)): row["count_all"] for row in grouped})
+        return counts
+
+    def unkept(self) -> int:
+        """How many rejects failed runs had beside their samples."""
+        counted = ((run.report.get("quarantined", 0), len(run.rejects)) for run in self._failed())
+        return sum(max(rejected - sampled, 0) for rejected, sampled in counted)
+
+    def show(self, limit: int | None, *, as_json: bool) -> None:
+        """Print a sample, and say what it leaves out. As JSON all of them, unless limited."""
+        if not self.runs:
+            hint = "has no committed run with open rejects; give --run-id for those of a failed one"
+            print(f"{self.topic}: {hint}", file=sys.stderr)
+        if as_json and limit is None:
+            stream_json(self.table(None).rows)
+            said = left_out({}, 0, self.unkept())
+        else:
+            counts = self.counts()
+            sample = spread(counts, _LIMIT if limit is None else limit)
+            shown = sample.total()  # which its rows use up
+            said = left_out(counts, shown, self.unkept())
+            rows = self.table(sample)
+            if not as_json:
+                rows = _with_ends([*map(_of_member, rows.rows)], rows, counts)
+            if as_json or shown or not counts:
+                show(f"rejected rows of {self.topic}", rows, as_json=as_json)
+        for sentence in said:
+            print(sentence, file=sys.stderr if as_json else sys.stdout)
+
+    def _rows(self, sample: Counter[Group] | None) -> Iterator[dict[str, Any]]:
+        for run in self._failed():
+            for row in run.rejects:
+                if _takes(sample, _group_of(run, row)):
+                    yield {**_key(run), "committed": False, **row}
+        for table in self._tables():
+            for batch in table.to_batches(max_chunksize=1000):
+                if sample is not None and not sample:
+                    return
+                yield from map(self._shown, _chosen(batch, sample))
+
+    def _shown(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        shown = {name: row[name] for name in (*_COLUMNS, *_IN_ARCHIVE)}
+        raw = {"raw": text_or_base64(row["raw"] or b"")}
+        return {**_key(self.runs[row["attempt_id"]]), "committed": True, **shown, **raw}
+
+    def _failed(self) -> list[FailedRun]:
+        return [run for run in self.runs.values() if isinstance(run, FailedRun)]
+
+    def _tables(self) -> Iterator[pa.Table]:
+        committed = {name for name, run in self.runs.items() if isinstance(run, RunRow)}
+        return QuarantineTable(self.store).read(self.topic, committed - {*self.expired})
+
+
+def spread(counts: Mapping[Group, int], limit: int) -> Counter[Group]:
+    """How many rejects of each group a sample has: reasons take turns, and so do their files."""
+    turns: dict[str, deque[Group]] = {}
+    for group in counts:
+        turns.setdefault(group[0], deque()).append(group)
+    sample: Counter[Group] = Counter()
+    reasons = deque(turns.values())
+    while reasons and sample.total() < limit:
+        groups = reasons.popleft()
+        group = groups.popleft()
+        sample[group] += 1
+        if sample[group] < counts[group]:
+            groups.append(group)
+        if groups:
+            reasons.append(groups)
+    return sample
+
+
+def left_out(counts: Mapping[Group, int], shown: int, unkept: int) -> list[str]:
+    """Sentences that say which rejects a table does not have."""
+    total = sum(counts.values())
+    said = []
+    if shown < total:
+        of_reason: Counter[str] = Counter()
+        for (reason, *_), count in counts.items():
+            of_reason[reason] += count
+        reasons = ", ".join(f"{reason}: {count:,}" for reason, count in of_reason.most_common())
+        files = counted(len({group[2] for group in counts}), "file")
+        said.append(
+            f"{shown:,} of {total:,} rejected rows are shown ({reasons}; {files}): "
+            f"--limit {total} shows all, --json without --limit too"
+        )
+    if unkept:
+        said.append(f"{unkept:,} more were rejected by runs that failed, which keep a sample")
+    return said
+
+
+def _takes(sample: Counter[Group] | None, group: Group) -> bool:
+    """Whether a row of a group is wanted; then one less is."""
+    if sample is None:
+        return True
+    if group not in sample:
+        return False
+    sample[group] -= 1
+    if not sample[group]:
+        del sample[group]
+    return True
+
+
+def _chosen(batch: pa.RecordBatch, sample: Counter[Group] | None) -> list[dict[str, Any]]:
+    if sample is not None:
+        groups: Any = zip(*(batch[name].to_pylist() for name in _GROUP), strict=True)
+        taken = [at for at, group in enumerate(groups) if _takes(sample, group)]
+        batch = batch.take(pa.array(taken, pa.int64()))
+    return batch.to_pylist()
+
+
+def _group_of(run: FailedRun, row: Mapping[str, Any]) -> Group:
+    return row["reason"], run.attempt_id, row["source_file"]
+
+
+def _of_member(row: dict[str, Any]) -> dict[str, Any]:
+    """A row to show, whose file and line are those of an archive's member if it stands in one."""
+    file, line = place_of(row)
+    return {**row, "source_file": file, "line": line}
+
+
+def _with_ends(
+    rows: list[dict[str, Any]], listing: Listing, counts: Mapping[Group, int]
+) -> Listing:
+    """The rows, on a terminal with the end of each path, which tells the files apart."""
+    if terminal_width() is None:
+        return listing._replace(rows=rows)
+    end = path_ends([*(file for *_, file in counts), *(row["source_file"] for row in rows)])
+    return listing._replace(rows=[{**row, "source_file": end(row["source_file"])} for row in rows])
+
+
+def _cut(raw: str | dict[str, str]) -> str:
+    r"""A rejected row for people; a byte that is not UTF-8 is shown as in `caf\xe9`."""
+    if not isinstance(raw, str):
+        raw = b64decode(raw["base64"]).decode(errors="backslashreplace")
+    if not raw.strip():
+        return repr(raw[:_SHOWN])  # so that it can be seen
+    return raw if len(raw) <= _SHOWN else f"{raw[:_SHOWN]}…"
+
+
+_NOT_COMMITTED = 1
+
+
+class Runs:
+    """The runs of a topic, committed or failed, as the newest version of the lake has them."""
+
+    def __init__(self, root: str, topic: str) -> None:
+        self._table = CatalogTable.open(open_store(root))
+        self._topic = topic
+        snapshot = self._table.snapshot()
+        self._history = self._table.run_history(snapshot, topic)
+        self._committed = committed_runs(self._history)
+        upkeep = self._table.maintenance(snapshot, topic)
+        self._expired, self._left = expired_attempts(upkeep), rejects_left(upkeep)
+
+    def status(self, run_id: str, pipeline: str | None) -> dict[str, Any]:
+        """What became of a run, with the `exit_code` of its job; None if nothing is known of it.
+
+        A run that is committed has 0, whatever failed before. One that was undone or replaced has
+        None. Raises UsageError if pipelines share the run id and none is named.
+        """
+        runs = self._runs_of(run_id)
+        for name, gone in self._taken_out(run_id).items():
+            if name not in runs or _ended_ms(runs[name]) < gone.finished_at_ms:
+                runs[name] = gone
+        named = runs if pipeline is None else {pipeline: runs.get(pipeline)}
+        if len(named) > 1:
+            raise UsageError(f"pipelines {', '.join(named)} have a run {run_id!r}: give --pipeline")
+        for run in named.values():
+            if isinstance(run, RunRow):
+                return self._committed_status(run) if run.state == "committed" else _taken_out(run)
+            if run is not None:
+                return _failed(run)
+        key = {"topic": self._topic, "pipeline": pipeline, "run_id": run_id}
+        return {**key, "status": "not there", "exit_code": None}
+
+    def _committed_status(self, run: RunRow) -> dict[str, Any]:
+        """What is known of a committed run, and the rejects that it and its redrives left."""
+        chain = chain_of(run, self._committed)
+        last = chain.last.attempt_id
+        left = 0 if last in self._expired else self._left.get(last, chain.last.quarantined)
+        redrives = [redrive.run_id for redrive in chain.redrives]
+        status = _committed(run)
+        report = status.pop("report")
+        return {**status, "redrives": redrives, "open_rejects": left, "report": report}
+
+    def _taken_out(self, run_id: str) -> dict[str, RunRow]:
+        """The last row of the run of each pipeline with this run id, if it was taken out."""
+        rows = sorted(self._history, key=lambda run: run.sequence)
+        last = {run.pipeline: run for run in rows if run.run_id == run_id}
+        return {name: run for name, run in last.items() if run.state != "committed"}
+
+    def _runs_of(self, run_id: str) -> dict[str, RunRow | FailedRun]:
+        """The run of each pipeline with this run id."""
+        failed = failed_runs(self._table.store, self._topic, run_id)
+        runs: dict[str, RunRow | FailedRun] = {run.pipeline: run for run in failed}
+        return runs | {run.pipeline: run for run in self._committed if run.run_id == run_id}
+
+    def rejects(self, run_id: str | None) -> Rejects:
+        """The open rejects of committed runs, or those of the runs with one run id.
+
+        A run that was redriven has the rejects of its last redrive, a failed run a sample. Raises
+        UsageError if no run has the run id.
+        """
+        runs: dict[str, RunRow | FailedRun] = {}
+        for run in self._open() if run_id is None else self._runs_of(run_id).values():
+            last = chain_of(run, self._committed).last if isinstance(run, RunRow) else run
+            runs[last.attempt_id] = last
+        if not self._committed and not runs:
+            self._require_topic()
+        if run_id is not None and not runs:
+            raise UsageError(f"topic {self._topic!r} has no run {run_id!r}, committed or failed")
+        return Rejects(self._table.store, self._topic, runs, self._expired)
+
+    def _require_topic(self) -> None:
+        """Raise UnknownTopic unless the topic exists, or runs of it have failed."""
+        if not any(all_failed_runs(self._table.store, self._topic)):
+            self._table.snapshot().topic(self._topic)
+
+    def _open(self) -> list[RunRow]:
+        """The committed runs that no redrive has taken over."""
+        attempts = set(open_attempts(self._committed))
+        return [run for run in self._committed if run.attempt_id in attempts]
+
+
+def _ended_ms(run: RunRow | FailedRun) -> int:
+    return run.finished_at_ms if isinstance(run, RunRow) else run.failed_at_ms
+
+
+def _key(run: RunRow | FailedRun) -> dict[str, Any]:
+    return {"pipeline": run.pipeline, "run_id": run.run_id, "attempt_id": run.attempt_id}
+
+
+def _committed(run: RunRow) -> dict[str, Any]:
+    return {
+        "topic": run.topic,
+        **_key(run),
+        "status": "committed",
+        "exit_code": 0,
+        "ended": format_ms(run.finished_at_ms),
+        "files": run.input_files,
+        "rows": run.input_rows,
+        "records": run.records,
+        "quarantined": run.quarantined,
+        "report": json.loads(run.report),
+    }
+
+
+def _taken_out(run: RunRow) -> dict[str, Any]:
+    """What is known of a run that was undone or replaced."""
+    return {
+        "topic": run.topic,
+        **_key(run),
+        "status": run.state,
+        "exit_code": None,
+        "ended": format_ms(run.finished_at_ms),
+        "report": json.loads(run.report),
+    }
+
+
+def _failed(run: FailedRun) -> dict[str, Any]:
+    rejected = run.exit_code == QuarantineLimit.exit_code
+    return {
+        "topic": run.topic,
+        **_key(run),
+        "status": "rejected too much" if rejected else "failed",
+        "exit_code": run.exit_code,
+        "ended": format_ms(run.failed_at_ms),
+        "error": run.error,
+        "files": run.report.get("input_files", 0),
+        "rows": run.report.get("input_rows", 0),
+        "records": run.report.get("records", 0),
+        "quarantined": run.report.get("quarantined", 0),
+        "reasons": run.report.get("reasons", {}),
+        "report": run.report,
+    }
+
+
+def exit_code_of(status: dict[str, Any]) -> int:
+    """The exit code of `seglake run-status`: 0 committed, 3 rejected too much, 1 anything else.
+
+    A run that was undone or replaced is not there any more: 1, and its status tells the cause.
+
+    The others mean that it could not tell: 2 is a mistake in its own arguments.
+    """
+    code = status["exit_code"]
+    return code if code in {0, QuarantineLimit.exit_code} else _NOT_COMMITTED
+
+
+def run_column(least: int) -> Column:
+    """The column of run ids. Where there is no room, so many characters of an id stay."""
+    return Column("run_id", "run", least=least, shorten=_short)
+
+
+def _short(run_id: str, width: int) -> str:
+    """A run id that is cut; if a time is its end, as with Airflow, this tells the runs apart."""
+    timed = _TIME_AT_END.sub(r"\1…", run_id)
+    if timed == run_id:
+        return without_middle(run_id, width, (width - 1) // 3)
+    return timed if len(timed) <= width else without_middle(timed, width, min(width - 1, _MINUTE))
+
+
+def failed_rows(root: str, topic: str | None) -> Listing:
+    """A row for each attempt that failed, of one topic or of all, the newest first."""
+    columns = [
+        Column("failed", "failed", lambda text: f"{text[:19]}Z", fit="whole"),
+        Column("topic", "topic", rank=1, least=8),
+        Column("pipeline", "pipeline", rank=3),
+        run_column(least=36),
+        number("exit_code", "exit code", rank=2),
+        Column("error", "error", fit="below"),
+    ]
+    store = open_store(root)
+    CatalogTable.open(store)  # a root without a lake has no failed runs either, but is an error
+    runs = sorted(all_failed_runs(store, topic), key=lambda run: run.failed_at_ms, reverse=True)
+    return Listing(columns, map(_failed_row, runs))
+
+
+def _failed_row(run: FailedRun) -> dict[str, Any]:
+    return {
+        "failed": format_ms(run.failed_at_ms),
+        "topic": run.topic,
+        **_key(run),
+        "exit_code": run.exit_code,
+        "error": run.error,
+    }

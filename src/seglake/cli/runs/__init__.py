@@ -1,1 +1,0 @@
-"""What became of runs, and the rows that they rejected."""

@@ -31,8 +31,8 @@ from seglake.maintain import clock
 from seglake.maintain import vacuum as vacuums
 from seglake.maintain.erasure import tags as erasures
 from seglake.maintain.erasure.erase import erase
-from seglake.maintain.health import repair as repairs
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.health.segment_files import rebuild_index_files
 from seglake.maintain.health.verify import verify
 from seglake.maintain.tagging import holds, tag
 from seglake.maintain.vacuum import Vacuumed, vacuum
@@ -385,7 +385,7 @@ def test_a_repair_does_not_bring_back_an_index_file_that_an_erasure_deleted(
     gone = sorted(logs(maker.root) - newest_logs(root))
     (path, *_) = [path for key in gone for path in (maker.root / key).parent.glob("*.keyindex")]
     path.unlink()
-    build = repairs.rebuild_index_files
+    build = rebuild_index_files
 
     def then_erase(*of: Any) -> Any:
         sealed = build(*of)
@@ -394,7 +394,7 @@ def test_a_repair_does_not_bring_back_an_index_file_that_an_erasure_deleted(
         erase(root, "events", ["secret"], vacuum=True, grace_hours=0)
         return sealed
 
-    monkeypatch.setattr(repairs, "rebuild_index_files", then_erase)
+    monkeypatch.setattr("seglake.maintain.health.repair.rebuild_index_files", then_erase)
     (report,) = repair_indexes(root)
     assert (report.segments, report.skipped) == (0, 1)
     assert not path.exists()

@@ -80,7 +80,7 @@ def _without_a_lake(folder: Path) -> None:
     """What needs no lake, but the files of `_pipelines`."""
     _help()
     _fields()
-    for form in ("jsonl", "csv", "text"):
+    for form in ("jsonl", "csv"):
         infer_pipeline([str(folder / form)])
 
 

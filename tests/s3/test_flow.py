@@ -231,7 +231,7 @@ def test_spark_ingests_with_the_keys_of_the_environment(
         name = "events"
         partitions = 3
         [task]
-        split_bytes = 8192
+        chunk_bytes = 8192
         """
     )
     job = [sys.executable, "jobs/ingest.py", "--conf-file", str(config), "--run-id", "1"]

@@ -34,7 +34,7 @@ format = "epoch_ms"
 [topic]
 name = "events"
 [task]
-split_bytes = 2000
+chunk_bytes = 2000
 """
 
 

@@ -44,6 +44,9 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Pip
     """
     file = Path(path)
     tables = tables_of(file, "pipeline", _owners)
+    constants = [*_constants(tables)]
+    if constants:
+        raise ConfigError("\n".join(f"{file}: {line}" for line in constants))
     for name, value in (overrides or {}).items():
         table, _, key = name.partition(".")
         tables.setdefault(table, {})[key] = value
@@ -80,7 +83,15 @@ def _checked(tables: dict[str, dict[str, Any]], place: str, defaults: dict[str, 
 
 def _keys(section: str) -> list[str]:
     fields = own_fields() if section == "pipeline" else SECTIONS[section].model_fields
-    return [info.alias or name for name, info in fields.items()]
+    return [info.alias or name for name, info in fields.items() if info.description]
+
+
+def _constants(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a problem for each constant of a section that a file sets."""
+    for section in SECTIONS.keys() & tables.keys():
+        for key, info in SECTIONS[section].model_fields.items():
+            if key in tables[section] and not info.description:
+                yield f"{section}.{key}: unknown key; {_remedy(section, key)}"
 
 
 def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:

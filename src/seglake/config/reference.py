@@ -18,7 +18,7 @@ def reference() -> str:
     own = "Which lake, in which order, and what to do when something is wrong."
     parts.append(_section("pipeline", own, own_fields()))
     for name, model in SECTIONS.items():
-        fields = model.model_fields
+        fields = {name: info for name, info in model.model_fields.items() if info.description}
         usual = {name: info for name, info in fields.items() if info.alias not in LIFECYCLE}
         parts.append(_section(name, cleandoc(str(model.__doc__)), usual))
         if len(usual) < len(fields):

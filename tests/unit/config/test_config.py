@@ -407,11 +407,26 @@ def test_the_fingerprint_covers_what_decides_the_bytes(
     assert (fingerprint(changed) == fingerprint(DOCUMENT)) == same
 
 
+CONSTANTS = ["split_bytes", "blob_bytes", "merge_bytes", "piece_bytes"]  # of [task]
+
+
+@pytest.mark.parametrize("key", CONSTANTS)
+def test_a_file_cannot_set_a_constant(key: str, tmp_path: Path) -> None:
+    """Tests can, in Python."""
+    document = {**DOCUMENT, "task": {key: 1000}}
+    assert getattr(Pipeline.model_validate(document).task, key) == 1000
+    (tmp_path / "web.toml").write_text(f"[task]\n{key} = 1000\n")
+    with pytest.raises(ConfigError, match=f"task.{key}: unknown key"):
+        load(tmp_path / "web.toml")
+    assert f"`{key}`" not in reference()
+
+
 def test_the_reference_names_every_key() -> None:
     text = reference()
     for table, model in SECTIONS.items():
         section = text.split(f"## [{table}]")[1].split("\n## ")[0]
-        for name, info in model.model_fields.items():
+        fields = model.model_fields.items()
+        for name, info in (each for each in fields if each[0] not in CONSTANTS):
             row = next(
                 r for r in section.splitlines() if r.startswith(f"| `{info.alias or name}` |")
             )

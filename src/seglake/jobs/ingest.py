@@ -4,7 +4,8 @@ The same run id again does nothing; with --replace, a corrected input takes the 
 records.
 
 Exit codes: 0 done, or done before; 2 bad configuration or input; 3 more rows rejected than the
-pipeline allows; 1 anything else.
+pipeline allows; 5 no record is in the declared interval, and the pipeline makes that an error; 1
+anything else.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from seglake.format.codecs.compression import NAMES
 from seglake.layout import SUFFIXES
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.replace import replace_files
 from seglake.pace import line_every
 from seglake.read.lake import open as open_lake
 from seglake.write.driver.run import DeclaredRun, ingest_files
@@ -223,6 +224,20 @@ def test_open_interval_stays_open_after_erasure_and_rebuild(tmp_path: Path) -> N
         log = open_lake(lake).topic("events")
         assert log.coverage() == [(T + 10, T + 15)]
         rebuild_catalog(lake, force=True, dry_run=False)
+
+
+def test_replacement_outside_the_interval_can_be_an_error(tmp_path: Path) -> None:
+    """It keeps the interval of the run that it replaces."""
+    lake, interval = tmp_path / "lake", (T, T + 5)
+    write_files(tmp_path / "in", [([Line(T + 1, "a")], "")])
+    ingest(pipeline_of(lake, tmp_path / "in"), "x", interval)
+    write_files(tmp_path / "in", [([Line(T + 9, "a")], "")])
+    strict = pipeline_of(lake, tmp_path / "in", on_outside_interval="fail")
+    with pytest.raises(OutsideInterval):
+        replace_files(LocalEngine(), strict, DeclaredRun("x"))
+    assert open_lake(str(lake)).topic("events").coverage() == [interval]
+    replace_files(LocalEngine(), pipeline_of(lake, tmp_path / "in"), DeclaredRun("x"))
+    assert open_lake(str(lake)).topic("events").coverage() == []
 
 
 def test_the_report_and_the_run_row_say_the_same(tmp_path: Path) -> None:

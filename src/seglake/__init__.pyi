@@ -13,9 +13,9 @@ from seglake.maintain.compaction.compact import Compacted as Compacted
 from seglake.maintain.compaction.compact import compact as compact
 from seglake.maintain.erasure.erase import Erased as Erased
 from seglake.maintain.erasure.erase import erase as erase
-from seglake.maintain.expiry.delete_records import Deleted as Deleted
-from seglake.maintain.expiry.delete_records import delete_records as delete_records
+from seglake.maintain.expiry.retention import Deleted as Deleted
 from seglake.maintain.expiry.retention import Retained as Retained
+from seglake.maintain.expiry.retention import delete_records as delete_records
 from seglake.maintain.expiry.retention import retain as retain
 from seglake.maintain.health.reindex import Reindexed as Reindexed
 from seglake.maintain.health.reindex import reindex as reindex
@@ -27,7 +27,6 @@ from seglake.maintain.health.verify import Verification as Verification
 from seglake.maintain.health.verify import verify as verify
 from seglake.maintain.merge import Merged as Merged
 from seglake.maintain.merge import merge as merge
-from seglake.maintain.replace import replace as replace
 from seglake.maintain.schedule import Maintained as Maintained
 from seglake.maintain.schedule import maintain_lake as maintain_lake
 from seglake.maintain.tagging import Tagged as Tagged
@@ -36,6 +35,7 @@ from seglake.maintain.topic_settings import Altered as Altered
 from seglake.maintain.topic_settings import alter as alter
 from seglake.maintain.topic_settings import describe as describe
 from seglake.maintain.undo import Undone as Undone
+from seglake.maintain.undo import replace as replace
 from seglake.maintain.undo import undo as undo
 from seglake.maintain.vacuum import Vacuumed as Vacuumed
 from seglake.maintain.vacuum import vacuum as vacuum

@@ -31,7 +31,7 @@ from seglake.errors import AttemptAbandoned, CommitConflict, UsageError, Version
 from seglake.format.index import IndexPolicy
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
-from seglake.maintain.replace import replace_files
+from seglake.maintain.undo import replace_files
 from seglake.maintain.vacuum import vacuum
 from seglake.read.lake import Lake
 from seglake.write.driver.run import DeclaredRun

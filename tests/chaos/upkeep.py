@@ -21,7 +21,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from seglake.catalog.delta import commit_log, file_merges
-from seglake.catalog.quarantine import merges
+from seglake.catalog.quarantine import table
 from seglake.errors import CorruptData, SeglakeError
 from seglake.layout import LOG_TABLE, QUARANTINE_TABLE
 from seglake.maintain.health.repair import rebuild_catalog
@@ -232,7 +232,7 @@ class Maintenance:
 def _carry_out(verb: str, lake: str) -> None:
     """Do it here, where nobody is killed; the catalog is tidied as often as in victims."""
     interval = (commit_log, "CHECKPOINT_INTERVAL", 2)
-    fan_ins = [(each, "FAN_IN", 2) for each in (file_merges, merges)]
+    fan_ins = [(each, "FAN_IN", 2) for each in (file_merges, table)]
     with patch.object(*interval), patch.object(*fan_ins[0]), patch.object(*fan_ins[1]):
         VERBS[verb](lake)
 

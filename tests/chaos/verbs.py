@@ -18,15 +18,13 @@ from seglake.format.index import IndexPolicy
 from seglake.kafka.importing import import_logs
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure.erase import erase
-from seglake.maintain.expiry.delete_records import delete_records
-from seglake.maintain.expiry.retention import retain
+from seglake.maintain.expiry.retention import delete_records, retain
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.merge import merge
-from seglake.maintain.replace import replace_files
 from seglake.maintain.schedule import maintain_lake
 from seglake.maintain.topic_settings import alter
-from seglake.maintain.undo import undo
+from seglake.maintain.undo import replace_files, undo
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from deltalake import DeltaTable
 
 from seglake.catalog.delta import commit_log, delta_rs, file_merges
-from seglake.catalog.quarantine import merges
+from seglake.catalog.quarantine import table
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import Engine, LocalEngine, SparkEngine
@@ -261,7 +261,7 @@ def _what_is_created(_: Any, folder: str, *__: Any) -> str:
 
 def _tidy_often() -> None:
     """Let each second commit merge the catalog's files and write a checkpoint."""
-    commit_log.CHECKPOINT_INTERVAL = file_merges.FAN_IN = merges.FAN_IN = 2
+    commit_log.CHECKPOINT_INTERVAL = file_merges.FAN_IN = table.FAN_IN = 2
 
 
 def main(arguments: list[str]) -> None:

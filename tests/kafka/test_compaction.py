@@ -18,10 +18,8 @@ from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
 from seglake.layout import attempt_folder, new_attempt
 from seglake.log.files import index_files
-from seglake.maintain.compaction.cleaning import groups_of
 from seglake.maintain.compaction.compact import compact_topic
-from seglake.maintain.compaction.passes import How
-from seglake.maintain.compaction.policy import Policy
+from seglake.maintain.compaction.passes import How, Policy, groups_of
 from seglake.maintain.health.verify import verify
 from tests.judges.described import describe
 from tests.judges.kafka_broker import Broker

@@ -31,7 +31,7 @@ from seglake.layout import SegmentFile, Suffix, new_attempt, segment_key
 from seglake.log.files import content_of
 from seglake.log.key_index_builder import KeyIndexBuilder
 from seglake.maintain.commit import carry_out
-from seglake.maintain.expiry.log_start import change_of, moved
+from seglake.maintain.expiry.retention import change_of, moved
 from seglake.maintain.report import TopicReport
 from seglake.store import open_store
 

@@ -13,7 +13,7 @@ from seglake.format.index import IndexPolicy
 from seglake.kafka.importing import import_logs
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
-from seglake.maintain.replace import replace_files
+from seglake.maintain.undo import replace_files
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_frame

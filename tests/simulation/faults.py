@@ -27,13 +27,11 @@ from seglake.kafka import importing as intake
 from seglake.layout import LOG_TABLE
 from seglake.maintain import merge, tagging, undo, vacuum
 from seglake.maintain.compaction import compact
-from seglake.maintain.erasure import attempts, erase, rejects, wanted
-from seglake.maintain.erasure.erase import _Erasure
-from seglake.maintain.erasure.objects import OldObjects
-from seglake.maintain.erasure.rejects import RejectErasure
-from seglake.maintain.erasure.tags import TagErasure
-from seglake.maintain.health import history, reindex
-from seglake.maintain.health.history import History
+from seglake.maintain.erasure import erase, logs, wanted
+from seglake.maintain.erasure.erase import OldObjects, _Erasure
+from seglake.maintain.erasure.logs import RejectErasure, TagErasure
+from seglake.maintain.health import reindex, verify
+from seglake.maintain.health.verify import History
 from seglake.write.driver import run
 from seglake.write.driver.placement import Placement
 from seglake.write.driver.redrive import redrive
@@ -90,7 +88,7 @@ def _listed_once() -> Any:
         files = chain.from_iterable(map(given.store.list, folders))
         return {each.key for each in files if each.key in never_named}
 
-    return patch.object(attempts, "NeverNamed", SimpleNamespace(by=listed))
+    return patch.object(erase, "NeverNamed", SimpleNamespace(by=listed))
 
 
 FAULTS: dict[str, Put] = {
@@ -142,15 +140,15 @@ FAULTS: dict[str, Put] = {
     "an undo that was done is an error": lambda: [
         edited(undo, "run_with_id", ('last.state == "replaced"', 'last.state != "committed"'))
     ],
-    "an erasure takes rejects that came after its commit": lambda: [
+    "an erasure takes logs that came after its commit": lambda: [
         edited(RejectErasure, "files", ("not self._counted.isdisjoint(file.go)", "file.go")),
         edited(
-            rejects._WriteRest,
+            logs._WriteRest,
             "__call__",
             ("pc.and_(is_counted, self.goes(key, rows))", "self.goes(key, rows)"),
         ),
     ],
-    "a vacuum takes rejects that come meanwhile for lost ones": lambda: [_lost_files()],
+    "a vacuum takes logs that come meanwhile for lost ones": lambda: [_lost_files()],
     "a vacuum makes no fence": lambda: [patch.object(CatalogTable, "fence", lambda *_: None)],
     "a claim that a dead vacuum overruled is not fenced": lambda: [
         edited(fate, "give_up", ("fate.topic\n", "None if fate.given_up else fate.topic\n")),
@@ -172,8 +170,8 @@ FAULTS: dict[str, Put] = {
             _Erasure,
             "_delete_old",
             (
-                "self._find_old(self._forbid_tags(attempts))",
-                "self._forbid_tags(attempts) and self._find_old(attempts)",
+                "self._find_old(self._forbid_tags(erase))",
+                "self._forbid_tags(erase) and self._find_old(erase)",
             ),
         )
     ],
@@ -214,7 +212,7 @@ FAULTS: dict[str, Put] = {
     "a version from before an erasure gets a tag": lambda: [
         patch.object(tagging, "_erasures", lambda *_: set())
     ],
-    "a rebuild does not ask chronicles": lambda: [patch.object(history, "told", lambda _: {})],
+    "a rebuild does not ask chronicles": lambda: [patch.object(verify, "told", lambda _: {})],
     "a vacuum reads no commit since the tombstones": lambda: [
         edited(retention, "tombstones", ("there.keys() - found.keys()", "[] if found else there"))
     ],
@@ -224,7 +222,7 @@ FAULTS: dict[str, Put] = {
 }
 
 
-FOUND = {  # which history finds each, whatever else does
+FOUND = {  # which verify finds each, whatever else does
     "a mark of moved segments stops a rebuild": 30_003,
     "a redrive is committed although its run is gone": 30_026,
     "an archive takes another one for a loss of the broker's": 30_066,
@@ -244,9 +242,9 @@ FOUND = {  # which history finds each, whatever else does
     "a claim that a dead vacuum overruled is not fenced": 30_183,
     "a commit names files of the quarantine that a vacuum deleted": 30_080,
     "an attempt does not announce itself": 30_032,
-    "a vacuum takes rejects that come meanwhile for lost ones": 30_040,
+    "a vacuum takes logs that come meanwhile for lost ones": 30_040,
     "an erasure takes who writes rows for committed": 30_051,
-    "an erasure takes rejects that came after its commit": 30_045,
+    "an erasure takes logs that came after its commit": 30_045,
     "a vacuum takes who paused between rows for committed": 150_007_513,
     "a late write replaces the checkpoint of a rebuild": 42_602,
     "a refresh goes on in a rebuilt catalog behind a late write": 30_062,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from seglake.catalog.delta import commit_log, file_merges
-from seglake.catalog.quarantine import merges
+from seglake.catalog.quarantine import table
 from tests.chaos.upkeep import arrange
 from tests.chaos.verbs import CORRECTED_TIME, HOPELESS, OTHER, RUN, VERBS
 from tests.harness.observed import NOTHING, Observed, observe
@@ -53,7 +53,7 @@ class Recorded(NamedTuple):
 def often_tidied() -> Iterator[None]:
     """Most commits merge the files of the catalog, and write a checkpoint."""
     interval = (commit_log, "CHECKPOINT_INTERVAL", 2)
-    fan_ins = [(each, "FAN_IN", 2) for each in (file_merges, merges)]
+    fan_ins = [(each, "FAN_IN", 2) for each in (file_merges, table)]
     with patch.object(*interval), patch.object(*fan_ins[0]), patch.object(*fan_ins[1]):
         yield
 

@@ -23,15 +23,15 @@ import pyarrow as pa
 
 import seglake
 from seglake import store as real_store
-from seglake.catalog import schema, tombstones
+from seglake.catalog import retention, schema
 from seglake.catalog.delta import actions, commit_log, data_files, delta_rs, file_merges
 from seglake.catalog.delta.table_contract import TableContract
-from seglake.catalog.quarantine import merges
+from seglake.catalog.quarantine import table
 from seglake.catalog.schema import Kind
 from seglake.catalog.version import segments
 from seglake.datasource import batch
 from seglake.engine import LocalEngine, ThreadEngine
-from seglake.maintain import folding
+from seglake.maintain import vacuum
 from seglake.meanwhile import WAITS
 from seglake.pace import Pace
 from seglake.read import origin
@@ -55,7 +55,7 @@ def play(new: Bucket | None, *, on_disk: bool = False, folds: bool = False) -> N
     """Let Seglake be in this world from now on, or in none."""
     global bucket, disk  # there is one stage
     bucket, disk = new, on_disk
-    folding._FEW, tombstones._FEW = (2, 2) if folds else (1000, 100)
+    vacuum._FEW, retention._FEW = (2, 2) if folds else (1000, 100)
     batch._store.cache_clear()
     origin._origin_at.cache_clear()
 
@@ -249,9 +249,9 @@ def _edges() -> Iterator[tuple[Any, str, Any]]:
     yield commit_log, "CHECKPOINT_INTERVAL", 5
     yield file_merges, "FAN_IN", 4
     yield file_merges, "ENOUGH_ROWS", 6
-    yield merges, "FAN_IN", 2
-    yield merges, "ENOUGH_BYTES", 16_384
-    yield merges, "UNIT_BYTES", 4_096  # most are of one size
+    yield table, "FAN_IN", 2
+    yield table, "ENOUGH_BYTES", 16_384
+    yield table, "UNIT_BYTES", 4_096  # most are of one size
 
 
 def _modules() -> list[ModuleType]:

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from seglake.catalog.quarantine import merges
+from seglake.catalog.quarantine import table as quarantines
 from seglake.catalog.quarantine.files import is_merged
 from seglake.layout import QUARANTINE_TABLE
 from seglake.store import open_store
@@ -19,7 +19,7 @@ from tests.unit.catalog.test_quarantine_merges import FILES, Quarantine
 def test_merged_rejects__are_rows_of_the_table(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merges, "FAN_IN", 2)
+    monkeypatch.setattr(quarantines, "FAN_IN", 2)
     made = Quarantine(open_store(str(tmp_path)))
     wanted = sorted((made.run([f"{n}"], FILES[n % 2]), f"{n}") for n in range(5))
     assert sum(map(is_merged, made.files())) == 1

@@ -32,7 +32,6 @@ from seglake.catalog.delta.commit_log import DeltaLog, highest_version
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.manifest import Manifest, mark_committed, unmarked, write_manifest
-from seglake.catalog.removal import Removal, divided
 from seglake.catalog.schema import (
     FILE_SCHEMAS,
     PARTITION_COLUMNS,
@@ -48,7 +47,14 @@ from seglake.catalog.schema import (
     rows_of,
 )
 from seglake.catalog.tags import check_name, is_of_a_tag, live_tags, read_object
-from seglake.catalog.topic_change import Change, TopicChange, checked_change, removed_segments
+from seglake.catalog.topic_change import (
+    Change,
+    Removal,
+    TopicChange,
+    checked_change,
+    divided,
+    removed_segments,
+)
 from seglake.catalog.version import snapshot_files
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import (

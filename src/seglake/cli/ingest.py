@@ -97,7 +97,7 @@ def _plain_run(run_id: str | None, *, nothing: bool) -> Callable[..., Report]:
 def _replacement(
     run_id: str | None, *, whole_interval: bool, nothing: bool
 ) -> Callable[..., Report]:
-    from seglake.maintain.replace import replace
+    from seglake.maintain.undo import replace
 
     if run_id is None:
         raise UsageError("--replace needs --run-id: the run that is replaced")

@@ -26,7 +26,7 @@ from seglake.shown import Column, counted, number, prose, second, short_time, si
 if TYPE_CHECKING:
     from seglake.maintain.compaction.compact import Compacted
     from seglake.maintain.erasure.erase import Erased
-    from seglake.maintain.expiry.log_start import Moved
+    from seglake.maintain.expiry.retention import Moved
     from seglake.maintain.merge import Merged
     from seglake.maintain.schedule import Maintained
     from seglake.maintain.tagging import Hold, Tagged
@@ -198,7 +198,7 @@ def delete_records(
     json: Json = False,
 ) -> None:
     """Delete the oldest records: the log then begins behind them."""
-    from seglake.maintain.expiry.delete_records import delete_records as move_starts
+    from seglake.maintain.expiry.retention import delete_records as move_starts
 
     partitions = partition or []
     if before_offset is None and before_time is None:

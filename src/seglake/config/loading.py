@@ -1,14 +1,16 @@
 """Loading: from a TOML file to a `Pipeline`, or to an error that says what to change."""
 
+from __future__ import annotations
+
 import re
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from seglake.config.document import tables_of
 from seglake.config.input import Input
 from seglake.config.pipeline import Pipeline
 from seglake.config.rules import flat
@@ -140,3 +142,30 @@ def _explain(error: Any) -> str:
     problem = re.sub("^(Input|Value) ", "", str(error["msg"])).replace(" tuple", " list")
     problem = problem.replace("a valid boolean", "true or false")
     return f"{key}: {error['input']!r} {problem}; change the value"
+
+
+# ---------------- document
+# A file of settings as tables, whatever they are the settings of.
+
+
+def tables_of(
+    file: Path, first: str, owners: Callable[[str], Sequence[str]] = lambda _: ()
+) -> dict[str, dict[str, Any]]:
+    """The tables of a TOML file, each as {dotted key: value}.
+
+    `owners` are the tables that know a key, which is asked of one in no table; `first` is that for
+    others. Raises ConfigError for a file that cannot be read, is not TOML, or has such a key.
+    """
+    try:
+        document = tomllib.loads(file.read_text("utf-8-sig"))  # Windows writes the mark
+    except OSError as problem:
+        raise ConfigError(f"{file}: cannot be read ({problem.strerror}); check the path") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file}: is not UTF-8, as TOML has to be: save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as problem:
+        raise ConfigError(f"{file}: is not TOML: {problem}; correct that line") from None
+    loose = [key for key, value in document.items() if not isinstance(value, dict)]
+    if loose:
+        tables = " or ".join(f"[{name}]" for name in owners(loose[0]) or [first])
+        raise ConfigError(f"{file}: {loose[0]}: is in no table; put it under {tables}")
+    return {name: dict(flat(table)) for name, table in document.items()}

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from seglake.errors import UsageError
 from seglake.limits import INT64_MAX, INT64_MIN
-from seglake.times.durations import duration_ms
 from seglake.times.instants import Time, to_epoch_ms
+from seglake.times.intervals import duration_ms
 
 if TYPE_CHECKING:
     from seglake.read.fields import Fields

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
+from seglake import layout
+from seglake.cached import cached_property
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
+from seglake.clock import now_ms
+from seglake.errors import UsageError
 from seglake.maintain.report import TopicReport
 from seglake.store import Store, dry, open_store
 
@@ -53,3 +59,62 @@ def carry_out(
         return
     version = transact_upkeep(table, report.topic, report.attempt_id, plan, base)
     report.version = -1 if version is None else version
+
+
+# ---------------- clock
+# The time by which maintenance removes what is old.
+
+
+def time_of_storage(store: Store) -> int:
+    """The time at which storage says that it stored an object just now, in milliseconds."""
+    key = layout.new_clock_key()
+    store.put(key, b"")
+    modified_ms = store.stat(key).modified_ms
+    store.delete([key])
+    return modified_ms
+
+
+class Now(NamedTuple):
+    """The time in milliseconds as this machine and storage say it, the earlier one first.
+
+    What is old by the earlier one may go; what is to be kept for a while is kept from the later one
+    on.
+    """
+
+    earlier_ms: int
+    later_ms: int
+
+
+class CarefulClock:
+    """The time by this machine, and by storage once it is asked for.
+
+    A clock that is ahead would remove what is still young; one that is behind keeps more. To ask
+    storage is to write to it, and a command with nothing to do needs no right to write: it first
+    finds what would go at `machine_ms`, and asks for `now`, if something would. A dry run writes
+    nothing, and goes only by this machine.
+    """
+
+    def __init__(self, store: Store, *, dry_run: bool) -> None:
+        self._store, self._dry_run = store, dry_run
+        self.machine_ms = now_ms()
+
+    def earlier_ms(self) -> int:
+        """The earlier one of both times. Raises StoreError."""
+        return self.now.earlier_ms
+
+    @cached_property
+    def now(self) -> Now:
+        """The careful time; it stays the same. Raises StoreError."""
+        own = self.machine_ms
+        stored = own if self._dry_run else time_of_storage(self._store)
+        return Now(min(own, stored), max(own, stored))
+
+
+def checked_hours(name: str, hours: float) -> float:
+    """A number of hours that a caller gave under this name.
+
+    Raises UsageError unless it is 0 or more: a negative one would reach into the future.
+    """
+    if math.isfinite(hours) and hours >= 0:
+        return hours
+    raise UsageError(f"{name} {hours:g} is no length of time: give a number of hours, 0 or more")

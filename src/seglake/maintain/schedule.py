@@ -17,10 +17,9 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
 from seglake.errors import SeglakeError
-from seglake.maintain.clock import CarefulClock, checked_hours
+from seglake.maintain.commit import CarefulClock, checked_hours
 from seglake.maintain.compaction.compact import compact
-from seglake.maintain.expiry.rejects import expire_rejects
-from seglake.maintain.expiry.retention import retain_topic
+from seglake.maintain.expiry.retention import expire_rejects, retain_topic
 from seglake.maintain.merge import merge
 from seglake.maintain.report import MaintenanceReport
 from seglake.maintain.topic_settings import topic_of

@@ -7,9 +7,11 @@ an empty one; a segment that a merge made loses only its offsets.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,7 +26,8 @@ from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import mark
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.clock import now_ms
-from seglake.engine import Amounts, Engine, LocalEngine, SparkEngine
+from seglake.config import Pipeline
+from seglake.engine import Amounts, Engine, LocalEngine, SparkEngine, engine_of
 from seglake.errors import UsageError
 from seglake.format.index import Subjects
 from seglake.layout import new_attempt
@@ -35,6 +38,11 @@ from seglake.maintain.commit import carry_out, opened
 from seglake.maintain.report import Status, TopicReport
 from seglake.spelling import advice
 from seglake.store import Store
+from seglake.times.instants import format_ms
+from seglake.write.api import Interval, declared
+from seglake.write.driver.attempt import DeclaredRun
+from seglake.write.driver.report import Progress, Report, silent
+from seglake.write.driver.run import ingest_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -143,7 +151,7 @@ def _as_done(report: Undone, table: CatalogTable) -> Undone:
     deed["offsets"] = {
         int(number): [tuple(ends) for ends in ranges] for number, ranges in deed["offsets"].items()
     }
-    return replace(report, **{name: deed[name] for name in _OF_THE_DEED})
+    return dataclasses.replace(report, **{name: deed[name] for name in _OF_THE_DEED})
 
 
 def _describe(report: Undone, place: RunPlace, table: CatalogTable, base: Snapshot) -> None:
@@ -273,7 +281,9 @@ class RunRemoval:
         before = sum(row.record_count for group in groups for row in group)
         self.records = before - sum(row.record_count for row in new)
         states = [
-            replace(run, sequence=run.sequence + 1, state=self._state, finished_at_ms=now_ms())
+            dataclasses.replace(
+                run, sequence=run.sequence + 1, state=self._state, finished_at_ms=now_ms()
+            )
             for run in runs
         ]
         return Change(
@@ -383,3 +393,111 @@ def _groups(view: PartitionView, ranges: Ranges) -> list[list[tuple[int, int]]]:
                 first = base
             before = stop if whole else -1
     return groups
+
+
+# ---------------- replace
+# Runs that are ingested again: the corrected records take the place of the old ones in one
+# commit.
+#
+# Airflow's *clear* does so with a run id. With a declared interval the pipeline's runs that lie
+# in it are replaced together, as when a day of hourly runs is corrected by one.
+
+
+def replace(  # noqa: PLR0913  # each is an option of the command
+    pipeline: Pipeline,
+    *,
+    run_id: str,
+    interval: Interval = (None, None),
+    whole_interval: bool = False,
+    with_nothing: bool = False,
+    force: bool = False,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    local: bool = False,
+    progress: Progress = silent,
+) -> Report:
+    """Ingest the files that a pipeline names in the place of what a run brought in before.
+
+    The committed run of this id goes, with its redrives; with `whole_interval` also the pipeline's
+    runs that lie wholly inside the declared interval. If there is none, this is an ingest. If it
+    would ingest the same files with the same settings, the status is "already done". If there is
+    no record to take the place of what goes, nothing is replaced, unless `with_nothing`. `force`
+    goes on even if compaction may have dropped values of other runs in favour of a run that goes.
+    Raises UsageError for a run that lies partly inside the interval, for a replacement by nothing,
+    and for a run id without a run and an interval if other runs have all the files; and what
+    `ingest` and `undo` raise.
+    """
+    run = declared(run_id, interval)
+    if whole_interval and run.interval is None:
+        raise UsageError("no interval is declared, so none can be replaced: give both its ends")
+    return replace_files(
+        engine_of(spark, master, local=local),
+        pipeline,
+        run,
+        progress,
+        whole_interval=whole_interval,
+        with_nothing=with_nothing,
+        force=force,
+    )
+
+
+def replace_files(
+    engine: Engine,
+    pipeline: Pipeline,
+    run: DeclaredRun,
+    progress: Progress = silent,
+    *,
+    whole_interval: bool = False,
+    with_nothing: bool = False,
+    force: bool = False,
+) -> Report:
+    """As `replace`, on an engine."""
+
+    def removal(table: CatalogTable, attempt_id: str) -> RunRemoval:
+        choose = partial(_runs, table, pipeline, run, whole_interval=whole_interval)
+        return RunRemoval(
+            table,
+            pipeline.topic.name,
+            attempt_id,
+            choose,
+            engine,
+            force=force,
+            with_nothing=with_nothing,
+            state="replaced",
+        )
+
+    return ingest_files(engine, pipeline, run, progress, removal)
+
+
+def _runs(
+    table: CatalogTable,
+    pipeline: Pipeline,
+    run: DeclaredRun,
+    base: Snapshot,
+    *,
+    whole_interval: bool,
+) -> list[RunRow]:
+    """The runs to replace: that of the run id, and those inside the interval."""
+    of_topic = table.runs(base, pipeline.topic.name)
+    runs = [other for other in of_topic if other.pipeline == pipeline.name]
+    same = [other for other in runs if other.run_id == run.run_id]
+    inside = _inside(runs, *run.interval) if whole_interval and run.interval else []
+    return list({other.run_id: other for other in [*same, *inside]}.values())
+
+
+def _inside(runs: Iterable[RunRow], start_ms: int, end_ms: int) -> list[RunRow]:
+    """The runs whose interval lies in [start_ms, end_ms). Raises UsageError for a partial one."""
+    inside = []
+    for run in runs:
+        if run.interval_start_ms is None or run.interval_end_ms is None:
+            continue
+        if run.interval_start_ms >= end_ms or run.interval_end_ms <= start_ms:
+            continue
+        if run.interval_start_ms < start_ms or run.interval_end_ms > end_ms:
+            raise UsageError(
+                f"run {run.run_id!r} covers {format_ms(run.interval_start_ms)} to "
+                f"{format_ms(run.interval_end_ms)}, which lies partly inside the interval: widen "
+                "the interval, or replace that run by its id"
+            )
+        inside.append(run)
+    return inside

@@ -21,6 +21,7 @@ the keys of the others.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import re
@@ -37,18 +38,22 @@ import pyarrow.compute as pc
 from seglake import layout
 from seglake.catalog import deletions, fate
 from seglake.catalog.announcement import announced
-from seglake.catalog.chronicle import told_since
+from seglake.catalog.chronicle import tell, told_since
 from seglake.catalog.quarantine.files import attempt_of, writer_of
 from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.retention import NeverNamed, expired_files, retained_rows, tagged_rows
+from seglake.catalog.retention import (
+    NeverNamed,
+    expired_files,
+    remember,
+    retained_rows,
+    tagged_rows,
+)
 from seglake.catalog.schema import Kind, MaintenanceRow, RunState, rows_of
 from seglake.catalog.table import CatalogTable, sync_commits
-from seglake.catalog.tombstones import remember
 from seglake.clock import now_ms
 from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData, MissingObject, StoreError
-from seglake.maintain.clock import checked_hours, time_of_storage
-from seglake.maintain.folding import fold
+from seglake.maintain.commit import checked_hours, time_of_storage
 from seglake.maintain.report import MaintenanceReport
 from seglake.maintain.tagging import delete_ended, ended, holds
 from seglake.store import Listed, Store, open_store
@@ -548,3 +553,63 @@ def _place(key: str, named: Named) -> tuple[str, bool]:
     if attempt_id in named.told and layout.is_of_commit(name):
         return attempt_id, False
     return attempt_id, attempt_id in named.attempts and "/" not in name and name != "begun"
+
+
+# ---------------- folding
+# Old manifests are folded into chronicles, so that what a vacuum lists does not grow with
+# history.
+#
+#     manifests and marks older than the grace period, a thousand at least → chronicles
+#     chronicles older than the grace period → their manifests, then their marks, go
+#
+# A reader of manifests that began before the one sees the manifests, one that begins later both.
+
+_FEW = 1000  # commits whose manifests stay as they are
+
+
+class _Written(NamedTuple):
+    """What an attempt has: its last manifest, whether a mark, and its newest object's time.
+
+    It is `unfinished` if it has an object that its commit does not explain, such as an erasure's
+    list.
+    """
+
+    lost_races: int = -1
+    marked: bool = False
+    newest_ms: float = 0
+    unfinished: bool = False
+
+
+def fold(store: Store, told: Container[str], oldest_ms: float, *, dry_run: bool) -> int:
+    """Fold the manifests of commits that are older than a time; returns how many there are.
+
+    `told` are those of young chronicles. It is done only for many at once. Raises StoreError.
+    """
+    old = {
+        attempt_id: each.lost_races
+        for attempt_id, each in sorted(_written(store).items())
+        if each.marked
+        and not each.unfinished
+        and each.lost_races >= 0
+        and each.newest_ms <= oldest_ms
+        and attempt_id not in told
+    }
+    if len(old) < _FEW:
+        return 0
+    return len(old if dry_run else tell(store, old))
+
+
+def _written(store: Store) -> dict[str, _Written]:
+    attempts = dict[str, _Written]()
+    for item in store.list(layout.ATTEMPTS):
+        with contextlib.suppress(CorruptData):  # a key that Seglake does not write
+            attempt_id, name = layout.parse_attempt_key(item.key)
+            before = attempts.get(attempt_id, _Written())
+            number = layout.lost_races(name)
+            attempts[attempt_id] = _Written(
+                max(before.lost_races, -1 if number is None else number),
+                before.marked or name == "success",
+                max(before.newest_ms, item.modified_ms),
+                before.unfinished or not layout.is_of_commit(name),
+            )
+    return attempts

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.catalog.quarantine.files import place_of
@@ -24,12 +26,252 @@ from seglake.catalog.schema import MaintenanceRow, RunRow, committed_runs
 from seglake.config.topic import Topic
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
+from seglake.log.zones.search import ZoneSearch
 from seglake.maintain.topic_settings import topic_of
 from seglake.read.lake import Lake
 from seglake.read.log import Log
-from seglake.reporting.activity import HOUR_MS, Bins, TimeSpans, Usual, spread, usual, wide
-from seglake.reporting.coverage import Coverage, coverage
-from seglake.reporting.segments import SegmentColumns, refined
+from seglake.times.intervals import Interval, united
+
+# ---------------- coverage
+# Coverage by declared intervals: the holes in it, and up to where all windows are closed.
+
+
+class Coverage(NamedTuple):
+    """The intervals that committed runs declare, in ms, ends exclusive.
+
+    `declared` is their count. `covered` has them united, `holes` lie between these. Windows are
+    closed up to `closed_until_ms`, the first hole or the end; None without an interval. `usual_ms`
+    is the median length of a declared interval.
+    """
+
+    declared: int
+    covered: list[Interval]
+    holes: list[Interval]
+    closed_until_ms: int | None
+    usual_ms: int
+
+    def lag_ms(self, now_ms: int) -> int | None:
+        """The coverage lag: the time since `closed_until_ms`; None without an interval."""
+        return None if self.closed_until_ms is None else max(0, now_ms - self.closed_until_ms)
+
+
+def coverage(intervals: Iterable[Interval], oldest_ms: int | None = None) -> Coverage:
+    """The coverage by these intervals. A hole that ends at `oldest_ms` or before does not count."""
+    declared = [interval for interval in intervals if interval[0] < interval[1]]
+    covered = united(declared)
+    gaps = [(before[1], after[0]) for before, after in pairwise(covered)]
+    holes = [hole for hole in gaps if oldest_ms is None or hole[1] > oldest_ms]
+    last = covered[-1][1] if covered else None
+    lengths = sorted(end - start for start, end in declared)
+    usual = lengths[len(lengths) // 2] if lengths else 0
+    return Coverage(len(declared), covered, holes, holes[0][0] if holes else last, usual)
+
+
+# ---------------- segments
+# The segments of a topic as columns, and their index blocks where these are needed.
+
+_ZONE_MAPS, _ZONE_MAP_BYTES = 200, 2**25  # that are read at most, and their size together
+
+
+class SegmentColumns(NamedTuple):
+    """The segments of a topic, in the order of partition and base offset.
+
+    Timestamps and lateness are in ms; a segment without a record that has a timestamp has -1.
+    `index_bytes` is the size of the three index files together; `codecs` has names.
+    """
+
+    spans: TimeSpans
+    ends: Int64s
+    lateness_ms: Int64s
+    log_bytes: Int64s
+    index_bytes: Int64s
+    zonemap_bytes: Int64s
+    codecs: pa.ChunkedArray[Any]
+
+    @staticmethod
+    def of(log: Log) -> SegmentColumns:
+        """The segments of a log, from the catalog alone."""
+        table = log.segments().to_arrow()
+        number = {name: table[name].to_numpy().astype(np.int64) for name in _NUMBERS}
+        spans = TimeSpans(*(number[name] for name in _NUMBERS[:4]))
+        keys: Any = table["keyindex_bytes"].combine_chunks()
+        own = pc.coalesce(keys, keys.is_valid().cast("int64"))  # 0 where there is none
+        indexes = number["index_bytes"] + number["timeindex_bytes"] + number["zonemap_bytes"]
+        indexes += own.to_numpy()
+        return SegmentColumns(
+            spans, number["end_offset"], number["max_lateness_ms"], number["log_bytes"], indexes,
+            number["zonemap_bytes"], table["codec"],
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+
+_NUMBERS = (
+    "partition", "record_count", "min_timestamp", "max_timestamp", "end_offset", "max_lateness_ms",
+    "log_bytes", "index_bytes", "timeindex_bytes", "zonemap_bytes",
+)  # fmt: skip
+
+
+def refined(
+    log: Log, segments: SegmentColumns, chosen: npt.NDArray[Any], spans: TimeSpans
+) -> TimeSpans:
+    """The spans of segments, with index blocks in the place of those under the mask `chosen`.
+
+    A limited number of zone maps is read, those of the segments with the most records. The other
+    segments, and those with damaged files, stay as they are.
+    """
+    numbers = np.flatnonzero(chosen & (spans.records > 0))
+    numbers = numbers[np.argsort(-spans.records[numbers], kind="stable")][:_ZONE_MAPS]
+    numbers = numbers[np.cumsum(segments.zonemap_bytes[numbers]) <= _ZONE_MAP_BYTES]
+    whole, blocks = np.ones(len(spans.records), bool), list[TimeSpans]()
+    for number in numbers.tolist():
+        try:
+            blocks.append(_blocks(log, segments, number))
+            whole[number] = False
+        except (CorruptData, MissingObject) as damage:
+            _log.warning("the report takes a segment as a whole: %s", damage)
+    return TimeSpans(*map(np.concatenate, zip(spans.take(whole), *blocks, strict=True)))
+
+
+def _blocks(log: Log, segments: SegmentColumns, number: int) -> TimeSpans:
+    """The index blocks of a segment whose records all have a timestamp."""
+    partition = int(segments.spans.partitions[number])
+    reader = log.reader(partition)
+    segment = reader.segment(reader.view.index_of(int(segments.ends[number]) - 1))
+    offsets, lows, highs = reader.ask(segment, ZoneSearch.times)
+    dated = lows >= 0
+    offsets, lows, highs = offsets[dated], lows[dated], highs[dated]
+    ratio = int(segments.spans.records[number]) / max(1, int(offsets.sum()))  # below 1 with gaps
+    return TimeSpans(np.full(len(lows), partition), np.rint(offsets * ratio), lows, highs)
+
+
+# ---------------- activity
+# Records over time: how many of each log partition lie in each bin of a time line.
+#
+# A segment, or an index block, tells its number of records and its smallest and largest
+# timestamp; its records count as spread evenly between them. No record is read.
+
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+_WIDTHS_MS = (
+    1000, 10_000, MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS,
+    DAY_MS, 7 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS,
+)  # fmt: skip
+
+
+class TimeSpans(NamedTuple):
+    """Segments or index blocks: their log partitions, counts of records, and timestamps.
+
+    Timestamps are in ms, both inclusive; item i is in partition partitions[i].
+    """
+
+    partitions: Int64s
+    records: Int64s
+    lows: Int64s
+    highs: Int64s
+
+    def take(self, which: npt.NDArray[np.bool_]) -> TimeSpans:
+        """The items under a mask."""
+        return TimeSpans(*(column[which] for column in self))
+
+    def with_gaps(self, bins: Bins) -> TimeSpans:
+        """The items with half of the usual gap between their records on each side, inside the bins.
+
+        So a steady stream has no dip where two segments meet.
+        """
+        gaps = (self.highs - self.lows) / np.maximum(self.records - 1, 1)
+        half = (gaps / 2).astype(np.int64)
+        lows = np.maximum(self.lows - half, np.minimum(self.lows, bins.start_ms))
+        highs = np.minimum(self.highs + half, np.maximum(self.highs, bins.end_ms - 1))
+        return self._replace(lows=lows, highs=highs)
+
+
+class Bins(NamedTuple):
+    """Consecutive times of one width: bin i is [start + i * width, start + (i + 1) * width)."""
+
+    start_ms: int
+    width_ms: int
+    length: int
+
+    @staticmethod
+    def over(low_ms: int, high_ms: int, most: int) -> Bins:
+        """At most `most` bins that hold both times; if that is too few, as many of a year each."""
+        fits = (w for w in _WIDTHS_MS if high_ms // w - low_ms // w < most)
+        width = next(fits, _WIDTHS_MS[-1])
+        return Bins(low_ms // width * width, width, high_ms // width - low_ms // width + 1)
+
+    @property
+    def end_ms(self) -> int:
+        """The end of the last bin, exclusive."""
+        return self.start_ms + self.length * self.width_ms
+
+    def of(self, times: Int64s) -> Int64s:
+        """The bin of each time; of one outside, the nearest bin."""
+        return np.clip((times - self.start_ms) // self.width_ms, 0, self.length - 1)
+
+
+def spread(spans: TimeSpans, bins: Bins, partitions: int) -> npt.NDArray[np.float64]:
+    """Records by partition and bin; all spans must lie within the bins.
+
+    A bin gets as large a share of a span's records as of its time.
+    """
+    first, last = bins.of(spans.lows), bins.of(spans.highs)
+    row = spans.partitions * (bins.length + 1)
+    rate = spans.records / (spans.highs - spans.lows + 1)
+    one = first == last
+    begins = bins.start_ms + (first + 1) * bins.width_ms - spans.lows  # ms within the first bin
+    finishes = spans.highs + 1 - (bins.start_ms + last * bins.width_ms)
+    size = partitions * (bins.length + 1)
+
+    def add(at: Int64s, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.bincount(row + at, weights, size).astype(np.float64, copy=False)
+
+    parts = add(first, np.where(one, spans.records, rate * begins))
+    parts += add(last, np.where(one, 0, rate * finishes))
+    full = np.where(one, 0, rate * bins.width_ms)  # of each bin between the first and the last
+    between = add(np.where(one, first, first + 1), full) - add(last, full)
+    shape = partitions, bins.length + 1
+    counts = parts.reshape(shape) + np.cumsum(between.reshape(shape), axis=1)
+    return np.maximum(counts[:, :-1], 0)
+
+
+def wide(spans: TimeSpans, bins: Bins) -> npt.NDArray[np.bool_]:
+    """Which spans lie in more than one bin."""
+    several: npt.NDArray[np.bool_] = bins.of(spans.lows) != bins.of(spans.highs)
+    return several
+
+
+class Usual(NamedTuple):
+    """The time in which nearly all records lie, in ms, both inclusive."""
+
+    low_ms: int
+    high_ms: int
+
+    def inside(self, spans: TimeSpans) -> npt.NDArray[np.bool_]:
+        """Which spans lie wholly in it."""
+        inside: npt.NDArray[np.bool_] = (spans.lows >= self.low_ms) & (spans.highs <= self.high_ms)
+        return inside
+
+
+def usual(spans: TimeSpans, now_ms: int) -> Usual | None:
+    """The time of all records but stray ones; None without a record that has a usual timestamp.
+
+    A record is stray if it lies more than an hour in the future, or if it lies before the first
+    hundredth of the records by more than 30 days and more than three times the span of the others.
+    """
+    dated = spans.take((spans.records > 0) & (spans.lows >= 0) & (spans.highs <= now_ms + HOUR_MS))
+    if not len(dated.records):
+        return None
+    low, high = _quantile(dated.lows, dated.records, 0.01), int(dated.highs.max())
+    margin = max(30 * DAY_MS, 3 * (high - low))
+    return Usual(int(dated.lows[dated.lows >= low - margin].min()), high)
+
+
+def _quantile(values: Int64s, weights: Int64s, share: float) -> int:
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weights[order])
+    return int(values[order][np.searchsorted(below, share * below[-1])])
+
 
 _log = logging.getLogger(__name__)
 

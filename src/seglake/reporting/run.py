@@ -7,20 +7,32 @@
 A failure to send them is a warning in the log, and never changes the result of the run.
 """
 
+# ruff: noqa: PLC0415  # its library is an extra
+
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.catalog.table import CatalogTable
 from seglake.clock import now_ms
 from seglake.config import Pipeline
-from seglake.reporting import lineage, metrics
+from seglake.errors import ConfigError
+from seglake.reporting import metrics
 from seglake.reporting.report import LakeReport
 from seglake.reporting.report import report as lake_report
+from seglake.store import open_store
+from seglake.times.instants import format_ms, to_epoch_ms
 from seglake.write.api import Interval
 from seglake.write.driver.report import Report
 
@@ -45,10 +57,9 @@ def reported(pipeline: Pipeline, interval: Interval = (None, None)) -> Iterator[
     try:
         yield run
     except Exception as error:
-        failed = partial(lineage.failed, pipeline, interval, started_ms, error)
-        _softly("OpenLineage", failed)
+        _softly("OpenLineage", partial(failed, pipeline, interval, started_ms, error))
         raise
-    _softly("OpenLineage", lambda: lineage.completed(pipeline, interval, started_ms, run.report))
+    _softly("OpenLineage", lambda: completed(pipeline, interval, started_ms, run.report))
     for what, tell in _metrics(pipeline):
         _softly(what, tell)
 
@@ -73,3 +84,117 @@ def _softly(what: str, tell: Callable[[], None]) -> None:
         tell()
     except Exception as error:  # of any library, and of whatever it calls
         _log.warning("the run cannot be sent to %s: %s", what, error)
+
+
+# ---------------- lineage
+# Events of OpenLineage for a run: its input files, the version it made, its interval.
+#
+# The library's own variables `OPENLINEAGE_URL` or `OPENLINEAGE_CONFIG` say where they are sent;
+# without these variables nothing is sent. Inputs are the files that the run read, or, if there
+# are more than 100, the paths of the pipeline. `OPENLINEAGE_PARENT_ID`, namespace/job/run, is the
+# parent.
+
+_VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
+_PRODUCER = "urn:seglake"
+_FILES = 100
+
+
+def completed(pipeline: Pipeline, interval: Interval, started_ms: int, report: Report) -> None:
+    """Send the events of a run that is committed. Raises what the library raises."""
+    if _configured():
+        files = _files(pipeline, report)
+        _emit(pipeline, interval, started_ms, report.attempt_id, files, report, None)
+
+
+def failed(pipeline: Pipeline, interval: Interval, started_ms: int, error: Exception) -> None:
+    """Send the events of a run that failed. Raises what the library raises."""
+    if _configured():
+        paths = list(pipeline.input.paths)
+        _emit(pipeline, interval, started_ms, str(uuid.uuid4()), paths, None, error)
+
+
+def _configured() -> bool:
+    return any(map(os.environ.get, _VARIABLES))
+
+
+def _files(pipeline: Pipeline, report: Report) -> list[str]:
+    """The files of the run; the paths of the pipeline if they are many, or not known."""
+    if 0 < report.input_files <= _FILES:
+        table = CatalogTable.open(open_store(str(pipeline.root), pipeline.storage))
+        rows = table.sources(table.snapshot(), report.topic)
+        mine = rows.filter(pc.equal(rows["attempt_id"], pa.scalar(report.attempt_id)))
+        paths: list[Any] = mine["path"].to_pylist()
+        if paths:
+            return sorted(paths)
+    return list(pipeline.input.paths)
+
+
+def _emit(
+    pipeline: Pipeline, interval: Interval, started_ms: int, run_id: str, inputs: Sequence[str],
+    report: Report | None, error: Exception | None,
+) -> None:  # fmt: skip
+    try:
+        from openlineage.client import OpenLineageClient, event_v2
+    except ImportError as missing:
+        raise ConfigError("lineage needs a library: pip install 'seglake[lineage]'") from missing
+    namespace = os.environ.get("OPENLINEAGE_NAMESPACE", "seglake")
+    run = event_v2.Run(run_id, dict(_run_facets(interval, error)))
+    job = event_v2.Job(namespace, f"{pipeline.name}.{pipeline.topic.name}")
+    read = [event_v2.InputDataset(*_place(path)) for path in inputs]
+    written = [_output(pipeline, report)]
+    end = event_v2.RunState.FAIL if error else event_v2.RunState.COMPLETE
+    client = OpenLineageClient()
+    times = {event_v2.RunState.START: started_ms, end: now_ms()}
+    for state, at in times.items():
+        client.emit(
+            event_v2.RunEvent(
+                eventType=state, eventTime=format_ms(at), run=run, job=job, inputs=read,
+                outputs=written, producer=_PRODUCER,
+            )
+        )  # fmt: skip
+    client.close(5)
+
+
+def _run_facets(interval: Interval, error: Exception | None) -> Iterator[tuple[str, Any]]:
+    from openlineage.client.generated import error_message_run, nominal_time_run, parent_run
+
+    start, end = interval
+    if start is not None and end is not None:
+        bounds = (format_ms(to_epoch_ms(bound)) for bound in (start, end))
+        yield "nominalTime", nominal_time_run.NominalTimeRunFacet(*bounds)
+    if error is not None:
+        yield "errorMessage", error_message_run.ErrorMessageRunFacet(str(error), "python")
+    parent = os.environ.get("OPENLINEAGE_PARENT_ID", "").rsplit("/", 2)
+    if len(parent) == 3:
+        namespace, name, run_id = parent
+        run, job = parent_run.Run(run_id), parent_run.Job(namespace, name)
+        yield "parent", parent_run.ParentRunFacet(run, job)
+
+
+def _output(pipeline: Pipeline, report: Report | None) -> Any:
+    from openlineage.client import event_v2
+    from openlineage.client.generated import (
+        dataset_version_dataset,
+        output_statistics_output_dataset,
+    )
+
+    namespace, root = _place(str(pipeline.root))
+    name = f"{root.rstrip('/')}/topics/{pipeline.topic.name}"
+    if report is None:
+        return event_v2.OutputDataset(namespace, name)
+    statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+        rowCount=report.records, size=report.output_bytes, fileCount=report.segments
+    )
+    facets: Any = {}
+    if report.version >= 0:
+        version = dataset_version_dataset.DatasetVersionDatasetFacet(str(report.version))
+        facets["version"] = version
+    return event_v2.OutputDataset(namespace, name, {"outputStatistics": statistics}, facets=facets)
+
+
+def _place(path: str) -> tuple[str, str]:
+    """Namespace and name of a dataset, as OpenLineage writes those of files and object stores."""
+    parts = urlsplit(path)
+    if not parts.netloc:
+        return "file", parts.path or path
+    return f"{parts.scheme}://{parts.netloc}", parts.path.lstrip("/")

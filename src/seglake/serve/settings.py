@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from seglake.config.document import tables_of
+from seglake.config.loading import tables_of
 from seglake.config.rules import Size
 from seglake.errors import ConfigError
 from seglake.layout import is_topic_name

@@ -11,8 +11,7 @@ from seglake.errors import ConfigError
 from seglake.store.counting import CountingStore, RequestCounts
 from seglake.store.dry import dry
 from seglake.store.interface import Listed, Reader, Stat, Store, Writer
-from seglake.store.local import OpenFile, is_local, local_file, local_store, release
-from seglake.store.nearby import nearby_root
+from seglake.store.local import OpenFile, is_local, local_file, local_store, nearby_root, release
 
 __all__ = [
     "CountingStore",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import pwd
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -14,7 +15,6 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 
 from seglake.errors import MissingObject, StoreError
-from seglake.store.rights import lacking
 
 if TYPE_CHECKING:
     from typing import Any
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import Buffer
 
-    Data = Buffer | npt.NDArray[Any]  # an array is a buffer, but numpy's types say so from 3.12 on
+    Data = Buffer | npt.NDArray[Any]
 
 _TRIES, _AT_MOST_S = 8, 120
 _REPEATED = re.compile(r"after (\d+) retries")
@@ -233,3 +233,34 @@ def check_length(uri: str, key: str, data: Buffer, start: int, end: int) -> None
     size = view(data).nbytes
     if size != end - start:
         raise StoreError(f"{uri}/{key}: short read of [{start}, {end}): {size} bytes came back")
+
+
+# ---------------- rights
+# What a user lacks whom a local disk refuses a file of a lake, which may lie deep in it.
+
+
+def lacking(root: str, key: str) -> str:
+    """Who may not read or write what, and what helps, to stand behind "Permission denied"."""
+    path = Path(root, key)
+    found = next(each for each in (path, *path.parents) if _is_seen(each))
+    folder = root if _is_seen(Path(root)) else found
+    user, owner = _name(os.geteuid()), _name(found.stat().st_uid)
+    right, wanted = ("write", "read and write") if _may_read(found) else ("read", "read")
+    remedy = f"give {user} the right to {wanted} everything in {folder}"
+    other = f", or run as {owner}, its owner" if owner != user else ""
+    return f"user {user} may not {right} {'it' if found == path else found}: {remedy}{other}"
+
+
+def _is_seen(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110  a folder above it may forbid the look
+
+
+def _may_read(path: Path) -> bool:
+    return os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0))
+
+
+def _name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:  # as in many containers
+        return str(user)

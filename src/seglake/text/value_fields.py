@@ -3,17 +3,61 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
+import pyarrow.compute
+
 from seglake.errors import ConfigError
-from seglake.format.records import Flags, Spans
+from seglake.format.records import NULL, Flags, Int64s, Spans
 from seglake.format.value_format import ValueFormat
-from seglake.text.csv_fields import CsvColumns, CsvFields
+from seglake.text.csv_kernels import scan_values, undouble
+from seglake.text.json import quoted
 from seglake.text.json_fields import FieldNames, JsonFields, Scalars
-from seglake.text.patterns import groups_of
-from seglake.text.text_fields import TextFields
+from seglake.text.patterns import groups_of, matches_of
+from seglake.text.spans import from_arrow, from_ends, to_arrow, where_null
+from seglake.text.utf8 import invalid_utf8
+
+# ---------------- untyped fields
+# Fields that are texts without a type, as CSV and lines of text have them.
+
+_RAW_JSON = r"^(true|false|-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?)$"
+
+
+class UntypedFields(ABC):
+    """Fields of values that have no types, with the methods of `JsonFields`.
+
+    `fine` says in which values fields can be found.
+    """
+
+    fine: Flags
+
+    @abstractmethod
+    def text(self, name: str) -> Spans:
+        """The texts of a field; null if it is empty or missing."""
+
+    def json(self, name: str) -> Spans:
+        """The texts of a field as JSON strings; null if missing."""
+        return quoted(self.text(name))
+
+    def scalars(self, name: str) -> Scalars:
+        """The texts of a field that are there.
+
+        A text that reads as a JSON number, true or false counts as one, too.
+        """
+        texts = self.text(name)
+        rows = np.flatnonzero(texts.lengths >= 0)
+        some = texts.take(rows)
+        raw = pc.match_substring_regex(to_arrow(some), _RAW_JSON)
+        return Scalars(rows, some, raw.to_numpy(zero_copy_only=False))
+
+    def is_null(self, name: str) -> Flags:
+        """Whether a value that is fine lacks the field, or has it empty."""
+        null: Flags = self.fine & (self.text(name).lengths < 0)
+        return null
 
 
 class ValueFields(Protocol):
@@ -62,3 +106,80 @@ def names_in(value_format: ValueFormat) -> list[str]:
     parts: dict[str, Any] = json.loads(value_format or "{}")
     declared = parts.get("columns") or groups_of(parts.get("pattern") or "")
     return [name for name in declared if name]
+
+
+# ---------------- csv fields
+# Fields of CSV records: their texts, from where the scanner found them.
+
+
+def texts_of(data: Spans, places: Int64s, quote: int) -> Spans:
+    """The texts of one field without quotes; null if empty.
+
+    `places` has for each record the start, the length and the number of doubled quotes.
+    """
+    start, length, doubled = places.T
+    spans = Spans(data.data, start.copy(), length.astype(np.int32))
+    if doubled.any():
+        spans = from_ends(*undouble(*spans, np.ascontiguousarray(doubled), quote))
+    return Spans(spans.data, spans.starts, np.where(length == 0, np.int32(NULL), spans.lengths))
+
+
+class CsvColumns:
+    """The columns of CSV records, of which those with one of `names` are wanted."""
+
+    def __init__(
+        self, columns: Sequence[str], delimiter: str, quote: str, names: Iterable[str]
+    ) -> None:
+        fields = [name for name in dict.fromkeys(names) if name and name in columns]
+        self.slots = {name: slot for slot, name in enumerate(fields)}
+        self.by_column = np.array([self.slots.get(name, -1) for name in columns], np.int64)
+        self.marks = np.array([ord(delimiter), ord(quote), True], np.int64)
+
+
+class CsvFields(UntypedFields):
+    """The fields of values that are a CSV record each, in a padded buffer.
+
+    A value is fine if it is UTF-8 and one record with as many fields as there are columns. Its last
+    line end, LF, CR LF or CR, belongs to no field.
+    """
+
+    def __init__(self, values: Spans, columns: CsvColumns) -> None:
+        self._values, self._columns = values, columns
+        read = where_null(values, invalid_utf8(*values))
+        self.fine: Flags
+        self.fine, self._places = scan_values(
+            *read, columns.marks, columns.by_column, len(columns.slots)
+        )
+
+    def text(self, name: str) -> Spans:
+        """The texts of a column; null if empty, or if there is no such column."""
+        slot = self._columns.slots.get(name)
+        if slot is None:
+            return Spans.nulls(len(self.fine))
+        return texts_of(self._values, self._places[:, slot], int(self._columns.marks[1]))
+
+
+# ---------------- text fields
+# Fields of lines of text: the named groups of a pattern.
+
+pc: Any = pyarrow.compute  # its stubs ask for the type of each item
+
+
+class TextFields(UntypedFields):
+    """The fields of texts in a padded buffer. A text is fine if it is UTF-8 and matches.
+
+    `invalid` says which texts are not UTF-8.
+    """
+
+    def __init__(self, texts: Spans, pattern: str) -> None:
+        self.invalid: Flags = invalid_utf8(*texts)
+        self._matches = matches_of(to_arrow(where_null(texts, self.invalid)), pattern)
+        self._names = {field.name for field in self._matches.type}
+        self.fine: Flags = self._matches.is_valid().to_numpy(zero_copy_only=False)
+
+    def text(self, name: str) -> Spans:
+        """The text of a group; null if it is empty, not part of the match, or no group."""
+        if name not in self._names:
+            return Spans.nulls(len(self.fine))
+        spans = from_arrow(pc.struct_field(self._matches, name))
+        return where_null(spans, spans.lengths <= 0)

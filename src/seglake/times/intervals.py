@@ -3,6 +3,7 @@
 A *set* of intervals is a list of disjoint ones in order that do not touch.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 Interval = tuple[int, int]
@@ -48,3 +49,33 @@ def without(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interva
     bounds = [left[0][0], *(bound for interval in right for bound in interval), left[-1][1]]
     holes = zip(bounds[::2], bounds[1::2], strict=True)
     return common(left, [(low, high) for low, high in holes if low < high])
+
+
+# ---------------- durations
+# Durations that people write: 90s, 15m, "12 hours", 7d, 2w.
+
+_UNITS_MS = {
+    unit: ms
+    for units, ms in (
+        (("ms", "millisecond"), 1),
+        (("s", "sec", "second"), 1000),
+        (("m", "min", "minute"), 60_000),
+        (("h", "hour"), 3_600_000),
+        (("d", "day"), 86_400_000),
+        (("w", "week"), 604_800_000),
+    )
+    for unit in units
+}
+
+
+def duration_ms(text: str) -> int | None:
+    """The milliseconds of a duration; None for any other text.
+
+    Such as a number without a unit, and M, which may be minutes or months.
+    """
+    match = re.fullmatch(r"([0-9]{1,18})\s*(?!M$)([A-Za-z]+)", text.strip())
+    if match is None:
+        return None
+    name = match[2].lower()
+    unit = next((unit for unit in (name, name.removesuffix("s")) if unit in _UNITS_MS), None)
+    return None if unit is None else int(match[1]) * _UNITS_MS[unit]

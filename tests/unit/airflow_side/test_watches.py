@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake import airflow
-from seglake.airflow.watches import ClosedWatch, Cursor, Event, VersionWatch, Watch
+from seglake.airflow.triggers import ClosedWatch, Cursor, Event, VersionWatch, Watch
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, VersionExpired
 from seglake.maintain.merge import merge
-from seglake.maintain.replace import replace_files
-from seglake.maintain.undo import undo
+from seglake.maintain.undo import replace_files, undo
 from seglake.read.lake import Lake
 from seglake.times.instants import format_ms, to_epoch_ms
 from seglake.write.driver.attempt import DeclaredRun

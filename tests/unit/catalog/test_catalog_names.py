@@ -17,8 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.catalog.delta import data_files
-from seglake.catalog.delta.data_files import DataFile, may_have, read_files, write_file
-from seglake.catalog.delta.name_filter import NameFilter, hashes
+from seglake.catalog.delta.data_files import (
+    DataFile,
+    NameFilter,
+    hashes,
+    may_have,
+    read_files,
+    write_file,
+)
 from seglake.catalog.schema import Row, file_table
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version import snapshot_files

@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 import pytest
 
 from seglake.catalog.delta.data_files import DataFile, write_file
-from seglake.catalog.removal import Divided, Removal, divided
 from seglake.catalog.schema import MaintenanceRow, Row, file_table
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.topic_change import Change
+from seglake.catalog.topic_change import Change, Divided, Removal, divided
 from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.store import open_store

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from seglake.catalog import fate
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.manifest import mark_committed
-from seglake.catalog.quarantine import merges
-from seglake.catalog.quarantine import table as table_module
+from seglake.catalog.quarantine import table as quarantines
 from seglake.catalog.quarantine.files import (
     FILE_SCHEMA,
     FRAME,
@@ -97,19 +96,19 @@ def test_many_runs__leave_few_files(
     quarantine: Quarantine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts, merged = list[int](), list[int]()
-    real = merges.merge
+    real = quarantines.merge
 
     def counted(*given: Any) -> Any:
         merged.append(len(given[-1]))
         return real(*given)
 
-    monkeypatch.setattr(merges, "merge", counted)
+    monkeypatch.setattr(quarantines, "merge", counted)
     attempts = []
     for number in range(200):
         raw = [f"{number} {at}" for at in range(number % 4 + 1)]
         attempts.append(quarantine.run(raw, FILES[number % 2]))
         counts.append(len(quarantine.files()))
-    assert max(counts) <= merges.FAN_IN  # with that of the run, which is not committed yet
+    assert max(counts) <= quarantines.FAN_IN  # with that of the run, which is not committed yet
     assert sum(merged) <= 2 * 200  # a file is read less than twice by a merge
     assert quarantine.raw(*attempts).total() == 500
     table = DeltaTable(f"{quarantine.store.uri}/{QUARANTINE_TABLE}").to_pyarrow_table()
@@ -129,7 +128,7 @@ def test_merges__change_no_reject(
 ) -> None:
     made = Quarantine(open_store(str(tmp_path_factory.mktemp("lake"))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merges, "FAN_IN", fan_in)
+        patch.setattr(quarantines, "FAN_IN", fan_in)
         wanted = {
             made.run(raw, path, commits=commits): (raw, commits)
             for raw, path, commits in given_runs
@@ -155,7 +154,7 @@ def test_rows_of_dataframes__are_known_wherever_they_move(
     """A list of an erasure that died names them by the file in which they were, and their place."""
     made = Quarantine(open_store(str(tmp_path_factory.mktemp("lake"))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merges, "FAN_IN", 2)
+        patch.setattr(quarantines, "FAN_IN", 2)
         attempts = [made.run(raw, path) for raw, path, _ in given_runs[:7]]
         goes = data.draw(st.sampled_from("abc")).encode()
 
@@ -243,7 +242,7 @@ def _taken(quarantine: Quarantine) -> None:
     """Another process writes one of the files anew that are merged."""
     store, table = quarantine.store, QuarantineTable(quarantine.store)
     key = next(
-        key for key in quarantine.files() if merges.is_committed(store, str(attempt_of(key)))
+        key for key in quarantine.files() if quarantines.is_committed(store, str(attempt_of(key)))
     )
     rows, attempt_id = read_all_rejects(quarantine.store, key), str(attempt_of(key))
     part = write_rejects(quarantine.store, TOPIC, attempt_id, rows)
@@ -310,7 +309,7 @@ def test_a_drop_that_is_given_up__leaves_nothing(
         fate.give_up(store, attempt_id)
         return write_merged(store, topic, attempt_id, rows)
 
-    monkeypatch.setattr(table_module, "write_merged", given_up)
+    monkeypatch.setattr(quarantines, "write_merged", given_up)
     with pytest.raises(AttemptAbandoned):
         quarantine.table.drop(TOPIC, attempts[:1], new_attempt())
     assert quarantine.objects() == before
@@ -332,13 +331,13 @@ def test_an_attempt_that_is_given_up__merges_nothing(
 ) -> None:
     for number in range(8):
         quarantine.run([f"{number}"])
-    real = merges.merge
+    real = quarantines.merge
 
     def given_up(store: Store, topic: str, attempt_id: str, keys: Any) -> Any:
         fate.give_up(store, attempt_id)
         return real(store, topic, attempt_id, keys)
 
-    monkeypatch.setattr(merges, "merge", given_up)
+    monkeypatch.setattr(quarantines, "merge", given_up)
     with pytest.raises(AttemptAbandoned):
         quarantine.run(["last"], commits=False)
     assert not any(map(is_merged, quarantine.objects()))

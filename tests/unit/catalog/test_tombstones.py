@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog import tombstones as module
+from seglake.catalog import retention
 from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.retention import remember, tombstones
 from seglake.catalog.table import CONTRACT
-from seglake.catalog.tombstones import remember, tombstones
 from seglake.layout import LOG_TABLE, TOMBSTONES
 from seglake.maintain import vacuum as vacuums
 from seglake.maintain.health.verify import verify
@@ -30,7 +30,7 @@ Known = dict[int, tuple[int, set[str]]]
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FEW", 1)
+    monkeypatch.setattr(retention, "_FEW", 1)
 
 
 class Counted(CountingStore):
@@ -91,12 +91,12 @@ def test_what_is_remembered_is_not_read_again(lake: Path) -> None:
 
 
 def stored(root: Path) -> Known:
-    return {version: (ms, {*paths}) for version, (ms, paths) in module._parsed(
+    return {version: (ms, {*paths}) for version, (ms, paths) in retention._parsed(
         (root / TOMBSTONES).read_bytes()).items()}  # fmt: skip
 
 
 def test_few_commits_are_not_remembered(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FEW", len(truth(lake)))
+    monkeypatch.setattr(retention, "_FEW", len(truth(lake)))
     remember(log_of(lake))
     assert not (lake / TOMBSTONES).exists()
 

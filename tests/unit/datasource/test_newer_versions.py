@@ -20,7 +20,7 @@ from seglake.datasource.stream import StreamReader
 from seglake.errors import VersionExpired
 from seglake.log.execute import execute
 from seglake.maintain.compaction.compact import compact
-from seglake.maintain.expiry.delete_records import delete_records
+from seglake.maintain.expiry.retention import delete_records
 from seglake.maintain.merge import merge
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store

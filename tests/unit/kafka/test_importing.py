@@ -24,7 +24,7 @@ from seglake.errors import ConfigError, CorruptData, InputError, UsageError
 from seglake.format.batch import OVERHEAD
 from seglake.kafka import importing as intake
 from seglake.kafka.importing import PARTITIONER, Imported, import_logs
-from seglake.maintain.expiry.delete_records import delete_records
+from seglake.maintain.expiry.retention import delete_records
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify

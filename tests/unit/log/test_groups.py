@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from seglake.catalog.schema import SegmentRow
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import SegmentLimits
-from seglake.maintain.merge_groups import GROWTH, Rules, SegmentGroup, due
+from seglake.maintain.merge import GROWTH, Rules, SegmentGroup, due
 from tests.makers.strategies import T, examples
 
 KIB, MIB = 2**10, 2**20

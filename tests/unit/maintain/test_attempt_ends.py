@@ -14,7 +14,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.layout import parse_segment_key
 from seglake.maintain import merge as merge_module
 from seglake.maintain.erasure.erase import erase
-from seglake.maintain.expiry.delete_records import delete_records
+from seglake.maintain.expiry.retention import delete_records
 from seglake.maintain.health import reindex as reindex_module
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify

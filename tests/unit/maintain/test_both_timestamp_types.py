@@ -17,8 +17,7 @@ from seglake.kafka.exporting import export_logs
 from seglake.kafka.importing import import_logs
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure.erase import erase
-from seglake.maintain.expiry.delete_records import delete_records
-from seglake.maintain.expiry.retention import retain
+from seglake.maintain.expiry.retention import delete_records, retain
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge

@@ -18,10 +18,9 @@ from seglake.catalog.manifest import Manifest, read_manifest, write_manifest
 from seglake.catalog.schema import Row
 from seglake.errors import CorruptData, MissingObject
 from seglake.layout import ATTEMPTS, CHRONICLES, manifest_key, new_attempt, rejects_key, success_key
-from seglake.maintain import folding
-from seglake.maintain.health.history import History
+from seglake.maintain import vacuum as vacuums
 from seglake.maintain.health.repair import rebuild_catalog
-from seglake.maintain.health.verify import verify
+from seglake.maintain.health.verify import History, verify
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import delete, vacuum
 from seglake.store import open_store
@@ -35,7 +34,7 @@ HOUR_S = 3600
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folding, "_FEW", 3)
+    monkeypatch.setattr(vacuums, "_FEW", 3)
 
 
 def made(root: Path, runs: int) -> Path:

@@ -24,7 +24,7 @@ from seglake.engine import LocalEngine
 from seglake.errors import OffsetNotFound, OffsetOutOfRange, VersionExpired
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
-from seglake.maintain.replace import replace_files
+from seglake.maintain.undo import replace_files
 from seglake.maintain.vacuum import vacuum
 from seglake.read.lake import Lake
 from seglake.read.log import Log

@@ -1,4 +1,4 @@
-"""Maintenance of merged rejects: the same goes, and the same stays, as without merges."""
+"""Maintenance of merged rejects: the same goes, and the same stays, as without table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.catalog.fate import end
-from seglake.catalog.quarantine import merges
+from seglake.catalog.quarantine import table
 from seglake.catalog.quarantine.files import is_merged, writer_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.cli.health import vacuum as told
@@ -39,7 +39,7 @@ DAY = 86_400
 @contextmanager
 def merging(fan_in: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merges, "FAN_IN", fan_in)
+        patch.setattr(table, "FAN_IN", fan_in)
         yield
 
 

@@ -21,8 +21,7 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.errors import AttemptAbandoned
 from seglake.layout import LOG_TABLE, QUARANTINE_TABLE, new_attempt
 from seglake.maintain.erasure.erase import erase
-from seglake.maintain.expiry.delete_records import delete_records
-from seglake.maintain.expiry.retention import retain
+from seglake.maintain.expiry.retention import delete_records, retain
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge

@@ -27,12 +27,12 @@ from seglake.clock import now_ms
 from seglake.errors import AttemptAbandoned, CorruptData, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.layout import LOG_TABLE, success_key, tag_key
-from seglake.maintain import clock
+from seglake.maintain import commit
 from seglake.maintain import vacuum as vacuums
-from seglake.maintain.erasure import tags as erasures
+from seglake.maintain.erasure import logs as erased_logs
 from seglake.maintain.erasure.erase import erase
+from seglake.maintain.health.findings import rebuild_index_files
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
-from seglake.maintain.health.segment_files import rebuild_index_files
 from seglake.maintain.health.verify import verify
 from seglake.maintain.tagging import holds, tag
 from seglake.maintain.vacuum import Vacuumed, vacuum
@@ -407,10 +407,10 @@ def test_a_repair_does_not_bring_back_an_index_file_that_an_erasure_deleted(
 @pytest.fixture
 def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     """Sets the clocks of this machine and of storage, days ahead."""
-    now, storage = now_ms, clock.time_of_storage
+    now, storage = now_ms, commit.time_of_storage
 
     def move(own: int, stored: int) -> None:
-        for module in (clock, vacuums):
+        for module in (commit, vacuums):
             monkeypatch.setattr(module, "now_ms", lambda: now() + own * A_DAY_MS)
             monkeypatch.setattr(module, "time_of_storage", lambda s: storage(s) + stored * A_DAY_MS)
 
@@ -665,14 +665,14 @@ def test_logs_outside_the_lake_that_a_tag_names__stop_an_erasure(
 ) -> None:
     root = str(maker.root)
     tag(root, "q3")
-    real, count = erasures.require_own, iter(range(9))
+    real, count = erased_logs.require_own, iter(range(9))
 
     def outside(snapshot: Any, topic: str) -> None:
         real(snapshot, topic)
         if next(count) == 0:
             raise UsageError("1 segments of events are attached")
 
-    monkeypatch.setattr(erasures, "require_own", outside)
+    monkeypatch.setattr(erased_logs, "require_own", outside)
     with pytest.raises(UsageError, match="are attached"):
         erase(root, "events", ["k1"], grace_hours=0)
     assert seen(seglake.open(root)) == seen(seglake.open(root, "q3")) == written(maker)

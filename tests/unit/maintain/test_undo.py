@@ -25,9 +25,8 @@ from seglake.log.rewrite.keep import Keep
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
-from seglake.maintain.replace import replace_files
 from seglake.maintain.report import TopicReport
-from seglake.maintain.undo import Undone, undo
+from seglake.maintain.undo import Undone, replace_files, undo
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.attempt import DeclaredRun
 from seglake.write.driver.redrive.redrive import redrive

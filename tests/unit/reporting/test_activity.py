@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.reporting.activity import DAY_MS, HOUR_MS, Bins, TimeSpans, spread, usual
+from seglake.reporting.figures import DAY_MS, HOUR_MS, Bins, TimeSpans, spread, usual
 
 SPAN = st.tuples(
     st.integers(0, 2), st.integers(0, 50), st.integers(0, 10**6), st.integers(0, 10**6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.reporting.coverage import coverage
+from seglake.reporting.figures import coverage
 from seglake.times.intervals import covers
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), max_size=12)

@@ -16,8 +16,7 @@ from seglake.errors import ConfigError
 from seglake.format.records import Spans
 from seglake.text.spans import join_rows
 from seglake.times.grammar import SUPPORTED
-from seglake.times.patterns import compile_pattern
-from seglake.times.readers import in_range, read_times
+from seglake.times.readers import compile_pattern, in_range, read_times
 from seglake.times.time_kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.times.zones import to_utc
 

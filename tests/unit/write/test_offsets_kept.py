@@ -28,8 +28,7 @@ from seglake.maintain.compaction.compact import compact
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
-from seglake.maintain.replace import replace_files
-from seglake.maintain.undo import undo
+from seglake.maintain.undo import replace_files, undo
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.report import Report
 from seglake.write.driver.run import DeclaredRun, ingest_files

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog.delta.actions import AddedFile, DeltaCommit
-from seglake.catalog.delta.data_files import DataFile, may_have, read_at_once, read_files
-from seglake.catalog.delta.name_filter import hashes
+from seglake.catalog.delta.data_files import DataFile, hashes, may_have, read_at_once, read_files
 from seglake.catalog.schema import (
     FILE_SCHEMAS,
     PARTITION_COLUMNS,

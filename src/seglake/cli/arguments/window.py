@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 from seglake.clock import now_ms
 from seglake.errors import UsageError
 from seglake.shown import folded
-from seglake.times.durations import duration_ms
 from seglake.times.instants import format_ms, to_epoch_ms
+from seglake.times.intervals import duration_ms
 
 _NAMED = ("earliest", "latest", "max-timestamp")  # of `seglake offsets`
 

@@ -25,9 +25,16 @@ from seglake.engine import Engine, SparkEngine, ThreadEngine
 from seglake.errors import CommitConflict
 from seglake.layout import new_attempt
 from seglake.log.tasks import Progress, logged
-from seglake.maintain.clock import CarefulClock
-from seglake.maintain.compaction.passes import CleanedLog, How, Passes
-from seglake.maintain.compaction.policy import DirtyBounds, LogToClean, Policy, log_to_clean
+from seglake.maintain.commit import CarefulClock
+from seglake.maintain.compaction.passes import (
+    CleanedLog,
+    DirtyBounds,
+    How,
+    LogToClean,
+    Passes,
+    Policy,
+    log_to_clean,
+)
 from seglake.maintain.report import TopicReport
 from seglake.store import dry, open_store
 

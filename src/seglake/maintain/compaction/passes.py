@@ -7,25 +7,390 @@ CleanGroups     segments and offsets → segments              the second pass
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from itertools import groupby, pairwise
+from shlex import quote
+from typing import Any, NamedTuple, TypeVar
 
+import lz4.block
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.schema import SegmentRow
-from seglake.engine import Engine, Task, share_out
-from seglake.limits import INT64_MAX
-from seglake.log.tasks import Progress, logged
-from seglake.maintain.compaction.cleaning import CleanGroup, CleanGroups, edges_of, groups_of
-from seglake.maintain.compaction.keys import FindKeys, Keys, LogPart
-from seglake.maintain.compaction.policy import LogToClean, Policy
-from seglake.maintain.compaction.survivors import SURVIVORS, TOMBSTONES, BlobBucket, FindSurvivors
+from seglake.catalog.schema import SegmentRow, TopicRow
+from seglake.engine import Amounts, Engine, Task, share_out
+from seglake.errors import UsageError
+from seglake.format.batch import BatchTable
+from seglake.format.decode import Decoded
+from seglake.format.filter import NO_HORIZON
+from seglake.format.index import Subjects, subjects_of
+from seglake.format.records import Bytes, Int64s, fixed
+from seglake.limits import INT32_MAX, INT64_MAX
+from seglake.log.rewrite.keep import GOES, STAYS, UNDECIDED, Fates, Flags, Keep, OnlyOffsets
+from seglake.log.rewrite.segments import RewriteTarget, rewrite
+from seglake.log.tasks import WAVE, Progress, logged
+from seglake.maintain.compaction import latest_kernels
+from seglake.maintain.compaction.keys import FindKeys, Keys, KeyTable, LogPart
+from seglake.maintain.compaction.latest_kernels import EXPIRED, FLAG_BITS, FRESH, Words
 from seglake.store import Store
-from seglake.write.spool.spool import SPOOLED, clear, packed_rows, unpacked_rows
+from seglake.write.spool.scratch import Scratch
+from seglake.write.spool.spool import (
+    SPOOLED,
+    Blob,
+    SpoolWriter,
+    clear,
+    of_kinds,
+    packed_rows,
+    read_blobs,
+    unpacked_rows,
+)
+
+# ---------------- policy
+# What is to be cleaned, and when: the rules of Kafka's `LogCleanerManager`.
+#
+# A log partition has a clean part, which an earlier round went through, and a dirty part behind
+# it. It is due when the dirty part is large enough, or too old. A broker never cleans the segment
+# that it appends to; here no segment grows any more, so the whole log can be cleaned, except for
+# what `min.compaction.lag.ms` holds back.
+
+
+class Policy(NamedTuple):
+    """A topic's settings of compaction; names without a value have Kafka's default."""
+
+    delete_retention_ms: int = 24 * 3_600_000
+    min_lag_ms: int = 0
+    max_lag_ms: int = INT64_MAX
+    min_dirty_ratio: float = 0.5
+    segment_bytes: int = 2**30
+    index_bytes: int = 10 * 2**20
+    subjects: Subjects = ()  # of key indexes
+
+    @staticmethod
+    def of(topic: TopicRow, root: str) -> Policy:
+        """The policy of a topic of the lake at `root`.
+
+        Raises UsageError if its `cleanup.policy` lacks `compact`.
+        """
+        settings: Mapping[str, Any] = json.loads(topic.settings)
+        policy = str(settings.get("cleanup.policy", "delete"))
+        if "compact" not in (word.strip() for word in policy.split(",")):
+            raise UsageError(
+                f"topic {topic.topic!r} has cleanup.policy = {policy!r}, which does not compact: "
+                f"`seglake alter {quote(root)} {topic.topic} cleanup.policy=compact` changes that"
+            )
+        values = {field: settings.get(name) for field, name in _NAMES.items()}
+        said = {field: value for field, value in values.items() if value is not None}
+        return Policy(**said, subjects=subjects_of(settings))
+
+
+_NAMES = {
+    "delete_retention_ms": "delete.retention.ms",
+    "min_lag_ms": "min.compaction.lag.ms",
+    "max_lag_ms": "max.compaction.lag.ms",
+    "min_dirty_ratio": "min.cleanable.dirty.ratio",
+    "segment_bytes": "segment.bytes",
+    "index_bytes": "segment.index.bytes",
+}
+
+
+class DirtyBounds(NamedTuple):
+    """What the catalog says of a log partition: its offsets, and where its dirty part began."""
+
+    partition: int
+    log_start_offset: int
+    end_offset: int
+    cleaned_end: int
+
+
+@dataclass(frozen=True)
+class LogToClean:
+    """A log partition before a round; Kafka's class of this name.
+
+    `rows` are its segments that can be cleaned: all up to `first_uncleanable_offset`. `clean_bytes`
+    and `dirty_bytes` are the sizes of their logs. A segment that is dirty in part counts as dirty.
+    """
+
+    partition: int
+    log_start_offset: int
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    rows: tuple[SegmentRow, ...]
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        """The dirty share of what can be cleaned; 0 of an empty log."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    def is_due(self, policy: Policy) -> bool:
+        """Whether a round is due (`LogCleanerManager.grabFilthiestCompactedLog`)."""
+        late = self.overdue and self.dirty_bytes > 0
+        return late or self.dirty_ratio > policy.min_dirty_ratio
+
+
+def log_to_clean(
+    bounds: DirtyBounds, rows: Sequence[SegmentRow], policy: Policy, now_ms: int
+) -> LogToClean:
+    """What a round at `now_ms` would clean; `rows` are the segments in the order of the log.
+
+    As `LogCleanerManager.cleanableOffsets` and `maxCompactionDelay`, but a segment's age is that of
+    its oldest record, not of its first batch: so no record waits longer than the lag.
+    """
+    first_dirty = max(bounds.cleaned_end, bounds.log_start_offset)
+    dirty = [row for row in rows if row.end_offset > first_dirty]
+    waiting = [row.base_offset for row in dirty if _is_too_young(row, policy, now_ms)]
+    end = min(waiting, default=bounds.end_offset)
+    cleanable = tuple(row for row in rows if row.end_offset <= end)
+    dirty_bytes = sum(row.log_bytes for row in cleanable if row.end_offset > first_dirty)
+    oldest = min((row.min_timestamp for row in dirty if row.min_timestamp > 0), default=INT64_MAX)
+    return LogToClean(
+        bounds.partition,
+        bounds.log_start_offset,
+        first_dirty,
+        max(first_dirty, end),
+        cleanable,
+        sum(row.log_bytes for row in cleanable) - dirty_bytes,
+        dirty_bytes,
+        overdue=oldest < now_ms - max(policy.max_lag_ms, 0),
+    )
+
+
+def _is_too_young(row: SegmentRow, policy: Policy, now_ms: int) -> bool:
+    """Whether a segment is too young; without timestamps its age is that of its file."""
+    newest = row.max_timestamp if row.max_timestamp >= 0 else row.created_at_ms
+    return policy.min_lag_ms > 0 and newest > now_ms - policy.min_lag_ms
+
+
+# ---------------- survivors
+# Between the passes: the records that stay, found bucket by bucket, kept as offsets by segment.
+#
+# A record stays if it is the last one of its key, unless it is a tombstone whose delete horizon
+# has passed (`Cleaner.shouldRetainRecord`).
+
+# Kinds of blobs: all offsets that stay; the fresh tombstones among them.
+SURVIVORS, TOMBSTONES = 0, 1
+
+
+class BlobBucket(NamedTuple):
+    """The blobs of one bucket of a log partition.
+
+    Segment i of the round covers offsets edges[i] to edges[i + 1], exclusive.
+    """
+
+    partition: int
+    edges: Int64s
+    packed: bytes  # rows of SPOOLED
+    rows: int  # of its blobs
+
+    @staticmethod
+    def of(partition: int, edges: Int64s, spooled: pa.Table) -> BlobBucket:
+        """Pack the rows of its blobs."""
+        rows = int(spooled["records"].to_numpy().sum())
+        return BlobBucket(partition, edges, packed_rows(spooled), rows)
+
+
+class Survivors(NamedTuple):
+    """The blobs of the offsets that stay, by partition and segment (`unit`), of both kinds.
+
+    By partition: `keys` has the number of keys, `expired` that of the tombstones that go.
+    """
+
+    packed: bytes  # rows of SPOOLED
+    keys: Counter[int]
+    expired: Counter[int]
+
+
+class FindSurvivors(NamedTuple):
+    """The task: buckets → the offsets that stay."""
+
+    store: Store
+    attempt_id: str
+
+    def __call__(self, buckets: Sequence[BlobBucket]) -> Survivors:
+        """Read the blobs of some buckets, one bucket after another."""
+        keys, expired = Counter[int](), Counter[int]()
+        with SpoolWriter(self.store, self.attempt_id) as spool:
+            for partition, own in groupby(buckets, lambda bucket: bucket.partition):
+                with Scratch() as survivors, Scratch() as tombstones:
+                    for bucket in own:
+                        edges, entries = bucket.edges, self._entries(bucket)
+                        gone = (entries & np.uint64(EXPIRED)) != 0
+                        fresh = (entries & np.uint64(FRESH)) != 0
+                        survivors.add(_by_segment(edges, entries[~gone]))
+                        tombstones.add(_by_segment(edges, entries[fresh]))
+                        keys[partition] += len(entries)
+                        expired[partition] += int(gone.sum())
+                    for kind, found in ((SURVIVORS, survivors), (TOMBSTONES, tombstones)):
+                        _write(found, kind, partition, len(edges) - 1, spool)
+        return Survivors(packed_rows(spool.rows()), keys, expired)
+
+    def amounts(self, items: Sequence[Sequence[BlobBucket]]) -> Amounts:
+        """The keys in the blobs of each item, also those that several blobs have."""
+        return Amounts("keys in this wave", [sum(each.rows for each in some) for some in items])
+
+    def _entries(self, bucket: BlobBucket) -> Words:
+        """The entries of all keys, in the order of offsets."""
+        table = KeyTable(bucket.rows)
+        for blob in read_blobs(self.store, unpacked_rows([bucket.packed])):
+            table.put_rows(blob.data)
+        (rows,) = table.take(1)
+        entries: Words = np.sort(rows[:, 2])
+        return entries
+
+
+def _by_segment(edges: Int64s, entries: Words) -> list[memoryview]:
+    """The offsets of the entries in each segment, relative to its base offset."""
+    offsets = (entries >> np.uint64(FLAG_BITS)).astype(np.int64) - 1 + edges[0]
+    cuts = np.searchsorted(offsets, edges)
+    bases = np.repeat(edges[:-1], np.diff(cuts))
+    return [part.data for part in np.split(offsets - bases, cuts[1:-1])]
+
+
+def _write(found: Scratch, kind: int, partition: int, segments: int, spool: SpoolWriter) -> None:
+    """Write the offsets of each segment that has some as a blob."""
+    for segment in range(segments):
+        if data := b"".join(part for _, part in found.of(segment)):
+            offsets = np.sort(np.frombuffer(data, np.int64))
+            spool.add(Blob(kind, segment, _pack(offsets), partition, records=len(offsets)))
+
+
+def bitmap(store: Store, spooled: pa.Table, first: int, edges: Int64s) -> Bytes:
+    """The blobs of some segments of the round as a bitmap: bit n is offset edges[0] + n.
+
+    Segment `first` + i covers offsets edges[i] to edges[i + 1]. Parts of a bitmap that have no bit
+    take no memory.
+    """
+    bits = np.zeros((int(edges[-1] - edges[0]) + 7) // 8, np.uint8)
+    for blob in read_blobs(store, spooled):
+        base = edges[blob.row["unit"] - first] - edges[0]
+        latest_kernels.set_bits(bits, fixed(_unpack(blob.data) + base))
+    return bits
+
+
+def _pack(ascending: Int64s) -> bytes:
+    """Relative offsets: differences, byte plane by byte plane, compressed."""
+    steps = np.diff(ascending, prepend=0).astype("<u4")  # a segment covers at most 2^31 offsets
+    packed: bytes = lz4.block.compress(steps.view(np.uint8).reshape(-1, 4).T.tobytes())
+    return packed
+
+
+def _unpack(data: Any) -> Int64s:
+    planes = np.frombuffer(lz4.block.decompress(data), np.uint8).reshape(4, -1)
+    steps = np.ascontiguousarray(planes.T).view("<u4").reshape(-1)
+    return np.cumsum(steps, dtype=np.int64)
+
+
+# ---------------- cleaning
+# The second pass: segments without the records that go.
+#
+# Segments are grouped as Kafka's cleaner groups them; a group becomes one segment. A group that
+# loses nothing stays as it is.
+
+
+def groups_of(rows: Sequence[SegmentRow], policy: Policy) -> Iterator[range]:
+    """The numbers of the segments of each group (`Cleaner.groupSegmentsBySize`).
+
+    A group's logs have at most `segment.bytes` together, each kind of its indexes at most
+    `segment.index.bytes`, and it covers at most 2^31 offsets; or it is one segment.
+    """
+    first, sizes = 0, np.zeros(3, np.int64)
+    limits = np.array([policy.segment_bytes, policy.index_bytes, policy.index_bytes])
+    for number, row in enumerate(rows):
+        own = np.array([row.log_bytes, row.index_bytes, row.timeindex_bytes])
+        fits = bool((sizes + own <= limits).all())
+        fits &= row.end_offset - 1 - rows[first].base_offset <= INT32_MAX
+        if number > first and not fits:
+            yield range(first, number)
+            first, sizes = number, np.zeros(3, np.int64)
+        sizes += own
+    if rows:
+        yield range(first, len(rows))
+
+
+class CleanGroup(NamedTuple):
+    """Segments that become one; `first` is the number of the first one in the round.
+
+    `packed` are the rows of the blobs of their survivors.
+    """
+
+    first: int
+    rows: Sequence[SegmentRow]
+    packed: bytes
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of log of the segments."""
+        return sum(row.log_bytes for row in self.rows)
+
+
+def edges_of(rows: Sequence[SegmentRow]) -> Int64s:
+    """The base offsets of consecutive segments, and the end of the last one."""
+    return np.array([*(row.base_offset for row in rows), rows[-1].end_offset], np.int64)
+
+
+class CleanGroups(NamedTuple):
+    """The task: groups → their segments. Fresh tombstones get the delete horizon `horizon_ms`."""
+
+    store: Store
+    attempt_id: str
+    horizon_ms: int
+    subjects: Subjects  # of key indexes
+
+    def __call__(self, groups: Iterable[CleanGroup]) -> list[SegmentRow]:
+        """Write the segments; returns their rows."""
+        return [self._cleaned(group) for group in groups]
+
+    def amounts(self, items: Sequence[Sequence[CleanGroup]]) -> Amounts:
+        """The bytes of log that each item's groups have now."""
+        return Amounts(WAVE, [sum(group.log_bytes for group in groups) for groups in items])
+
+    def _cleaned(self, group: CleanGroup) -> SegmentRow:
+        newest, fresh = (self._offsets(group, kind) for kind in (SURVIVORS, TOMBSTONES))
+        keep = Latest(newest, fresh, self.horizon_ms)
+        target = RewriteTarget(self.attempt_id, subjects=self.subjects)
+        return rewrite(self.store, group.rows, keep, target)
+
+    def _offsets(self, group: CleanGroup, kind: int) -> OnlyOffsets:
+        edges, blobs = edges_of(group.rows), of_kinds(unpacked_rows([group.packed]), kind)
+        bits = bitmap(self.store, blobs, group.first, edges)
+        return OnlyOffsets(edges[:1], np.zeros(1, np.int64), np.array([len(bits)]), bits)
+
+
+@dataclass(frozen=True)
+class Latest(Keep):
+    """The offsets `newest` stay; a batch with one of `fresh` gets a delete horizon.
+
+    `fresh` are the tombstones among `newest` whose batch has none yet (`MemoryRecords.filterTo`).
+    """
+
+    newest: OnlyOffsets
+    fresh: OnlyOffsets
+    horizon_ms: int
+
+    def fates(self, table: BatchTable) -> Fates:
+        """As `Keep.fates`."""
+        fates = self.newest.fates(table)
+        fates[(fates == STAYS) & self._has_fresh(table)] = UNDECIDED
+        return fates
+
+    def records(self, table: BatchTable, decoded: Decoded) -> Flags:
+        """As `Keep.records`."""
+        return self.newest.records(table, decoded)
+
+    def horizons(self, table: BatchTable, decoded: Decoded, stays: Flags) -> Int64s:
+        """As `Keep.horizons`."""
+        del decoded, stays
+        return np.where(self._has_fresh(table), self.horizon_ms, NO_HORIZON).astype(np.int64)
+
+    def _has_fresh(self, table: BatchTable) -> Flags:
+        flags: Flags = self.fresh.fates(table) != GOES
+        return flags
+
 
 BUCKET_ROWS = 1_250_000  # a reduce task has a table of 48 MiB for it
 _TASKS_PER_CORE = 4

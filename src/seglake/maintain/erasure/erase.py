@@ -21,40 +21,309 @@ of the one that comes second is planned again.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
+import re
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow.compute as pc
+
+from seglake import layout
 from seglake.catalog.announcement import announced
-from seglake.catalog.quarantine.files import attempt_of, writer_of
+from seglake.catalog.fate import is_given_up
+from seglake.catalog.quarantine.files import attempt_of, read_all_rejects, writer_of
 from seglake.catalog.quarantine.gone import ERASE, erasures
 from seglake.catalog.quarantine.leaving import Leaving, joined, unfinished, write_list
 from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.retention import NeverNamed
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.engine import Engine, LocalEngine, SparkEngine
-from seglake.errors import UsageError
+from seglake.clock import now_ms
+from seglake.engine import Amounts, Engine, LocalEngine, SparkEngine
+from seglake.errors import CorruptData, MissingObject, UsageError
 from seglake.layout import TOPICS, WHOLE_LAKE, new_attempt, rejects_key
 from seglake.log.tasks import Progress, SegmentTasks, logged
-from seglake.maintain.clock import checked_hours
-from seglake.maintain.erasure.attempts import Attempts, Grace, look
-from seglake.maintain.erasure.logs import LogErasure
-from seglake.maintain.erasure.objects import OldObjects
-from seglake.maintain.erasure.rejects import RejectErasure, SampleErasure
-from seglake.maintain.erasure.tags import TagErasure, require_own
+from seglake.maintain.commit import checked_hours, time_of_storage
+from seglake.maintain.erasure.logs import (
+    LogErasure,
+    RejectErasure,
+    SampleErasure,
+    StoredLog,
+    TagErasure,
+    may_hold,
+    require_own,
+)
 from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.maintain.report import TopicReport
-from seglake.maintain.vacuum import GRACE_HOURS, HOUR_MS, delete
-from seglake.store import open_store
+from seglake.maintain.vacuum import (
+    GRACE_HOURS,
+    HOUR_MS,
+    TEMPORARY,
+    Named,
+    Unnamed,
+    delete,
+    find_unnamed,
+    is_at_stake,
+    is_fate,
+    settled,
+)
+from seglake.store import Listed, Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# ---------------- attempts
+# Attempts at a topic that did not commit: those that may still run, and those that have ended.
+#
+# As for a vacuum, an attempt whose newest unnamed object is younger than the grace period may
+# still run; but not if it is known that it failed, or was given up. The announcement of an
+# attempt is such an object. One that has written only blobs may be at any topic.
+
+_TRIES = 20  # at a look, while commits are made
+_QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
+
+
+class Attempts(NamedTuple):
+    """The attempts that did not commit and may be at the topic, and all that are committed.
+
+    `left` are the objects of attempts that have ended and that no version names; `remains` are the
+    keys of those of `dying` attempts, which are given up, and may write more if they are alive.
+    `named_rejects` are the keys of files of the quarantine that it names, or did within the grace
+    period: their writers need them no more.
+    """
+
+    running: list[str]
+    dying: set[str]
+    committed: set[str]
+    left: list[Listed]
+    remains: set[str]
+    named_rejects: Collection[str] = ()
+    spans: Mapping[str, tuple[int, int]] = {}  # first and last write of running attempts (ms)
+
+    def has_ended(self, attempt_id: str) -> bool:
+        """Whether an attempt is committed, or given up."""
+        return attempt_id in self.committed or attempt_id in self.dying
+
+
+class Grace(NamedTuple):
+    """How long an attempt may write nothing and still run; a dry run asks this machine's clock."""
+
+    hours: float
+    dry_run: bool
+
+
+def look(table: CatalogTable, topic: str, grace: Grace, own: Collection[str] = ()) -> Attempts:
+    """The attempts now; those that have ended are given up first, unless it is a dry run.
+
+    `own` attempts are left out. Raises StoreError, CorruptData and CommitConflict.
+    """
+    clock = now_ms() if grace.dry_run else time_of_storage(table.store)
+    find = partial(_find, table, topic, _RunningSince(clock, clock - grace.hours * HOUR_MS), own)
+    return find() if grace.dry_run else settled(table, find)
+
+
+class _RunningSince(NamedTuple):
+    """The time, and the one since which an attempt that may still run has written (ms)."""
+
+    now_ms: int
+    oldest_ms: float
+
+
+def _find(table: CatalogTable, topic: str, times: _RunningSince, own: Collection[str]) -> Attempts:
+    unnamed, named = _unnamed(table, times)
+    committed = named.attempts
+    spans = dict[str, tuple[int, int]]()
+    attempts = Attempts([], set(), committed, [], set(), named.rejects or (), spans)
+    for owner, objects in unnamed.items():
+        if owner is None or owner in own or not _may_be_at(table.store, topic, objects):
+            continue
+        if owner not in committed and any(map(is_at_stake, objects)):
+            if _may_run(table.store, owner, objects, times.oldest_ms):
+                attempts.running.append(owner)
+                written_ms = [item.modified_ms for item in objects if not is_fate(item)]
+                spans[owner] = min(written_ms), max(written_ms)
+            else:
+                attempts.dying.add(owner)
+        if attempts.has_ended(owner):
+            attempts.left.extend(objects)
+        if owner in attempts.dying:
+            attempts.remains.update(item.key for item in objects)
+    attempts.running.sort()
+    return attempts
+
+
+def _unnamed(table: CatalogTable, times: _RunningSince) -> tuple[Unnamed, Named]:
+    """As `find_unnamed`, where a data file that no commit names, however young, names nothing."""
+    for tries_left in reversed(range(_TRIES)):
+        never_named = NeverNamed.by(table, now_ms=times.now_ms)
+        marked = table.unmarked(table.newest_files())
+        try:
+            return find_unnamed(
+                table, never_named, marked, never_named, rejects_since_ms=times.oldest_ms
+            )
+        except MissingObject:  # a commit just named one of them
+            if not tries_left:
+                raise
+    raise AssertionError
+
+
+def _may_run(store: Store, attempt_id: str, objects: Sequence[Listed], oldest_ms: float) -> bool:
+    if any(item.key.endswith("/report.json") for item in objects):  # it ended by an error
+        return False
+    if any(map(is_fate, objects)) and is_given_up(store, attempt_id):
+        return False
+    return max(item.modified_ms for item in objects if not is_fate(item)) > oldest_ms
+
+
+def _may_be_at(store: Store, topic: str, objects: Sequence[Listed]) -> bool:
+    """Whether an attempt with these objects may be at the topic, as far as they say.
+
+    One that writes a tagged version copies no record.
+    """
+    if any(layout.parse_tag_key(item.key) for item in objects):
+        return False
+    topics = {_topic_of(store, item.key) for item in objects} - {None}
+    return not topics or topic in topics
+
+
+def _topic_of(store: Store, key: str) -> str | None:
+    """The topic that an object tells of."""
+    partial_write = TEMPORARY.fullmatch(key)
+    if key.startswith(f"{layout.TOPICS}/"):
+        return layout.parse_segment_key(partial_write[1] if partial_write else key).topic
+    if match := _QUARANTINED.match(key):
+        return match[1]
+    if not (key.endswith(("/begun", "/fate", "/report.json")) or layout.is_rejects_key(key)):
+        return None
+    try:
+        content: Any = json.loads(bytes(store.read_all(key)))
+        return str(content["topic"])
+    except MissingObject:
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+# ---------------- objects
+# The objects that hold what is erased, and that the newest version does not need.
+#
+# They are logs of the topic with one of the keys, with their index files; its old key indexes;
+# files of the quarantine with a row that goes; and, of attempts that have ended, all blobs and
+# all writes that a crash left: nothing reads them. Objects of attempts that may still run are
+# spared.
+
+_WITHOUT_EVENTS = re.compile(
+    r"/(manifest\.json|success|fate|clock|rejects(-\d+)?)\.[0-9a-f]+\.tmp$"
+)
+
+
+class OldObjects:
+    """What can go of a topic in a version, given the attempts and what is to be erased."""
+
+    def __init__(
+        self, table: CatalogTable, topic: str, criteria: ErasureCriteria, attempts: Attempts
+    ) -> None:
+        self._table, self._topic, self._criteria = table, topic, criteria
+        self._attempts = attempts
+
+    def find(self, tasks: SegmentTasks, engine: Engine, gone: Collection[str] = ()) -> list[Listed]:
+        """The objects, each log after its index files.
+
+        `gone` are the keys of files about to be replaced. Raises StoreError and CorruptData.
+        """
+        return [*self._logs(tasks, gone), *self._rejects(engine, gone), *self._left()]
+
+    def _logs(self, tasks: SegmentTasks, gone: Collection[str]) -> Iterator[Listed]:
+        if not self._criteria.keys:
+            return
+        listed = self._of_topic()
+        live = self._live() - {*gone}
+        logs = [
+            item for key, item in listed.items()
+            if key.endswith(".log") and key not in live and self._has_ended(key)
+        ]  # fmt: skip
+        yield from (  # of logs with other index files by now, too; they have hashes of keys
+            item for key, item in listed.items()
+            if key.endswith(f".{layout.KEY_INDEX}") and key not in live and self._has_ended(key)
+        )  # fmt: skip
+        work = partial(may_hold, self._criteria.keys)
+        holds = tasks.map(work, [StoredLog(item.key, item.size) for item in logs])
+        for log, goes in zip(logs, holds, strict=True):
+            if goes:
+                names = (f"{log.key.removesuffix('log')}{name}" for name in layout.SUFFIXES[::-1])
+                yield from (listed[name] for name in names if name in listed and name not in live)
+
+    def _of_topic(self) -> dict[str, Listed]:
+        """The files of all segments of the topic, whoever wrote them."""
+        by_key = {}
+        for item in self._table.store.list(layout.TOPICS):
+            try:
+                if layout.parse_segment_key(item.key).topic == self._topic:
+                    by_key[item.key] = item
+            except CorruptData:  # not the file of a segment
+                continue
+        return by_key
+
+    def _live(self) -> set[str]:
+        """The keys of all files that the newest version names, or a tag."""
+        table, topics = self._table, [self._topic]
+        versions = [table.snapshot(), *map(table.tagged, table.tags())]
+        lists = chain.from_iterable(table.segment_lists(each, topics) for each in versions)
+        return {row.key(suffix) for rows in lists for row in rows for suffix in row.suffixes}
+
+    def _has_ended(self, key: str) -> bool:
+        return self._attempts.has_ended(layout.parse_segment_key(key).attempt_id)
+
+    def _rejects(self, engine: Engine, gone: Collection[str]) -> Iterator[Listed]:
+        store = self._table.store
+        listed = list(store.list(f"{layout.QUARANTINE_TABLE}/topic={self._topic}"))
+        live = {*QuarantineTable(store).all_keys(self._topic)} - {*gone}
+        old = [item for item in listed if item.key not in live and self._is_old(item.key)]
+        goes = engine.map(_HasRejects(store, self._criteria), old)
+        yield from (item for item, had in zip(old, goes, strict=True) if had)
+
+    def _is_old(self, key: str) -> bool:
+        """Whether nobody will name this file of the quarantine, if it is not named."""
+        if TEMPORARY.fullmatch(key):
+            return False
+        named = self._attempts.named_rejects
+        return key in named or self._attempts.has_ended(writer_of(key) or "")
+
+    def _left(self) -> Iterable[Listed]:
+        return (
+            item for item in self._attempts.left
+            if "/blobs/" in item.key
+            or (TEMPORARY.fullmatch(item.key) and not _WITHOUT_EVENTS.search(item.key))
+        )  # fmt: skip
+
+
+class _HasRejects(NamedTuple):
+    """The task: whether a file that the quarantine does not name has a row that goes."""
+
+    store: Store
+    criteria: ErasureCriteria
+
+    def __call__(self, file: Listed) -> bool:
+        try:
+            rows = read_all_rejects(self.store, file.key)
+            return bool(pc.any(self.criteria.rejects(rows["raw"])).as_py())
+        except MissingObject:
+            return False
+        except CorruptData:  # it may have one
+            return True
+
+    def amounts(self, files: Sequence[Listed]) -> Amounts:
+        return Amounts("bytes of rejects", [file.size for file in files])
+
 
 IF_RUNNING = (
     "erase with --wait, or when it has ended, or give a shorter --grace-hours if it is dead"

@@ -13,7 +13,7 @@ One timestamp in the future, or of late data, keeps every segment after it. The 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from shlex import quote
@@ -21,18 +21,258 @@ from shlex import quote
 import numpy as np
 import numpy.typing as npt
 
+from seglake.catalog.quarantine.gone import EXPIRE, expired_attempts
+from seglake.catalog.schema import PartitionRow, Row
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.config import Topic
+from seglake.errors import OffsetOutOfRange, PolicyViolation, UsageError
 from seglake.format.records import Int64s
-from seglake.maintain.clock import CarefulClock
-from seglake.maintain.commit import carry_out
-from seglake.maintain.expiry.log_start import Moved, change_of, moved
+from seglake.maintain.commit import CarefulClock, carry_out
 from seglake.maintain.report import MaintenanceReport, TopicReport
 from seglake.maintain.topic_settings import topic_of
+from seglake.read.log import Log
+from seglake.read.origin import Origin
 from seglake.store import open_store
-from seglake.times.instants import format_ms
+from seglake.times.instants import Time, format_ms, to_past_ms
+
+# ---------------- log start
+# The log start of a log partition, moved; and the segments below it, which go with it.
+#
+# Kafka's log has an active segment, which is never removed. Every segment of a lake is closed, as
+# if an empty active one followed the last. So the last segment may go too: the partition row
+# keeps the offsets, which never restart.
+
+
+@dataclass
+class Moved(MaintenanceReport):
+    """A log start that moved from `before` to `after`, and the segments that went with it.
+
+    `records` and `log_bytes` count what these segments have. Deleted records in the segment that
+    follows are not counted: its files stay as they are.
+    """
+
+    partition: int
+    before: int
+    after: int
+    segments: int
+    records: int
+    log_bytes: int
+
+
+def moved(view: PartitionView, offset: int) -> Moved:
+    """What happens if the log of a partition begins at `offset`, which lies in the log."""
+    segments = view.segments
+    gone = segments.details[: _below(view, offset)]
+    return Moved(
+        view.partition,
+        view.log_start_offset,
+        offset,
+        len(gone),
+        int(gone["record_count"].sum(dtype=np.int64)),
+        int(gone["sizes"][:, 0].sum(dtype=np.int64)),
+    )
+
+
+def change_of(
+    base: Snapshot, report: TopicReport, operation: str, moves: Sequence[Moved]
+) -> Change:
+    """The commit that moves the log starts of a topic; `report` is that of the operation."""
+    rows: list[Row] = []
+    replaced: list[tuple[int, int]] = []
+    for move in moves:
+        view = base.partition(report.topic, move.partition)
+        rows.append(_row(view, move.after))
+        gone = view.segments.base_offsets[: move.segments].tolist()
+        replaced += [(move.partition, base_offset) for base_offset in gone]
+    return Change([*rows, report.row(operation)], replaced)
+
+
+def _below(view: PartitionView, offset: int) -> int:
+    """The number of segments that end at or below an offset."""
+    return int(np.searchsorted(view.segments.end_offsets, offset, "right"))
+
+
+def _row(view: PartitionView, log_start_offset: int) -> PartitionRow:
+    return PartitionRow(
+        topic=view.topic,
+        partition=view.partition,
+        sequence=view.sequence + 1,
+        log_start_offset=log_start_offset,
+        next_offset=view.end_offset,
+    )
+
+
+# ---------------- delete records
+# delete-records: the log start of partitions moves up, inside of a segment too.
+#
+# As Kafka's `DeleteRecords` (KIP-107). Readers of the new version do not see what lies below. The
+# segments that lie wholly below go with the same commit, and their files by a vacuum. The files
+# of the segment in which the log now begins stay whole, deleted records included.
+
+_BY_OFFSET = (
+    "to delete up to a time that is still to come, give offsets (--before-offset): `seglake "
+    "offsets` finds that of a time, and -1 empties a log partition"
+)
+END = -1  # Kafka's DeleteRecordsRequest.HIGH_WATERMARK
+
+
+@dataclass(repr=False)
+class Deleted(TopicReport):
+    """The log starts that moved, or would move; a partition that is not named keeps its own."""
+
+    dry_run: bool = False
+    moved: list[Moved] = field(default_factory=list)
+
+
+def delete_records(
+    root: str,
+    topic: str,
+    before_offsets: Mapping[int, int] | None = None,
+    *,
+    before_time: Time | None = None,
+    partitions: Collection[int] | None = None,
+    dry_run: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> Deleted:
+    """Delete the records below an offset of each partition, or those before a time, in one commit.
+
+    `before_offsets` is {partition: offset}; -1 is the end of the log. With `before_time` the log of
+    each partition, or of `partitions`, then begins at the first record, in offset order, at that
+    time or later, or is empty if there is none: no record of that time or later is deleted. A time
+    that is still to come is refused. An offset at or below the log start changes nothing.
+
+    Raises OffsetOutOfRange for an offset above the end or below -1, PolicyViolation if the topic's
+    `cleanup.policy` lacks `delete`, UnknownTopic, UsageError, StoreError and CommitConflict; then
+    nothing changed.
+    """
+    if (before_offsets is None) == (before_time is None):
+        raise UsageError("give one of the two: offsets or a time to delete before")
+    if before_offsets is not None and partitions is not None:
+        raise UsageError("partitions are named with their offsets; leave the other list out")
+    table = CatalogTable.open(open_store(root, storage_options))
+    report = Deleted(topic, dry_run=dry_run)
+    clock = CarefulClock(table.store, dry_run=dry_run)
+    before_ms = None
+    if before_time is not None:
+        before_ms = to_past_ms(before_time, clock.machine_ms, _BY_OFFSET)
+
+    def plan(base: Snapshot) -> Change | None:
+        _require_policy(base, topic, table.store.uri)
+        if before_ms is None:
+            asked = before_offsets or {}
+        else:
+            asked = _at(table, base, topic, before_ms, partitions)
+        starts = {number: _start(base.partition(topic, number), n) for number, n in asked.items()}
+        views = {number: base.partition(topic, number) for number in sorted(starts)}
+        report.moved = [
+            moved(view, starts[number])
+            for number, view in views.items()
+            if starts[number] > view.log_start_offset
+        ]
+        if not report.moved:
+            return None
+        if before_time is not None:
+            to_past_ms(before_time, clock.now.earlier_ms, _BY_OFFSET)
+        return change_of(base, report, "delete-records", report.moved)
+
+    carry_out(table, report, plan, dry_run=dry_run)
+    return report
+
+
+def _require_policy(base: Snapshot, topic: str, root: str) -> None:
+    policy = topic_of(base.topic(topic)).cleanup_policy
+    if "delete" not in policy:
+        raise PolicyViolation(
+            f"records of {topic} are not deleted, since its cleanup.policy is {policy} "
+            f"(POLICY_VIOLATION): `seglake alter {quote(root)} {topic} "
+            "cleanup.policy=compact,delete` allows it"
+        )
+
+
+def _at(
+    table: CatalogTable,
+    base: Snapshot,
+    topic: str,
+    time_ms: int,
+    partitions: Collection[int] | None,
+) -> dict[int, int]:
+    """The offset of the first record at a time or later, in each partition; else END."""
+    log = Log(base, topic, Origin(table.store))
+    chosen = log.partitions() if partitions is None else sorted({*partitions})
+    places = {number: log.reader(number).offset_for_time(time_ms) for number in chosen}
+    return {number: END if place is None else place.offset for number, place in places.items()}
+
+
+def _start(view: PartitionView, offset: int) -> int:
+    """The log start that is asked for. Raises OffsetOutOfRange."""
+    end = view.end_offset
+    if not END <= offset <= end:
+        raise OffsetOutOfRange(
+            f"{view.topic}-{view.partition}: offset {offset} is not in the log, which ends at "
+            f"{end}: give an offset from {view.log_start_offset} to {end}, or -1 for the end "
+            "(OFFSET_OUT_OF_RANGE)"
+        )
+    return end if offset == END else offset
+
+
+# ---------------- rejects
+# Rejects expire: those of runs that ended longer ago than `quarantine.retention.ms`.
+#
+# One commit says whose rejects no longer count. Their files go by a vacuum, which finds them in
+# that commit; so a kill in between loses nothing. The rows of the runs stay as they are, with
+# their counts.
+
+
+@dataclass(repr=False)
+class ExpiredRejects(TopicReport):
+    """The runs whose rejects expired, or would expire, by their attempts; and both counts.
+
+    `now_ms` is the time by which they were old enough.
+    """
+
+    dry_run: bool = False
+    now_ms: int = -1
+    runs: int = 0
+    rejects: int = 0
+    attempts: list[str] = field(default_factory=list)
+
+
+def expire_rejects(
+    table: CatalogTable,
+    topic: str,
+    now_ms: int,
+    *,
+    dry_run: bool,
+    careful_ms: Callable[[], int] | None = None,
+) -> ExpiredRejects:
+    """Let the rejects of a topic expire, as of the time `now_ms`. Raises as `retain`.
+
+    `careful_ms` is that of `retain_topic`.
+    """
+    report = ExpiredRejects(topic, dry_run=dry_run, now_ms=now_ms)
+
+    def plan(base: Snapshot) -> Change | None:
+        retention_ms = topic_of(base.topic(topic)).quarantine_retention_ms
+        if retention_ms < 0:
+            return None
+        before = expired_attempts(table.maintenance(base, topic))
+        old = [
+            run
+            for run in table.runs(base, topic)
+            if run.quarantined and now_ms - run.finished_at_ms > retention_ms
+            and run.attempt_id not in before
+        ]  # fmt: skip
+        if old and careful_ms is not None:
+            report.now_ms = careful_ms()
+            old = [run for run in old if report.now_ms - run.finished_at_ms > retention_ms]
+        report.runs, report.rejects = len(old), sum(run.quarantined for run in old)
+        report.attempts = sorted(run.attempt_id for run in old)
+        return Change([report.row(EXPIRE)]) if old else None
+
+    carry_out(table, report, plan, dry_run=dry_run)
+    return report
 
 
 @dataclass

@@ -22,8 +22,7 @@ from seglake.format.index import IndexPolicy, Subjects
 from seglake.log.files import put_indexes
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import carry_out
-from seglake.maintain.health.findings import Finding, finding_of
-from seglake.maintain.health.segment_files import rebuild_index_files
+from seglake.maintain.health.findings import Finding, finding_of, rebuild_index_files
 from seglake.maintain.report import TopicReport
 from seglake.store import Store, open_store
 

@@ -40,11 +40,9 @@ from seglake.layout import KEY_INDEX, SUFFIXES, Suffix, new_attempt
 from seglake.log.files import check_crc, check_size, index_files
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import opened
-from seglake.maintain.health.findings import Finding, finding_of
-from seglake.maintain.health.history import History
+from seglake.maintain.health.findings import Finding, file_finding, finding_of, rebuild_index_files
 from seglake.maintain.health.reindex import Reindexed, reindex_rows
-from seglake.maintain.health.segment_files import file_finding, rebuild_index_files
-from seglake.maintain.health.verify import only_tagged
+from seglake.maintain.health.verify import History, only_tagged
 from seglake.maintain.report import MaintenanceReport, Status
 from seglake.store import Store, open_store
 

@@ -15,8 +15,7 @@ from seglake.engine import Item, LocalEngine, Result, Task
 from seglake.maintain.compaction import keys, passes
 from seglake.maintain.compaction.compact import compact_topic
 from seglake.maintain.compaction.keys import FindKeys, Keys
-from seglake.maintain.compaction.passes import How
-from seglake.maintain.compaction.survivors import FindSurvivors
+from seglake.maintain.compaction.passes import FindSurvivors, How
 from seglake.write.spool.spool import unpacked_rows
 from tests.makers.keyed_logs import TOPIC, Keyed, make_keyed_lake
 from tests.makers.lakes import open_catalog

@@ -24,8 +24,7 @@ from seglake.format.index import IndexPolicy
 from seglake.layout import blobs_folder
 from seglake.maintain.compaction import compact as module
 from seglake.maintain.compaction.compact import Compacted, compact, compact_topic
-from seglake.maintain.compaction.passes import CleanedLog, How, Passes
-from seglake.maintain.compaction.policy import LogToClean
+from seglake.maintain.compaction.passes import CleanedLog, How, LogToClean, Passes
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.undo import undo

@@ -10,8 +10,13 @@ import pytest
 
 from seglake.catalog.schema import SegmentRow, TopicRow
 from seglake.errors import UsageError
-from seglake.maintain.compaction.cleaning import groups_of
-from seglake.maintain.compaction.policy import DirtyBounds, LogToClean, Policy, log_to_clean
+from seglake.maintain.compaction.passes import (
+    DirtyBounds,
+    LogToClean,
+    Policy,
+    groups_of,
+    log_to_clean,
+)
 from tests.makers.catalog_rows import segment
 
 NOW = 1_000_000

@@ -33,21 +33,19 @@ from seglake.layout import KEY_INDEX, begun_key, new_attempt, new_blobs_key
 from seglake.maintain import merge as merge_module
 from seglake.maintain import undo as undo_module
 from seglake.maintain import vacuum as vacuum_module
-from seglake.maintain.compaction import cleaning
 from seglake.maintain.compaction import compact as compact_module
+from seglake.maintain.compaction import passes
 from seglake.maintain.compaction.compact import compact
-from seglake.maintain.erasure import attempts, logs
 from seglake.maintain.erasure import erase as erase_module
-from seglake.maintain.erasure.attempts import Attempts, Grace, look
-from seglake.maintain.erasure.erase import _Erasure, erase
+from seglake.maintain.erasure import logs
+from seglake.maintain.erasure.erase import Attempts, Grace, _Erasure, erase, look
 from seglake.maintain.health import reindex as reindex_module
+from seglake.maintain.health.findings import rebuild_index_files
 from seglake.maintain.health.reindex import reindex
-from seglake.maintain.health.segment_files import rebuild_index_files
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
-from seglake.maintain.replace import replace_files
 from seglake.maintain.topic_settings import alter
-from seglake.maintain.undo import undo
+from seglake.maintain.undo import replace_files, undo
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.write.driver import failure
@@ -138,7 +136,7 @@ def test_an_attempt_that_writes_its_rows_during_a_look__is_not_committed(
             written.extend(write(table, *given))
             return find(*asked, **named)
 
-        monkeypatch.setattr(attempts, "find_unnamed", written_meanwhile)
+        monkeypatch.setattr(erase_module, "find_unnamed", written_meanwhile)
         looks.append(look(open_catalog(str(root)), "events", Grace(24, dry_run=True)))
         return written
 
@@ -168,7 +166,7 @@ COPIERS = {
         merge_module, merge_module, lambda root: merge(str(root), "events", everything=True)
     ),
     "compact": Copier(
-        cleaning, compact_module, lambda root: compact(str(root), "events", force=True)
+        passes, compact_module, lambda root: compact(str(root), "events", force=True)
     ),
     "undo": Copier(undo_module, undo_module, lambda root: undo(str(root), "events", "a")),
     "replace": Copier(
@@ -440,7 +438,7 @@ def test_an_erasure_ends_though_attempts_end_all_the_time(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What committed attempts leave is no reason to look again."""
-    looks, real = list[Attempts](), attempts.look
+    looks, real = list[Attempts](), erase_module.look
 
     def look_after_a_run(*given: Any) -> Attempts:
         assert len(looks) < 9
@@ -537,7 +535,7 @@ def test_an_attempt_that_fails_before_the_last_look__leaves_no_sample_with_the_k
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not run any more at that look, so nobody is told of it."""
-    looks, real = list[Attempts](), attempts.look
+    looks, real = list[Attempts](), erase_module.look
 
     def look_after_a_failure(*given: Any) -> Attempts:
         if looks:

@@ -39,7 +39,7 @@ from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.erasure import erase as erase_module
 from seglake.maintain.erasure import logs
 from seglake.maintain.erasure.erase import Erased, erase
-from seglake.maintain.erasure.rejects import RejectErasure
+from seglake.maintain.erasure.logs import RejectErasure
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.report import TopicReport

@@ -24,7 +24,7 @@ from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData, UsageE
 from seglake.layout import is_rejects_key, new_attempt
 from seglake.maintain.erasure import erase as erase_module
 from seglake.maintain.erasure.erase import Erased, erase
-from seglake.maintain.erasure.rejects import SampleErasure
+from seglake.maintain.erasure.logs import SampleErasure
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum

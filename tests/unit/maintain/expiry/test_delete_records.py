@@ -21,9 +21,9 @@ from seglake.errors import (
     UnknownTopic,
     UsageError,
 )
-from seglake.maintain import clock
-from seglake.maintain.expiry import delete_records as module
-from seglake.maintain.expiry.log_start import change_of
+from seglake.maintain import commit
+from seglake.maintain.expiry import retention
+from seglake.maintain.expiry.retention import change_of
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
 from seglake.read.log import Log
@@ -182,9 +182,9 @@ def test_bad_input_is_one_sentence_and_changes_nothing(
 
 
 def test_the_clock_of_storage_counts_too(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine whose clock is ahead by days cannot remove what is to come."""
+    """A machine whose commit is ahead by days cannot remove what is to come."""
     now = time_ns() // 1_000_000
-    monkeypatch.setattr(clock, "time_of_storage", lambda _: now - 2 * DAY_MS)
+    monkeypatch.setattr(commit, "time_of_storage", lambda _: now - 2 * DAY_MS)
     with pytest.raises(UsageError, match="is later than now"):
         seglake.delete_records(str(maker.root), "events", before_time=now - DAY_MS)
     assert log_of(maker).beginning_offsets() == {0: 0, 1: 0}
@@ -274,7 +274,7 @@ def test_an_ingest_meanwhile_is_kept(maker: LakeMaker, monkeypatch: pytest.Monke
             maker.run({0: [Event(T + 99)]})
         return real(*given_)
 
-    monkeypatch.setattr(module, "change_of", meanwhile)
+    monkeypatch.setattr(retention, "change_of", meanwhile)
     seglake.delete_records(str(maker.root), "events", {0: 10})
     log = log_of(maker)
     assert (log.beginning_offsets()[0], log.end_offsets()[0]) == (10, 61)

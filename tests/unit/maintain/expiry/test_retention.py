@@ -18,10 +18,9 @@ from seglake.catalog.version.snapshot import PartitionView
 from seglake.clock import now_ms
 from seglake.errors import UnknownTopic
 from seglake.layout import LOG_TABLE
-from seglake.maintain import clock
+from seglake.maintain import commit
 from seglake.maintain.expiry import retention
-from seglake.maintain.expiry.log_start import change_of
-from seglake.maintain.expiry.retention import Retained, retain_topic
+from seglake.maintain.expiry.retention import Retained, change_of, retain_topic
 from seglake.maintain.health.verify import verify
 from seglake.store import Store, open_store
 from seglake.store.counting import CountingStore
@@ -255,12 +254,12 @@ def test_a_clock_that_is_ahead_removes_nothing(
     now = now_ms()
     sketched_lake(tmp_path, [[Sketch(1, now - day // 2, 100)]], {"retention.ms": day})
     if ahead == "machine":
-        monkeypatch.setattr(clock, "now_ms", lambda: now + 30 * day)
+        monkeypatch.setattr(commit, "now_ms", lambda: now + 30 * day)
     else:
-        monkeypatch.setattr(clock, "time_of_storage", lambda _: now + 30 * day)
+        monkeypatch.setattr(commit, "time_of_storage", lambda _: now + 30 * day)
     assert seglake.retain(str(tmp_path))[0].moved == []
-    monkeypatch.setattr(clock, "now_ms", lambda: now + day)
-    monkeypatch.setattr(clock, "time_of_storage", lambda _: now + day)
+    monkeypatch.setattr(commit, "now_ms", lambda: now + day)
+    monkeypatch.setattr(commit, "time_of_storage", lambda _: now + day)
     assert len(seglake.retain(str(tmp_path))[0].moved) == 1
 
 

@@ -20,8 +20,7 @@ from seglake.errors import CorruptData, StoreError
 from seglake.layout import manifest_key, new_attempt, success_key
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure.erase import erase
-from seglake.maintain.expiry.delete_records import delete_records
-from seglake.maintain.expiry.retention import retain
+from seglake.maintain.expiry.retention import delete_records, retain
 from seglake.maintain.health import repair
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog

@@ -16,8 +16,8 @@ from seglake.errors import CorruptData, StoreError
 from seglake.format.decode import scan_batches
 from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.layout import KEY_INDEX, SUFFIXES, new_attempt
+from seglake.maintain.health.findings import rebuild_index_files
 from seglake.maintain.health.repair import rebuild_catalog
-from seglake.maintain.health.segment_files import rebuild_index_files
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store

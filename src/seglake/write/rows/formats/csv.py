@@ -20,9 +20,9 @@ from seglake.config import Input, Pipeline
 from seglake.errors import InputError
 from seglake.format.records import Spans
 from seglake.limits import REQUESTS
-from seglake.text.csv_fields import texts_of
 from seglake.text.csv_kernels import scan_records
 from seglake.text.newlines import first_newline
+from seglake.text.value_fields import texts_of
 from seglake.write.input.binaries import NO_TEXT, binary_remark, is_binary
 from seglake.write.input.codecs import HEAD_BYTES
 from seglake.write.input.content import InputStore

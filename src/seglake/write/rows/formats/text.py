@@ -14,8 +14,8 @@ from seglake.config import Input, Pipeline
 from seglake.format.records import Bytes, Flags, Int64s, Spans
 from seglake.text.newlines import count_newlines, last_newline, skip_lines, split_lines
 from seglake.text.spans import to_arrow, where_null
-from seglake.text.text_fields import TextFields
 from seglake.text.utf8 import invalid_utf8
+from seglake.text.value_fields import TextFields
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.rows.lines import (

@@ -37,13 +37,11 @@ from seglake.errors import (
     UsageError,
 )
 from seglake.layout import success_key
-from seglake.maintain.erasure.attempts import Attempts
-from seglake.maintain.erasure.erase import _Erasure, erase
-from seglake.maintain.expiry.rejects import expire_rejects
+from seglake.maintain.erasure.erase import Attempts, _Erasure, erase
+from seglake.maintain.expiry.retention import expire_rejects
 from seglake.maintain.health.verify import verify
-from seglake.maintain.replace import replace_files
 from seglake.maintain.topic_settings import alter
-from seglake.maintain.undo import undo
+from seglake.maintain.undo import replace_files, undo
 from seglake.store import local, open_store
 from seglake.write.driver.attempt import DeclaredRun
 from seglake.write.driver.redrive import redrive_input

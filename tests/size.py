@@ -11,6 +11,7 @@ from pathlib import Path
 import typer.main
 
 from seglake.cli.app import app
+from seglake.cli.arguments.spelling import EXPERT
 
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 PROJECT = Path(__file__).parents[1]
@@ -19,21 +20,21 @@ BUDGETS = {  # what is counted: (budget, goal)
     "modules in src": (457, 330),
     "lines of code in tests": (75_185, 62_000),
     "settings": (79, 72),
-    "commands in --help": (39, 30),
+    "commands in --help": (28, 30),
 }
 
 
 def sizes() -> dict[str, int]:
     """Return today's number for each budget."""
     settings = (PROJECT / "docs/settings.md").read_text().splitlines()
-    commands = typer.main.get_group(app).commands.values()
+    commands = typer.main.get_group(app).commands.keys() - EXPERT
     modules = [path for path in PROJECT.glob("src/**/*.py") if path.name != "__init__.py"]
     counts = (
         sum(map(code_lines, PROJECT.glob("src/**/*.py"))),
         len(modules),
         sum(map(code_lines, PROJECT.glob("tests/**/*.py"))),
         sum(line.startswith("| `") for line in settings),
-        sum(not command.hidden for command in commands),
+        len(commands),
     )
     return dict(zip(BUDGETS, counts, strict=True))
 

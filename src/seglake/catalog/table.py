@@ -265,7 +265,7 @@ class CatalogTable:
         check_name(name)
         names = {tag.name: tag for tag in self.tags()}
         if name not in names:
-            lists = f"`seglake tags {quote(self.store.uri)}` lists the tags"
+            lists = f"`seglake tag {quote(self.store.uri)}` lists the tags"
             raise UsageError(f"there is no tag {name}; {advice(name, names, lists)}")
         return names[name]
 

@@ -4,11 +4,11 @@ Each command is declared in its own module, which imports what it needs when the
 `seglake --help` answers at once.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from seglake.cli.arguments.spelling import Command
+from seglake.cli.arguments.spelling import Command, Program
 from seglake.cli.demo.run import demo
 from seglake.cli.examples import epilog
 from seglake.cli.health import reindex, repair, vacuum, verify, warm
@@ -35,25 +35,36 @@ from seglake.cli.lifecycle import (
     merge,
     retain,
     tag,
-    tags,
     undo,
 )
 from seglake.cli.read import dump, find, read
 from seglake.cli.serve import serve
 
+
+def help_(
+    context: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="Also those for experts.")] = False,
+) -> None:
+    """Show the commands of this program."""
+    parent: Any = context.parent
+    parent.command.show_help(parent, everything=everything)
+
+
 GROUPS = {
-    "Begin": (demo, init, check, warm),
+    "Begin": (demo, init, check, warm, help_),
     "Ingest": (ingest, redrive, undo, jobs, run_status, quarantine),
     "Look and read": (topics, segments, offsets, read, find, dump, history, report, metrics),
     "The life of a topic": (
         *(describe, alter, maintain, retain, compact, delete_records, erase, merge),
     ),
-    "Care of a lake": (tag, tags, verify, repair, reindex, vacuum),
+    "Care of a lake": (tag, verify, repair, reindex, vacuum),
     "Kafka": (serve, import_, attach, archive, export, replay),
 }
 COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)
 
 app = typer.Typer(
+    cls=Program,
+    epilog="More commands, for experts: seglake help --all",
     no_args_is_help=True,
     invoke_without_command=True,
     add_completion=True,

@@ -5,6 +5,7 @@ EXAMPLES = {
     "init": ("seglake init logs/*.jsonl", "seglake init s3://bucket/raw/ --topic web -o web.toml"),
     "check": ("seglake check --conf-file web.toml --sample 5",),
     "warm": ("seglake warm",),
+    "help": ("seglake help --all",),
     "ingest": (
         "seglake ingest --conf-file web.toml --local",
         "seglake ingest --conf-file web.toml --run-id 2026-11-20T10 --source h10/",
@@ -52,11 +53,10 @@ EXAMPLES = {
     ),
     "merge": ("seglake merge ./lake web --dry-run",),
     "tag": (
-        "seglake tag ./lake q3-train",
+        "seglake tag ./lake",
         "seglake tag ./lake before-may --version 7 --until 2027-06-01",
         "seglake tag ./lake q3-train --delete",
     ),
-    "tags": ("seglake tags ./lake --json",),
     "verify": ("seglake verify ./lake", "seglake verify ./lake --topic web --deep"),
     "repair": ("seglake repair ./lake --dry-run", "seglake repair ./lake --catalog"),
     "reindex": ("seglake reindex ./lake web --index-interval-bytes 4096",),

@@ -467,15 +467,6 @@ _TAGS_COLUMNS = [
 ]
 
 
-def tags(root: Root, json: Json = False) -> None:
-    """List the tags, and the files that the newest version lacks and a tag holds."""
-    from seglake.catalog.table import CatalogTable
-    from seglake.maintain.tagging import holds
-    from seglake.store import open_store
-
-    show("tags", tag_rows(holds(CatalogTable.open(open_store(root)))), as_json=json)
-
-
 def tag_rows(holds: Iterable[Hold]) -> Listing:
     """A row for each tag: what it holds."""
     return Listing(_TAGS_COLUMNS, (hold.as_dict() for hold in holds))
@@ -483,7 +474,9 @@ def tag_rows(holds: Iterable[Hold]) -> Listing:
 
 def tag(
     root: Root,
-    name: Annotated[str, typer.Argument(help="The name, such as q3-train.")],
+    name: Annotated[
+        str | None, typer.Argument(help="The name, such as q3-train; without it, list the tags.")
+    ] = None,
     version: Annotated[int | None, typer.Option(help="The version; without it the newest.")] = None,
     until: Annotated[
         str | None, typer.Option(help="A vacuum deletes the tag from then on: 2027-06-01, in UTC.")
@@ -491,9 +484,20 @@ def tag(
     delete: Annotated[bool, typer.Option("--delete", help="Delete the tag.")] = False,
     json: Json = False,
 ) -> None:
-    """Give a version a name; its records stay until the tag is deleted."""
-    from seglake.maintain.tagging import tag as change
+    """Give a version a name, or list the tags. The records of a tag stay until it is deleted.
 
+    The list has the bytes that a tag holds and the newest version does not.
+    """
+    from seglake.catalog.table import CatalogTable
+    from seglake.maintain.tagging import holds
+    from seglake.maintain.tagging import tag as change
+    from seglake.store import open_store
+
+    if name is None:
+        if delete or version is not None or until is not None:
+            raise UsageError("--version, --until and --delete need the NAME of a tag")
+        show("tags", tag_rows(holds(CatalogTable.open(open_store(root)))), as_json=json)
+        return
     with step_display("reading the rows of the version"):
         report = change(root, name, version, until=until, delete=delete)
     if json:

@@ -685,8 +685,8 @@ def test_what_has_no_row_is_a_sentence(tmp_path: Path) -> None:
     LakeMaker(tmp_path).run({0: []})
     quarantine, root = ["quarantine", tmp_path, "events"], tmp_path
     assert seglake(*quarantine) == "rejected rows of events: none\n"
-    assert seglake("tags", root) == "tags: none\n"
-    assert seglake("tags", root, "--json") == "[]\n"
+    assert seglake("tag", root) == "tags: none\n"
+    assert seglake("tag", root, "--json") == "[]\n"
     merge = ["merge", tmp_path, "events"]
     few = "nothing to merge: too few small segments are neighbours; --all merges whatever fits"
     assert seglake(*merge).startswith(few)

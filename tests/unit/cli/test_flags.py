@@ -139,6 +139,12 @@ def test_the_table_has_every_option() -> None:
     assert set(TABLE) == options
 
 
+@TABLE.shows("help --all")
+def _help(it: Place) -> None:
+    assert "warm" in it.tell("help", "--all")
+    assert "warm" not in it.tell("help")
+
+
 @TABLE.shows("--version")
 def _program_version(it: Place) -> None:
     assert it.tell("--version").startswith("seglake ")
@@ -975,7 +981,7 @@ def _verify_job(it: Place) -> None:
     _verifies(it, lambda *options: it.job("verify", "--root", it.root, *options))
 
 
-@TABLE.shows("tag --version", "tag --until", "tag --delete", "tag --json", "tags --json")
+@TABLE.shows("tag --version", "tag --until", "tag --delete", "tag --json")
 def _tags(it: Place) -> None:
     tag = "tag", it.root
     made = it.json(*tag, "q3", "--version", 2, "--until", "2099-06-01")
@@ -985,16 +991,17 @@ def _tags(it: Place) -> None:
     it.tell("delete-records", it.root, "events", "--partition", 1, "--before-offset", -1)
     assert it.lines() == [(0, 0), (0, 1), (0, 2)]
     assert len(it.lines("--version", "q3")) == 303
-    (held,) = it.json("tags", it.root)
+    (held,) = it.json("tag", it.root)
     assert (held["name"], held["version"], held["held_segments"]) == ("q3", 2, 1)
-    assert "2099-06-01T00:00:00Z" in it.tell("tags", it.root)
+    assert "2099-06-01T00:00:00Z" in it.tell("tag", it.root)
     assert it.json("describe", it.root, "events")["tags"] == [held]
     assert "tags that hold events" in it.tell("describe", it.root, "events")
     assert "2099-06-01T00:00:00Z" in it.tell("report", it.root)
     assert it.json("report", it.root)["storage"]["tags"] == [held]
     assert "Tag q3 holds" in it.tell("vacuum", it.root)
     assert "deleted" in it.tell(*tag, "q3", "--delete")
-    assert it.json("tags", it.root) == []
+    assert it.json("tag", it.root) == []
+    it.refused("need the NAME", *tag, "--delete")
     it.refused("there is no tag q3", "read", it.root, "events", "--version", "q3")
 
 

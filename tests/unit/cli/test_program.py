@@ -8,32 +8,38 @@ import pytest
 from typer.testing import CliRunner
 
 from seglake.cli.app import app
+from seglake.cli.arguments.spelling import EXPERT
 
 GROUPS = {
-    "Begin": "demo init check warm",
+    "Begin": "demo init check warm help",
     "Ingest": "ingest redrive undo jobs run-status quarantine",
     "Look and read": "topics segments offsets read find dump history report metrics",
     "The life of a topic": "describe alter maintain retain compact delete-records erase merge",
-    "Care of a lake": "tag tags verify repair reindex vacuum",
+    "Care of a lake": "tag verify repair reindex vacuum",
     "Kafka": "serve import attach archive export replay",
 }
-LINE = "seglake ver"
+LINE = "seglake war"  # a command that only `help --all` shows
 SHELLS = {  # what the script of a shell gives the program, and what it gets
-    "bash": ({"COMP_WORDS": LINE, "COMP_CWORD": "1"}, r"verify\n"),
-    "zsh": ({"_TYPER_COMPLETE_ARGS": LINE}, r"""_arguments '\*: :\(\("verify":"[^"]+"\)\)'\n"""),
+    "bash": ({"COMP_WORDS": LINE, "COMP_CWORD": "1"}, r"warm\n"),
+    "zsh": ({"_TYPER_COMPLETE_ARGS": LINE}, r"""_arguments '\*: :\(\("warm":"[^"]+"\)\)'\n"""),
     "fish": (
         {"_TYPER_COMPLETE_ARGS": LINE, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
-        r"verify\t[^\n]+\n",
+        r"warm\t[^\n]+\n",
     ),
 }
 
 
-def test_every_command_stands_in_its_group_of_the_help() -> None:
-    told = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80", "TERM": "dumb"}).stdout
+@pytest.mark.parametrize("hidden", [EXPERT, frozenset[str]()])
+def test_every_command_is_in_its_group_of_the_help(hidden: frozenset[str]) -> None:
+    asked = ["--help"] if hidden else ["help", "--all"]
+    told = CliRunner().invoke(app, asked, env={"COLUMNS": "80", "TERM": "dumb"}).stdout
     panels = re.findall(r"╭─ (.+?) ─+╮\n(.*?)╰", told, re.DOTALL)
     named = {title: re.findall(r"^│ ([a-z][\w-]*)", lines, re.M) for title, lines in panels}
     assert named.pop("Options") == []
-    assert named == {title: names.split() for title, names in GROUPS.items()}
+    groups = {title: names.split() for title, names in GROUPS.items()}
+    assert named == {
+        title: [name for name in names if name not in hidden] for title, names in groups.items()
+    }
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -301,7 +301,7 @@ def test_what_is_refused(maker: LakeMaker) -> None:
     newest = seglake.open(root).version
     with pytest.raises(UsageError, match="is newer than the newest"):
         tag(root, "q3", newest + 50)
-    with pytest.raises(UsageError, match=f"there is no tag q3; `seglake tags {root}`"):
+    with pytest.raises(UsageError, match=f"there is no tag q3; `seglake tag {root}`"):
         tag(root, "q3", delete=True)
     with pytest.raises(UsageError, match="by its name alone"):
         tag(root, "q3", delete=True, until="2099-01-01")

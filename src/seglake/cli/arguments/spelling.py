@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from shlex import quote
 from typing import Any
 
 from typer import BadParameter
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from seglake.cli.terminal.arrow import without_pandas
 from seglake.cli.terminal.waiting import sign_of_life
@@ -25,8 +26,33 @@ _MEANT = {
 }
 _CONDITIONS = "--where", "--header"  # choose records of some commands
 _KEYS = "--key", "--keys-from"  # choose records of these and of others
-_OF_ONE_TOPIC = {"topics": "describe", "tags": "describe"}
+_OF_ONE_TOPIC = {"topics": "describe"}
 _REFUSED: Any = BadParameter.mro()[1]  # Click's UsageError, which typer does not name
+
+
+EXPERT = frozenset((
+    "attach", "compact", "dump", "help", "jobs", "merge", "metrics", "reindex", "retain",
+    "run-status", "warm",
+))  # fmt: skip
+
+
+class Program(TyperGroup):
+    """The program. Its help omits the commands in `EXPERT`; completion and docs have all."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help of the program without the commands in `EXPERT`."""
+        shown = copy(self)
+        shown.commands = {name: self.commands[name] for name in self.commands if name not in EXPERT}
+        super(Program, shown).format_help(ctx, formatter)
+
+    def show_help(self, ctx: Any, *, everything: bool) -> None:
+        """Print the help of the program, of all its commands if `everything`."""
+        formatter = ctx.make_formatter()
+        if everything:
+            super().format_help(ctx, formatter)
+        else:
+            self.format_help(ctx, formatter)
+        print(formatter.getvalue())
 
 
 class Command(TyperCommand):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seglake.cli.arguments.options import DryRun, GraceHours, Json, Root, Topic
+from seglake.cli.result import finish
 from seglake.cli.terminal.job import Job
 from seglake.cli.terminal.progress import bar, step_display
 from seglake.cli.terminal.tables import Listing, show, show_report
@@ -147,11 +148,7 @@ def reindex(
         report = write_indexes(
             root, topic, policy, partitions=partition, spark=spark, progress=progress
         )
-    if json:
-        print(report.as_json())
-    else:
-        show_report("reindex", report.as_dict())
-    raise typer.Exit(report.exit_code)
+    finish(report, lambda: show_report("reindex", report.as_dict()), as_json=json)
 
 
 def _policy_of(intervals: Mapping[str, int | None]) -> IndexPolicy | None:
@@ -175,13 +172,10 @@ def vacuum(
 
     with step_display("reading the catalog") as progress:
         report = sweep(root, dry_run=dry_run, grace_hours=grace_hours, progress=progress)
-    if json:
-        print(report.as_json())
-    else:
-        _tell(report, grace_hours, dry_run=dry_run)
+    finish(report, lambda: _show_vacuumed(report, grace_hours, dry_run=dry_run), as_json=json)
 
 
-def _tell(report: Vacuumed, grace_hours: float, *, dry_run: bool) -> None:
+def _show_vacuumed(report: Vacuumed, grace_hours: float, *, dry_run: bool) -> None:
     for key in (*report.catalog_files, *report.deleted):
         print(key)
     if report.marked:

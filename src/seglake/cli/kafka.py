@@ -27,6 +27,7 @@ from seglake.cli.arguments.options import (
     Zone,
 )
 from seglake.cli.arguments.window import absolute, window
+from seglake.cli.result import finish
 from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.progress import bar, on_spark
 from seglake.cli.terminal.tables import Listing, show
@@ -92,11 +93,8 @@ def archive(
             master=master,
             progress=progress,
         )
-    if json:
-        print(report.as_json())
-    else:
-        show("archive", Listing(work.ARCHIVED, report.as_dict()["topics"]))
-    raise typer.Exit(report.exit_code)
+    topics = Listing(work.ARCHIVED, report.as_dict()["topics"])
+    finish(report, lambda: show("archive", topics), as_json=json)
 
 
 _EXPORT_COLUMNS = [

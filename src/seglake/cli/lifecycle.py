@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seglake.cli.arguments.options import DryRun, GraceHours, Json, OneOrAll, Partition, Root, Topic
+from seglake.cli.result import finish
 from seglake.cli.terminal.job import Job
 from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.progress import bar, step_display
@@ -155,13 +156,7 @@ def compact(
 
     with bar("compacting") as progress:
         report = compact_topic(root, topic, force=force, dry_run=dry_run, progress=progress)
-    if json:
-        print(report.as_json())
-    elif dry_run:
-        rows = map(_planned, report.as_dict()["partitions"])
-        show(f"log partitions of {topic}", Listing([*_COMPACT_PLAN, *_OUTCOME], rows))
-    else:
-        _tell_compact(report)
+    finish(report, lambda: _show_compacted(report, dry_run=dry_run), as_json=json)
 
 
 def _planned(partition: dict[str, Any]) -> dict[str, Any]:
@@ -170,8 +165,12 @@ def _planned(partition: dict[str, Any]) -> dict[str, Any]:
     return {**partition, **none}
 
 
-def _tell_compact(report: Compacted) -> None:
+def _show_compacted(report: Compacted, *, dry_run: bool) -> None:
     partitions = report.as_dict()["partitions"]
+    if dry_run:
+        columns = [*_COMPACT_PLAN, *_OUTCOME]
+        show(f"log partitions of {report.topic}", Listing(columns, map(_planned, partitions)))
+        return
     cleaned = [partition for partition in partitions if partition["cleaned"]]
     if cleaned:
         show(
@@ -215,10 +214,8 @@ def delete_records(
         partitions=None if before_offset is not None or not partitions else partitions,
         dry_run=dry_run,
     )
-    if json:
-        print(report.as_json())
-    else:
-        show_moves([(topic, move) for move in report.moved], dry_run=dry_run)
+    moves = [(topic, move) for move in report.moved]
+    finish(report, lambda: show_moves(moves, dry_run=dry_run), as_json=json)
 
 
 _RAN = "ran meanwhile: erase again when it has ended"
@@ -255,14 +252,10 @@ def erase(
             root, topic, keys, raw_containing=raw_containing, vacuum=vacuum, wait=wait,
             dry_run=dry_run, grace_hours=grace_hours, progress=progress,
         )  # fmt: skip
-    if json:
-        print(report.as_json())
-    else:
-        _tell_erase(report)
-    raise typer.Exit(report.exit_code)
+    finish(report, lambda: _show_erased(report), as_json=json)
 
 
-def _tell_erase(report: Erased) -> None:
+def _show_erased(report: Erased) -> None:
     from seglake.maintain.erasure.erase import IF_RUNNING
 
     for key in report.deleted:
@@ -317,21 +310,17 @@ def maintain(
     with nullcontext() if job else log_lines():
         report = maintain_lake(
             root, topic, dry_run=dry_run, grace_hours=grace_hours, spark=spark,
-            told=job.tell if job else _tell_maintain,
+            told=job.tell if job else _tell_part,
         )  # fmt: skip
-    if json:
-        print(report.as_json())
-    else:
-        _show(report)
-    raise typer.Exit(report.exit_code)
+    finish(report, lambda: _show_maintained(report), as_json=json)
 
 
-def _tell_maintain(part: str) -> None:
+def _tell_part(part: str) -> None:
     if sys.stderr.isatty():
         print(part, file=sys.stderr)
 
 
-def _show(report: Maintained) -> None:
+def _show_maintained(report: Maintained) -> None:
     parts = [part.as_dict() for part in report.parts]
     rows = [{**part, "result": _result(part)} for part in parts]
     show("maintenance", Listing(_MAINTAIN_COLUMNS, rows), as_json=False)
@@ -391,14 +380,12 @@ def merge(
             root, topic, partitions=chosen, everything=everything, rebatch=rebatch,
             dry_run=dry_run, progress=progress,
         )  # fmt: skip
-    if json:
-        print(report.as_json())
-    else:
-        _tell_merge(report, dry_run=dry_run, everything=everything)
-    raise typer.Exit(report.exit_code)
+    finish(
+        report, lambda: _show_merged(report, dry_run=dry_run, everything=everything), as_json=json
+    )
 
 
-def _tell_merge(report: Merged, *, dry_run: bool, everything: bool) -> None:
+def _show_merged(report: Merged, *, dry_run: bool, everything: bool) -> None:
     if report.plan and dry_run:
         show(
             "would become one segment",
@@ -500,15 +487,10 @@ def tag(
         return
     with step_display("reading the rows of the version"):
         report = change(root, name, version, until=until, delete=delete)
-    if json:
-        print(report.as_json())
-    else:
-        _tell_tag(report, root, delete=delete)
+    finish(report, lambda: _show_tagged(report, root, delete=delete), as_json=json)
 
 
-def _tell_tag(report: Tagged, root: str, *, delete: bool) -> None:
-    from seglake.shown import short_time
-
+def _show_tagged(report: Tagged, root: str, *, delete: bool) -> None:
     if delete:
         print(f"Tag {report.name} is deleted. `seglake vacuum` removes what only it held.")
         return
@@ -538,18 +520,17 @@ def undo(
     from seglake.maintain.undo import undo as undo_run
 
     report = undo_run(root, topic, run_id, pipeline=pipeline, force=force, dry_run=dry_run)
-    if json:
-        print(report.as_json())
-    elif report.status == "already done":
-        print(
-            f"run {run_id} is undone already: {counted(report.records, 'record')} gone, "
-            f"{counted(report.files, 'input file')} free to be ingested again"
-        )
-    else:
-        _tell_undo(report, dry_run=dry_run)
+    finish(report, lambda: _show_undone(report, run_id, dry_run=dry_run), as_json=json)
 
 
-def _tell_undo(report: Undone, *, dry_run: bool) -> None:
+def _show_undone(report: Undone, run_id: str, *, dry_run: bool) -> None:
+    gone = (
+        f"{counted(report.records, 'record')} gone, "
+        f"{counted(report.files, 'input file')} free to be ingested again"
+    )
+    if report.status == "already done":
+        print(f"run {run_id} is undone already: {gone}")
+        return
     ranges = [
         {"partition": partition, "start": start, "end": end}
         for partition, spans in report.offsets.items()
@@ -565,8 +546,4 @@ def _tell_undo(report: Undone, *, dry_run: bool) -> None:
             f"{counted(report.segments, 'segment')}, {counted(report.files, 'input file')}"
         )
     else:
-        print(
-            f"version {report.version} has no record of {runs}: "
-            f"{counted(report.records, 'record')} gone, "
-            f"{counted(report.files, 'input file')} free to be ingested again"
-        )
+        print(f"version {report.version} has no record of {runs}: {gone}")

@@ -19,6 +19,11 @@ class MaintenanceReport(ShowsTable):
     def _table(self) -> Table:
         return of_report(type(self).__name__, self.as_dict())
 
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command: 0 unless a class says otherwise."""
+        return 0
+
     def as_dict(self) -> dict[str, Any]:
         """All fields, by name."""
         return asdict(self)

@@ -22,6 +22,7 @@ from seglake.shown import Column, counted, number, prose
 
 if TYPE_CHECKING:
     from seglake.format.index import IndexPolicy
+    from seglake.maintain.health.verify import Verification
     from seglake.maintain.report import MaintenanceReport
     from seglake.maintain.vacuum import Vacuumed
 
@@ -49,19 +50,20 @@ def verify(
     spark = job.session() if job else None
     with bar("verifying", job) as progress:
         report = check(root, deep=deep, topics=topic, spark=spark, progress=progress)
-    if json:
-        print(report.as_json())
-    elif report.findings:
-        show("findings", Listing(_COLUMNS, map(dataclasses.asdict, report.findings)), as_json=False)
+    finish(report, lambda: _show_verified(report, deep=deep), as_json=json)
+
+
+def _show_verified(report: Verification, *, deep: bool) -> None:
+    if report.findings:
+        show("findings", Listing(_COLUMNS, map(dataclasses.asdict, report.findings)))
     else:
         how = "every record and index entry" if deep else "every file's size and checksum"
         segments = counted(report.segments, "segment")
         print(f"Version {report.version} is sound: {segments}, {how} checked.")
-    if report.orphans and not json:
+    if report.orphans:
         orphans, one = counted(len(report.orphans), "object"), len(report.orphans) == 1
         belongs, them = ("belongs", "it") if one else ("belong", "them")
         print(f"{orphans} {belongs} to no version; `seglake vacuum` removes {them} after a day.")
-    raise typer.Exit(report.exit_code)
 
 
 def repair(

@@ -37,6 +37,7 @@ from seglake.pace import line_every
 from seglake.shown import Column, counted, number, size
 
 if TYPE_CHECKING:
+    from seglake.kafka.exporting import Exported
     from seglake.kafka.importing import Imported
     from seglake.replay.run import ReplayReport
 
@@ -128,11 +129,12 @@ def export(
             root, topic, dest, start=start, end=end, topic_id=topic_id, version=version,
             progress=progress,
         )  # fmt: skip
-    if json:
-        print(report.as_json())
-        return
+    finish(report, lambda: _show_exported(report), as_json=json)
+
+
+def _show_exported(report: Exported) -> None:
     rows = Listing(_EXPORT_COLUMNS, [part.as_dict() for part in report.partitions])
-    show(f"{topic}, version {report.version}, for a broker", rows)
+    show(f"{report.topic}, version {report.version}, for a broker", rows)
     print_groups(report.groups)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from seglake.maintain.merge import Merged
     from seglake.maintain.schedule import Maintained
     from seglake.maintain.tagging import Hold, Tagged
+    from seglake.maintain.topic_settings import Altered
     from seglake.maintain.undo import Undone
 
 _LOG_STARTS_COLUMNS = [
@@ -67,12 +68,13 @@ def alter(
 ) -> None:
     """Change settings of a topic, from its next run and maintenance on."""
     from seglake.maintain.topic_settings import alter as change
-    from seglake.shown import counted
 
     report = change(root, topic, _settings(given or []), delete=delete or [], dry_run=dry_run)
-    if json:
-        print(report.as_json())
-        return
+    finish(report, lambda: _show_altered(report, root, dry_run=dry_run), as_json=json)
+
+
+def _show_altered(report: Altered, root: str, *, dry_run: bool) -> None:
+    topic = report.topic
     would = "would be changed" if dry_run else "changed"
     for key, (old, new) in report.changes.items():
         print(f"{key}: {old} {would} to {new}")

@@ -37,6 +37,8 @@ batches are compared after decompression, and of its indexes what does not tell 
   files and commits of the quarantine have other checksums, and its rows two values more.
 - 2026-11-29: the catalog has format 6, with all columns from the first commit on, and manifests
   have format 3 and leave out what is null. The bytes of segments are the same.
+- 2026-11-29: the catalog has format 7, with the column `interval_records` of runs, and reports have
+  it, too. So run rows, manifests and the first commits have other checksums, not segments.
 """
 
 from __future__ import annotations

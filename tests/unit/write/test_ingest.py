@@ -23,7 +23,7 @@ from seglake.format.codecs.compression import NAMES
 from seglake.layout import SUFFIXES
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.repair import rebuild_catalog
-from seglake.maintain.replace import replace_files
+from seglake.maintain.undo import replace_files
 from seglake.pace import line_every
 from seglake.read.lake import open as open_lake
 from seglake.write.driver.run import DeclaredRun, ingest_files

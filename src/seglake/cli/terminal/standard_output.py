@@ -22,7 +22,7 @@ _CLOSED = "it is closed"
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
-    r"""Write characters that an encoding lacks as \uXXXX, which JSON reads as the characters."""
+    """Write characters that an encoding lacks as the escapes that JSON has for them."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")

@@ -13,21 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-import seglake
-from seglake.catalog.schema import RunRow
-from seglake.errors import UnknownTopic, UsageError
-from seglake.read.lake import Lake
-from seglake.read.log import Log
+from seglake.errors import UsageError
 from seglake.times.instants import Time, format_ms, to_epoch_ms
-from seglake.times.intervals import common, without
+
+if TYPE_CHECKING:
+    from seglake.airflow.watches import Cursor, Event, Watch
 
 POLL_SECONDS = 30.0
 
@@ -123,7 +120,7 @@ class SeglakeVersionTrigger(_LakeTrigger):
         super().__init__(poll_seconds, root=root, topic=topic)
 
     def _watch(self) -> Watch:
-        from seglake.airflow.triggers import VersionWatch
+        from seglake.airflow.watches import VersionWatch
 
         return VersionWatch(**self._arguments)
 
@@ -155,180 +152,6 @@ class SeglakeClosedTrigger(_LakeTrigger):
         super().__init__(poll_seconds, root=root, topic=topic, **how, since=given)
 
     def _watch(self) -> Watch:
-        from seglake.airflow.triggers import ClosedWatch
+        from seglake.airflow.watches import ClosedWatch
 
         return ClosedWatch(**self._arguments)
-
-
-# ---------------- watches
-# What happened to a topic since an earlier look. This module does not import Airflow.
-#
-# A watch is asked again and again: `look(cursor)` gives events, oldest first, and the cursor of
-# the next look. Events and cursors are JSON. The first look, without a cursor, only gives the
-# cursor: events come later. The cursor alone decides what is new, so another watch, in another
-# process, can go on with it. A look at a lake that did not change costs one small read.
-
-Event = dict[str, Any]
-Cursor = dict[str, Any]
-Key = tuple[str, str]  # pipeline and run id
-
-_NOTHING = -1  # the version as long as there is no such lake or topic
-
-logger = logging.getLogger(__name__)
-
-
-class Watch(Protocol):
-    """Finds what is new in a topic."""
-
-    def look(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
-        """The events since `cursor`, and the cursor behind them.
-
-        Raises StoreError, CorruptData and UsageError: look again later, with the same cursor.
-        """
-        ...
-
-
-class _NewestVersion:
-    """The newest version of a topic. The lake stays open; a refresh reads only what changed."""
-
-    def __init__(self, root: str, topic: str) -> None:
-        self.root, self.topic = root, topic
-        self._lake: Lake | None = None
-        self._missing = ""
-
-    def log(self) -> Log | None:
-        """The topic's log, or None as long as there is no such lake or topic."""
-        try:
-            lake, self._lake = self._lake, None  # after an error it is opened anew
-            lake = lake.refresh() if lake else seglake.open(self.root)
-            self._lake = lake
-            return lake.topic(self.topic)
-        except UsageError as error:
-            if str(error) != self._missing:
-                logger.info("nothing to watch yet: %s", error)
-            self._missing = str(error)
-            return None
-
-    def runs(self, version: int | None = None) -> dict[Key, RunRow]:
-        """The last row of each run, in the version of the last `log`, or in another.
-
-        Raises VersionExpired and UnknownTopic.
-        """
-        lake = self._lake if version is None else seglake.open(self.root, version)
-        rows = lake.history(self.topic) if lake else []
-        rows = sorted(rows, key=lambda row: row.sequence)
-        return {(row.pipeline, row.run_id): row for row in rows}
-
-
-class VersionWatch:
-    """An event for each run that was committed, undone or replaced since the last look.
-
-    The cursor is the version, and the time at which its last run ended, which counts if the version
-    is no longer retained.
-    """
-
-    def __init__(self, root: str, topic: str) -> None:
-        self._newest = _NewestVersion(root, topic)
-        self._known: tuple[int, dict[Key, RunRow]] = (_NOTHING, {})
-
-    def look(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
-        """As `Watch`: topic, version, end_offsets, interval (or null), run_id and state."""
-        log = self._newest.log()
-        version = _version(log)
-        if cursor is not None and cursor["version"] == version:
-            return [], cursor
-        runs = self._newest.runs() if log else {}
-        known = runs if cursor is None else self._at(cursor, runs)
-        new = [run for key, run in runs.items() if _state(run) != _state(known.get(key))]
-        self._known = version, runs
-        ended_ms = max((run.finished_at_ms for run in runs.values()), default=0)
-        events = [_of_run(run, log) for run in sorted(new, key=_ended) if log]
-        return events, {"version": version, "ended_ms": ended_ms}
-
-    def _at(self, cursor: Cursor, runs: dict[Key, RunRow]) -> dict[Key, RunRow]:
-        """The runs of a cursor's version; if that has expired, the runs that had ended by then."""
-        version = cursor["version"]
-        if version == self._known[0]:
-            return self._known[1]
-        try:
-            return {} if version == _NOTHING else self._newest.runs(version)
-        except UnknownTopic:
-            return {}
-        except UsageError as error:
-            logger.warning("new runs are found by the time at which they ended: %s", error)
-            ended_ms = cursor["ended_ms"]
-            return {key: run for key, run in runs.items() if run.finished_at_ms <= ended_ms}
-
-
-class ClosedWatch:
-    """An event for each window that closed since the last look.
-
-    Windows have `window_ms` and lie side by side since the epoch. One is closed, as by
-    `Log.closed`, when the committed runs declare to cover it and `lateness_ms` more. The first look
-    gives closed windows from `since` on. The cursor is the version, and the intervals that were
-    told. A window that an undo opened is told again when it closes.
-    """
-
-    def __init__(
-        self, root: str, topic: str, *, window_ms: int, lateness_ms: int, since: Time | None = None
-    ) -> None:
-        self._newest = _NewestVersion(root, topic)
-        self._window_ms, self._lateness_ms = window_ms, lateness_ms
-        self._since_ms = None if since is None else to_epoch_ms(since)
-
-    def look(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
-        """As `Watch`: topic, version, end_offsets and interval."""
-        log = self._newest.log()
-        version = _version(log)
-        if cursor is not None and cursor["version"] == version:
-            return [], cursor
-        closed = self._closed(log.coverage() if log else [])
-        told = self._first(closed) if cursor is None else [(a, b) for a, b in cursor["told"]]
-        size = self._window_ms
-        new = [at for low, high in without(closed, told) for at in range(low, high, size)]
-        events = [_event(log, at, at + size) for at in new if log]
-        return events, {"version": version, "told": [list(each) for each in closed]}
-
-    def _first(self, closed: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """What the first look leaves out: all, or the windows that begin before `since`."""
-        if self._since_ms is None:
-            return closed
-        since = -(-self._since_ms // self._window_ms) * self._window_ms
-        return common(closed, [(closed[0][0], since)]) if closed else []
-
-    def _closed(self, coverage: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The windows that a set of intervals closes; windows that touch are one item."""
-        size = self._window_ms
-        inside = (
-            (-(-low // size) * size, (high - self._lateness_ms) // size * size)
-            for low, high in coverage
-        )
-        return [(low, high) for low, high in inside if low < high]
-
-
-def _version(log: Log | None) -> int:
-    return log.version if log else _NOTHING
-
-
-def _state(run: RunRow | None) -> tuple[str, int] | None:
-    return None if run is None else (run.state, run.sequence)
-
-
-def _ended(run: RunRow) -> int:
-    return run.finished_at_ms
-
-
-def _of_run(run: RunRow, log: Log) -> Event:
-    event = _event(log, run.interval_start_ms, run.interval_end_ms)
-    return {**event, "run_id": run.run_id, "state": run.state}
-
-
-def _event(log: Log, start_ms: int | None, end_ms: int | None) -> Event:
-    bounds = [format_ms(ms) for ms in (start_ms, end_ms) if ms is not None]
-    offsets = {str(partition): offset for partition, offset in log.end_offsets().items()}
-    return {
-        "topic": log.topic,
-        "version": log.version,
-        "end_offsets": offsets,
-        "interval": bounds or None,
-    }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake import airflow
-from seglake.airflow.triggers import ClosedWatch, Cursor, Event, VersionWatch, Watch
+from seglake.airflow.watches import ClosedWatch, Cursor, Event, VersionWatch, Watch
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, VersionExpired
 from seglake.maintain.merge import merge

@@ -20,6 +20,7 @@ from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.health.verify import Verification, verify
 from seglake.maintain.vacuum import vacuum
+from tests.harness.killed import killed as killing
 from tests.harness.observed import observe
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 
@@ -42,7 +43,7 @@ def killed(patch: pytest.MonkeyPatch, act: Callable[[], Any]) -> str:
         dying.append(attempt_id)
         raise KeyboardInterrupt
 
-    with patch.context() as inner:
+    with patch.context() as inner, killing():
         inner.setattr(table, "mark_committed", die)
         with pytest.raises(KeyboardInterrupt):
             act()

@@ -621,7 +621,7 @@ def test_a_run_of_another_pipeline__is_named_with_it(tmp_path: Path, changed: bo
         lake.write("a", lines(3, T + 7))
     wanted = (
         rf"with pipeline.name = '{first.name}' and --run-id a, which has it, ingests" if changed
-        else rf"pipeline 'copy' has no run 'a' .*pipeline '{first.name}' ingested these files, and "
+        else rf"pipeline 'copy' has no run 'a' .*Pipeline '{first.name}' ingested these files, and "
     )  # fmt: skip
     with pytest.raises((UsageError, InputError), match=wanted):
         replace_files(LocalEngine(), copy, DeclaredRun("a"))

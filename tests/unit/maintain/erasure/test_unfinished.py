@@ -30,6 +30,7 @@ from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.write.driver.redrive.redrive import RedriveReport, redrive
+from tests.harness.killed import killed
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, quarantined, read_lake, write_file
 from tests.makers.strategies import examples
@@ -49,7 +50,7 @@ def crash(*_: object, **__: object) -> None:
 def dying(owner: type, name: str) -> Iterator[None]:
     """In the block, whoever calls this dies; that ends the block."""
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, killed():
         patch.setattr(owner, name, crash)
         with pytest.raises(Crash):
             yield

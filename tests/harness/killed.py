@@ -1,0 +1,20 @@
+"""Let an exception end a command as a kill does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from seglake.catalog import announcement, fate, transaction
+
+
+@contextmanager
+def killed() -> Iterator[None]:
+    """In the block, a command that ends by an exception withdraws nothing and deletes nothing."""
+    with (
+        patch.object(transaction._Transaction, "_withdraw", lambda _: None),
+        patch.object(fate, "end", lambda *_: False),
+        patch.object(announcement, "_take_back", lambda *_: None),
+    ):
+        yield

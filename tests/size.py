@@ -16,10 +16,10 @@ from seglake.cli.arguments.spelling import EXPERT
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 PROJECT = Path(__file__).parents[1]
 BUDGETS = {  # what is counted: (budget, goal)
-    "lines of code in src": (48_664, 42_500),
-    "modules in src": (457, 330),
-    "lines of code in tests": (75_185, 62_000),
-    "settings": (79, 72),
+    "lines of code in src": (46_600, 42_500),
+    "modules in src": (331, 330),
+    "lines of code in tests": (71_600, 62_000),
+    "settings": (76, 72),
     "commands in --help": (28, 30),
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from seglake.catalog import fate
 from seglake.catalog.schema import FILE_SCHEMAS, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import EMPTY
@@ -44,7 +45,8 @@ class _NoCatalog:
     def sources_at(self, *_: Any) -> Any:
         return FILE_SCHEMAS["source"].empty_table()
 
-    def commit(self, rows: list[Any], **_: Any) -> int:
+    def commit(self, rows: list[Any], *, topic: str, attempt_id: str, **_: Any) -> int:
+        fate.claim(self.store, attempt_id, topic)  # else the attempt deletes what it wrote
         self.rows = rows
         return 1
 

@@ -170,8 +170,8 @@ FAULTS: dict[str, Put] = {
             _Erasure,
             "_delete_old",
             (
-                "self._find_old(self._forbid_tags(erase))",
-                "self._forbid_tags(erase) and self._find_old(erase)",
+                "self._find_old(self._forbid_tags(attempts))",
+                "self._forbid_tags(attempts) and self._find_old(attempts)",
             ),
         )
     ],

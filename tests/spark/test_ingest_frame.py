@@ -106,7 +106,7 @@ def test_seconds_as_milliseconds_stop_the_run(spark: SparkSession, tmp_path: Pat
     rows = [(at, T // 1000, "k", "text") for at in range(8)]
     schema = "id long, ts long, k string, text string"
     seconds = spark.createDataFrame(rows, schema).repartition(3)
-    with pytest.raises(InputError, match=r"DataFrame: all times lie in January 1970.*'epoch_s'"):
+    with pytest.raises(InputError, match=r"DataFrame: all times are in January 1970.*'epoch_s'"):
         seglake.ingest(seconds, settings_of(tmp_path))
     assert not seglake.open(str(tmp_path)).topics()
     mixed = spark.createDataFrame([*rows, (8, T, "k", "text")], schema).repartition(3)

@@ -32,6 +32,7 @@ from seglake.maintain.merge import merge
 from seglake.maintain.topic_settings import alter
 from seglake.store import open_store
 from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.harness.killed import killed
 from tests.judges.oracle import as_written
 from tests.makers.broker_folders import BrokerLog, Step, batch, logs, marker, note
 from tests.makers.lakes import Event, LakeMaker, Shape, Written, open_catalog
@@ -495,7 +496,7 @@ def test_an_import_that_was_killed_before_its_mark__is_marked_when_it_is_refused
     def die(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, killed():
         patch.setattr(catalog_table, "mark_committed", die)
         with pytest.raises(KeyboardInterrupt):
             take(root, old)

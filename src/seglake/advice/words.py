@@ -14,14 +14,14 @@ from seglake.shown import counted
 
 _SENTENCES = {
     # which files
-    "other-files": "{count:file} of other kinds are left out, such as {subject}.",
+    "other-files": "Files of other kinds are left out: {count:,}, such as {subject}.",
     "partition-folder": "Folders such as {folder} are entered, but {subject} is not a field. "
     "headers.source = true keeps the path of each record's file.",
     "file-left-out": "A file is left out with input.exclude: {why}",
     "encoding": "The files are not UTF-8. Check that input.encoding = {encoding!r} reads letters "
     "correctly.",
-    "other-encoding": "{count:file} have another encoding, such as {subject}. Leave them out with "
-    "input.exclude.",
+    "other-encoding": "Files with another encoding: {count:,}, such as {subject}. Leave them out "
+    "with input.exclude.",
     "other-format": "{subject} has no {kind}. Leave it out with input.exclude.",
     # which rows
     "not-json": "{count:,} of {lines:,} sampled lines are not JSON objects, and become rejects.",

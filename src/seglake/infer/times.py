@@ -108,10 +108,19 @@ def choose_time(sample: Sample) -> tuple[TimeChoice | None, list[str]]:
 
 
 def _score(name: str, fit: _Fit, position: int) -> tuple[int, ...]:
-    """Rank a field, lowest first: by what it holds, its name, its depth and its position."""
+    """Rank a field, lowest first: by what it holds, its name, its depth and its position.
+
+    A name with other words, such as load_timestamp, comes after the word alone.
+    """
     words = _words(name)
     best = min((_SCORES.get(word, _UNTOLD) for word in words), default=_UNTOLD)
-    return int(_is_doubtful(name, fit)), best - ("utc" in words), name.count("."), position
+    return (
+        int(_is_doubtful(name, fit)),
+        best - ("utc" in words),
+        name.count("."),
+        len(words),
+        position,
+    )
 
 
 def _is_doubtful(name: str, fit: _Fit) -> bool:

@@ -31,7 +31,7 @@ READ = [
         "key.fields 'x' is in no row; a row has 'ts', 'user'.",
     ),
     (Finding("other-files", "b.txt", count=1),
-     "1 file of other kinds are left out, such as b.txt."),
+     "Files of other kinds are left out: 1, such as b.txt."),
     (Finding("other-times", facts={"fields": ["a", "b"]}), "These fields have times, too: a, b."),
 ]  # fmt: skip
 

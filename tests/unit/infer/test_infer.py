@@ -106,6 +106,9 @@ CASES = {
                           codes("not-json"), rejects=1),
     "two times": Case("a.jsonl", objects(lambda n, t: {"created": ms(t), "time": ms(t)}), "time",
                       "epoch_ms", codes=codes("other-times", NO_KEY)),
+    "a timestamp beside another one": Case(
+        "a.jsonl", objects(lambda n, t: {"load_timestamp": 1_790_000_000_000, "timestamp": ms(t)}),
+        "timestamp", "epoch_ms", codes=codes("other-times", NO_KEY)),
     "a number that only looks like a time": Case(
         "a.jsonl", objects(lambda n, t: {"order_no": 17 * 10**8 + n, "phone": 165 * 10**7}), None,
         codes=codes("no-time", NO_KEY), settings={"pipeline.order": "arrival"}),

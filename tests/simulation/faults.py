@@ -228,15 +228,13 @@ FOUND = {  # which verify finds each, whatever else does
     "an archive takes another one for a loss of the broker's": 30_066,
     "an undo that was done is an error": 30_002,
     "an erasure does not look again": 3_000_089,
-    "an erasure deletes by a look from before its last commit": 1_795_889_983,
-    "an erasure hides what another one left": 391_004_044,
     "a late manifest of a try that lost counts": 30_006,
     "a vacuum makes no fence": 3_000_042,
     "a merge replaces what changed meanwhile": 30_522,
-    "a command that is run again writes no mark": 30_104,
+    "a command that is run again writes no mark": 700_000_194,
     "an attempt that was given up commits": 3_000_001,
     "rejects with an erased binary key stay": 3_000_005,
-    "a refresh takes moved rows twice": 3_000_012,
+    "a refresh takes moved rows twice": 700_000_147,
     "a commit names files of the catalog that a vacuum deleted": 3_100_285,
     "a refresh takes a rebuilt catalog for the old one": 30_784,
     "a claim that a dead vacuum overruled is not fenced": 30_183,
@@ -255,12 +253,19 @@ FOUND = {  # which verify finds each, whatever else does
     "a vacuum makes no fence before segments go": 30_177,
     "a vacuum does not look at tags again": 30_137,
     "an erasure and a tag pass each other": 30_022,
-    "a version from before an erasure gets a tag": 30_103,
+    "a version from before an erasure gets a tag": 700_002_105,
     "an empty segment covers what others took of the room": 30_294,
     "an erasure passes tags by": 30_013,
     "an erasure that was given up leaves what it wrote for tags": 34_579,
     "a rebuild does not ask chronicles": 30_018,
-    "a vacuum reads no commit since the tombstones": 3_100_713,
+}
+
+SOUGHT = {
+    # Attempts withdraw since their histories were found, which changes the calls of storage that
+    # follow. `python -m tests.simulation --find` looks for new ones.
+    "an erasure deletes by a look from before its last commit",
+    "an erasure hides what another one left",
+    "a vacuum reads no commit since the tombstones",
 }
 
 

@@ -32,7 +32,7 @@ _LISTED = 10
 class AbsentFields(NamedTuple):
     """The fields that no row of some rows has, and the names of the members of one row.
 
-    `fields` is None if there are no rows. Only JSON lines can lack a field without an error.
+    `fields` is None without rows. Only JSON lines can lack a field without an error.
     """
 
     fields: list[str] | None = None
@@ -44,7 +44,7 @@ class AbsentFields(NamedTuple):
         return AbsentFields(fields, [*islice(_member_names(row), _NAMES)] if fields else [])
 
     def merge(self, others: AbsentFields) -> AbsentFields:
-        """Return those of these rows and others together."""
+        """Return the fields that are absent from these rows and from others."""
         if self.fields is None or others.fields is None:
             return others if self.fields is None else self
         fields = [name for name in self.fields if name in others.fields]
@@ -70,7 +70,7 @@ def conclude(pipeline: Pipeline, observed: Observed) -> list[Finding]:
 
 
 def merge_files(parts: Iterable[tuple[str, FileTimes]]) -> dict[str, FileTimes]:
-    """Return the times of each file, given those of its parts in the order of the file."""
+    """Merge the times of the parts of each file, given in the order of the file."""
     files = dict[str, FileTimes]()
     for path, times in parts:
         files[path] = files.get(path, FileTimes()).then(times)
@@ -107,7 +107,7 @@ def _absent_fields(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
 
 
 def _member_names(row: bytes) -> Iterator[str]:
-    """Yield the names of the members of a JSON object, those of nested objects with dots."""
+    """Yield the names of the members of a JSON object; names of nested members have dots."""
     try:
         level: list[tuple[str, Any]] = [("", json.loads(row))]
     except (ValueError, RecursionError):

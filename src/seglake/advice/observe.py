@@ -1,7 +1,7 @@
 """Observe the rows of a chunk: what is odd about them, as findings that can be added up.
 
 A finding has no value of a row, since reports keep findings, and an erasure does not search there.
-`conclude` turns the findings of all chunks into those of a run.
+`conclude` turns the findings of all chunks into the findings of a run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Chunk(NamedTuple):
 
     `unparseable` and `not_utf8` rows are rejects for that reason, `good` rows are records or
     skipped. `unread_times` are the texts of times that cannot be read. `timestamps` are in ms;
-    those of good rows whose text has no zone are `local`. `strict_codes` reads the times again and
+    times of good rows whose text has no zone are `local`. `strict_codes` reads the times again and
     rejects local times that clocks show twice or skip.
     """
 

@@ -54,10 +54,10 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
     user, at, _ = urlsplit(uri).netloc.rpartition("@")
     if at and (":" in user or not scheme.startswith("abfs")):
         raise ConfigError(f"a {scheme}: URI must not hold credentials; use the environment")
-    if "=" in urlsplit(uri).query:  # the message leaves it out, since it may hold a secret
+    if "?" in rest or "#" in rest:  # the message leaves it out, since it may hold a secret
         raise ConfigError(
-            f"a {scheme}: URI must not have a query string; use storage options, and the"
-            " environment for secrets"
+            f"a {scheme}: URI must not have a query string or a fragment; use storage options, the"
+            " environment for secrets, and %3F and %23 for ? and # of a key"
         )
     from seglake.store.objects import object_store  # noqa: PLC0415  # local disks need no obstore
 

@@ -520,6 +520,8 @@ def test_a_link_to_a_folder_above_it_is_named(tmp_path: Path) -> None:
     "uri",
     [
         "s3://bucket/lake?secret_access_key=hidden",
+        "s3://bucket/lake?hidden",
+        "s3://bucket/lake#hidden",
         "s3://bucket?region=x&sig=hidden",
         "gs://bucket/lake?a=hidden",
         "abfss://box@account.dfs.core.windows.net/lake?sv=1&sig=hidden",

@@ -19,7 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -35,8 +34,6 @@ from seglake.infer.pipeline import infer_pipeline
 from seglake.layout import new_attempt
 from seglake.log.rewrite.keep import Keep, OnlyOffsets, WithoutKeys
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
-from seglake.log.short.share_kernels import SLOT_FIELDS, help_readers
-from seglake.log.short.slots import functions
 from seglake.maintain.compaction.compact import compact
 from seglake.read.field_list import listed
 from seglake.read.fields import Fields
@@ -78,7 +75,6 @@ def main(progress: Callable[[int, int], None] = lambda _done, _total: None) -> N
 
 def _without_a_lake(folder: Path) -> None:
     """What needs no lake, but the files of `_pipelines`."""
-    _help()
     _fields()
     for form in ("jsonl", "csv"):
         infer_pipeline([str(folder / form)])
@@ -119,14 +115,6 @@ class _Kernels:
     def _tell(self) -> None:
         done = sum(bool(kernel.signatures) for kernel in self._kernels.values())
         self._progress(done, len(self._kernels))
-
-
-def _help() -> None:
-    """Help readers of short windows, of which there are none."""
-    reader, writer = os.pipe()
-    os.close(writer)
-    help_readers(np.zeros(SLOT_FIELDS, np.int64), reader, functions())
-    os.close(reader)
 
 
 def _pipelines(folder: Path) -> Iterator[Settings]:
@@ -213,7 +201,7 @@ def _round_trip(root: Path, settings: Settings) -> None:
             middle = log.record_at(partition, end // 2)
             keys += filter(None, [middle.key])
             log.offsets_for_times({partition: middle.timestamp})
-            for _ in range(4):  # planned, in one call, put into the cache, from there
+            for _ in range(4):  # read, read again, put into the cache, from there
                 log.read_range(middle.timestamp, middle.timestamp + 1000).read_all()
     for batch in log.read_range(None, None, order="time"):
         json_lines(batch)

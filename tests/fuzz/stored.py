@@ -60,6 +60,7 @@ from seglake.write.spool.spool import (
 from tests.fuzz.bounds import guarded
 from tests.fuzz.targets import target
 from tests.makers.lakes import Event, Shape, _encode
+from tests.makers.zones import ZoneBytes
 
 BATCH_BYTES = 2**20  # that a reader is willing to hold
 ATTEMPT = "00000000-0000-4000-8000-000000000000"
@@ -231,16 +232,16 @@ def zone_maps(data: bytes) -> None:
         zonemap.decode(file)
     log_bytes = int.from_bytes(content[16:24], "little")
     segment = LogSegment("t", 0, "log", "zonemap", 7, 7 + 2**31, log_bytes, len(content))
-    zones = ZoneSearch(segment, file, lambda ranges: [file[start:end] for start, end in ranges])
+    zones = ZoneSearch(segment, ZoneBytes(file))
     edges = np.array([-(2**63), -1, 0, 7, 8, 1020, 2**31, 2**62], np.int64)
     for edge in edges.tolist():
         block = zones.block_at(edge) or zones.next_reaching(edge)
         for _ in range(5):
             assert block is None or 0 <= block.position < block.end <= log_bytes
             if block:
-                assert len(zones.min_timestamps_after(block.number)) >= 0
-                assert np.all(zones.min_timestamps_after(block.number, dated=True) >= 0)
-            block = block and zones.next_reaching(edge, block.number)
+                assert len(zones.min_timestamps_after(block.end)) >= 0
+                assert np.all(zones.min_timestamps_after(block.end, dated=True) >= 0)
+            block = block and zones.next_reaching(edge, block.end)
     ranges, records = zones.within(Bounds.of(Window(0, 2000, 0, 2**40)))
     assert records >= 0
     found = [zones.reaching(edges)[0], zones.holding(edges)[0], ranges]

@@ -51,8 +51,9 @@ from seglake import meanwhile
 PRINTED = "print(hashlib.sha256(said.encode()).hexdigest(), *sorted(Compiled.names))\n"
 FIRST = """
 import numpy as np
-from seglake.log.zones.zone_kernels import first_at_least
-print(first_at_least(np.arange(5), 0, 3), *Compiled.names)
+from seglake.log.fetch_kernels import covering
+batches = np.arange(5), np.arange(1, 6)
+print(covering(*batches, np.array([0]), np.array([3]), np.empty(5, np.int64)), *Compiled.names)
 """
 WORKER = """
 import pickle
@@ -113,7 +114,7 @@ def test_the_first_reads_compile_nothing_and_say_the_same(lake: Path, tmp_path: 
 
 def test_without_a_process_beside_a_call_says_what_it_waits_for(tmp_path: Path) -> None:
     said, errors = fresh(tmp_path, COUNTED + NOTHING_BESIDE + FIRST)
-    assert said == "3 first_at_least\n"
+    assert said == "3 covering\n"
     (line,) = errors.splitlines()
     assert "waits for the compiler" in line
     assert "a minute" in line
@@ -169,16 +170,16 @@ print(invalid_utf8(*Spans.of([b"a"])).tolist(), len(Compiled.names) > 0)
 
 
 def test_who_asks_to_wait_is_told_nothing(tmp_path: Path) -> None:
-    assert fresh(tmp_path, COUNTED + FIRST, **{WAITS: "wait"}) == ("3 first_at_least\n", "")
+    assert fresh(tmp_path, COUNTED + FIRST, **{WAITS: "wait"}) == ("3 covering\n", "")
 
 
 def test_what_is_no_small_work_is_compiled(tmp_path: Path) -> None:
-    too_much = FIRST.replace("print", "first_at_least._compile_for_args._seconds = 6\nprint")
+    too_much = FIRST.replace("print", "covering._compile_for_args._seconds = 6\nprint")
     said, errors = fresh(tmp_path, COUNTED + COMES + FIRST)
     assert (said, errors) == ("3\n", "")
     said, errors = fresh(tmp_path, COUNTED + COMES + too_much)
-    assert said == "3 first_at_least\n"
-    assert "(now: first_at_least)" in errors
+    assert said == "3 covering\n"
+    assert "(now: covering)" in errors
 
 
 def test_numbers_of_an_interpreted_kernel_are_those_of_machine_code(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from seglake.log.piece import Piece
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogRanges
 from seglake.log.zones.cache import ZoneMapCache
-from seglake.log.zones.search import ZoneSearch
 from seglake.read.origin import MissingLogs
 from seglake.store import Store
 
@@ -184,8 +183,8 @@ class _TaskReader:
 def _narrowed(piece: Piece, zone_maps: ZoneMapCache) -> Piece:
     """The piece with only those bytes that can hold the offsets of its window."""
     window, segment = piece.window, piece.segment
-    first = zone_maps.ask(segment, ZoneSearch.block_at, window.start_offset)
-    last = zone_maps.ask(segment, ZoneSearch.block_at, window.end_offset - 1)
+    first = zone_maps.open(segment).block_at(window.start_offset)
+    last = zone_maps.open(segment).block_at(window.end_offset - 1)
     if first is None or last is None:
         return piece
     starts, ends, firsts, stops = piece.ranges

@@ -110,6 +110,11 @@ class Fences:
         blocks = min((last + 1) * self.fence_span, self.block_count)
         return start + ENTRY.itemsize * first * self.fence_span, start + ENTRY.itemsize * blocks
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the whole zone map."""
+        return self.entries_range(0, len(self.rows) - 1)[1]
+
     def position_after(self, fence: int) -> int:
         """The position in the log at which the last block of a fence ends."""
         last = fence + 1 == len(self.rows)

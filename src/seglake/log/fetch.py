@@ -195,7 +195,14 @@ def _requests(pieces: Iterable[Piece], limit: int, gap_bytes: int) -> Iterator[_
     Ranges at most `gap_bytes` apart are joined, with the bytes between them.
     """
     for piece in pieces:
-        numbers, starts, ends, asked, size = list[int](), list[int](), list[int](), 0, 0
+        firsts, lasts = piece.spans(gap_bytes)
+        size = int((lasts - firsts).sum())
+        if 0 < size <= limit:
+            starts, ends = piece.ranges.starts.tolist(), piece.ranges.ends.tolist()
+            cost = Cost(len(firsts), size)
+            yield _Request(piece, range(len(starts)), starts, ends, ends[-1], cost)
+            continue
+        numbers, starts, ends, asked, size = list[int](), [], [], 0, 0
         ranges = zip(piece.ranges.starts.tolist(), piece.ranges.ends.tolist(), strict=True)
         for number, (start, end) in enumerate(ranges):
             at = start

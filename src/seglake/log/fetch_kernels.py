@@ -13,11 +13,6 @@ _MIXING, _SLOT_SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(48)
 _ONCE, _AGAIN = np.uint64(0), np.uint64(1)
 SEEN_SLOTS = 2**16
 
-# A column for each cached batch of a log: where the batch begins and ends in the log, the address
-# of its decompressed records in memory or 0, the bytes of these records.
-SHELF_ROWS = 4
-POSITION, BATCH_END, ADDRESS, LENGTH = range(SHELF_ROWS)
-
 
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)

@@ -74,6 +74,8 @@ class Piece(NamedTuple):
     def spans(self, gap_bytes: int) -> tuple[Int64s, Int64s]:
         """Starts and ends of the byte ranges to request: those `gap_bytes` apart are joined."""
         starts, ends = self.ranges[:2]
+        if len(starts) == 1:
+            return starts, ends
         apart = starts[1:] - ends[:-1] > gap_bytes
         first, last = np.append(True, apart), np.append(apart, True)
         return starts[first[: len(starts)]], ends[last[: len(ends)]]

@@ -16,7 +16,7 @@ from seglake.format.records import Int64s
 from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogSegment
-from seglake.log.zones.search import Block, ZoneSearch
+from seglake.log.zones.search import Block
 
 _MOST_SEGMENTS = 4096  # segments that a reader remembers
 
@@ -26,8 +26,8 @@ class PartitionReader:
 
     def __init__(self, view: PartitionView, reads: SharedReads) -> None:
         self.view, self.store, self._blocks = view, reads.store, reads.blocks
-        self.fetch, self.cached_fetch, self.ask = (
-            reads.fetch, reads.cached_fetch, reads.zone_maps.ask,
+        self.fetch, self.cached_fetch, self.zones = (
+            reads.fetch, reads.cached_fetch, reads.zone_maps.open,
         )  # fmt: skip
         self.key_blocks, self.open_key_index = reads.key_indexes.blocks, reads.key_indexes.open
         self._segment = lru_cache(_MOST_SEGMENTS)(partial(LogSegment.of, view))
@@ -68,13 +68,13 @@ class PartitionReader:
         segment, start = self.segment(index), self.view.log_start_offset
         block: Block | None = None
         if segment.base_offset < start:  # the log starts in this block, or after it
-            block = self.ask(segment, ZoneSearch.block_at, start)
-        block = block or self.ask(segment, ZoneSearch.next_reaching, timestamp)
+            block = self.zones(segment).block_at(start)
+        block = block or self.zones(segment).next_reaching(timestamp)
         while block is not None:
             record = self._blocks.first_reaching(segment, block, timestamp, start)
             if record is not None:
                 return record
-            block = self.ask(segment, ZoneSearch.next_reaching, timestamp, block.number)
+            block = self.zones(segment).next_reaching(timestamp, block.end)
         return None
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
@@ -100,7 +100,7 @@ class PartitionReader:
         """
         self.require(offset, self.view.end_offset - 1)
         segment = self.segment(self.view.index_of(offset))
-        block = self.ask(segment, ZoneSearch.block_at, offset)
+        block = self.zones(segment).block_at(offset)
         batch = self._blocks.batch_of(segment, block, offset) if block else None
         row = int(batch.offsets.searchsorted(offset)) if batch else 0
         if batch is None or row == len(batch.offsets) or batch.offsets[row] != offset:

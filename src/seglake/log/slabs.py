@@ -17,16 +17,14 @@ import numpy.typing as npt
 from seglake.format.batch import TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
 from seglake.format.records import Bytes, Int32s, Int64s, fixed, join_tables, take_rows
-from seglake.limits import INT64_MAX
 from seglake.locks import Lock
 from seglake.log.fetch_kernels import SEEN_SLOTS, count_seen, covering, mark_seen
 from seglake.log.segment import LogRanges
 
 ABSENT = -1  # the slab of a batch whose records are not cached
 _SLAB_BYTES = 1024  # of a slab, beside its arrays
-_BATCH_BYTES = 2 * TABLE.itemsize + 9 * 8  # of a batch on the shelf and in `Shelved`
+_BATCH_BYTES = TABLE.itemsize + 5 * 8  # of a batch on the shelf
 _SWEEP_EVERY = 512  # slabs
-_STALE_SHARE = 16  # a `Shelved` may keep dropped slabs of 1/16 of the cache in memory
 _NOTHING: Bytes = np.empty(0, np.uint8)
 
 
@@ -81,8 +79,7 @@ class _Shelf(NamedTuple):
     """The cached batches of a log, by position, each with its slab and its place in the slab.
 
     Batch i is bytes [positions[i], stops[i]) of the log. Its records are bytes [starts[i], ends[i])
-    of slab slabs[i], and at addresses[i] in memory as long as the slab is there. If only the header
-    of the batch is cached, starts[i] is `ABSENT` and addresses[i] is 0.
+    of slab slabs[i]. If only the header of the batch is cached, starts[i] is `ABSENT`.
     """
 
     positions: Int64s
@@ -91,7 +88,6 @@ class _Shelf(NamedTuple):
     slabs: Int64s
     starts: Int64s
     ends: Int64s
-    addresses: Int64s
 
     @staticmethod
     def of(number: int, table: BatchTable, payload: Payload | None) -> _Shelf:
@@ -99,9 +95,8 @@ class _Shelf(NamedTuple):
         positions, slabs = table["position"].astype(np.int64), np.full(len(table), number)
         stops, absent = positions + table["size"], np.full(len(table), ABSENT)
         if payload is None:
-            return _Shelf(positions, stops, table, slabs, absent, absent, np.zeros_like(absent))
-        starts, address = payload.starts, payload.data.ctypes.data
-        return _Shelf(positions, stops, table, slabs, starts, payload.ends, starts + address)
+            return _Shelf(positions, stops, table, slabs, absent, absent)
+        return _Shelf(positions, stops, table, slabs, payload.starts, payload.ends)
 
     def plus(self, slabs: Sequence[_Shelf]) -> _Shelf:
         """This shelf and others. A batch of a later shelf replaces the same batch of an earlier."""
@@ -126,33 +121,6 @@ class _Shelf(NamedTuple):
         return slice(first, first + count) if whole else numbers[:count]
 
 
-class Shelved(NamedTuple):
-    """The cached batches of a log, in the form that kernels take.
-
-    `rows` has a column of `SHELF_ROWS` for each batch, `table` the headers with positions in the
-    log. `place` has the address of `rows`, the address of `table`, and the number of batches.
-    `slabs` keeps the slabs in memory after they leave the cache. `dropped_bytes` is how many bytes
-    the cache had dropped when this was made.
-    """
-
-    place: tuple[int, int, int]
-    rows: Int64s
-    table: BatchTable
-    slabs: dict[int, _Slab]
-    shelf: _Shelf
-    dropped_bytes: int
-
-    @staticmethod
-    def of(shelf: _Shelf, slabs: dict[int, _Slab], dropped_bytes: int) -> Shelved:
-        """The batches of `shelf` that are in `slabs`, which are all slabs of a cache by age."""
-        here = shelf.slabs >= next(iter(slabs), INT64_MAX)
-        columns = (shelf.positions, shelf.stops, shelf.addresses, shelf.ends - shelf.starts)
-        rows = np.array([column[here] for column in columns])
-        table = take_rows(shelf.table, here)
-        place = rows.ctypes.data, table.ctypes.data, len(table)
-        return Shelved(place, rows, table, slabs, shelf, dropped_bytes)
-
-
 class _Slab(NamedTuple):
     data: Bytes
     size_bytes: int
@@ -167,7 +135,7 @@ def runs(owner_of: Int32s) -> Iterator[tuple[int, slice]]:
 
 
 _INT64S: Int64s = np.empty(0, np.int64)
-_EMPTY = _Shelf(_INT64S, _INT64S, np.empty(0, TABLE), _INT64S, _INT64S, _INT64S, _INT64S)
+_EMPTY = _Shelf(_INT64S, _INT64S, np.empty(0, TABLE), _INT64S, _INT64S, _INT64S)
 
 
 class SlabCache:
@@ -175,13 +143,11 @@ class SlabCache:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self.size_bytes = self.dropped_bytes = 0
+        self.size_bytes = 0
         self._slabs: dict[int, _Slab] = {}  # by number; numbers have no gap
         self._oldest = self._next = 0  # numbers of the oldest slab and of the next one
-        self._copy: dict[int, _Slab] | None = None  # of `_slabs`, until the next slab comes
         self._shelves: dict[str, _Shelf] = {}
         self._unshelved: dict[str, list[_Shelf]] = {}
-        self._shelved: dict[str, Shelved] = {}
         self._lock = Lock()
         self.seen = np.zeros(SEEN_SLOTS, np.uint64)  # marks of batches that were read, by kernels
 
@@ -195,31 +161,6 @@ class SlabCache:
         count = count_seen(self.seen, logs, owner_of, positions)
         mark_seen(self.seen, logs, owner_of, positions)
         return 2 * int(count) > len(positions)
-
-    def shelved(self, log_key: str) -> Shelved | None:
-        """The cached batches of a log, for kernels; None if there are none."""
-        shelf = self._shelf(log_key)
-        if not len(shelf.table):
-            return None
-        batches = self._shelved.get(log_key)
-        if batches is None or batches.shelf is not shelf or self._is_stale(batches):
-            batches = Shelved.of(shelf, *self._all())
-            others = {
-                key: other for key, other in self._shelved.items() if not self._is_stale(other)
-            }
-            self._shelved = others | {log_key: batches}
-        return batches
-
-    def _all(self) -> tuple[dict[int, _Slab], int]:
-        """All slabs, and how many bytes were dropped until now."""
-        with self._lock:
-            if self._copy is None:
-                self._copy = self._slabs.copy()
-            return self._copy, self.dropped_bytes
-
-    def _is_stale(self, shelved: Shelved) -> bool:
-        """Whether it may keep too many slabs in memory that have left the cache."""
-        return _STALE_SHARE * (self.dropped_bytes - shelved.dropped_bytes) > self.limit_bytes
 
     def put(self, log_key: str, table: BatchTable, payload: Payload | None) -> None:
         """Cache batches of a log; positions in `table` are positions in the log.
@@ -250,42 +191,36 @@ class SlabCache:
             own = Payload(payload.data, payload.starts[rows], payload.ends[rows])
             self.put(log_keys[owner], table[rows], own.copy())
 
-    def put_headers(self, log_keys: Sequence[str], owner_of: Int32s, table: BatchTable) -> None:
-        """As `put_lent`, but cache only the headers, of batches that are not cached yet."""
-        for owner, rows in runs(owner_of):
-            batches = table[rows]
-            _, cached = self.at(log_keys[owner], batches["position"])
-            if not cached.all():
-                self.put(log_keys[owner], batches[~cached], None)
-
     def _add(self, slab: _Slab) -> int:
         """Add a slab, and drop the oldest slabs to make room. Returns the number of the slab."""
         while self.size_bytes + slab.size_bytes > self.limit_bytes:
             self._drop()
-        number, self._next, self._copy = self._next, self._next + 1, None
+        number, self._next = self._next, self._next + 1
         self._slabs[number] = slab
         self.size_bytes += slab.size_bytes
         return number
 
     def _drop(self) -> None:
         """Drop the oldest slab."""
-        size = self._slabs.pop(self._oldest).size_bytes
+        self.size_bytes -= self._slabs.pop(self._oldest).size_bytes
         self._oldest += 1
-        self.size_bytes -= size
-        self.dropped_bytes += size
 
     def clear(self) -> None:
         """Drop all slabs and shelves."""
         with self._lock:
             while self._slabs:
                 self._drop()
-            self._copy = None
-            self._shelves, self._unshelved, self._shelved = {}, {}, {}
+            self._shelves, self._unshelved = {}, {}
 
     def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, CachedRecords] | None:
         """All batches in some ranges of a log, or None if a batch is not cached."""
         shelf = self._shelf(log_key)
-        numbers = shelf.covering(ranges) if len(shelf.table) else None
+        begins = shelf.positions.searchsorted(ranges.starts[:1])
+        if not len(begins) or begins[0] == len(shelf.positions):
+            return None
+        if shelf.positions[begins[0]] != ranges.starts[0]:  # so it is for most new windows
+            return None
+        numbers = shelf.covering(ranges)
         if numbers is None:
             return None
         batches = shelf.take(numbers)

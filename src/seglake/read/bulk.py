@@ -11,7 +11,7 @@ from seglake.log.decode.columns import record_batch
 from seglake.log.fetch import LogFetch
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.segment_lookup import PartitionReader
-from seglake.log.zones.search import ZoneSearch, distinct
+from seglake.log.zones.search import distinct
 
 _FETCH_BYTES = 2**20
 
@@ -41,7 +41,7 @@ class _Answers:
 
     def search(self, reader: PartitionReader, segment: LogSegment, first: int, last: int) -> None:
         """Answer times `first` to `last` (exclusive) from the blocks of a segment."""
-        blocks, which = reader.ask(segment, ZoneSearch.reaching, self.times[first:last])
+        blocks, which = reader.zones(segment).reaching(self.times[first:last])
         which = which[which < len(blocks)]
         touched = distinct(which)
         begins, ends = blocks.first_offsets[which], blocks.end_offsets[which]
@@ -111,7 +111,7 @@ def _records_in(
     reader: PartitionReader, segment: LogSegment, targets: Int64s, schema: pa.Schema
 ) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
     """The records of a segment at the ascending offsets `targets`, without offsets in gaps."""
-    blocks, which = reader.ask(segment, ZoneSearch.holding, targets)
+    blocks, which = reader.zones(segment).holding(targets)
     ranges = blocks.take(distinct(which[which >= 0])).ranges()
     for chunk in reader.fetch.chunks_of(segment, ranges, fetch_bytes=_FETCH_BYTES):
         table = chunk.record_batches

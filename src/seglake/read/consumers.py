@@ -11,7 +11,6 @@ from seglake.format.records import Int64s
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import MEMORY_BYTES
 from seglake.log.segment_lookup import PartitionReader
-from seglake.log.zones.search import ZoneSearch
 from seglake.read.window.from_offset import records_from
 
 
@@ -91,10 +90,10 @@ def _lows(reader: PartitionReader, index: int, offset: int) -> Iterator[Int64s]:
     """Timestamps at `offset` and above in a segment, of most blocks the smallest one alone."""
     view, segment = reader.view, reader.segment(index)
     filled = view.segments.details["record_count"][index] > 0
-    block = reader.ask(segment, ZoneSearch.block_at, offset) if filled else None
+    block = reader.zones(segment).block_at(offset) if filled else None
     if block is not None:
         dated = bool(view.segments.min_timestamps[index] >= 0)
-        yield reader.ask(segment, ZoneSearch.min_timestamps_after, block.number, dated=dated)
+        yield reader.zones(segment).min_timestamps_after(block.end, dated=dated)
         chunk = reader.fetch.chunk_of(segment, block.ranges)
         for _, decoded in chunk.decode_in_parts(chunk.record_batches, MEMORY_BYTES):
             yield decoded.records.timestamps[decoded.offsets >= offset]

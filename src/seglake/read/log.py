@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglake.cached import cached_property
 from seglake.catalog.groups import GroupInTopic, of_topic
 from seglake.catalog.schema import TopicRow
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
@@ -22,7 +21,6 @@ from seglake.log.decode.columns import SCHEMA, schema_of
 from seglake.log.execute import MEMORY_BYTES, ReadStats
 from seglake.log.piece import Window
 from seglake.log.segment_lookup import PartitionReader
-from seglake.log.short.windows import ShortWindows
 from seglake.read import consumers
 from seglake.read.bulk import offsets_for_times, records_at
 from seglake.read.consumers import Lag
@@ -37,10 +35,9 @@ from seglake.read.window.around import Around, stream_of
 from seglake.read.window.edges import open_window, window_of
 from seglake.read.window.find import Criteria, FindPlan, Search, found, searches_of
 from seglake.read.window.from_offset import records_from
-from seglake.read.window.offset_order import OffsetOrder
+from seglake.read.window.orders import in_offset_order, in_time_order
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.reader import WindowReader, window_table
-from seglake.read.window.time_order import merged
 from seglake.shown import ShowsTable, Table, number
 from seglake.store import Store
 from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array
@@ -73,10 +70,6 @@ class Log(ShowsTable):
         self._snapshot, self._origin = snapshot, origin
         self.topic = snapshot.topic(topic).topic
         self._readers: dict[int, PartitionReader] = {}
-
-    @cached_property
-    def _offset_order(self) -> OffsetOrder:  # it loads kernels, so not every log has it
-        return OffsetOrder(self._origin.reads.cached_fetch, ShortWindows(self._origin.reads))
 
     def _table(self) -> Table:
         title = f"<{self.topic} in version {self.version} of {self._origin.store.uri!r}>"
@@ -325,7 +318,7 @@ class Log(ShowsTable):
         all reads of the window together.
         """
         log: Log = self.at(version)
-        ways: dict[str, _Read] = {"offset": log._offset_order, "time": merged}
+        ways: dict[str, _Read] = {"offset": in_offset_order, "time": in_time_order}
         if order not in ways:
             raise UsageError(f"order is 'offset' or 'time', not {order!r}")
         beside = FieldReader.of(fields, columns, log.value_format)
@@ -579,7 +572,6 @@ class Log(ShowsTable):
 
     def _plan(self, windows: Mapping[int, Window], columns: Sequence[str] | None) -> Plan:
         schema = schema_of(columns)
-        self._offset_order  # noqa: B018  # a plan may take longer, a window should not
         pieces = pieces_of([(self.reader(p), window) for p, window in windows.items()])
         return Plan(self.version, tuple(pieces), schema, self._origin.reads.cached_fetch)
 

@@ -26,7 +26,6 @@ from seglake.catalog.schema import MaintenanceRow, RunRow, committed_runs
 from seglake.config.topic import Topic
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
-from seglake.log.zones.search import ZoneSearch
 from seglake.maintain.topic_settings import topic_of
 from seglake.read.lake import Lake
 from seglake.read.log import Log
@@ -139,7 +138,7 @@ def _blocks(log: Log, segments: SegmentColumns, number: int) -> TimeSpans:
     partition = int(segments.spans.partitions[number])
     reader = log.reader(partition)
     segment = reader.segment(reader.view.index_of(int(segments.ends[number]) - 1))
-    offsets, lows, highs = reader.ask(segment, ZoneSearch.times)
+    offsets, lows, highs = reader.zones(segment).times()
     dated = lows >= 0
     offsets, lows, highs = offsets[dated], lows[dated], highs[dated]
     ratio = int(segments.spans.records[number]) / max(1, int(offsets.sum()))  # below 1 with gaps

@@ -207,7 +207,7 @@ def test_a_read_by_time_counts_each_record_once(
 ) -> None:
     """It reads some again, since a slice of time can have too many; its bar ends at its end."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr("seglake.read.window.time_order._MOST_BYTES", 20_000)
+    monkeypatch.setattr("seglake.read.window.orders._MOST_BYTES", 20_000)
     done: list[float] = []
 
     def update(bar: Progress, task: TaskID, *, completed: float) -> None:

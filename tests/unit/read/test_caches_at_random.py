@@ -32,7 +32,6 @@ from seglake.format import zonemap
 from seglake.log import batch_cache, links, segment_lookup, slabs
 from seglake.log.decode import columns
 from seglake.log.decode.columns import SCHEMA
-from seglake.log.short import windows as short
 from seglake.read import origin
 from seglake.read.lake import Lake
 from seglake.read.log import Log
@@ -60,7 +59,6 @@ def smallest_limits(chance: random.Random) -> Iterator[None]:
         patch.setattr(local, "_open_files", lambda: 1)
         patch.setattr(local, "_MOST_SYNCED", 1)
         patch.setattr(segment_lookup, "_MOST_SEGMENTS", 1)
-        patch.setattr(short, "_CHOICES", 1)
         patch.setattr(links, "_OPEN_LINKS", 1)
         patch.setattr(slabs, "_SWEEP_EVERY", 2)
         patch.setattr(batch_cache, "_LARGEST_SHARE", 1)

@@ -35,6 +35,7 @@ from tests.judges.described import describe
 from tests.makers.lakes import Event, LakeMaker, Shape, records_of
 from tests.makers.logs import made
 from tests.makers.strategies import event_lists, examples
+from tests.makers.zones import ZoneBytes
 
 T = 1_700_000_000_000
 BLOCK_LIMIT = 1500  # of the small segments
@@ -201,7 +202,7 @@ def test_no_block_is_read_that_does_not_meet_the_window(
             wanted |= set(block["position"].tolist())
     zones = zonemap.encode(zonemap.build(0, log.table, choose_indexed(log.table, policy)))
     segment = log.segment._replace(zonemap_bytes=len(zones))
-    found = ZoneSearch(segment, zones, lambda ranges: [zones[a:b] for a, b in ranges])
+    found = ZoneSearch(segment, ZoneBytes(zones))
     ranges, records = found.within(Bounds.of(Window(low, high)))
     positions = log.table["position"].tolist()
     taken = [

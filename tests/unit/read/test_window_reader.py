@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -17,7 +16,6 @@ import seglake
 from seglake import ReadStats, WindowReader
 from seglake.cli.inspect import segment_rows
 from seglake.errors import CorruptData, MissingExtra, UnknownTopic, UsageError
-from seglake.log.short.windows import ShortWindows
 from seglake.read.log import Log
 from seglake.shown import short_bytes
 from tests.makers.lakes import Event, LakeMaker, Shape
@@ -199,19 +197,3 @@ def test_deletions_are_looked_for_at_each_read(log: Log, monkeypatch: pytest.Mon
     window.read_all()
     window.read_all()
     assert len(looks) >= 2
-
-
-def test_short_windows_stay_short(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object costs what a reader did: the kernels of short windows are asked once a read."""
-    asked = list[Any]()
-    usual = ShortWindows.read
-
-    def counted(*given: Any) -> Any:
-        asked.append(given[2])
-        return usual(*given)
-
-    monkeypatch.setattr(ShortWindows, "read", counted)
-    window = log.read_range(T, T + 5)
-    assert not asked
-    assert np.array_equal(window.read_all()["offset"], window.read_all()["offset"])
-    assert len(asked) == 2

@@ -88,7 +88,7 @@ class PartitionView:
         ends = self.segments.end_offsets
         return max(self.next_offset, int(ends[-1]) if len(ends) else 0)
 
-    @property
+    @cached_property
     def record_counts(self) -> Int64s:
         """Records of each segment from the log start on.
 

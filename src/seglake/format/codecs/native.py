@@ -56,16 +56,6 @@ class _Library(NamedTuple):
         addresses[list(self.functions)] = list(self.functions.values())
 
 
-def new_addresses() -> Int64s:
-    """As `addresses`, with contexts of their own, which are freed with the array."""
-    addresses: Int64s = np.zeros(codec_kernels.ADDRESSES, np.int64)
-    with _LOCK:
-        libraries = _libraries()
-    for library in libraries:
-        library.put(addresses)
-    return addresses
-
-
 def addresses() -> Int64s:
     """The libraries' functions and this thread's contexts, by the kernels' numbers; 0: not here."""
     try:
@@ -77,7 +67,12 @@ def addresses() -> Int64s:
 
 def renew() -> Int64s:
     """Give this thread new contexts: after damaged data, lz4's is of no more use."""
-    _THREAD.addresses = new = new_addresses()
+    new: Int64s = np.zeros(codec_kernels.ADDRESSES, np.int64)
+    with _LOCK:
+        libraries = _libraries()
+    for library in libraries:
+        library.put(new)
+    _THREAD.addresses = new
     return new
 
 

@@ -23,7 +23,7 @@ from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.search import Block
 from seglake.meanwhile import load
 
-_OWN_BYTES = 350  # of an array in the cache and of its key, without the numbers in the array
+_OWN_BYTES = 600  # of an array in the cache and of its key, without the numbers in the array
 _ROOM, _ARENA_BYTES = 2**16, 2**20  # room in the kernel: numbers of a block, bytes of a batch
 _COLUMNS = {
     "position": kernels.POSITION, "size": kernels.SIZE, "attributes": kernels.ATTRIBUTES,

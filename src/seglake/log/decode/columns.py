@@ -313,9 +313,17 @@ class _HeaderLists:
 
     def take(self, count: int) -> Array:
         """The lists of `count` records."""
+        if not self._lists and count <= _SHARED_ROWS:
+            return _no_headers()[:count]
         self._skip(count)
         lists, self._lists, self._count, self.used_bytes = self._lists, [], 0, 0
         return pa.concat_arrays(lists) if len(lists) > 1 else lists[0]
+
+
+@lru_cache(1)
+def _no_headers() -> Array:
+    """Return empty lists for `_SHARED_ROWS` records."""
+    return _lists(np.zeros(_SHARED_ROWS + 1, np.int32), pa.nulls(0, HEADER))
 
 
 def _constant(value: int | str, count: int) -> Array:

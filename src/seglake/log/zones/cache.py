@@ -7,9 +7,9 @@ same.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +23,12 @@ from seglake.format.segment import choose_indexed
 from seglake.log.byte_cache import ByteCache
 from seglake.log.fetch import LogFetch
 from seglake.log.segment import LogSegment
-from seglake.log.zones.search import ZoneSearch
+from seglake.log.zones.search import ReadRanges, ZoneSearch
 from seglake.store import Store
 
 _PART_BYTES = 2**20  # decompressed at a time
 
 _log = logging.getLogger(__name__)
-_Arguments = ParamSpec("_Arguments")
-_Answer = TypeVar("_Answer")
 
 
 class ZoneMapCache:
@@ -39,43 +37,27 @@ class ZoneMapCache:
     def __init__(self, store: Store, cache: ByteCache, fetch: LogFetch | None = None) -> None:
         self._store, self._cache, self._fetch = store, cache, fetch or LogFetch(store)
 
-    def ask(
-        self,
-        segment: LogSegment,
-        question: Callable[Concatenate[ZoneSearch, _Arguments], _Answer],
-        *arguments: _Arguments.args,
-        **options: _Arguments.kwargs,
-    ) -> _Answer:
-        """The answer of `question`, a method of `ZoneSearch`, for this segment."""
-        try:
-            zones = self.cached(segment) or self._open(segment)
-            size = zones.size_bytes
-            answer = question(zones, *arguments, **options)
-        except (CorruptData, MissingObject) as damage:
-            zones, size = self._rebuild(segment, damage), 0
-            answer = question(zones, *arguments, **options)
-        if zones.size_bytes != size:
-            self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
-        return answer
-
-    def cached(self, segment: LogSegment) -> ZoneSearch | None:
-        """The zone map of this segment if it is in memory, else None."""
+    def open(self, segment: LogSegment) -> ZoneSearch:
+        """Return the zone map of a segment. Raises CorruptData, StoreError."""
         zones: ZoneSearch | None = self._cache.get(segment.zonemap_key)
+        if zones is None:
+            zones = ZoneSearch(segment, self)
+            self.grown(segment, zones)
         return zones
 
-    def _open(self, segment: LogSegment) -> ZoneSearch:
+    def grown(self, segment: LogSegment, zones: ZoneSearch) -> None:
+        """Cache a zone map with its present size."""
+        self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
+
+    def head(self, segment: LogSegment) -> tuple[Any, ReadRanges | None]:
+        """Return the beginning of the file, and what reads the rest if there is more."""
         size = end = segment.zonemap_bytes
         if large := size > zonemap.SMALL_BYTES:
             end = zonemap.head_bytes_at_most(size)
         (head,) = self._read(segment, [(0, end)])
         if end < (more := min(zonemap.head_bytes(head), size)):  # a zone map with smaller fences
             (head,) = self._read(segment, [(0, more)])
-        read = partial(self._read, segment) if large else _ranges_of(head)
-        zones = ZoneSearch(segment, head, read)
-        if not large:
-            zones.load()
-        self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
-        return zones
+        return head, partial(self._read, segment) if large else None
 
     def _read(self, segment: LogSegment, ranges: Sequence[tuple[int, int]]) -> list[Any]:
         """Ranges of the zone map. CorruptData if the file does not have the catalog's size."""
@@ -91,8 +73,8 @@ class ZoneMapCache:
             what = f"{size} bytes instead of {segment.zonemap_bytes} bytes"
             raise CorruptData(what, file=segment.zonemap_key) from None
 
-    def _rebuild(self, segment: LogSegment, damage: Exception) -> ZoneSearch:
-        """A zone map made from the log. Answers are the same under any index policy."""
+    def remake(self, segment: LogSegment, damage: Exception) -> bytes:
+        """Make a zone map from the log. Answers are the same under any index policy."""
         _log.warning("%s is made again from its log, in memory: %s", segment.zonemap_key, damage)
         tables = [np.empty(0, TABLE)]
         for chunk in self._fetch.chunks_of(segment, segment.log):
@@ -101,12 +83,4 @@ class ZoneMapCache:
         table = join_tables(tables)
         table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
         zones = zonemap.build(segment.base_offset, table, choose_indexed(table, IndexPolicy()))
-        data = zonemap.encode(zones)
-        search = ZoneSearch(segment, data, _ranges_of(data))
-        search.as_written = False
-        return search
-
-
-def _ranges_of(data: Any) -> Callable[[Sequence[tuple[int, int]]], list[Any]]:
-    view = memoryview(data).cast("B")
-    return lambda ranges: [view[start:end] for start, end in ranges]
+        return zonemap.encode(zones)

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from seglake.errors import CorruptData
+from seglake.errors import CorruptData, MissingObject
 from seglake.format import zonemap
 from seglake.format.records import Flags, Int64s
 from seglake.limits import INT64_MAX
+from seglake.locks import Lock
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.zone_kernels import (
-    BLOCKS,
-    FENCE_ROWS,
     HIGH,
     LOW,
+    NOT_LOADED,
     OFFSET,
     OFFSET_END,
-    PAGE,
     PAGE_END,
+    PAGE_ROWS,
+    Zones,
     block_before,
-    first_at_least,
-    join_marked,
-    join_meeting,
+    blocks_among,
+    blocks_within,
     next_block,
 )
 
-# Bytes in memory: of a zone map's objects, of a page's objects, and of the objects of one read.
-_OWN_BYTES, _PAGE_BYTES, _READ_BYTES = 2500, 400, 430
+_OWN_BYTES = 3000  # in memory, of a zone map's objects beside its arrays
 
 ReadRanges = Callable[[Sequence[tuple[int, int]]], list[Any]]
 Marked = Callable[[int, int, int], Flags | None]
@@ -59,6 +59,7 @@ class Blocks(NamedTuple):
     ends: Int64s
     first_offsets: Int64s
     end_offsets: Int64s
+    min_timestamps: Int64s
     max_timestamps: Int64s
 
     def __len__(self) -> int:
@@ -73,124 +74,107 @@ class Blocks(NamedTuple):
         return LogRanges(*self[:4]).joined()
 
 
-class _BlockPage(NamedTuple):
-    """The blocks of one fence. The last block ends at `end_offset` (relative), `end_position`."""
+class Source(Protocol):
+    """Where a `ZoneSearch` gets its bytes."""
 
-    blocks: npt.NDArray[np.void]  # of `zonemap.ENTRY`
-    end_offset: int
-    end_position: int
+    def head(self, segment: LogSegment) -> tuple[Any, ReadRanges | None]:
+        """Return the beginning of the file with all its fences, and what reads ranges of the file.
 
-    def columns(self) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
-        """For each block: position, end position, relative offset, end offset, max timestamp."""
-        names = ("position", "relative_offset", "max_timestamp")
-        positions, offsets, highs = (self.blocks[name].astype(np.int64) for name in names)
-        ends = np.append(positions[1:], self.end_position)[: len(positions)]
-        return positions, ends, offsets, np.append(offsets[1:], self.end_offset)[: len(ends)], highs
+        The latter is None if the beginning is the whole file.
+        """
+
+    def remake(self, segment: LogSegment, damage: Exception) -> Any:
+        """The bytes of a zone map that is made from the log."""
+
+    def grown(self, segment: LogSegment, zones: ZoneSearch) -> None:
+        """Note that the object takes more memory than before."""
+
+
+class _State(NamedTuple):
+    """A zone map: its entries and pages in memory, and what reads the rest of its file.
+
+    Rows of `zones.entries` behind the first `used` ones are free.
+    """
+
+    zones: Zones
+    fences: zonemap.Fences
+    read: ReadRanges
+    used: int
 
 
 class ZoneSearch:
-    """The zone map of `segment`. `head` is the beginning of the file, with all its fences.
+    """The zone map of `segment`. It reads the entries that a question needs, and keeps them.
 
-    `read` reads ranges of the file. A search loads the pages that it needs; pages stay in memory.
-    Safe for threads: two threads may load a page at once, with the same result. Every method raises
-    CorruptData if the file is damaged. `pages` has the pages in the form that kernels take
-    (`FENCE_ROWS`). `place` has the address of `pages` and the number of pages.
+    Entries are read in pages of one fence each. If the file is missing or damaged, the object makes
+    the zone map from the log, and answers the same with other blocks. Safe for threads: two threads
+    may load a page at once, with the same result. Methods raise CorruptData and StoreError.
     """
 
-    def __init__(self, segment: LogSegment, head: Any, read: ReadRanges) -> None:
-        fences = zonemap.decode_fences(head)
-        if fences.log_bytes != segment.log_bytes:
-            raise CorruptData(f"the zone map is of a log of {fences.log_bytes} bytes")
-        self._base, self._read, self._fences = segment.base_offset, read, fences
+    def __init__(self, segment: LogSegment, source: Source) -> None:
+        self._segment, self._source = segment, source
+        self._lock = Lock()
         self.as_written = True  # False: made again, so blocks may be other ones
-        self.pages = _pages_of(fences, segment.end_offset - self._base)
-        self._firsts, self._ends, self._lows, self._highs = self.pages[: HIGH + 1]
-        self.place = self.pages.__array_interface__["data"][0], len(fences.rows)
-        self._loaded: dict[int, _BlockPage] = {}
-        self.size_bytes = _OWN_BYTES + memoryview(head).nbytes + 64 * len(fences.rows)
+        try:
+            self._state = self._opened(*source.head(segment))
+        except (CorruptData, MissingObject) as damage:
+            self._remake(damage)
 
-    def load(self) -> None:
-        """Load all pages at once, which costs less than one by one. `head` has their bytes."""
-        size = self.size_bytes
-        self._load(np.arange(len(self._lows)))
-        self.size_bytes = size + _PAGE_BYTES * len(self._lows)
+    def _opened(self, head: Any, read: ReadRanges | None) -> _State:
+        fences = zonemap.decode_fences(head)
+        if fences.log_bytes != self._segment.log_bytes:
+            raise CorruptData(f"the zone map is of a log of {fences.log_bytes} bytes")
+        if read and fences.size_bytes != self._segment.zonemap_bytes:  # before room is made for it
+            raise CorruptData(f"{self._segment.zonemap_bytes} bytes of a zone map of other size")
+        end_offset = self._segment.end_offset - self._segment.base_offset
+        zones = Zones(
+            np.empty(0, zonemap.ENTRY), _pages_of(fences, end_offset),
+            np.full(len(fences.rows), -1), fences.block_count, fences.fence_span,
+            self._segment.base_offset,
+        )  # fmt: skip
+        state = _State(zones, fences, read or _ranges_of(head), 0)
+        if read is None:
+            state = _with_pages(state, _read(state, np.arange(len(fences.rows))))
+            fences = replace(fences, rows=fences.rows.copy())  # the others are a view of `head`
+            state = state._replace(read=_nothing_left, fences=fences)
+        self.size_bytes = _size(state)
+        return state
+
+    def _remake(self, damage: Exception) -> None:
+        self._state = self._opened(self._source.remake(self._segment, damage), None)
+        self.as_written = False
+
+    # blocks
 
     def block_at(self, offset: int) -> Block | None:
         """The last block that begins at or before `offset`, or the first; None without blocks."""
-        if not len(self._lows):
-            return None
-        relative = max(offset - self._base, -1)
-        number = max(0, int(self._firsts.searchsorted(relative, "right")) - 1)
-        return self._block(number, block_before(*self._page(number), relative))
+        return self._block(block_before, offset)
 
-    def next_reaching(self, timestamp: int, after: int = -1) -> Block | None:
-        """The first block numbered above `after` with a max timestamp >= `timestamp`."""
-        number, row = divmod(after + 1, self._fences.fence_span)
-        while number < len(self._lows):
-            if row == 0:
-                number = first_at_least(self._highs, number, timestamp)
-                if number == len(self._lows):
-                    return None
-            page = self._page(number)
-            block = next_block(page.blocks, row, page.end_offset, page.end_position, timestamp)
-            if block[0] >= 0:
-                return self._block(number, block)
-            number, row = number + 1, 0
-        return None
+    def next_reaching(self, timestamp: int, after: int = 0) -> Block | None:
+        """Return the first block that ends above byte `after` and reaches `timestamp`.
 
-    def min_timestamps_after(self, number: int, *, dated: bool = False) -> Int64s:
-        """Smallest timestamps of the blocks numbered above `number`; one may stand for many blocks.
-
-        `dated` says that every record of the segment has a timestamp. Then a block with the
-        timestamp -1 has no records, and is left out.
+        A byte outlives a zone map that is made again; a number would name another block.
         """
-        fence, row = divmod(number, self._fences.fence_span)
-        own = self._page(fence).blocks["min_timestamp"][row + 1 :].astype(np.int64)
-        fences = self._lows[fence + 1 :]
-        if not dated:
-            return np.append(own, fences)
-        pages = self._load(fence + 1 + np.flatnonzero(fences < 0))
-        lows = np.concatenate([own, fences, *(page.blocks["min_timestamp"] for page in pages)])
-        return lows[lows >= 0]
+        return self._block(next_block, after, timestamp)
 
-    def reaching(self, timestamps: Int64s) -> tuple[Blocks, Int64s]:
-        """Some blocks, and for each of the ascending `timestamps` the first block that reaches it.
+    def _block(self, kernel: Callable[..., tuple[int, ...]], *arguments: int) -> Block | None:
+        while (found := kernel(self._state.zones, *arguments))[0] == NOT_LOADED:
+            self._load(np.array([found[1]]))
+        return None if found[0] < 0 else Block(*found)
 
-        The block is given by its position in the returned blocks; their count stands for "none".
-        """
-        pages = distinct(np.maximum.accumulate(self._highs).searchsorted(timestamps))
-        blocks = self._blocks(pages[pages < len(self._lows)])
-        return blocks, np.maximum.accumulate(blocks.max_timestamps).searchsorted(timestamps)
-
-    def holding(self, offsets: Int64s) -> tuple[Blocks, Int64s]:
-        """Some blocks, and for each of the ascending `offsets` the last block that begins by then.
-
-        That block begins at the offset or before it. The block is given by its position in the
-        returned blocks; -1 stands for "none".
-        """
-        pages = distinct(self._firsts.searchsorted(offsets - self._base, "right") - 1)
-        blocks = self._blocks(pages[pages >= 0])
-        return blocks, blocks.first_offsets.searchsorted(offsets, "right") - 1
-
-    def times(self) -> tuple[Int64s, Int64s, Int64s]:
-        """For each block: the number of offsets, the smallest and the largest timestamp."""
-        pages = self._load(np.arange(len(self._lows))) or [_NO_PAGE]
-        _, _, firsts, ends, highs = _joined(pages)
-        lows = np.concatenate([page.blocks["min_timestamp"] for page in pages])
-        return ends - firsts, lows, highs
+    # many blocks
 
     def within(self, bounds: Bounds) -> tuple[LogRanges, int]:
         """The blocks that can hold a wanted record, and at most how many wanted records they have.
 
         Neighbouring blocks become one range. The number counts the offsets within the bounds.
         """
-        numbers, _ = bounds.meet(self._lows, self._highs, self._firsts, self._ends, self._base)
-        ranges = np.empty((4, len(numbers) * self._fences.fence_span), np.int64)
-        count = records = 0
-        for page in self._load(numbers):
-            count, more = join_meeting(*page, self._base, *bounds[1:], INT64_MAX, ranges, count)
-            records += more
-        return LogRanges(*ranges[:, :count].copy()), records
+        while True:
+            ranges, records, missing = blocks_within(
+                self._state.zones, bounds.limits, bounds.windows
+            )
+            if not len(missing):
+                return LogRanges(*ranges), records
+            self._load(missing)
 
     def among(
         self, marked: Marked, bounds: Bounds, *, joined: bool
@@ -201,89 +185,188 @@ class ZoneSearch:
         of the others it may say anything. None if it knows nothing of them. If `joined`,
         neighbouring blocks become one range.
         """
-        numbers, _ = bounds.meet(self._lows, self._highs, self._firsts, self._ends, self._base)
+        pages, span = self._state.zones.pages, self._state.fences.fence_span
+        numbers, _ = bounds.meet(
+            pages[LOW], pages[HIGH], pages[OFFSET], pages[OFFSET_END], self._state.zones.base
+        )
         if not len(numbers):
             return _NO_RANGES, 0
-        span, blocks = self._fences.fence_span, self._fences.block_count
+        blocks = self._state.fences.block_count
         first, stop = int(numbers[0]) * span, min((int(numbers[-1]) + 1) * span, blocks)
-        marks = marked(blocks, first, stop) if self.as_written else None
-        if marks is None:
-            return None
-        rows = np.flatnonzero(marks[first:stop]) + first
-        some = np.intersect1d(numbers, distinct(rows // span), assume_unique=True)
-        ranges, count, records = np.empty((4, len(rows)), np.int64), 0, 0
-        for number, page in zip(some.tolist(), self._load(some), strict=True):
-            own = marks[number * span : (number + 1) * span]
-            count, more = join_marked(
-                *page, own, self._base, *bounds[1:], INT64_MAX if joined else 0, ranges, count
+        marks, most_bytes = marked(blocks, first, stop), INT64_MAX if joined else 0
+        while self.as_written and marks is not None:
+            ranges, records, missing = blocks_among(
+                self._state.zones, bounds.limits, bounds.windows, marks, most_bytes
             )
-            records += more
-        return LogRanges(*ranges[:, :count].copy()), records
+            if not len(missing):
+                return LogRanges(*ranges), records
+            self._load(missing)
+        return None
 
-    def _page(self, number: int) -> _BlockPage:
-        page = self._loaded.get(number)
-        if page is None:
-            (data,) = self._read([self._fences.entries_range(number, number)])
-            self._add(number, zonemap.checked_entries(data, self._fences, number, number))
-            page = self._loaded[number]
-        return page
+    def reaching(self, timestamps: Int64s) -> tuple[Blocks, Int64s]:
+        """Some blocks, and for each of the ascending `timestamps` the first block that reaches it.
 
-    def _load(self, numbers: Int64s) -> list[_BlockPage]:
-        """The pages with these ascending numbers. One read loads neighbours that are missing."""
-        asked, loaded = numbers.tolist(), self._loaded
-        missing = np.array([number for number in asked if number not in loaded], np.int64)
-        if len(missing):
-            groups = np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1)
-            ranges = [self._fences.entries_range(int(group[0]), int(group[-1])) for group in groups]
-            for group, data in zip(groups, self._read(ranges), strict=True):
-                first, last = int(group[0]), int(group[-1])
-                self._add(first, zonemap.checked_entries(data, self._fences, first, last))
-        return [loaded[number] for number in asked]
-
-    def _add(self, first: int, blocks: npt.NDArray[np.void]) -> None:
-        """Keep the pages from `first` on, which have these blocks, in memory.
-
-        A page that another thread has added meanwhile stays: kernels may use its memory.
+        The block is given by its position in the returned blocks; their count stands for "none".
         """
-        span = self._fences.fence_span
-        for number, at in enumerate(range(0, len(blocks), span), first):
-            own = _BlockPage(
-                blocks[at : at + span], *self.pages[[OFFSET_END, PAGE_END], number].tolist()
+
+        def pages(zones: Zones) -> Int64s:
+            highs = np.maximum.accumulate(zones.pages[HIGH])
+            numbers = distinct(highs.searchsorted(timestamps))
+            return numbers[numbers < len(highs)]
+
+        _, blocks = self._blocks(pages)
+        return blocks, np.maximum.accumulate(blocks.max_timestamps).searchsorted(timestamps)
+
+    def holding(self, offsets: Int64s) -> tuple[Blocks, Int64s]:
+        """Some blocks, and for each of the ascending `offsets` the last block that begins by then.
+
+        That block begins at the offset or before it. The block is given by its position in the
+        returned blocks; -1 stands for "none".
+        """
+
+        def pages(zones: Zones) -> Int64s:
+            firsts = zones.pages[OFFSET] + zones.base
+            numbers = distinct(firsts.searchsorted(offsets, "right") - 1)
+            return numbers[numbers >= 0]
+
+        _, blocks = self._blocks(pages)
+        return blocks, blocks.first_offsets.searchsorted(offsets, "right") - 1
+
+    def times(self) -> tuple[Int64s, Int64s, Int64s]:
+        """For each block: the number of offsets, the smallest and the largest timestamp."""
+        _, blocks = self._blocks(lambda zones: np.arange(len(zones.rows)))
+        counts = blocks.end_offsets - blocks.first_offsets
+        return counts, blocks.min_timestamps, blocks.max_timestamps
+
+    def min_timestamps_after(self, position: int, *, dated: bool = False) -> Int64s:
+        """Smallest timestamps of the blocks that end above byte `position`, or smaller ones.
+
+        One may stand for many blocks. `dated` says that every record of the segment has a
+        timestamp. Then a block with the timestamp -1 has no records, and is left out.
+        """
+
+        def first_page(zones: Zones) -> int:
+            return int(zones.pages[PAGE_END].searchsorted(position, "right"))
+
+        def pages(zones: Zones) -> Int64s:
+            others = np.arange(first_page(zones), len(zones.rows))
+            return (
+                others[:1]
+                if not dated
+                else others[(others == others[:1]) | (zones.pages[LOW, others] < 0)]
             )
-            page = self._loaded.setdefault(number, own)
-            self.pages[BLOCKS, number] = len(page.blocks)
-            self.pages[PAGE, number] = page.blocks.__array_interface__["data"][0]
-            self.size_bytes += _PAGE_BYTES
-        self.size_bytes += blocks.nbytes + _READ_BYTES
 
-    def _block(self, page: int, block: tuple[int, int, int, int, int]) -> Block:
-        """The block that a kernel found in a page."""
-        row, position, end, first, stop = block
-        number = page * self._fences.fence_span + row
-        return Block(number, position, end, first + self._base, stop + self._base)
+        zones, blocks = self._blocks(pages)
+        own = blocks.min_timestamps[blocks.ends > position]
+        lows = np.append(own, zones.pages[LOW, first_page(zones) + 1 :])
+        return lows[lows >= 0] if dated else lows
 
-    def _blocks(self, numbers: Int64s) -> Blocks:
-        """All blocks of some pages."""
-        positions, ends, firsts, stops, highs = _joined(self._load(numbers) or [_NO_PAGE])
-        return Blocks(positions, ends, firsts + self._base, stops + self._base, highs)
+    def _blocks(self, pages: Callable[[Zones], Int64s]) -> tuple[Zones, Blocks]:
+        """Return all blocks of some ascending pages, and the zone map that has them.
+
+        `pages` is called again if the zone map was made again, because its pages are other ones.
+        """
+        while True:
+            zones = self._state.zones
+            numbers = pages(zones)
+            missing = numbers[zones.rows[numbers] < 0]
+            if not len(missing):
+                return zones, _columns(zones, numbers)
+            self._load(missing)
+
+    # pages
+
+    def _load(self, numbers: Int64s) -> None:
+        """Load the pages with these ascending numbers, or make the zone map again."""
+        state = self._state
+        try:
+            pages = _read(state, numbers)
+        except (CorruptData, MissingObject) as damage:
+            self._remake(damage)
+        else:
+            with self._lock:
+                if self._state.fences is state.fences:  # no other thread made it again
+                    self._state = _with_pages(self._state, pages)
+                    self.size_bytes = _size(self._state)
+        self._source.grown(self._segment, self)
+
+
+_Pages = list[tuple[int, npt.NDArray[np.void]]]  # the number of the first page, the blocks
+
+
+def _read(state: _State, numbers: Int64s) -> _Pages:
+    """Read pages; one read gets neighbours."""
+    groups = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    edges = [(int(group[0]), int(group[-1])) for group in groups if len(group)]
+    found = state.read([state.fences.entries_range(*edge) for edge in edges]) if edges else []
+    return [
+        (edge[0], zonemap.checked_entries(data, state.fences, *edge))
+        for edge, data in zip(edges, found, strict=True)
+    ]
+
+
+def _with_pages(state: _State, pages: _Pages) -> _State:
+    """Add pages. Kernels of other threads may go on with the old state: its rows stay."""
+    zones, used = state.zones, state.used
+    need = used + sum(len(blocks) for _, blocks in pages)
+    entries, rows = zones.entries, zones.rows.copy()
+    if need > len(entries):
+        room = need if not used else min(max(need, 2 * used), max(need, zones.blocks))
+        entries = np.concatenate([entries[:used], np.empty(room - used, zonemap.ENTRY)])
+    for first, blocks in pages:
+        entries[used : used + len(blocks)] = blocks
+        last = first - (-len(blocks) // zones.span)
+        rows[first:last] = used + zones.span * np.arange(last - first)
+        used += len(blocks)
+    return state._replace(zones=zones._replace(entries=entries, rows=rows), used=used)
+
+
+def _size(state: _State) -> int:
+    """Return the bytes that a zone map takes in memory."""
+    zones = state.zones
+    return _OWN_BYTES + zones.entries.nbytes + zones.pages.nbytes + 40 * len(zones.rows)
+
+
+def _columns(zones: Zones, pages: Int64s) -> Blocks:
+    """Return the blocks of some ascending pages, which are loaded."""
+    lengths = np.minimum(zones.span, zones.blocks - pages * zones.span)
+    stops = lengths.cumsum()
+    entries = zones.entries[
+        np.arange(lengths.sum()) + np.repeat(zones.rows[pages] - stops + lengths, lengths)
+    ]
+    positions, firsts, lows, highs = (entries[name].astype(np.int64) for name in _NAMES)
+    ends, end_offsets = np.append(positions[1:], 0), np.append(firsts[1:], 0)
+    ends, end_offsets = ends[: len(entries)], end_offsets[: len(entries)]
+    ends[stops - 1], end_offsets[stops - 1] = (
+        zones.pages[PAGE_END, pages],
+        zones.pages[OFFSET_END, pages],
+    )
+    return Blocks(positions, ends, firsts + zones.base, end_offsets + zones.base, lows, highs)
+
+
+_NAMES = "position", "relative_offset", "min_timestamp", "max_timestamp"
+
+
+def _nothing_left(_ranges: Sequence[tuple[int, int]]) -> list[Any]:
+    raise AssertionError("every page is loaded")
+
+
+def _ranges_of(head: Any) -> ReadRanges:
+    view = memoryview(head).cast("B")
+    return lambda ranges: [view[start:end] for start, end in ranges]
 
 
 def _pages_of(fences: zonemap.Fences, end_offset: int) -> Int64s:
-    """The pages in the form that kernels take, with no blocks in memory.
+    """The pages in the form that kernels take.
 
     The last page ends at `end_offset`, relative to the base offset.
     """
-    pages = np.zeros((FENCE_ROWS, len(fences.rows)), np.int64)
+    pages = np.zeros((PAGE_ROWS, len(fences.rows)), np.int64)
     pages[OFFSET], pages[PAGE_END] = fences.rows["relative_offset"], fences.log_bytes
     pages[OFFSET_END, :-1], pages[OFFSET_END, -1:] = pages[OFFSET, 1:], end_offset
     pages[LOW], pages[HIGH] = fences.rows["min_timestamp"], fences.rows["max_timestamp"]
     pages[PAGE_END, :-1] = fences.rows["position"][1:]
     return pages
-
-
-def _joined(pages: Sequence[_BlockPage]) -> list[Int64s]:
-    """The columns of some pages."""
-    return [np.concatenate(column) for column in zip(*map(_BlockPage.columns, pages), strict=True)]
 
 
 def distinct(ascending: Int64s) -> Int64s:
@@ -293,4 +376,3 @@ def distinct(ascending: Int64s) -> Int64s:
 
 
 _NO_RANGES = LogRanges(*np.empty((4, 0), np.int64))
-_NO_PAGE = _BlockPage(np.empty(0, zonemap.ENTRY), 0, 0)

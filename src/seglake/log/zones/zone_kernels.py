@@ -5,20 +5,36 @@ has timestamps lows[i] to highs[i], inclusive, and offsets base + firsts[i] to b
 exclusive. `limits` and `windows` are those of `Bounds`.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from seglake.format.records import Flags, Int64s
+from seglake.format.records import Int64s
 from seglake.interpreted import INTERPRETED, meanwhile
 from seglake.jit import njit
+from seglake.limits import INT64_MAX
 
 # A column for each page of a zone map: first and end offset of its blocks, relative to the base
-# offset (OFFSET_END is exclusive); their smallest and largest timestamp; where they end in the log;
-# the address of the blocks in memory or 0; the number of blocks in memory.
-FENCE_ROWS = 7
-OFFSET, OFFSET_END, LOW, HIGH, PAGE_END, PAGE, BLOCKS = range(FENCE_ROWS)
+# offset (OFFSET_END is exclusive); their smallest and largest timestamp; where they end in the log.
+PAGE_ROWS = 5
+OFFSET, OFFSET_END, LOW, HIGH, PAGE_END = range(PAGE_ROWS)
+NO_BLOCK, NOT_LOADED = -1, -2
+
+
+class Zones(NamedTuple):
+    """The part of a zone map that is in memory.
+
+    Page p has the blocks p * span to (p + 1) * span, as far as there are so many. They are in
+    `entries` from rows[p] on; rows[p] is -1 if the page is not loaded.
+    """
+
+    entries: npt.NDArray[Any]  # of `zonemap.ENTRY`
+    pages: Int64s  # see `PAGE_ROWS`
+    rows: Int64s
+    blocks: int  # of all pages
+    span: int
+    base: int  # the base offset
 
 
 @njit(cache=True, nogil=True)
@@ -61,118 +77,117 @@ def meeting(
 
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
-def first_at_least(values: Int64s, start: int, least: int) -> int:
-    """The first position from `start` on with a value of at least `least`, or the length."""
-    for i in range(start, len(values)):
-        if values[i] >= least:
-            return i
-    return len(values)
+def next_block(zones, after, timestamp):
+    """Find the first block that ends above byte `after` and reaches `timestamp`.
 
-
-@njit(cache=True, nogil=True)
-@meanwhile(INTERPRETED)
-def next_block(
-    blocks: npt.NDArray[Any], start: int, end_offset: int, end_position: int, timestamp: int
-) -> tuple[int, int, int, int, int]:
-    """The first block from `start` on that reaches `timestamp`, in the form of `_block`.
-
-    The number is -1 if there is none.
+    Returns it in the form of `_block`; (NO_BLOCK, …) if there is none, and (NOT_LOADED, page, …) if
+    a page that is needed is not loaded.
     """
-    for i in range(start, len(blocks)):
-        if blocks[i].max_timestamp >= timestamp:
-            return _block(blocks, i, end_offset, end_position)
-    return -1, 0, 0, 0, 0
+    for page in range(zones.pages.shape[1]):
+        if zones.pages[PAGE_END, page] <= after or zones.pages[HIGH, page] < timestamp:
+            continue
+        first = zones.rows[page]
+        if first < 0:
+            return NOT_LOADED, page, 0, 0, 0
+        for i in range(first, first + _length(zones, page)):
+            block = _block(zones, page, i)
+            if block[2] > after and zones.entries[i].max_timestamp >= timestamp:
+                return block
+    return NO_BLOCK, 0, 0, 0, 0
 
 
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
-def block_before(
-    blocks: npt.NDArray[Any], end_offset: int, end_position: int, offset: int
-) -> tuple[int, int, int, int, int]:
-    """The last block that begins at or before `offset`, or the first, in the form of `_block`."""
-    low, high = 0, len(blocks)
+def block_before(zones, offset):
+    """Find the last block that begins at or before `offset`, or the first. As `next_block`."""
+    if zones.blocks == 0:
+        return NO_BLOCK, 0, 0, 0, 0
+    offset = offset - zones.base
+    page = max(0, np.searchsorted(zones.pages[OFFSET], offset, "right") - 1)
+    first = zones.rows[page]
+    if first < 0:
+        return NOT_LOADED, page, 0, 0, 0
+    low, high = first, first + _length(zones, page)
     while low < high:
         middle = (low + high) // 2
-        if blocks[middle].relative_offset <= offset:
+        if zones.entries[middle].relative_offset <= offset:
             low = middle + 1
         else:
             high = middle
-    return _block(blocks, max(0, low - 1), end_offset, end_position)
+    return _block(zones, page, max(first, low - 1))
 
 
 @njit(cache=True, nogil=True)
-def _block(
-    blocks: npt.NDArray[Any], i: int, end_offset: int, end_position: int
-) -> tuple[int, int, int, int, int]:
-    """(number, position, end position, relative offset, end offset) of a block."""
-    position, offset = int(blocks[i].position), int(blocks[i].relative_offset)
-    if i + 1 < len(blocks):
-        end_offset, end_position = int(blocks[i + 1].relative_offset), int(blocks[i + 1].position)
-    return i, position, end_position, offset, end_offset
+def _length(zones, page):
+    """The number of blocks in a page."""
+    return min(zones.span, zones.blocks - page * zones.span)
+
+
+@njit(cache=True, nogil=True)
+def _block(zones, page, i):
+    """(number, position, end position, offset, end offset) of the block in row i, in a page."""
+    entries, number = zones.entries, page * zones.span + i - zones.rows[page]
+    end, stop = zones.pages[PAGE_END, page], zones.pages[OFFSET_END, page]
+    if i + 1 < zones.rows[page] + _length(zones, page):
+        end, stop = np.int64(entries[i + 1].position), np.int64(entries[i + 1].relative_offset)
+    first = np.int64(entries[i].relative_offset) + zones.base
+    return number, np.int64(entries[i].position), end, first, stop + zones.base
 
 
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
-def join_meeting(
-    blocks: npt.NDArray[Any], end_offset: int, end_position: int,
-    base: int, limits: Int64s, windows: npt.NDArray[Any], most_bytes: int,
-    ranges: npt.NDArray[Any], count: int,
-) -> tuple[int, int]:  # fmt: skip
-    """Append the blocks that can hold a wanted record to `count` ranges; neighbours become one.
+def blocks_within(zones, limits, windows):
+    """Find the blocks that can hold a wanted record, and join neighbours.
 
-    Neighbours of more than `most_bytes` together are not joined. The last block ends at
-    `end_offset`, relative to `base`, and at byte `end_position` of the log. A column of `ranges` is
-    start, end (both bytes), first offset and end offset. Returns how many ranges there are now, and
-    how many offsets within the limits these blocks have.
+    Returns byte and offset ranges (rows: start, end, both bytes, first and end offset), how many
+    offsets within the limits they have, and the pages that must be loaded first.
     """
-    offsets = 0
-    for i in range(len(blocks)):
-        count, more = _join(
-            blocks, i, end_offset, end_position, base, limits, windows, most_bytes, ranges, count
-        )
-        offsets += more
-    return count, offsets
+    return _joined(zones, limits, windows, _ALL, INT64_MAX)
 
 
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
-def join_marked(
-    blocks: npt.NDArray[Any], end_offset: int, end_position: int, marks: Flags,
-    base: int, limits: Int64s, windows: npt.NDArray[Any], most_bytes: int,
-    ranges: npt.NDArray[Any], count: int,
-) -> tuple[int, int]:  # fmt: skip
-    """As `join_meeting`, of the blocks i with marks[i] only."""
-    offsets = 0
-    for i in range(len(marks)):
-        if marks[i]:
-            count, more = _join(
-                blocks, i, end_offset, end_position, base, limits, windows, most_bytes, ranges,
-                count,
-            )  # fmt: skip
-            offsets += more
-    return count, offsets
+def blocks_among(zones, limits, windows, marks, most_bytes):
+    """As `blocks_within`, of the blocks i with marks[i]; neighbours of `most_bytes` are joined."""
+    return _joined(zones, limits, windows, marks, most_bytes)
+
+
+_ALL = np.empty(0, np.bool_)
 
 
 @njit(cache=True, nogil=True)
-def _join(
-    blocks: npt.NDArray[Any], i: int, end_offset: int, end_position: int,
-    base: int, limits: Int64s, windows: npt.NDArray[Any], most_bytes: int,
-    ranges: npt.NDArray[Any], count: int,
-) -> tuple[int, int]:  # fmt: skip
-    """Append block i if it can hold a wanted record. Returns as `join_meeting`."""
+def _joined(zones, limits, windows, marks, most_bytes):
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
-    low, high = blocks[i].min_timestamp, blocks[i].max_timestamp
-    _, position, stop, first, end = _block(blocks, i, end_offset, end_position)
-    first, end = base + first, base + end
-    if high < low_time or low > high_time or end <= low_offset or first > high_offset:
-        return count, 0
-    if windows.shape[1] and _window_at(windows, low, high) < 0:
-        return count, 0
-    follows = count and ranges[1, count - 1] == position
-    if follows and stop - ranges[0, count - 1] <= most_bytes:
-        ranges[1, count - 1], ranges[3, count - 1] = stop, end
-    else:
-        ranges[0, count], ranges[1, count] = position, stop
-        ranges[2, count], ranges[3, count] = first, end
-        count += 1
-    return count, min(end - 1, high_offset) - max(first, low_offset) + 1
+    pages = np.empty((2, zones.pages.shape[1]), np.int64)
+    lows, highs = zones.pages[LOW], zones.pages[HIGH]
+    firsts, ends = zones.pages[OFFSET], zones.pages[OFFSET_END]
+    meet = meeting(lows, highs, firsts, ends, zones.base, limits, windows, pages)
+    ranges, count, offsets, missing = np.empty((4, meet * zones.span), np.int64), 0, 0, 0
+    for at in range(meet):
+        page = pages[0, at]
+        row, number = zones.rows[page], page * zones.span
+        if len(marks) and not marks[number : number + _length(zones, page)].any():
+            continue
+        if row < 0:
+            pages[1, missing] = page
+            missing += 1
+        if missing:
+            continue
+        for i in range(row, row + _length(zones, page)):
+            if len(marks) and not marks[number + i - row]:
+                continue
+            low, high = zones.entries[i].min_timestamp, zones.entries[i].max_timestamp
+            _, position, stop, first, end = _block(zones, page, i)
+            if high < low_time or low > high_time or end <= low_offset or first > high_offset:
+                continue
+            if windows.shape[1] and _window_at(windows, low, high) < 0:
+                continue
+            follows = count > 0 and ranges[1, count - 1] == position
+            if follows and stop - ranges[0, count - 1] <= most_bytes:
+                ranges[1, count - 1], ranges[3, count - 1] = stop, end
+            else:
+                ranges[0, count], ranges[1, count] = position, stop
+                ranges[2, count], ranges[3, count] = first, end
+                count += 1
+            offsets += min(end - 1, high_offset) - max(first, low_offset) + 1
+    return ranges[:, :count].copy(), offsets, pages[1, :missing].copy()

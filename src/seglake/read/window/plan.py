@@ -18,7 +18,6 @@ from seglake.log.segment import LogSegment
 from seglake.log.segment_lookup import PartitionReader
 from seglake.log.threads import ahead
 from seglake.log.zones.bounds import Bounds
-from seglake.log.zones.search import ZoneSearch
 from seglake.read.window.reader import WindowReader
 from seglake.shown import (
     Column,
@@ -93,7 +92,7 @@ def _calls(
 def _blocks_within(
     partition: PartitionReader, segment: LogSegment, bounds: Bounds, records: int
 ) -> Piece:
-    ranges, offsets = partition.ask(segment, ZoneSearch.within, bounds)
+    ranges, offsets = partition.zones(segment).within(bounds)
     return Piece(segment, bounds.window, ranges, min(offsets, records))
 
 

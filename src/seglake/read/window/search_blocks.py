@@ -17,7 +17,7 @@ from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.segment_lookup import PartitionReader
 from seglake.log.threads import after, ahead
 from seglake.log.zones.bounds import Bounds
-from seglake.log.zones.search import Marked, ZoneSearch
+from seglake.log.zones.search import Marked
 
 _FIRST_RANGES = 4  # that a search for the newest records reads at first, then twice as many
 
@@ -96,7 +96,7 @@ class SearchBlocks:
         self.searched.scanned += 1
         if whole:
             return Piece(segment, bounds.window, segment.log, records)
-        ranges, offsets = self.reader.ask(segment, ZoneSearch.within, bounds)
+        ranges, offsets = self.reader.zones(segment).within(bounds)
         return Piece(segment, bounds.window, ranges, min(offsets, records))
 
     def _by_index(self, segment: LogSegment, *, joined: bool) -> tuple[LogRanges, int] | None:
@@ -106,7 +106,7 @@ class SearchBlocks:
         marks: Marked = partial(self.reader.key_blocks, segment, self.sought)
         if self.reader.store.remote:  # its beginning comes beside that of the zone map
             marks = after(partial(self.reader.open_key_index, segment), marks)
-        return self.reader.ask(segment, ZoneSearch.among, marks, self.bounds, joined=joined)
+        return self.reader.zones(segment).among(marks, self.bounds, joined=joined)
 
 
 def _filled(pieces: Pieces) -> Pieces:

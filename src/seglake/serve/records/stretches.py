@@ -33,7 +33,6 @@ from seglake.log.fetch import LogFetch
 from seglake.log.piece import Piece
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogRanges, LogSegment
-from seglake.log.zones.search import ZoneSearch
 from seglake.store import OpenFile, local_file, release
 
 # ---------------- files
@@ -133,7 +132,7 @@ class Stretches:
     """The stretches of a lake's logs. Its methods are for the event loop."""
 
     def __init__(self, reads: SharedReads, damaged: Callable[[], None] = lambda: None) -> None:
-        self._fetch, self._ask, self._damaged = reads.fetch, reads.zone_maps.ask, damaged
+        self._fetch, self._zones, self._damaged = reads.fetch, reads.zone_maps.open, damaged
         self._store = reads.store
         self._data = ByteCache(_CACHE_BYTES)
         self._logs = OrderedDict[str, _LogStretches]()
@@ -214,8 +213,9 @@ class Stretches:
             return before.end, offset
         if before is None and offset <= segment.base_offset:
             return 0, segment.base_offset
-        ask = partial(self._ask, segment, ZoneSearch.block_at, offset)
-        block = await self.run(ask, waits=segment.is_external)
+        block = await self.run(
+            lambda: self._zones(segment).block_at(offset), waits=segment.is_external
+        )
         if block is None:
             return segment.log_bytes, segment.end_offset
         if before is not None and before.end > block.position:
@@ -272,7 +272,7 @@ class Stretches:
 
         No checksum covers its base offset, and no batch behind it bounds its offsets.
         """
-        block = self._ask(segment, ZoneSearch.block_at, stretch.last_offset)
+        block = self._zones(segment).block_at(stretch.last_offset)
         last = int(stretch.positions[-2])
         if block is None or not block.position <= last < block.end:
             what = f"offset {stretch.last_offset} cannot stand here"
@@ -290,7 +290,7 @@ class Stretches:
         to batches, so the block is one stretch.
         """
         start, stop, low, high = (int(column[0]) for column in ranges)
-        block = self._ask(segment, ZoneSearch.block_at, low)
+        block = self._zones(segment).block_at(low)
         if block is not None and block.position <= start < block.end:
             stop, high = min(stop, block.end), min(high, block.end_offset)
         data = self._fetch.read(segment, start, stop)

@@ -22,7 +22,6 @@ from seglake.log.reads import SharedReads
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.bounds import Bounds
-from seglake.log.zones.search import ZoneSearch
 from seglake.read.window.plan import pieces_of
 from seglake.serve.records.taking import Run, decode_run
 
@@ -205,7 +204,7 @@ class WindowPartition:
         segments = {run.segment.log_key: run.segment for run in self._runs}
         ends, latest = list[Int64s](), list[Int64s]()
         for segment in segments.values():
-            counts, _, highs = self._reader.ask(segment, ZoneSearch.times)
+            counts, _, highs = self._reader.zones(segment).times()
             ends.append(segment.base_offset + np.cumsum(counts))
             latest.append(highs)
         all_ends = np.minimum(np.concatenate([*ends, _NONE]), self._end)
@@ -240,7 +239,7 @@ class WindowPartition:
 
     def _without_last_block(self, run: Run) -> Run:
         """Return the last index block of a run as a run. What is before it stays in `_runs`."""
-        block = self._reader.ask(run.segment, ZoneSearch.block_at, run.end_offset - 1)
+        block = self._reader.zones(run.segment).block_at(run.end_offset - 1)
         start, first = run.start, run.first_offset
         if block is not None and block.ranges.starts[0] > start:
             start, first = int(block.ranges.starts[0]), int(block.ranges.first_offsets[0])
@@ -251,7 +250,7 @@ class WindowPartition:
         """Return the base offset of the first batch that is sent; None if there is none."""
         if run.window is not None:
             return next((first for first, _ in self._sent(run)), None)
-        block = self._reader.ask(run.segment, ZoneSearch.block_at, run.first_offset)
+        block = self._reader.zones(run.segment).block_at(run.first_offset)
         if block is None:
             return None
         table = self._reads.fetch.chunk_of(run.segment, block.ranges).table
@@ -292,9 +291,9 @@ def _planned(reader: PartitionReader, window: Window) -> Iterator[Run]:
 
 def _of_segment(reader: PartitionReader, segment: LogSegment, bounds: Bounds) -> Iterator[Run]:
     window = bounds.window
-    ranges, _ = reader.ask(segment, ZoneSearch.within, bounds)
+    ranges, _ = reader.zones(segment).within(bounds)
     outside = np.array([[INT64_MIN, window.end_ms], [window.start_ms - 1, INT64_MAX]], np.int64)
-    strange, _ = reader.ask(segment, ZoneSearch.within, Bounds.of(Window(), outside))
+    strange, _ = reader.zones(segment).within(Bounds.of(Window(), outside))
     if window.start_offset > segment.base_offset:  # the log starts inside the segment: filter all
         strange = ranges
     for start, end, first, stop, has_strangers in _split(ranges, strange):

@@ -25,7 +25,6 @@ from seglake.format.codecs import codec_kernels, native, self_test
 from seglake.format.codecs.compression import IDS, compressor
 from seglake.format.decode import check_crcs, decode_batches, scan_batches
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
-from seglake.log.short import windows as short_windows
 from tests.makers.lakes import Event, LakeMaker, Shape, records_of
 
 T = 1_700_000_000_000
@@ -124,7 +123,6 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
     """Patches of this module; each thread gets the addresses anew, before and after."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "_THREAD", threading.local())
-        patch.setattr(short_windows, "_OWN", short_windows._Own())
         native._libraries.cache_clear()
         yield patch
     native._libraries.cache_clear()

@@ -1,8 +1,9 @@
-"""One stream in the order of time, from partitions in the order of offsets, in bounded memory.
+"""The records of a window in the order of offsets or of time, in bounded memory.
 
-The window is cut into slices of time that fit into memory. The records of a slice are collected and
-sorted. Where events are nearly in order, zone maps let a slice fetch little more than its records.
-If a slice has too many records, it is cut to end at the median time of its records so far.
+In the order of time, partitions become one stream. For that the window is cut into slices of time
+that fit into memory, and the records of a slice are collected and sorted. Where events are nearly
+in order, zone maps let a slice fetch little more than its records. If a slice has too many records,
+it is cut to end at the median time of its records so far.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,22 @@ _MOST_BYTES = 2**30  # Arrow's offsets have 32 bits, also while a slice is sorte
 _ORDER = ("timestamp", "partition", "offset")
 
 
-def merged(
+def in_offset_order(
+    readers: Sequence[PartitionReader],
+    window: Window,
+    schema: pa.Schema,
+    memory_bytes: int,
+    stats: ReadStats,
+) -> Iterator[pa.RecordBatch]:
+    """Return the records of `window`, partition after partition, each in offset order."""
+    if not readers:
+        return iter(())
+    # Pieces come one by one; a Plan would keep all of them in memory.
+    pieces = pieces_of([(reader, window) for reader in readers])
+    return execute(readers[0].cached_fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
+
+
+def in_time_order(
     readers: Sequence[PartitionReader],
     window: Window,
     schema: pa.Schema,

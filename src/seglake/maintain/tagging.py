@@ -8,14 +8,16 @@ race, either the vacuum sees the tag, or the tag finds that the version has expi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from seglake import layout
 from seglake.catalog.quarantine.gone import ERASE
-from seglake.catalog.schema import TagRow
+from seglake.catalog.schema import SegmentRow, TagRow, file_table
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.tags import (
     ErasedRecords,
@@ -254,6 +256,40 @@ def rows_of_version(table: CatalogTable, snapshot: Snapshot) -> Iterator[Rows]:
         for kind, topic in sorted({(file.kind, file.topic) for file in snapshot.files}):
             if kind != TagRow.KIND:
                 yield kind, topic, table.rows(snapshot, kind, topic)
+
+
+def with_segments(
+    table: CatalogTable,
+    tag: TagRow,
+    replaced: Mapping[SegmentRow, SegmentRow],
+    erased: Iterable[ErasedRecords] = (),
+) -> TagRow:
+    """Write a new object for a tag, with new segments of one topic in the place of old ones.
+
+    `erased` are records that left the segments. Returns the tag's next row, for a commit that has
+    the row's attempt in `files_of`. Raises VersionExpired if the tag was changed, CorruptData,
+    StoreError.
+    """
+    topic = next(iter(replaced)).topic
+    places = {(row.partition, row.base_offset) for row in replaced}
+
+    def changed(rows: pa.Table) -> pa.Table:
+        columns = (rows[name].to_pylist() for name in ("partition", "base_offset"))
+        stays = [place not in places for place in zip(*columns, strict=True)]
+        new = file_table([*replaced.values()])
+        return pa.concat_tables([rows.filter(pa.array(stays, pa.bool_())), new])
+
+    rows = (
+        (kind, name, changed(some) if (kind, name) == (SegmentRow.KIND, topic) else some)
+        for kind, name, some in rows_of_version(table, table.tagged(tag))
+    )
+    store, attempt_id = table.store, new_attempt()
+    all_erased = [*read_object(store, tag).erased, *erased]
+    written = write_object(store, attempt_id, tag.version, table.lake, rows, all_erased)
+    return replace(
+        tag, sequence=tag.sequence + 1, attempt_id=attempt_id,
+        object_bytes=written.size_bytes, object_crc32c=written.checksum,
+    )  # fmt: skip
 
 
 def delete_ended(table: CatalogTable, names: Collection[str]) -> None:

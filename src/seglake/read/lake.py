@@ -51,6 +51,7 @@ class Lake(ShowsTable):
     ) -> None:
         self._store = store
         self._origin = Origin(store, cache_bytes, catalog_id)
+        self._forgotten = self._origin.reads.forgotten
         self._snapshot = self._origin.snapshot(version)
         self._lock = Lock()  # of `refresh`, so that the newest snapshot stays
 
@@ -91,6 +92,10 @@ class Lake(ShowsTable):
 
     def topic(self, name: str) -> Log:
         """The log of a topic in this version; UnknownTopic if there is none."""
+        if self._forgotten != self._origin.reads.forgotten:  # logs were deleted, perhaps of it
+            with self._lock:
+                self._forgotten = self._origin.reads.forgotten
+                self._snapshot = self._origin.standing(self._snapshot)
         return Log(self._snapshot, name, self._origin)
 
     def tags(self) -> Tags:
@@ -118,6 +123,7 @@ class Lake(ShowsTable):
         """
         with self._lock:
             self._snapshot = self._origin.refreshed(self._snapshot)
+            self._forgotten = self._origin.reads.forgotten
         return self
 
     def reopen(self) -> Lake:
@@ -127,6 +133,7 @@ class Lake(ShowsTable):
         """
         with self._lock:
             self._snapshot = self._origin.reopened()
+            self._forgotten = self._origin.reads.forgotten
         return self
 
     def history(self, topic: str | None = None) -> Commits[RunRow]:

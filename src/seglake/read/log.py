@@ -70,6 +70,7 @@ class Log(ShowsTable):
         self._snapshot, self._origin = snapshot, origin
         self.topic = snapshot.topic(topic).topic
         self._readers: dict[int, PartitionReader] = {}
+        self._forgotten = origin.reads.forgotten
 
     def _table(self) -> Table:
         title = f"<{self.topic} in version {self.version} of {self._origin.store.uri!r}>"
@@ -564,6 +565,9 @@ class Log(ShowsTable):
     def reader(self, partition: int) -> PartitionReader:
         """The lookups of one partition. They take times and offsets as plain integers."""
         self._origin.deletions.look_if_due()
+        if self._forgotten != self._origin.reads.forgotten:  # logs were deleted, perhaps these
+            self._forgotten = self._origin.reads.forgotten
+            self._snapshot, self._readers = self._origin.standing(self._snapshot), {}
         reader = self._readers.get(partition)
         if reader is None:
             view = self._snapshot.partition(self.topic, partition)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from seglake.catalog.schema import Kind, MaintenanceRow, RunRow, TagRow
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.tags import is_of_a_tag
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.catalog.version.snapshot_files import retained
 from seglake.credentials import from_environment
@@ -63,6 +64,21 @@ class Origin:
         """
         with self._lock:
             return self._catalog.snapshot(version, ())
+
+    def standing(self, snapshot: Snapshot) -> Snapshot:
+        """Return the same version as it can be read after logs were deleted.
+
+        That is the version of a tag if the catalog no longer retains it. If no tag holds it either,
+        the snapshot is returned, and to read from it raises VersionExpired.
+        """
+        with self._lock:
+            try:
+                if not is_of_a_tag(snapshot.files):
+                    return self._catalog.snapshot(snapshot.version, ())
+                tag = self._catalog.tag_of(snapshot.version)
+                return snapshot if tag is None else self._catalog.tagged(tag, ())
+            except SeglakeError:
+                return snapshot
 
     def refreshed(self, snapshot: Snapshot) -> Snapshot:
         """The newest version, made from `snapshot` and the changes since then.

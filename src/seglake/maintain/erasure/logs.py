@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -25,9 +25,9 @@ from seglake.catalog.quarantine.files import (
 )
 from seglake.catalog.quarantine.leaving import Leaving, are_listed, count, joined, listed
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.schema import SegmentRow, TagRow, file_table
+from seglake.catalog.schema import SegmentRow, TagRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.tags import ErasedRecords, Rows, live_tags, read_object, write_object
+from seglake.catalog.tags import ErasedRecords, live_tags
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
 from seglake.engine import Amounts, Engine
@@ -44,7 +44,7 @@ from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, RewriteTarge
 from seglake.log.segment import LogSegment
 from seglake.log.tasks import SegmentTasks
 from seglake.maintain.erasure.wanted import ErasureCriteria
-from seglake.maintain.tagging import rows_of_version
+from seglake.maintain.tagging import with_segments
 from seglake.shown import counted
 from seglake.store import Store
 
@@ -234,15 +234,10 @@ class TagErasure:
         tag, table = holder.tag, self._table
         if tag not in self._written:
             new = self._logs.written(holder.segments, subjects)
-            attempt_id = new_attempt()
-            self._logs.attempts.add(attempt_id)
-            erased = [*read_object(table.store, tag).erased, *self._erased(holder.segments)]
-            rows = self._rows(holder, new)
-            written = write_object(table.store, attempt_id, tag.version, table.lake, rows, erased)
-            self._written[tag] = replace(
-                tag, sequence=tag.sequence + 1, attempt_id=attempt_id,
-                object_bytes=written.size_bytes, object_crc32c=written.checksum,
-            )  # fmt: skip
+            replaced = dict(zip(holder.segments, new, strict=True))
+            erased = self._erased(holder.segments)
+            self._written[tag] = with_segments(table, tag, replaced, erased)
+            self._logs.attempts.add(self._written[tag].attempt_id)
         return self._written[tag]
 
     def _erased(self, segments: list[SegmentRow]) -> Iterator[ErasedRecords]:
@@ -252,20 +247,6 @@ class TagErasure:
             yield ErasedRecords(
                 at_ms, row.topic, row.partition, hits.first_offset, hits.last_offset, hits.records
             )
-
-    def _rows(self, holder: _Holder, new: list[SegmentRow]) -> Iterator[Rows]:
-        """The rows of the version, with new segments in the place of the old ones."""
-        for kind, topic, rows in rows_of_version(self._table, holder.version):
-            mine = (kind, topic) == (SegmentRow.KIND, self._topic)
-            yield kind, topic, _replaced(rows, holder.segments, new) if mine else rows
-
-
-def _replaced(rows: pa.Table, gone: list[SegmentRow], new: list[SegmentRow]) -> pa.Table:
-    """The segment rows of a topic, with new ones in the place of some."""
-    places = {(row.partition, row.base_offset) for row in gone}
-    columns = (rows[name].to_pylist() for name in ("partition", "base_offset"))
-    stays = [place not in places for place in zip(*columns, strict=True)]
-    return pa.concat_tables([rows.filter(pa.array(stays, pa.bool_())), file_table(new)])
 
 
 # ---------------- rejects

@@ -1,15 +1,16 @@
 """Lost or damaged index files and a lost catalog, rebuilt.
 
 Index files follow from the log, the catalog from the manifests of committed attempts (`history`).
-Damaged index files stay where older versions name them, and the old catalog is moved aside. Only
-index files that a tag and not the newest version names are overwritten, by the bytes that the tag
-names.
+Damaged index files stay where older versions name them, and the old catalog is moved aside. Index
+files that a tag and not the newest version names are overwritten by the bytes that the tag names;
+if these cannot be made any more, the tag gets a new object.
 """
 
 import contextlib
 import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, compress
 from typing import NamedTuple
 
@@ -21,9 +22,11 @@ from seglake.catalog import rebuild_marks
 from seglake.catalog.announcement import announced
 from seglake.catalog.manifest import Manifest, mark_committed, unmarked
 from seglake.catalog.retention import committed_attempts
-from seglake.catalog.schema import Row, SegmentRow
+from seglake.catalog.schema import Row, SegmentRow, TagRow
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.tags import live_tags
 from seglake.catalog.topic_change import Change, checked_change
+from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.clock import now
@@ -41,9 +44,10 @@ from seglake.log.files import check_crc, check_size, index_files
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import opened
 from seglake.maintain.health.findings import Finding, file_finding, finding_of, rebuild_index_files
-from seglake.maintain.health.reindex import Reindexed, reindex_rows
+from seglake.maintain.health.reindex import Reindexed, reindex_rows, write_indexes
 from seglake.maintain.health.verify import History, only_tagged
-from seglake.maintain.report import MaintenanceReport, Status
+from seglake.maintain.report import MaintenanceReport, Status, TopicReport
+from seglake.maintain.tagging import with_segments
 from seglake.store import Store, open_store
 
 _TRIES = 3  # at making the catalog anew
@@ -110,7 +114,8 @@ def repair_indexes(
 ) -> list[Repaired]:
     """Rebuild the index files that are missing or damaged; returns a report for each topic.
 
-    Files that only a tag names are written again under the same keys. A segment whose log is
+    Files that only a tag names are written again under the same keys, or the tag gets a new object
+    that names others. A segment whose log is
     damaged or unreadable too is reported and left as it is. So is one whose
     index files storage refuses to read, which says nothing about their bytes. With `dry_run` the
     files are made and not written. Raises UnknownTopic, StoreError and CommitConflict.
@@ -120,19 +125,23 @@ def repair_indexes(
         snapshot = table.snapshot()
         names = [snapshot.topic(name).topic for name in topics or ()]
         for topic in names or [row.topic for row in snapshot.topics()]:
-            live = _damage(table.segments(snapshot, topic), tasks)
-            tagged = _damage(_tagged(table, snapshot, topic), tasks)
-            findings = live.findings + tagged.findings
-            if not findings:
-                continue
-            files = [finding.file for finding in findings if finding.kind != "unreadable"]
-            report = Repaired(topic, dry_run=dry_run, files=files)
-            some = live.segments
-            reindex_rows(table, report, some, None, tasks, leave_damaged=True, dry_run=dry_run)
+            report, live = (
+                Repaired(topic, dry_run=dry_run),
+                _damage(table.segments(snapshot, topic), tasks),
+            )
+            if some := live.segments:
+                reindex_rows(table, report, some, None, tasks, leave_damaged=True, dry_run=dry_run)
+            # Of what was live until now, tags still name the damaged files.
+            newest = table.snapshot() if some else snapshot
+            tagged = _damage(_tagged(table, newest, topic), tasks)
             if tagged.segments:
                 _restore(table, report, tagged.segments, tasks)
-            reports.append(report)
             report.damaged += live.unreadable + tagged.unreadable
+            findings = live.findings + tagged.findings
+            files = (finding.file for finding in findings if finding.kind != "unreadable")
+            report.files = [*dict.fromkeys(files)]
+            if findings:
+                reports.append(report)
         if not dry_run:  # an earlier repair may have died before its mark
             table.mark_committed(table.newest_files())
     return reports
@@ -154,37 +163,76 @@ def _tagged(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[Segment
 def _restore(
     table: CatalogTable, report: Repaired, rows: list[SegmentRow], tasks: SegmentTasks
 ) -> None:
-    """Write index files that only tags name again, under the keys that the tags name.
+    """Write index files that only tags name again.
 
-    A key index holds hashes of keys, so an erasure waits for this. An erasure that gave this
-    attempt up may have deleted a file before it was written: such a file is deleted again.
+    1. The repair announces itself: a key index holds hashes of keys, so an erasure waits for it.
+    2. Files whose bytes are those that the tags name are written under the same keys. An erasure
+       that gave this attempt up may have deleted a file before it was written: such a file is
+       deleted again.
+    3. Other files get an attempt of their own, and the tags that name the segments get new objects,
+       as in an erasure.
     """
-    store = table.store
-    with announced(table, new_attempt(), report.topic):
+    store, attempt_id = table.store, new_attempt()
+    with announced(table, attempt_id, report.topic):
         named = set(_tagged(table, table.snapshot(), report.topic))
         live = [row for row in rows if row in named]
-        findings = tasks.map(_restore_files, live)
+        results = tasks.map(partial(_restore_files, attempt_id=attempt_id), live)
         named = set(_tagged(table, table.snapshot(), report.topic))
         gone = [row for row in live if row not in named]
         store.delete([row.key(suffix) for row in gone for suffix in row.suffixes[1:]])
-    damaged = [finding for finding in findings if finding]
+        pairs = zip(live, results, strict=True)
+        renewed = {row: new for row, new in pairs if isinstance(new, SegmentRow)}
+        if renewed and not report.dry_run:
+            _commit_tags(table, renewed, attempt_id)
+    damaged = [result for result in results if isinstance(result, Finding)]
     report.damaged += damaged
     report.segments += len(live) - len(damaged) - len(gone)
     report.skipped += len(rows) - len(live) + len(gone)
 
 
-def _restore_files(store: Store, row: SegmentRow) -> Finding | None:
-    """Write a segment's index files again if their sizes and checksums are those of `row`."""
+def _restore_files(store: Store, row: SegmentRow, attempt_id: str) -> Finding | SegmentRow | None:
+    """Write a segment's index files again, under the same keys if the bytes are those of `row`.
+
+    Returns the damage of the log, or the new row if the files are those of the attempt.
+    """
     try:
         files = index_files(rebuild_index_files(store, row, row.index_policy))
+    except (CorruptData, StoreError) as error:
+        return finding_of(row, "log", error)
+    try:
         for suffix, data in files.items():
             check_size(row, suffix, len(data))
             check_crc(row, suffix, crc32c.crc32c(data))
-    except (CorruptData, StoreError) as error:
-        return finding_of(row, "log", error)
+    except CorruptData:
+        return write_indexes(store, row, policy=None, subjects=None, attempt_id=attempt_id)
     for suffix, data in files.items():
         store.put(row.key(suffix), data)
     return None
+
+
+def _commit_tags(
+    table: CatalogTable, renewed: Mapping[SegmentRow, SegmentRow], attempt_id: str
+) -> None:
+    """Give each tag that names one of the segments an object with the new rows, in one commit.
+
+    Raises CommitConflict after many lost races, CorruptData, StoreError.
+    """
+    report, written = TopicReport(layout.WHOLE_LAKE), dict[TagRow, TagRow]()
+    topic = next(iter(renewed)).topic
+
+    def plan(base: Snapshot) -> Change | None:
+        rows = list[TagRow]()
+        for tag in live_tags(table.store, base.files):
+            version = table.tagged(tag, [topic])
+            lists = table.segment_lists(version, [topic] if version.find_topic(topic) else [])
+            mine = {row: renewed[row] for row in chain(*lists) if row in renewed}
+            if mine:
+                written[tag] = written.get(tag) or with_segments(table, tag, mine)
+                rows.append(written[tag])
+        attempts = {attempt_id, *(row.attempt_id for row in rows)}
+        return Change([*rows, report.row("repair")], files_of=attempts) if rows else None
+
+    transact_upkeep(table, report.topic, report.attempt_id, plan)
 
 
 def _index_findings(store: Store, row: SegmentRow) -> list[Finding]:

@@ -125,10 +125,8 @@ def repair_indexes(
         snapshot = table.snapshot()
         names = [snapshot.topic(name).topic for name in topics or ()]
         for topic in names or [row.topic for row in snapshot.topics()]:
-            report, live = (
-                Repaired(topic, dry_run=dry_run),
-                _damage(table.segments(snapshot, topic), tasks),
-            )
+            report = Repaired(topic, dry_run=dry_run)
+            live = _damage(table.segments(snapshot, topic), tasks)
             if some := live.segments:
                 reindex_rows(table, report, some, None, tasks, leave_damaged=True, dry_run=dry_run)
             # Of what was live until now, tags still name the damaged files.

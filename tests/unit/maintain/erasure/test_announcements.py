@@ -322,7 +322,8 @@ def test_an_erasure_that_waits__erases_what_comes_meanwhile(
     assert (done.records, done.running, done.exit_code) == (8, [], 0)
     (told,) = [each.getMessage() for each in caplog.records]
     assert waited_for in told
-    since, dead_at = map(dt.datetime.fromisoformat, re.findall(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", told))
+    times = re.findall(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", told)
+    since, dead_at = map(dt.datetime.fromisoformat, times)
     assert dead_at - since >= dt.timedelta(hours=24)  # the grace, if the attempt were killed
     assert keys_of(root) == {b"kept"}
     later[0].end()

@@ -28,7 +28,7 @@ from seglake.log.encoding import limits_of, policy_of
 from seglake.log.rewrite.keep import Keep
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.log.tasks import Progress, SegmentTasks, logged
-from seglake.maintain.commit import carry_out, opened
+from seglake.maintain.commit import carry_out, store_for
 from seglake.maintain.report import MaintenanceReport, TopicReport
 from seglake.maintain.topic_settings import topic_of
 from seglake.store import Store
@@ -90,12 +90,12 @@ class Merged(TopicReport):
         return 1 if self.damaged else 0
 
 
-class _MergeRequest(NamedTuple):
+class MergeRequest(NamedTuple):
     """What a merge is asked for."""
 
-    partitions: Collection[int] | None
-    everything: bool
-    rebatch: bool
+    partitions: Collection[int] | None = None
+    everything: bool = False
+    rebatch: bool = False
 
 
 def merge(
@@ -118,13 +118,22 @@ def merge(
     as it is, and counted; one with a damaged file is reported. Raises UnknownTopic, StoreError and
     CommitConflict.
     """
-    report, asked = Merged(topic, dry_run=dry_run), _MergeRequest(partitions, everything, rebatch)
-    with opened(root, storage_options, dry_run=dry_run) as table:
-        _merge(table, report, asked, SegmentTasks(table.store, spark, progress))
+    asked = MergeRequest(partitions, everything, rebatch)
+    with store_for(root, storage_options, dry_run=dry_run) as store:
+        tasks = SegmentTasks(store, spark, progress)
+        return merge_in(CatalogTable.open(store), topic, asked, tasks, dry_run=dry_run)
+
+
+def merge_in(
+    table: CatalogTable, topic: str, asked: MergeRequest, tasks: SegmentTasks, *, dry_run: bool
+) -> Merged:
+    """As `merge`, in the lake of a catalog; that of a dry run is on a `DryStore`."""
+    report = Merged(topic, dry_run=dry_run)
+    _merge(table, report, asked, tasks)
     return report
 
 
-def _merge(table: CatalogTable, report: Merged, asked: _MergeRequest, tasks: SegmentTasks) -> None:
+def _merge(table: CatalogTable, report: Merged, asked: MergeRequest, tasks: SegmentTasks) -> None:
     snapshot = table.snapshot()
     settings = topic_of(snapshot.topic(report.topic))
     groups = _groups(table, snapshot, settings, asked)
@@ -148,7 +157,7 @@ def _merge(table: CatalogTable, report: Merged, asked: _MergeRequest, tasks: Seg
 
 
 def _groups(
-    table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: _MergeRequest
+    table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: MergeRequest
 ) -> list[SegmentGroup]:
     """The groups that are due.
 

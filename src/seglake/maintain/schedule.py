@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,14 +18,16 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
 from seglake.errors import SeglakeError
+from seglake.log.tasks import SegmentTasks
 from seglake.maintain.commit import CarefulClock, checked_hours
-from seglake.maintain.compaction.compact import compact
-from seglake.maintain.expiry.retention import expire_rejects, retain_topic
-from seglake.maintain.merge import merge
+from seglake.maintain.compaction.compact import Compacted, compact_in
+from seglake.maintain.expiry.retention import Retained, expire_rejects, retain_topic
+from seglake.maintain.merge import Merged, MergeRequest, merge_in
 from seglake.maintain.report import MaintenanceReport
 from seglake.maintain.topic_settings import topic_of
 from seglake.maintain.vacuum import GRACE_HOURS, vacuum
 from seglake.store import open_store
+from seglake.store.dry import dry, keeping_segments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,15 +68,30 @@ class Maintained(MaintenanceReport):
         return 1 if any(part.error is not None for part in self.parts) else 0
 
 
-class _Shared(NamedTuple):
-    """What all parts need."""
+class _DryCatalog(CatalogTable):
+    """A catalog on a `DryStore`, whose new commits delta-rs does not see."""
 
-    root: str
+    _known: Snapshot | None = None
+
+    def snapshot(
+        self, version: int | str | None = None, topics: Collection[str] | None = None
+    ) -> Snapshot:
+        if version is not None:
+            return super().snapshot(version, topics)
+        self._known = self.refresh(self._known or super().snapshot())
+        return self._known
+
+    def newest_files(self) -> frozenset[Any]:
+        return self.snapshot().files
+
+
+class _Shared(NamedTuple):
+    """What all parts need. The table of a dry run is on a `DryStore`."""
+
     table: CatalogTable
     clock: CarefulClock
     dry_run: bool
     spark: SparkSession | None
-    storage_options: Mapping[str, str] | None
 
 
 def maintain_lake(
@@ -88,22 +106,26 @@ def maintain_lake(
 ) -> Maintained:
     """Do the upkeep of every topic, or of one, and then a vacuum of the lake.
 
-    With `dry_run` each part only says what it would do. `spark` runs what is worth it; without it
+    With `dry_run` nothing is written to the lake, and each part says what it would do after those
+    before it: retention and compaction are done on a `DryStore`, whose folder has room for what
+    compaction leaves. The vacuum is that of the lake as it is: it deletes what was replaced long
+    ago, and nothing of what other parts replace now. `spark` runs what is worth it; without it
     everything runs in this process. `told` gets the name of each part. Raises UsageError if there
     is no lake, and for hours below 0; UnknownTopic; and StoreError and CorruptData if the catalog
     cannot be read; what goes wrong later is in the report.
     """
     checked_hours("--grace-hours", grace_hours)
-    table = CatalogTable.open(open_store(root, storage_options))
-    snapshot = table.snapshot()
-    names = [row.topic for row in snapshot.topics()] if topic is None else [topic]
-    settings = {name: snapshot.topic(name) for name in names}
-    clock = CarefulClock(table.store, dry_run=dry_run)
-    shared = _Shared(root, table, clock, dry_run, spark, storage_options)
-    result = Maintained(dry_run)
-    for name in settings:
-        for operation, do in _of_topic(shared, snapshot, name):
-            result.parts.append(_done(operation, name, do, told))
+    result, store = Maintained(dry_run), open_store(root, storage_options)
+    with dry(store) if dry_run else nullcontext(store) as own:
+        table = CatalogTable.open(store)
+        table = _DryCatalog(own) if dry_run else table
+        snapshot = table.snapshot()
+        names = [row.topic for row in snapshot.topics()] if topic is None else [topic]
+        settings = {name: topic_of(snapshot.topic(name)) for name in names}
+        shared = _Shared(table, CarefulClock(store, dry_run=dry_run), dry_run, spark)
+        for name, asked in settings.items():
+            for operation, do in _of_topic(shared, name, asked):
+                result.parts.append(_done(operation, name, do, told))
     sweep = partial(
         vacuum, root, dry_run=dry_run, grace_hours=grace_hours, storage_options=storage_options
     )
@@ -112,40 +134,32 @@ def maintain_lake(
 
 
 def _of_topic(
-    shared: _Shared, snapshot: Snapshot, name: str
+    shared: _Shared, name: str, settings: Topic
 ) -> Iterator[tuple[str, Callable[[], MaintenanceReport]]]:
     """The operations that the settings of a topic ask for, each with what does it."""
     table, dry_run, now_ms = shared.table, shared.dry_run, shared.clock.machine_ms
     careful_ms = shared.clock.earlier_ms
-    settings: Topic = topic_of(snapshot.topic(name))
+
+    def retention() -> Retained:
+        report = retain_topic(table, name, now_ms, dry_run=False, careful_ms=careful_ms)
+        report.dry_run, report.version = dry_run, -1 if dry_run else report.version
+        return report
+
+    def compaction() -> Compacted:
+        with keeping_segments(table.store):
+            report = compact_in(table, name, None if dry_run else shared.spark)
+        report.dry_run, report.version = dry_run, -1 if dry_run else report.version
+        return report
+
+    def merging() -> Merged:
+        tasks = SegmentTasks(table.store, None if dry_run else shared.spark)
+        return merge_in(table, name, MergeRequest(), tasks, dry_run=dry_run)
+
     if settings.retention_ms >= 0 or settings.retention_bytes >= 0:
-        yield (
-            "retain",
-            lambda: retain_topic(
-                table, name, now_ms, dry_run=dry_run, base=snapshot, careful_ms=careful_ms
-            ),
-        )
+        yield "retain", retention
     if "compact" in settings.cleanup_policy:
-        yield (
-            "compact",
-            lambda: compact(
-                shared.root,
-                name,
-                dry_run=dry_run,
-                spark=shared.spark,
-                storage_options=shared.storage_options,
-            ),
-        )
-    yield (
-        "merge",
-        lambda: merge(
-            shared.root,
-            name,
-            dry_run=dry_run,
-            spark=shared.spark,
-            storage_options=shared.storage_options,
-        ),
-    )
+        yield "compact", compaction
+    yield "merge", merging
     if settings.quarantine_retention_ms >= 0:
         yield (
             "expire-rejects",

@@ -1,9 +1,9 @@
 """A store for dry runs: what a command writes does not reach the storage.
 
-A dry run does the work of the deed on such a store, and leaves out the commit. So its figures are
-those of the deed. Files of segments are read by nobody before a commit: they are counted where they
-are made, and kept nowhere. Everything else, such as the blobs between two passes, waits in a folder
-of this machine.
+A dry run does the work of the command on such a store, mostly without the commit, so its figures
+are those of the command. Files of segments are read by nobody before a commit: they are counted
+where they are made, and kept nowhere, unless a later part of the run shall read them. Everything
+else, such as the blobs between two passes, waits in a folder of this machine.
 """
 
 from __future__ import annotations
@@ -32,16 +32,30 @@ def dry(store: Store) -> Iterator[DryStore]:
         yield DryStore(store, local_store(folder, {}))
 
 
+@contextlib.contextmanager
+def keeping_segments(store: Store) -> Iterator[None]:
+    """In the block, a `DryStore` keeps the files of segments; other stores always do."""
+    if isinstance(store, DryStore):
+        store.keeps_segments = True
+    yield
+    if isinstance(store, DryStore):
+        store.keeps_segments = False
+
+
 class DryStore:
     """The objects of a store, and those that were written to this one, which has them in `scratch`.
 
-    Every method does what it does in `Store`. An object of the store below is never deleted.
+    Every method does what it does in `Store`. An object of the store below is never deleted. While
+    `keeps_segments` is set, files of segments are kept, too.
     """
 
     def __init__(self, store: Store, scratch: Store) -> None:
-        self._store, self._scratch = store, scratch
+        self._store, self._scratch, self.keeps_segments = store, scratch, False
         self.uri, self.remote = store.uri, store.remote
         self.storage_options, self.public_options = store.storage_options, store.public_options
+
+    def _drops(self, key: str) -> bool:
+        return not self.keeps_segments and key.startswith(f"{TOPICS}/")
 
     def _having(self, key: str) -> Store:
         """The store that has the object."""
@@ -73,7 +87,7 @@ class DryStore:
 
     def put(self, key: str, data: Data) -> None:
         """To the scratch, or nowhere."""
-        if not _is_dropped(key):
+        if not self._drops(key):
             self._scratch.put(key, data)
 
     def put_if_absent(self, key: str, data: Data) -> bool:
@@ -87,7 +101,7 @@ class DryStore:
     @contextlib.contextmanager
     def writer(self, key: str, *, durable: bool = True) -> Iterator[Writer]:
         """To the scratch, or nowhere."""
-        if _is_dropped(key):
+        if self._drops(key):
             yield _NullSink()
             return
         with self._scratch.writer(key, durable=durable) as stream:
@@ -103,10 +117,6 @@ class DryStore:
     def delete(self, keys: Iterable[str]) -> None:
         """Of the scratch alone."""
         self._scratch.delete(keys)
-
-
-def _is_dropped(key: str) -> bool:
-    return key.startswith(f"{TOPICS}/")
 
 
 class _NullSink:

@@ -16,6 +16,7 @@ from seglake.errors import CommitConflict, UnknownTopic, UsageError
 from seglake.maintain import schedule
 from seglake.maintain.expiry.retention import retain_topic
 from seglake.maintain.health.verify import verify
+from seglake.maintain.merge import merge
 from seglake.maintain.schedule import Maintained
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.redrive.redrive import redrive
@@ -115,6 +116,38 @@ def test_a_dry_run_writes_nothing(root: str) -> None:
     assert plan.report
     assert act.report
     assert plan.report["moved"] == act.report["moved"]
+
+
+def test_a_dry_run_shows_what_earlier_parts_leave_to_later_ones(tmp_path: Path) -> None:
+    """Retention leaves fewer segments to merge, and compaction smaller ones."""
+    maker = LakeMaker(tmp_path / "lake")
+    for name in ("retained", "compacted"):
+        maker.topic = name
+        for number in range(12):
+            rows = [Event(T + number * 10 + i, b"k%d" % (i % 4), b"v" * 30) for i in range(10)]
+            maker.run({0: rows})
+    root = str(maker.root)
+    seglake.alter(root, "retained", {"retention.bytes": 1500})
+    seglake.alter(root, "compacted", {"cleanup.policy": "compact"})
+    alone = [merge(root, name, dry_run=True).segments for name in ("compacted", "retained")]
+    planned, real = (seglake.maintain_lake(root, dry_run=dry) for dry in (True, False))
+    names = [(part.operation, part.topic) for part in real.parts]
+    assert names == [(part.operation, part.topic) for part in planned.parts]
+    merged = list[int]()
+    for plan, act in zip(planned.parts, real.parts, strict=True):
+        if plan.operation == "vacuum":
+            continue
+        assert plan.error is act.error is None
+        assert plan.report
+        assert act.report
+        assert {name: value for name, value in plan.report.items() if name not in _OWN} == {
+            name: value for name, value in act.report.items() if name not in _OWN
+        }
+        merged += [act.report["segments"]] if plan.operation == "merge" else []
+    assert merged != alone
+
+
+_OWN = {"dry_run", "version", "attempt_id", "started_at_ms", "now_ms"}
 
 
 def test_what_is_not_there(root: str, tmp_path: Path) -> None:

@@ -134,9 +134,23 @@ def compact(
     `cleanup.policy` lacks `compact`, CorruptData, StoreError, and CommitConflict if other commits
     change a log partition again and again.
     """
+    table = CatalogTable.open(open_store(root, storage_options))
+    return compact_in(table, topic, spark, progress, force=force, dry_run=dry_run, now_ms=now_ms)
+
+
+def compact_in(
+    table: CatalogTable,
+    topic: str,
+    spark: SparkSession | None,
+    progress: Progress = logged,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    now_ms: int | None = None,
+) -> Compacted:
+    """As `compact`, in the lake of a catalog."""
     here = spark is None or dry_run  # no other machine has what a dry run keeps between the passes
     engine: Engine = ThreadEngine() if here else SparkEngine(spark)
-    table = CatalogTable.open(open_store(root, storage_options))
     if now_ms is not None:
         how = How(force, now_ms, progress)
         return compact_topic(table, topic, engine, how, dry_run=dry_run)

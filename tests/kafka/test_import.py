@@ -21,22 +21,25 @@ from zlib import crc32
 
 import pyarrow as pa
 import pytest
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 import seglake
 from seglake.format.decode import scan_batches
 from seglake.kafka.exporting import export_logs
 from seglake.kafka.folder import HIGH_WATERMARKS
 from seglake.kafka.importing import import_logs
-from seglake.limits import INT64_MAX
+from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.maintain.topic_settings import alter
 from seglake.read.log import Log
+from tests.harness.lake_server import Wire
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_judge import Kafka, Record
 from tests.judges.kafka_producers import Committed, Producers
 from tests.makers import broker_logs as written_logs
+from tests.makers.broker_folders import batch
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import T
 
@@ -112,6 +115,39 @@ def test_the_lake_is_sound(lake: Path, written: Twice) -> None:
     assert verify(str(lake), deep=True).findings == []
     assert sorted(seglake.open(str(lake)).topics()) == sorted(written_logs.TOPICS)
     assert (written.second / "compacted-0").is_dir()
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_every_timestamp_that_a_broker_takes(broker: Broker, tmp_path: Path, codec: str) -> None:
+    """Kafka's own producers send no negative timestamp, but a broker stores and serves any."""
+    topic, times = f"times.{codec}", [-2, 5, INT64_MIN, -1, INT64_MAX, -3, 7, INT64_MAX - 1, 100]
+    broker.create_topic(topic, 1, {"message.timestamp.after.max.ms": str(INT64_MAX)})
+    for part in (times[:3], times[3:4], times[4:]):
+        produce(broker, topic, batch([Event(t, b"key") for t in part], 0, -1, Shape(codec)))
+    asked = [0, 5, 6, 101, INT64_MAX]
+    seen = broker.consume_all(topic, 0)
+    found = broker.find_by_timestamp(topic, 0, asked)
+    newest = broker.max_timestamp(topic, 0)
+    assert [record.timestamp for record in seen] == times
+    with broker.stopped():
+        import_logs(str(tmp_path), [str(broker.partition_folder(topic, 0))])
+    log = seglake.open(str(tmp_path)).topic(topic)
+    assert verify(str(tmp_path), deep=True).findings == []
+    assert all_of(log, 0) == seen
+    answers = [log.offsets_for_times({0: time})[0] for time in asked]
+    assert [each and (each.timestamp, each.offset) for each in answers] == found
+    assert log.max_timestamps()[0] == newest[::-1]
+
+
+def produce(broker: Broker, topic: str, records: bytes) -> None:
+    """Send a record batch as it is."""
+    part = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=records)
+    topics = [ProduceRequest.TopicProduceData(name=topic, partition_data=[part])]
+    request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=10_000, topic_data=topics)
+    host, _, port = broker.address.partition(":")
+    with Wire((host, int(port))) as wire:
+        (answer,) = wire.ask(request, ProduceResponse, 9).responses
+    assert answer.partition_responses[0].error_code == 0
 
 
 @pytest.mark.parametrize("place", PLACES)

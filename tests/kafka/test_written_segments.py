@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from seglake.catalog.schema import SegmentId, SegmentRow
 from seglake.format.codecs.compression import NAMES
@@ -23,6 +24,7 @@ from seglake.write.spool.sorted_records import SortedRecords
 from tests.judges.kafka_judge import Kafka, KafkaError, Record
 from tests.makers.lakes import Event, records_of
 from tests.makers.strategies import (
+    ENDS,
     INTERVALS,
     NOISE,
     Stored,
@@ -119,6 +121,20 @@ def test_kafka_reads_what_was_written(kafka: Kafka, log: Stored) -> None:
         folder = folder_of(Path(root), write(Path(root), log))
         assert accepted(kafka, folder) == records_in(log)
         assert_recovery_makes_the_same(kafka, folder, log.topic.index_interval[1])
+
+
+@given(
+    st.lists(ENDS, min_size=1, max_size=12), st.sampled_from([0, 100]), st.sampled_from([1, 150])
+)
+@examples(25)
+def test_kafka_makes_the_same_indexes_of_extreme_times(
+    kafka: Kafka, times: list[int], interval: int, batch: int
+) -> None:
+    log = Stored([Event(t) for t in times], topic_of(("bytes", interval), batch_size=batch), 0, T)
+    with scratch_folder() as root:
+        folder = folder_of(Path(root), write(Path(root), log))
+        assert accepted(kafka, folder) == records_in(log)
+        assert_recovery_makes_the_same(kafka, folder, interval)
 
 
 @given(stored_logs(intervals=other_intervals, max_size=100))

@@ -16,6 +16,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from seglake.config import Pipeline, Topic
 from seglake.format.codecs.compression import NAMES
+from seglake.limits import INT64_MAX, INT64_MIN
 from tests.makers.lakes import Event
 
 T = 1_700_000_000_000
@@ -68,6 +69,7 @@ ROLLED = [  # for what reason, and at which multiple of a batch, time span or si
     ("segment_index_bytes", 100),
 ]  # fmt: skip
 OTHER_INTERVALS = [("records", 1), ("records", 7), ("ms", 10), ("ms", 60_000)]
+ENDS = st.sampled_from([INT64_MAX, INT64_MAX - 1, 5, 1, 0, -1, -2, -3, INT64_MIN + 1, INT64_MIN])
 kafkas_intervals, other_intervals = st.sampled_from(INTERVALS), st.sampled_from(OTHER_INTERVALS)
 
 

@@ -17,13 +17,13 @@ from seglake.engine import spare_the_collector
 from seglake.errors import SeglakeError, UsageError
 from seglake.format.sought_kernels import EVERY_KEY
 from seglake.format.value_format import JSON
-from seglake.limits import NO_END
 from seglake.log.decode.columns import schema_of
 from seglake.log.piece import Piece, Window
 from seglake.log.segment_lookup import PartitionReader
 from seglake.read.fields import FieldReader
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
+from seglake.read.window.edges import open_window
 from seglake.read.window.find import searches_of
 from seglake.read.window.plan import pieces_of
 from seglake.store import Store, open_store
@@ -61,7 +61,7 @@ def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[t
                 f" {ends[partition]} ({ending.name}), backwards"
             )
     ranges = available(starts, ends, readers, fail_on_data_loss=options.fail_on_data_loss)
-    times = _times(options)
+    times = open_window(options.start_time_ms, options.end_time_ms)
     windows = [
         (readers[name], times._replace(start_offset=first, end_offset=end))
         for name, (first, end) in ranges.items()
@@ -91,14 +91,6 @@ def pieces(
         log = lake.topic(topic)
         for search in searches_of([*own], criteria.over(log.value_format), log.partition_counts):
             yield from search.blocks.pieces()
-
-
-def _times(options: Options) -> Window:
-    """Return the window of the options, of which either side may be open."""
-    start, end = options.start_time_ms, options.end_time_ms
-    if start is None and end is None:
-        return Window()
-    return Window.of_times(start or 0, NO_END if end is None else end)
 
 
 def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa.RecordBatch]:

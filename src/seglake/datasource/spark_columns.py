@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake.datasource.options import COLUMNS
 from seglake.errors import UsageError
@@ -87,7 +87,8 @@ def _microseconds(timestamps: Any) -> Any:
     try:
         return timestamps.cast(_TYPES["timestamp"])
     except pa.ArrowInvalid:
-        largest = int(np.abs(timestamps.cast(pa.int64()).to_numpy()).max())
+        ends: Any = pc.min_max(timestamps.cast(pa.int64()))
+        largest = max(ends.as_py().values(), key=abs)
         raise UsageError(
             f"a record has timestamp {largest} ms, which Spark's timestamps cannot hold: leave out"
             " the column timestamp with option columns"

@@ -146,15 +146,12 @@ def encode_batches(
 ) -> EncodedBatches:
     """Frame n records as batches, at consecutive offsets from `base_offset` on or at `offsets`.
 
-    `timestamps` are ms since the epoch, -1 or above, in any order; `offsets` must rise, and gaps
-    stay. `stamped` says which timestamps are append times of a broker: a batch has records of one
-    timestamp type and, under LogAppendTime, of one time. Without it, `encoding.append_time_ms`
-    decides. Batch boundaries depend only on the records and `encoding.batch_bytes`. Raises
-    InputError for a timestamp below -1, and ConfigError for a batch above `MAX_BATCH_BYTES`,
-    because readers refuse it.
+    `timestamps` are ms since the epoch, in any order; `offsets` must rise, and gaps stay. `stamped`
+    says which timestamps are append times of a broker: a batch has records of one timestamp type
+    and, under LogAppendTime, of one time. Without it, `encoding.append_time_ms` decides. Batch
+    boundaries depend only on the records and `encoding.batch_bytes`. Raises ConfigError for a batch
+    above `MAX_BATCH_BYTES`, because readers refuse it.
     """
-    if timestamps.min(initial=0) < -1:
-        raise InputError(f"timestamp {timestamps.min()} is before 1970; Kafka has no such times")
     count = len(timestamps)
     if offsets is None:
         offsets = np.arange(base_offset, base_offset + count)

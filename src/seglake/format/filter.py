@@ -156,8 +156,7 @@ def _set_times(table: BatchTable, timestamps: Int64s, firsts: Int64s) -> None:
     plain = table["attributes"] & DELETE_HORIZON == 0
     table["base_timestamp"][plain] = timestamps[firsts[:-1]][plain]
     own = table["attributes"] & LOG_APPEND_TIME == 0
-    highest = np.maximum(np.maximum.reduceat(timestamps, firsts[:-1]), -1)
-    table["max_timestamp"][own] = highest[own]
+    table["max_timestamp"][own] = np.maximum.reduceat(timestamps, firsts[:-1])[own]
 
 
 def _framed(table: BatchTable, decoded: Decoded, some: _Changed) -> Framed:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from seglake.errors import ConfigError, CorruptData
 from seglake.format.batch import BatchTable
-from seglake.format.records import Int64s
+from seglake.format.records import Flags, Int64s
 from seglake.format.value_format import JSON, ValueFormat, line_of, value_format_of
 from seglake.limits import INT32_MAX
 
@@ -179,9 +179,9 @@ class TimeIndex:
         (`TimeIndex.maybeAppend`).
         """
         _check_relative(base_offset, offsets)
-        if np.any(np.diff(timestamps) < 0):
+        if np.any(timestamps[1:] < timestamps[:-1]):
             raise CorruptData("timestamps of a time index must not decrease")
-        rises = np.diff(timestamps, prepend=np.int64(-1)) > 0
+        rises = _rises(timestamps)
         if np.any(np.diff(offsets[rises]) < 0):
             raise CorruptData("offsets of a time index must not decrease")
         return cls(base_offset, timestamps[rises], offsets[rises])
@@ -216,11 +216,16 @@ def time_index(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool
     """The time index, closing entry included, of a segment whose batches `table` describes."""
     if not len(table):
         return TimeIndex.build(base_offset, np.empty(0, np.int64), np.empty(0, np.int64))
-    highest = np.maximum.accumulate(table["max_timestamp"])
-    rises = np.diff(highest, prepend=highest[0] - 1) > 0
-    reached_by = np.maximum.accumulate(np.where(rises, np.arange(len(table)), 0))
+    highest = np.maximum(np.maximum.accumulate(table["max_timestamp"]), -1)
+    reached_by = np.maximum.accumulate(np.where(_rises(highest), np.arange(len(table)), 0))
     points = np.append(np.flatnonzero(indexed), len(table) - 1)
     return TimeIndex.build(base_offset, highest[points], table["last_offset"][reached_by[points]])
+
+
+def _rises(timestamps: Int64s) -> Flags:
+    """Which timestamps exceed the one before, or -1 for the first. A difference could overflow."""
+    rises: Flags = timestamps > np.append(-1, timestamps[:-1])
+    return rises
 
 
 def _entries(data: Any, dtype: np.dtype[Any]) -> npt.NDArray[np.void]:

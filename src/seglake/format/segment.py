@@ -153,7 +153,7 @@ def _times(table: BatchTable) -> tuple[int, int, int, int]:
 def _max_lateness(table: BatchTable) -> int:
     # the most by which a record is older than a record before it, in its batch or an earlier one;
     # if a batch also has records without timestamp, its smallest timestamp is not known
-    before = np.maximum.accumulate(table["max_timestamp"])[:-1]
+    before = np.maximum(np.maximum.accumulate(table["max_timestamp"])[:-1], 0)
     lows = table["min_timestamp"][1:]
     behind = np.where(lows >= 0, before - lows, 0)
     return max(int(behind.max(initial=0)), int(table["lateness"].max(initial=0)))

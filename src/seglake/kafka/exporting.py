@@ -33,18 +33,19 @@ from seglake.format.records import Bytes
 from seglake.format.segment import rebuild
 from seglake.kafka import folder as folders
 from seglake.layout import Suffix, is_topic_id
-from seglake.limits import INT64_MIN, NO_END
 from seglake.log.fetch import LogFetch
 from seglake.log.files import LogCheck, check_crc, check_size
 from seglake.log.links import LakeLogs
-from seglake.log.rewrite.keep import Keep, WithinTimes
+from seglake.log.piece import Window
+from seglake.log.rewrite.keep import WithinTimes
 from seglake.log.rewrite.segments import staying
 from seglake.log.segment import LogSegment
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.log.writer import LogWriter
 from seglake.maintain.report import MaintenanceReport
+from seglake.read.window.edges import open_window
 from seglake.store import Store, open_store
-from seglake.times.instants import Time, to_epoch_ms
+from seglake.times.instants import Time
 
 COPY_BYTES = 8 * 2**20
 FIRST_EPOCH = 0  # of a new topic
@@ -95,9 +96,9 @@ def export_logs(
 ) -> Exported:
     """Write a topic as partition folders below `dest`, local or on object storage.
 
-    `start` and `end` bound the timestamps: start <= timestamp < end. `topic_id` is that of the
-    target's topic, for its `partition.metadata`; without it the target's own file has to stay.
-    Beside the folders stands a `log-start-offset-checkpoint`. docs/kafka.md has the steps that
+    `start` and `end` are those of `Log.read_range`. `topic_id` is the id of the target's topic, for
+    its `partition.metadata`. Without it the target's own file has to stay. A file
+    `log-start-offset-checkpoint` is written next to the folders. docs/kafka.md has the steps that
     mount them.
 
     Raises UsageError if `dest` is not empty or lies in the lake, for a window that ends before it
@@ -164,26 +165,6 @@ def require_outside(lake: Store, target: Store) -> None:
         raise UsageError(f"{target.uri} lies in the lake {lake.uri}: name a folder outside it")
 
 
-class _TimeWindow(NamedTuple):
-    """Times from `start_ms` to `end_ms`, exclusive."""
-
-    start_ms: int
-    end_ms: int
-
-    @property
-    def keep(self) -> Keep:
-        """Which records stay."""
-        return WithinTimes(*self)
-
-    def holds(self, row: SegmentRow) -> bool:
-        """Whether every record of a segment is in the window."""
-        return self.start_ms <= row.min_timestamp and row.max_timestamp < self.end_ms
-
-    def meets(self, row: SegmentRow) -> bool:
-        """Whether a record of a segment can be in the window."""
-        return row.min_timestamp < self.end_ms and row.max_timestamp >= self.start_ms
-
-
 class _ExportTask(NamedTuple):
     """A segment to write; `has_epochs` if its batches can have other leader epochs than 0."""
 
@@ -206,15 +187,12 @@ class _Written(NamedTuple):
     log_bytes: int
 
 
-def _window(start: Time | None, end: Time | None) -> _TimeWindow | None:
+def _window(start: Time | None, end: Time | None) -> Window | None:
     if start is None and end is None:
         return None
-    window = _TimeWindow(
-        INT64_MIN if start is None else to_epoch_ms(start),
-        NO_END if end is None else to_epoch_ms(end),
-    )
+    window = open_window(start, end)
     if window.end_ms <= window.start_ms:
-        raise UsageError(f"the window from {start} to {end} holds no time: it ends first")
+        raise UsageError(f"no time is between {start} and {end}: give a later end")
     return window
 
 
@@ -225,20 +203,25 @@ def _tasks(rows: Iterable[SegmentRow], views: Mapping[int, PartitionView]) -> It
             yield _ExportTask(row, has_epochs, number == 0)
 
 
-def _is_wanted(
-    row: SegmentRow, views: Mapping[int, PartitionView], window: _TimeWindow | None
-) -> bool:
-    above = row.end_offset > views[row.partition].log_start_offset
-    return above and (window is None or (row.record_count > 0 and window.meets(row)))
+def _is_wanted(row: SegmentRow, views: Mapping[int, PartitionView], window: Window | None) -> bool:
+    if row.end_offset <= views[row.partition].log_start_offset:
+        return False
+    if window is None:
+        return True
+    meets = row.min_timestamp < window.end_ms and row.max_timestamp >= window.start_ms
+    return row.record_count > 0 and meets
 
 
 def _write(
-    store: Store, task: _ExportTask, *, target: Store, window: _TimeWindow | None
+    store: Store, task: _ExportTask, *, target: Store, window: Window | None
 ) -> _Written | None:
     """A segment of the lake as files of a broker; None if none of its records is wanted."""
     row = task.row
-    if window is not None and not window.holds(row):
-        return _write_some(target, row, staying(store, [row], window.keep))
+    if window is not None and not (
+        window.start_ms <= row.min_timestamp and row.max_timestamp < window.end_ms
+    ):
+        keep = WithinTimes(window.start_ms, window.end_ms)
+        return _write_some(target, row, staying(store, [row], keep))
     if not row.record_count:
         nothing = blank(row.base_offset, row.end_offset - 1, max_timestamp=0)
         return _write_some(target, row, iter([nothing])) if task.is_first else None

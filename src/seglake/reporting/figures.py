@@ -26,6 +26,7 @@ from seglake.catalog.schema import MaintenanceRow, RunRow, committed_runs
 from seglake.config.topic import Topic
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
+from seglake.limits import INT64_MAX
 from seglake.maintain.topic_settings import topic_of
 from seglake.read.lake import Lake
 from seglake.read.log import Log
@@ -476,10 +477,10 @@ def _partitions(log: Log, columns: SegmentColumns) -> list[PartitionFigures]:
     segments = np.bincount(spans.partitions, minlength=count)
     sizes = _sums(spans.partitions, columns.log_bytes, count)
     dated = spans.take((spans.records > 0) & (spans.lows >= 0))
-    oldest, newest = np.full(count, 2**62), np.full(count, -1)
+    oldest, newest = np.full(count, INT64_MAX), np.full(count, -1)
     np.minimum.at(oldest, dated.partitions, dated.lows)
     np.maximum.at(newest, spans.partitions, spans.highs)
-    oldest[oldest == 2**62] = -1
+    oldest[np.bincount(dated.partitions, minlength=count) == 0] = -1
     rows = zip(records, segments, sizes, oldest, newest, strict=True)
     return [
         PartitionFigures(p, int(n), starts[p], ends[p], int(s), int(b), int(low), int(high))

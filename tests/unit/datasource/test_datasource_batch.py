@@ -29,6 +29,7 @@ from seglake.errors import (
     VersionExpired,
 )
 from seglake.format.index import IndexPolicy
+from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.read.lake import Lake
 from seglake.store import CountingStore, open_store
 from tests.makers.gaps import Loss, emptied, lose_records
@@ -124,6 +125,13 @@ def test_offsets(
             endingOffsets=by_partition({p: high for p, (_, high) in bounds.items()}),
         )  # fmt: skip
         assert found == expected
+
+
+@pytest.mark.parametrize("time", [INT64_MAX, INT64_MIN])
+def test_a_time_that_spark_cannot_hold_is_named(tmp_path: Path, time: int) -> None:
+    LakeMaker(tmp_path).run({0: [Event(5), Event(time)]})
+    with pytest.raises(UsageError, match=f"timestamp {time} ms"):
+        read(tmp_path)
 
 
 def test_a_range_below_the_log_start_has_nothing(tmp_path: Path) -> None:

@@ -164,7 +164,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
             export_logs(root, topic, str(dest), **how)  # type: ignore[arg-type]
 
     refused(UnknownTopic, "topic 'event' is not in", topic="event")
-    refused(UsageError, "holds no time", start="2026-01-02T00:00:00Z", end="2026-01-01T00:00:00Z")
+    refused(UsageError, "would end before it starts", start="2026-01-02T00Z", end="2026-01-01T00Z")
+    refused(UsageError, "no time is between", start="2026-01-01T00Z", end="2026-01-01T00Z")
     refused(UsageError, "is no topic id", topic_id="abc")
     dest.mkdir()
     (dest / "file").touch()

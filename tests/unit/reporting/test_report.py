@@ -22,6 +22,7 @@ from seglake.cli.app import app
 from seglake.cli.inspect import report as lake_report
 from seglake.errors import ConfigError, UnknownTopic
 from seglake.layout import new_attempt, report_key
+from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.merge import merge
 from seglake.maintain.tagging import holds, tag
@@ -50,6 +51,15 @@ def found(root: str) -> LakeReport:
 
 def kinds(made: LakeReport) -> list[str]:
     return [alert.kind for alert in made.alerts]
+
+
+def test_figures_of_the_largest_and_of_negative_timestamps(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path, partitions=2)
+    maker.run({0: [Event(INT64_MAX), Event(INT64_MAX)], 1: [Event(INT64_MIN), Event(-2)]})
+    (figures,) = report(str(tmp_path)).topics
+    times = [(each.oldest_ms, each.newest_ms) for each in figures.partitions]
+    assert times == [(INT64_MAX, INT64_MAX), (-1, -1)]
+    assert figures.activity is None
 
 
 def test_the_figures_are_those_of_the_records(root: str, found: LakeReport) -> None:

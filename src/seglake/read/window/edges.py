@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seglake.errors import UsageError
-from seglake.limits import NO_END
+from seglake.limits import INT64_MIN, NO_END
 from seglake.log.piece import Window
 from seglake.times.instants import Time, to_epoch_ms
 
@@ -23,5 +23,5 @@ def open_window(start: Time | None, end: Time | None) -> Window:
     """The window between two times, of which either may be open. Without both, of all records."""
     if start is None and end is None:
         return Window()
-    start_ms = 0 if start is None else to_epoch_ms(start)
+    start_ms = INT64_MIN if start is None else to_epoch_ms(start)
     return _checked(start, end, start_ms, NO_END if end is None else to_epoch_ms(end))

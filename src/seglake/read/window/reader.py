@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.errors import MissingExtra
-from seglake.limits import INT64_MIN
+from seglake.limits import INT64_MIN, NO_END
 from seglake.log.piece import Window
 from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.bounds import Bounds
@@ -173,4 +173,4 @@ def _bounds(window: Window) -> str:
     if window.start_ms == INT64_MIN:
         return "of all times"
     start, end = short_time(window.start_ms), window.end_ms
-    return f"from {start} on" if end >= 2**62 else f"{start} to {short_time(end)}"
+    return f"from {start} on" if end == NO_END else f"{start} to {short_time(end)}"

@@ -34,6 +34,7 @@ from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.maintain.topic_settings import alter
 from seglake.read.log import Log
+from seglake.serve.settings import Address
 from tests.harness.lake_server import Wire
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_judge import Kafka, Record
@@ -145,7 +146,7 @@ def produce(broker: Broker, topic: str, records: bytes) -> None:
     topics = [ProduceRequest.TopicProduceData(name=topic, partition_data=[part])]
     request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=10_000, topic_data=topics)
     host, _, port = broker.address.partition(":")
-    with Wire((host, int(port))) as wire:
+    with Wire(Address(host, int(port))) as wire:
         (answer,) = wire.ask(request, ProduceResponse, 9).responses
     assert answer.partition_responses[0].error_code == 0
 

@@ -203,8 +203,8 @@ class FieldReader:
         self.wanted = [*dict.fromkeys([*self._beside, *more])]
         if twice := {*self._beside} & {each.name for each in self._fields.columns}:
             raise UsageError(
-                f"{min(twice)!r} is a column of the log, so it is no field here: leave it out of "
-                "the fields, or in Python name the other columns that are wanted in `columns`"
+                f"{min(twice)!r} would be a field and a column of the log: leave the field out, or "
+                f"in Python give `columns` without {min(twice)!r}"
             )
 
     @staticmethod

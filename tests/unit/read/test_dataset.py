@@ -628,19 +628,26 @@ def test_engines_read_fields_as_columns(tmp_path: Path) -> None:
     assert web.to_table(columns=["user"])["user"].null_count == stats.misfits["user"] == 10
 
 
+MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
+
+
 @pytest.mark.parametrize(
-    "name", ["key", "offset", "timestamp", "partition", "a'\n", "x\nfield_ref: 'key"]
-)
+    ("name", "kind", "wanted"),
+    [
+        ("key", "string", "a"), ("offset", "int64", 100), ("partition", "int64", 7),
+        ("timestamp", "timestamp", MOMENT), ("a'\n", "string", "a"),
+        ("x\nfield_ref: 'key", "string", "a"),
+    ],
+)  # fmt: skip
 def test_filter_on_a_field_selects_by_the_field_whatever_its_name(
-    tmp_path: Path, name: str
+    tmp_path: Path, name: str, kind: str, wanted: Any
 ) -> None:
-    maker = LakeMaker(tmp_path)
-    values = [json.dumps({name: text}).encode() for text in "abab"]
-    maker.run({0: [Event(T + n, b"other", value) for n, value in enumerate(values)]})
-    dataset = (
-        seglake.open(str(tmp_path))
-        .topic("events")
-        .dataset(fields={name: "string"}, columns=["value"])
-    )
-    for wanted in (pc.field(name) == "a", pc.field(name).isin(["a"])):
-        assert dataset.to_table(columns=["value"], filter=wanted).num_rows == 2
+    values = [json.dumps({name: value}, default=str).encode() for value in (wanted, None) * 2]
+    LakeMaker(tmp_path).run({0: [Event(T + n, b"k", each) for n, each in enumerate(values)]})
+    log = seglake.open(str(tmp_path)).topic("events")
+    web = log.dataset(fields={name: kind}, columns=["value"])
+    for condition in (pc.field(name) == wanted, pc.field(name).isin([wanted])):
+        assert web.to_table(columns=["value"], filter=condition).num_rows == 2
+    assert pl.scan_pyarrow_dataset(web).filter(pl.col(name) == wanted).collect().height == 2
+    quoted, literal = name.replace('"', '""'), f"{wanted}".replace("'", "''")
+    assert len(sql(f"FROM web WHERE \"{quoted}\" = '{literal}'").fetchall()) == 2

@@ -49,8 +49,8 @@ def made(folder: str, times: Sequence[int], shape: Shape) -> Log:
 
 def offsets_of(records: Any) -> list[int]:
     table = records if isinstance(records, pa.Table) else records.read_all()
-    offsets: list[int] = table["offset"].to_pylist()
-    return offsets
+    offsets: Any = table["offset"].to_pylist()
+    return [*offsets]
 
 
 def windows(log: Log, start: Bound, end: Bound) -> Iterator[list[int]]:
@@ -159,6 +159,6 @@ def test_any_timestamp_is_imported_and_kept(times: list[int], size: int, shape: 
 def times_in(root: str) -> list[int]:
     """The timestamps of a lake's records, which is sound."""
     assert verify(root, deep=True).findings == []
-    table = seglake.open(root).topic("events").read_range(None, None).read_all()
+    table: Any = seglake.open(root).topic("events").read_range(None, None).read_all()
     assert table["timestamp_type"].unique().to_pylist() in ([], [0])
-    return table["timestamp"].cast(pa.int64()).to_pylist()
+    return [*table["timestamp"].cast(pa.int64()).to_pylist()]

@@ -287,7 +287,7 @@ def test_wrong_fields_are_named(tmp_path: Path) -> None:
         ({"n": "decimal"}, "field 'n': no type 'decimal'; types are string, json"),
         ("n", "fields is a list of names"),
         ({}, "names no field"),
-        ({"offset": "int32"}, "'offset' is a column of the log, so it is no field here"),
+        ({"offset": "int32"}, "'offset' would be a field and a column"),
     ):
         with pytest.raises(UsageError, match=words):
             log.read_range(T, T + 9, fields=fields)

@@ -651,3 +651,40 @@ def test_filter_on_a_field_selects_by_the_field_whatever_its_name(
     assert pl.scan_pyarrow_dataset(web).filter(pl.col(name) == wanted).collect().height == 2
     quoted, literal = name.replace('"', '""'), f"{wanted}".replace("'", "''")
     assert len(sql(f"FROM web WHERE \"{quoted}\" = '{literal}'").fetchall()) == 2
+
+
+NAMES = st.one_of(
+    st.text(st.sampled_from("'\"\n\r\\:ak"), min_size=1, max_size=6),
+    st.sampled_from(["key", "a'\nfield_ref: 'key", "'\ncall: 'equal", "'\nliteral: '9"]),
+)
+FIELD_TEXTS = ["a", "b", "a'\n", "\n"]
+
+
+def conditions(name: str) -> st.SearchStrategy[pc.Expression]:
+    """Expressions over a field of strings and the offset; some have forms that narrow nothing."""
+    own, texts = field(name), st.sampled_from(FIELD_TEXTS)
+    leaves = st.one_of(
+        texts.map(lambda text: own == text), texts.map(lambda text: own != text),
+        st.lists(texts).map(lambda some: own.isin(pa.array(some, pa.string()))),
+        st.sampled_from([own.is_null(), pc.match_substring(own, "a'\n"), pc.scalar(value=True)]),
+        st.integers(-1, 5).map(lambda number: field("offset") >= number),
+    )  # fmt: skip
+    return st.recursive(
+        leaves,
+        lambda some: st.one_of(
+            st.builds(operator.and_, some, some), st.builds(operator.or_, some, some),
+            st.builds(operator.invert, some),
+        ),
+        max_leaves=5,
+    )  # fmt: skip
+
+
+@given(NAMES, st.data())
+@examples(40)
+def test_any_filter_on_any_field_is_that_of_the_whole_table(name: str, data: st.DataObject) -> None:
+    condition = data.draw(conditions(name))
+    values = [json.dumps({name: text} if text else {}).encode() for text in [*FIELD_TEXTS, None]]
+    with tempfile.TemporaryDirectory() as folder:
+        LakeMaker(Path(folder)).run({0: [Event(T, b"k", value) for value in values]})
+        web = seglake.open(folder).topic("events").dataset(fields={name: "string"})
+        assert web.to_table(filter=condition).equals(web.to_table().filter(condition))

@@ -26,7 +26,7 @@ from seglake import errors
 from seglake.cached import cached_property
 from seglake.errors import ConfigError, CorruptData, SeglakeError, UsageError
 from seglake.limits import INT32_MAX
-from seglake.pace import Pace, waited, watched
+from seglake.terminal.progress import Pace, waited, watched
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -33,9 +33,9 @@ from seglake.datasource import batch
 from seglake.engine import LocalEngine, ThreadEngine
 from seglake.maintain import vacuum
 from seglake.meanwhile import WAITS
-from seglake.pace import Pace
 from seglake.read import origin
 from seglake.store import Store
+from seglake.terminal.progress import Pace
 from seglake.write.driver import placement
 from seglake.write.driver import run as driver
 from seglake.write.live import archive as archives

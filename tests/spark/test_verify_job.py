@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from seglake.engine import SparkEngine
 from seglake.maintain.health.verify import verify
-from seglake.pace import line_every
+from seglake.terminal.progress import line_every
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.spark.jobs import run_job
 

@@ -20,8 +20,16 @@ from seglake.maintain.compaction.passes import How
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.verify import verify
 from seglake.maintain.undo import undo
-from seglake.pace import EVERY_S, Pace, interval_s, line_every, told_soon, waited, watched
-from seglake.shown import short_bytes
+from seglake.terminal.progress import (
+    EVERY_S,
+    Pace,
+    interval_s,
+    line_every,
+    told_soon,
+    waited,
+    watched,
+)
+from seglake.terminal.wording import short_bytes
 from seglake.write.reduce.piece import StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling
 from tests.makers.lakes import Event, LakeMaker

@@ -16,7 +16,7 @@ from seglake.advice.file_times import FEBRUARY_MS, HALF_A_YEAR_MS, FileTimes
 from seglake.advice.finding import Finding
 from seglake.advice.observe import PLAUSIBLE_MS
 from seglake.config import Pipeline
-from seglake.spelling import as_near
+from seglake.terminal.wording import as_near
 from seglake.times.candidates import date_orders, is_region, zone_in
 from seglake.times.grammar import EPOCH_POWERS
 from seglake.times.instants import format_ms

@@ -10,7 +10,7 @@ import string
 from collections.abc import Mapping
 from typing import Any
 
-from seglake.shown import counted
+from seglake.terminal.wording import counted
 
 _SENTENCES = {
     # which files

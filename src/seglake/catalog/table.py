@@ -65,8 +65,8 @@ from seglake.errors import (
     UsageError,
     VersionExpired,
 )
-from seglake.spelling import advice
 from seglake.store import Store, nearby_root
+from seglake.terminal.wording import advice
 
 _REMEDY = "`seglake repair {root} --catalog` rebuilds it from the manifests of the runs"
 CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY)

@@ -16,9 +16,9 @@ from seglake.cli.arguments.options import DryRun, GraceHours, Json, Root, Topic
 from seglake.cli.result import finish
 from seglake.cli.terminal.job import Job
 from seglake.cli.terminal.progress import bar, step_display
-from seglake.cli.terminal.tables import Listing, show, show_report
 from seglake.errors import UsageError
-from seglake.shown import Column, counted, number, prose
+from seglake.terminal.tables import Column, Listing, number, prose, show, show_report
+from seglake.terminal.wording import counted
 
 if TYPE_CHECKING:
     from seglake.format.index import IndexPolicy
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from seglake.maintain.vacuum import Vacuumed
 
 _COLUMNS = [
-    Column("kind", "kind", rank=2),
+    Column("kind", "kind"),
     Column("file", "file"),
-    number("position", "byte", rank=1),
+    number("position", "byte"),
     prose("problem", "problem"),
 ]
 

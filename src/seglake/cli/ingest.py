@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import starmap
 from json import dumps
@@ -19,21 +19,9 @@ import typer
 from seglake.cli.arguments.options import Conf, DryRun, Json, Local, Master, RunId, Source
 from seglake.cli.terminal.output import complete
 from seglake.cli.terminal.progress import in_threads, on_spark, step_display
-from seglake.cli.terminal.tables import Listing, show, show_report
 from seglake.errors import InputError, UsageError
-from seglake.shown import (
-    Column,
-    counted,
-    folded,
-    in_common,
-    keeping_ends,
-    number,
-    path_ends,
-    printable,
-    prose,
-    terminal_width,
-    without_middle,
-)
+from seglake.terminal.tables import Column, Listing, number, prose, show, show_report
+from seglake.terminal.wording import counted, folded, path_ends, printable, terminal_width
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
@@ -150,15 +138,14 @@ def redrive(
     raise typer.Exit(report.exit_code)
 
 
-_begin = partial(without_middle, end=0)
 _RECORDS = [
-    Column("time", "time", fit="whole"),
-    number("partition", "partition", rank=1),
-    Column("key", "key", least=10),
-    Column("headers", "headers", rank=3),
-    Column("value", "value", least=12, shorten=_begin),
+    Column("time", "time"),
+    number("partition", "partition"),
+    Column("key", "key"),
+    Column("headers", "headers"),
+    Column("value", "value"),
 ]
-_REJECTS = [prose("reason", "reason"), Column("value", "raw", shorten=_begin)]
+_REJECTS = [prose("reason", "reason"), Column("value", "raw")]
 
 
 def check(
@@ -194,7 +181,7 @@ def _show_check(checked: Checked, remark: str) -> None:
     for line in _files(checked):
         print(line)
     place = places_of(checked)
-    places = Column("place", "file:line", shorten=keeping_parts(map(place, checked.rows)), least=28)
+    places = Column("place", "file:line")
     records = [_shown(row, place(row)) for row in checked.rows if not row.reason]
     rejects = [_shown(row, place(row)) for row in checked.rows if row.reason]
     rows = counted(len(checked.rows), "row")
@@ -210,46 +197,18 @@ def _show_check(checked: Checked, remark: str) -> None:
         print(folded(remark))
 
 
-def keeping_parts(places: Iterable[str]) -> Callable[[str, int], str]:
-    """A `Column.shorten` that cuts what all files end with first, then what all begin with.
-
-    Spark names the files of a write alike but for the folder and the number.
-    """
-    names = {place.rpartition(":")[0] for place in places}
-    tail = in_common({name[::-1] for name in names})
-    begin = keeping_ends(name[: len(name) - tail] for name in names)
-
-    def shorten(text: str, width: int) -> str:
-        name, _, line = text.rpartition(":")
-        differing, end = name[: len(name) - tail], f"…:{line}" if tail else f":{line}"
-        room = width - len(end)
-        cut = differing if len(differing) <= room else begin(differing, room)
-        return f"{cut}{end}"
-
-    return shorten
-
-
 def _files(checked: Checked) -> Iterator[str]:
     counts = (checked.files, "file"), (checked.size_bytes, "byte"), (checked.splits, "split")
     yield ", ".join(starmap(counted, counts))
     for path, size, packing in checked.first_files:
         rest = f"  {size:,} bytes  {packing}".rstrip()
-        yield f"  {_fitting(printable(path), len(rest) + 2)}{rest}"
+        yield f"  {printable(path)}{rest}"
     if checked.files > len(checked.first_files):
         yield f"  … and {checked.files - len(checked.first_files):,} more"
     for reason in dict.fromkeys(checked.left_out.values()):
         paths = [path for path, why in checked.left_out.items() if why == reason]
         yield f"{counted(len(paths), 'file')} left out by {reason}:"
         yield from (f"  {printable(path)}" for path in paths[:5])
-
-
-def _fitting(path: str, beside: int) -> str:
-    """A path, without its middle if a line of the terminal has no room for it and the rest."""
-    width = terminal_width()
-    if width is None or len(path) <= width - beside:
-        return path
-    room = max(20, width - beside)
-    return without_middle(path, room, room * 2 // 3)
 
 
 def _nothing(checked: Checked) -> str:

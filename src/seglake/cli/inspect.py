@@ -18,9 +18,19 @@ from seglake.cli.arguments.window import absolute
 from seglake.cli.lifecycle import tag_rows
 from seglake.cli.terminal.output import complete_file
 from seglake.cli.terminal.progress import step_display
-from seglake.cli.terminal.tables import Listing, show, show_report
 from seglake.errors import UsageError
-from seglake.shown import Column, counted, keeping_ends, moment, number, prose, second, size
+from seglake.terminal.tables import (
+    Column,
+    Listing,
+    moment,
+    number,
+    prose,
+    second,
+    show,
+    show_report,
+    size,
+)
+from seglake.terminal.wording import counted
 
 if TYPE_CHECKING:
     from seglake.catalog.schema import MaintenanceRow, RunRow
@@ -40,12 +50,12 @@ def topic_rows(lake: Lake) -> Listing:
     """A row for each topic of a lake: its settings and sizes."""
     columns = [
         Column("topic", "topic"),
-        number("partitions", "partitions", rank=3),
-        Column("timestamp_type", "clock", rank=4),
-        number("segments", "segments", rank=2),
+        number("partitions", "partitions"),
+        Column("timestamp_type", "clock"),
+        number("segments", "segments"),
         number("records", "records"),
         size("log_bytes", "bytes"),
-        moment("min_timestamp", "oldest", rank=1),
+        moment("min_timestamp", "oldest"),
         moment("max_timestamp", "newest"),
     ]
     return Listing(columns, (_topic_row(lake.topic(name)) for name in lake.topics()))
@@ -100,7 +110,7 @@ def segment_rows(log: Log, partition: int | None) -> Listing:
     from seglake.read.listings import SEGMENT_COLUMNS
 
     *columns, codec = SEGMENT_COLUMNS
-    columns += [size("index_bytes", "index bytes", rank=4), codec]
+    columns += [size("index_bytes", "index bytes"), codec]
     chosen = log.partitions() if partition is None else [partition]
     return Listing(columns, (row for number in chosen for row in _segments_of(log, number)))
 
@@ -173,10 +183,10 @@ def _find(log: Log, time: str, chosen: list[int]) -> dict[int, tuple[int | None,
 
 
 _DESCRIBE_COLUMNS = [
-    Column("key", "setting", fit="whole"),
+    Column("key", "setting"),
     Column("value", "value"),
-    Column("is_set", "is", lambda is_set: "set" if is_set else "default", rank=2),
-    Column("default", "default", rank=1),
+    Column("is_set", "is", lambda is_set: "set" if is_set else "default"),
+    Column("default", "default"),
     prose("meaning", "meaning"),
 ]
 
@@ -229,29 +239,25 @@ def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -
     JSON has all rows and columns of the catalog. A table has one row for a run that was taken out,
     some columns, and interval, duration and reasons.
     """
-    from seglake.cli.runs import run_column
-
     ordered = sorted(commits, key=lambda commit: commit.finished_at_ms)[::-1]
-    topics = {commit.topic for commit in ordered}
-    one_topic, shorten = len(topics) == 1, keeping_ends(topics)
     columns = [
         second("finished_at_ms", "finished"),
-        Column("topic", "topic", rank=3 if one_topic else 0, least=9, shorten=shorten),
-        Column("operation", "operation", rank=4),
-        Column("pipeline", "pipeline", rank=6),
-        run_column(least=18),
-        Column("state", "state", rank=1),  # else a run that is undone looks like a committed one
-        number("input_files", "files", rank=7),
-        number("input_rows", "rows", rank=7),
-        number("records", "records", rank=2),
-        number("quarantined", "rejected", rank=3),
+        Column("topic", "topic"),
+        Column("operation", "operation"),
+        Column("pipeline", "pipeline"),
+        Column("run_id", "run"),
+        Column("state", "state"),  # else a run that is undone looks like a committed one
+        number("input_files", "files"),
+        number("input_rows", "rows"),
+        number("records", "records"),
+        number("quarantined", "rejected"),
     ]
     empty = dict.fromkeys(column.field for column in columns) | {"operation": "ingest"}
     if as_json:
         return Listing(columns, ({**empty, **asdict(commit)} for commit in ordered))
-    interval = Column("interval", "interval", rank=5, fit="whole")
-    took = Column("took", "took", right=True, rank=5, fit="whole")
-    columns = [*columns[:6], interval, took, *columns[6:], prose("reasons", "reasons", rank=8)]
+    interval = Column("interval", "interval")
+    took = Column("took", "took", right=True)
+    columns = [*columns[:6], interval, took, *columns[6:], prose("reasons", "reasons")]
     empty |= {"interval": None, "reasons": None}
     return Listing(columns, ({**empty, **row} for row in _one_for_each_run(ordered)))
 
@@ -335,9 +341,9 @@ def quarantine(
 
 
 _REPORT_COLUMNS = [
-    prose("topic", "topic", rank=1),
-    Column("severity", "severity", rank=2),
-    Column("kind", "alert", rank=3),
+    prose("topic", "topic"),
+    Column("severity", "severity"),
+    Column("kind", "alert"),
     prose("text", "what"),
     prose("help", "what helps"),
 ]

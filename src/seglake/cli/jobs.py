@@ -7,9 +7,8 @@ import typer
 
 import seglake
 from seglake.cli.arguments.options import Json
-from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import UsageError
-from seglake.shown import Column
+from seglake.terminal.tables import Column, Listing, show
 
 
 def jobs(
@@ -39,7 +38,7 @@ def job_file(name: str) -> Path:
 
 def job_rows() -> Listing:
     """A row for each job."""
-    columns = [Column("job", "job"), Column("module", "module", rank=1), Column("file", "file")]
+    columns = [Column("job", "job"), Column("module", "module"), Column("file", "file")]
     rows = (
         {"job": name, "module": f"seglake.jobs.{name}", "file": str(file)}
         for name, file in job_files().items()

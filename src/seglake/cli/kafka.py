@@ -30,11 +30,11 @@ from seglake.cli.arguments.window import absolute, window
 from seglake.cli.result import finish
 from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.progress import bar, on_spark
-from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import UsageError
 from seglake.extras import extra
-from seglake.pace import line_every
-from seglake.shown import Column, counted, number, size
+from seglake.terminal.progress import line_every
+from seglake.terminal.tables import Column, Listing, number, show, size
+from seglake.terminal.wording import counted
 
 if TYPE_CHECKING:
     from seglake.kafka.exporting import Exported
@@ -102,7 +102,7 @@ _EXPORT_COLUMNS = [
     Column("folder", "folder"),
     number("log_start_offset", "begins at"),
     number("end_offset", "ends at"),
-    number("segments", "segments", rank=1),
+    number("segments", "segments"),
     size("log_bytes", "bytes"),
 ]
 
@@ -143,9 +143,9 @@ _IMPORTED = [
     number("partition", "partition"),
     number("start_offset", "from"),
     number("end_offset", "up to"),
-    number("segments", "segments", rank=2),
+    number("segments", "segments"),
     size("log_bytes", "bytes"),
-    number("aborted_transactions", "aborted", rank=1),
+    number("aborted_transactions", "aborted"),
 ]
 
 _GONE = 3  # objects that a line names

@@ -20,9 +20,9 @@ from seglake.cli.result import finish
 from seglake.cli.terminal.job import Job
 from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.progress import bar, step_display
-from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import UsageError
-from seglake.shown import Column, counted, number, prose, second, short_time, size
+from seglake.terminal.tables import Column, Listing, number, prose, second, show, size
+from seglake.terminal.wording import counted, short_time
 
 if TYPE_CHECKING:
     from seglake.maintain.compaction.compact import Compacted
@@ -39,7 +39,7 @@ _LOG_STARTS_COLUMNS = [
     number("partition", "partition"),
     number("before", "began at"),
     number("after", "begins at"),
-    number("segments", "segments", rank=1),
+    number("segments", "segments"),
     size("log_bytes", "bytes"),
 ]
 
@@ -127,19 +127,19 @@ def _without_value(key: str) -> str:
 
 _COMPACT_PLAN = [
     number("partition", "partition"),
-    number("segments", "segments", rank=2),
-    size("clean_bytes", "clean bytes", rank=4),
-    size("dirty_bytes", "dirty bytes", rank=4),
-    Column("dirty_ratio", "dirty ratio", "{:.2f}".format, right=True, rank=2, fit="whole"),
+    number("segments", "segments"),
+    size("clean_bytes", "clean bytes"),
+    size("dirty_bytes", "dirty bytes"),
+    Column("dirty_ratio", "dirty ratio", "{:.2f}".format, right=True),
     Column("due", "due", lambda due: "yes" if due else "no"),
 ]
 _OUTCOME = [
-    number("segments_after", "segments after", rank=3),
-    size("bytes_after", "bytes after", rank=3),
+    number("segments_after", "segments after"),
+    size("bytes_after", "bytes after"),
     number("records", "records"),
     number("records_after", "records after"),
     number("superseded", "superseded"),
-    number("expired_tombstones", "expired tombstones", rank=1),
+    number("expired_tombstones", "expired tombstones"),
     number("null_keys", "null keys"),
 ]
 
@@ -285,7 +285,7 @@ _MAINTAIN_COLUMNS = [
     Column("operation", "operation"),
     Column("topic", "topic"),
     prose("result", "result"),
-    Column("seconds", "seconds", right=True, rank=1, fit="whole"),
+    Column("seconds", "seconds", right=True),
 ]
 _COUNTS = {
     "segments": "segment", "records": "record", "rejects": "reject", "log_bytes": "log byte",
@@ -357,7 +357,7 @@ _MERGE_PLAN = [
 ]
 _NONE_FIT = "no neighbouring segments fit into one: segment.bytes and segment.ms bound it"
 _FEW_FIT = "too few small segments are neighbours; --all merges whatever fits into one"
-_DAMAGED = [Column("file", "file"), number("position", "byte", rank=1), prose("problem", "problem")]
+_DAMAGED = [Column("file", "file"), number("position", "byte"), prose("problem", "problem")]
 
 
 def merge(
@@ -445,14 +445,14 @@ def _are_kept_for_ever(root: str, topics: Sequence[str]) -> bool:
 
 
 _TAGS_COLUMNS = [
-    Column("name", "tag", fit="whole"),
+    Column("name", "tag"),
     number("version", "version"),
-    second("created_at_ms", "made", rank=2),
-    Column("until_ms", "until", lambda ms: "deleted" if ms is None else short_time(ms), rank=1),
-    number("segments", "segments", rank=3),
-    number("held_segments", "held segments", rank=2),
+    second("created_at_ms", "made"),
+    Column("until_ms", "until", lambda ms: "deleted" if ms is None else short_time(ms)),
+    number("segments", "segments"),
+    number("held_segments", "held segments"),
     size("held_bytes", "held bytes"),
-    number("erased_records", "erased", rank=3),
+    number("erased_records", "erased"),
 ]
 
 

@@ -24,8 +24,8 @@ from seglake.cli.arguments.options import (
     Zone,
 )
 from seglake.cli.arguments.window import window
-from seglake.cli.terminal.tables import show
 from seglake.errors import UsageError
+from seglake.terminal.tables import show
 
 
 class OutputFormat(StrEnum):

@@ -20,13 +20,11 @@ from seglake.cli.terminal.csv_rows import csv_rows, csv_schema
 from seglake.cli.terminal.json_lines import json_lines
 from seglake.cli.terminal.output import complete_file
 from seglake.cli.terminal.progress import awaited, byte_columns
-from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
 from seglake.log.execute import ReadStats
 from seglake.log.piece import Piece
-from seglake.pace import Pace, told_in_time
 from seglake.read.consumers import offset_of_last
 from seglake.read.fields import FieldReader, Fields
 from seglake.read.lacking import without_hints
@@ -34,7 +32,9 @@ from seglake.read.log import Log
 from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan
 from seglake.read.window.plan import Plan
 from seglake.read.window.reader import WindowReader
-from seglake.shown import Column, counted, moment, number, size
+from seglake.terminal.progress import Pace, told_in_time
+from seglake.terminal.tables import Column, Listing, moment, number, show, size
+from seglake.terminal.wording import counted
 
 _TABLE_ROWS = 100  # unless an option says how many records are wanted
 
@@ -89,9 +89,9 @@ def plan_rows(planned: Plan) -> Listing:
     """A row for each segment of a plan, and a row with their sums."""
     columns = [
         Column("segment", "segment"),
-        number("ranges", "ranges", rank=2),
+        number("ranges", "ranges"),
         size("bytes", "bytes"),
-        size("of_bytes", "of", rank=1),
+        size("of_bytes", "of"),
         number("records_at_most", "records at most"),
     ]
     total = {
@@ -343,12 +343,12 @@ def _writer(form: str, output: Path | None) -> Callable[..., None]:
 
 
 _COLUMNS = {
-    "partition": number("partition", "partition", rank=1),
+    "partition": number("partition", "partition"),
     "offset": number("offset", "offset"),
     "timestamp": moment("timestamp", "timestamp"),
     "key": Column("key", "key"),
-    "value": Column("value", "value", least=12),
-    "headers": Column("headers", "headers", rank=2),
+    "value": Column("value", "value"),
+    "headers": Column("headers", "headers"),
 }
 _NOT_SHOWN = ("topic", "timestamp_type")
 

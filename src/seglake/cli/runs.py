@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from base64 import b64decode
 from collections import Counter, deque
@@ -19,10 +18,10 @@ from seglake.catalog.quarantine.redrives import chain_of, open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow, committed_runs
 from seglake.catalog.table import CatalogTable
-from seglake.cli.terminal.tables import Listing, show, stream_json
 from seglake.errors import QuarantineLimit, UsageError
-from seglake.shown import Column, counted, number, path_ends, terminal_width, without_middle
 from seglake.store import Store, open_store
+from seglake.terminal.tables import Column, Listing, number, prose, show, stream_json
+from seglake.terminal.wording import counted, path_ends, terminal_width
 from seglake.text.json import text_or_base64
 from seglake.times.instants import format_ms
 
@@ -31,8 +30,6 @@ _SHOWN = 200  # characters of a rejected row in a table
 _COLUMNS = {"source_file": "file", "line": "line", "reason": "reason", "raw": "row"}
 _IN_ARCHIVE = "member", "member_line"
 _GROUP = ["reason", "attempt_id", "source_file"]
-_TIME_AT_END = re.compile(r"(T\d\d:\d\d(?::(?!00)\d\d)?)(?::00)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)$")
-_MINUTE = len("2026-11-20T10:00…")
 
 Group = tuple[str, str, str]  # reason, attempt, file
 
@@ -49,7 +46,7 @@ class Rejects(NamedTuple):
         """A row for each reject, or for the first so many of each group."""
         look = {"line": number("line", "line"), "raw": Column("raw", "row", _cut)}
         columns = [look.get(name, Column(name, head)) for name, head in _COLUMNS.items()]
-        return Listing([Column("run_id", "run", rank=1), *columns], self._rows(sample))
+        return Listing([Column("run_id", "run"), *columns], self._rows(sample))
 
     def counts(self) -> Counter[Group]:
         """How many rejects `table` has of each group."""
@@ -347,28 +344,15 @@ def exit_code_of(status: dict[str, Any]) -> int:
     return code if code in {0, QuarantineLimit.exit_code} else _NOT_COMMITTED
 
 
-def run_column(least: int) -> Column:
-    """The column of run ids. Where there is no room, so many characters of an id stay."""
-    return Column("run_id", "run", least=least, shorten=_short)
-
-
-def _short(run_id: str, width: int) -> str:
-    """A run id that is cut; if a time is its end, as with Airflow, this tells the runs apart."""
-    timed = _TIME_AT_END.sub(r"\1…", run_id)
-    if timed == run_id:
-        return without_middle(run_id, width, (width - 1) // 3)
-    return timed if len(timed) <= width else without_middle(timed, width, min(width - 1, _MINUTE))
-
-
 def failed_rows(root: str, topic: str | None) -> Listing:
     """A row for each attempt that failed, of one topic or of all, the newest first."""
     columns = [
-        Column("failed", "failed", lambda text: f"{text[:19]}Z", fit="whole"),
-        Column("topic", "topic", rank=1, least=8),
-        Column("pipeline", "pipeline", rank=3),
-        run_column(least=36),
-        number("exit_code", "exit code", rank=2),
-        Column("error", "error", fit="below"),
+        Column("failed", "failed", lambda text: f"{text[:19]}Z"),
+        Column("topic", "topic"),
+        Column("pipeline", "pipeline"),
+        Column("run_id", "run"),
+        number("exit_code", "exit code"),
+        prose("error", "error"),
     ]
     store = open_store(root)
     CatalogTable.open(store)  # a root without a lake has no failed runs either, but is an error

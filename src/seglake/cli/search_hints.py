@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from seglake.read.log import Log
-from seglake.shown import folded
+from seglake.terminal.wording import folded
 from seglake.times.instants import format_ms
 from seglake.write.rows.rows import nearest
 

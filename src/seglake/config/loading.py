@@ -17,7 +17,7 @@ from seglake.config.rules import flat
 from seglake.config.sections import HeaderFields, Key, TaskLimits, Timestamp, Value
 from seglake.config.topic import Topic, combined
 from seglake.errors import ConfigError
-from seglake.spelling import remedy
+from seglake.terminal.wording import remedy
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "input": Input,

@@ -15,7 +15,7 @@ from seglake.errors import InputError
 from seglake.infer.keys import KeyChoice, choose_key
 from seglake.infer.sample import Sample, read_sample
 from seglake.infer.times import TimeChoice, choose_time
-from seglake.shown import counted, short_bytes
+from seglake.terminal.wording import counted, short_bytes
 
 _PARTITION_BYTES = 2**30
 _MOST_PARTITIONS = 64

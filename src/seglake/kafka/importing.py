@@ -52,8 +52,8 @@ from seglake.log.writer import NewSegment
 from seglake.maintain.commit import store_for
 from seglake.maintain.report import MaintenanceReport, TopicReport
 from seglake.maintain.topic_settings import topic_of
-from seglake.shown import counted
 from seglake.store import Store
+from seglake.terminal.wording import counted
 
 PARTITIONER = "unknown"  # of topics that producers filled: nothing may assume where a key is
 TOPIC_ID = "kafka.topic.id"  # Kafka's, among the settings in a topic's row

@@ -14,8 +14,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from seglake.engine import Amounts, SparkEngine, on_threads, share_out
-from seglake.pace import Pace
 from seglake.store import Store
+from seglake.terminal.progress import Pace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from seglake.catalog.schema import MaintenanceRow, in_a_row
 from seglake.clock import now_ms
 from seglake.layout import new_attempt
-from seglake.shown import ShowsTable, Table, of_report
+from seglake.terminal.tables import ShowsTable, Table, of_report
 
 Status = Literal["committed", "already done", "dry run"]
 

@@ -36,8 +36,8 @@ from seglake.log.rewrite.keep import WithoutOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.commit import carry_out, opened
 from seglake.maintain.report import Status, TopicReport
-from seglake.spelling import advice
 from seglake.store import Store
+from seglake.terminal.wording import advice
 from seglake.times.instants import format_ms
 from seglake.write.api import Interval, declared
 from seglake.write.driver.attempt import DeclaredRun

@@ -27,7 +27,7 @@ from seglake.read.where import Where, sought_texts
 from seglake.read.window.find import Criteria, found, searches_of
 from seglake.read.window.plan import pieces_of
 from seglake.read.window.reader import window_table
-from seglake.shown import ShowsTable, Table
+from seglake.terminal.tables import ShowsTable, Table
 
 Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 

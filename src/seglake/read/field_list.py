@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from seglake.format.value_format import ValueFormat
 from seglake.read.fields import BESIDE
-from seglake.shown import Column, ShowsTable, Table, counted, number
+from seglake.terminal.tables import Column, ShowsTable, Table, number
+from seglake.terminal.wording import counted
 from seglake.text.spans import from_arrow, to_arrow
 from seglake.text.value_fields import finder, names_in
 from seglake.times.grammar import ISO, TimeFormat

@@ -24,7 +24,7 @@ from seglake.log.decode.columns import SCHEMA, schema_of
 from seglake.log.execute import ReadStats
 from seglake.log.threads import worked
 from seglake.read.window.reader import WindowReader
-from seglake.shown import counted
+from seglake.terminal.wording import counted
 from seglake.text.spans import from_arrow, signed_integers, to_arrow
 from seglake.text.value_fields import Finder, ValueFields, finder
 from seglake.times.grammar import ISO, TimeFormat

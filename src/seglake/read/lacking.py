@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from seglake.read.field_list import FieldList
-from seglake.spelling import remedy
+from seglake.terminal.wording import remedy
 
 _MOST = 1000  # fields that are looked for in one process: the look reads a sample
 

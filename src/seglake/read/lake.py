@@ -13,8 +13,8 @@ from seglake.log.reads import CACHE_BYTES, SharedReads
 from seglake.read.listings import SUMS, Commits, Tags, summed
 from seglake.read.log import Log
 from seglake.read.origin import Origin
-from seglake.shown import Column, ShowsTable, Table, number
 from seglake.store import Store, open_store
+from seglake.terminal.tables import Column, ShowsTable, Table, number
 
 _SHOWN = 20  # topics in a table
 
@@ -60,7 +60,7 @@ class Lake(ShowsTable):
         views = {name: self._snapshot.partitions(name) for name in names[:_SHOWN]}
         rows = [(name, len(some), *summed(some)) for name, some in views.items()]
         title = f"seglake.open({self._store.uri!r}, version={self.version})"
-        columns = [Column("topic", "topic"), number("partitions", "partitions", rank=2), *SUMS]
+        columns = [Column("topic", "topic"), number("partitions", "partitions"), *SUMS]
         return Table(title, columns, rows, len(names))
 
     def __reduce__(self) -> tuple[Any, ...]:

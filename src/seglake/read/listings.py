@@ -10,43 +10,34 @@ import pyarrow as pa
 
 from seglake.catalog.schema import FILE_SCHEMAS, MaintenanceRow, RunRow, TagRow
 from seglake.catalog.version.snapshot import PartitionView
-from seglake.shown import (
-    Column,
-    ShowsTable,
-    Table,
-    counted,
-    moment,
-    number,
-    second,
-    short_time,
-    size,
-)
+from seglake.terminal.tables import Column, ShowsTable, Table, moment, number, second, size
+from seglake.terminal.wording import counted, short_time
 
 Commit = TypeVar("Commit", bound=RunRow | MaintenanceRow)
 _SHOWN = 20
 
 SUMS = [  # what `summed` returns
     number("records", "records"),
-    number("segments", "segments", rank=2),
+    number("segments", "segments"),
     size("log_bytes", "log bytes"),
-    moment("oldest", "oldest", rank=1),
+    moment("oldest", "oldest"),
     moment("newest", "newest"),
 ]
 _TAGS = [
     Column("name", "tag"),
     number("version", "version"),
     second("created_at_ms", "made"),
-    Column("until", "until", rank=1),
+    Column("until", "until"),
 ]
-_TOOK = Column("took", "took", right=True, rank=1, fit="whole")
+_TOOK = Column("took", "took", right=True)
 _RUNS = [
     second("finished", "finished"),
     Column("topic", "topic"),
     Column("run", "run"),
-    Column("interval", "interval", rank=3, fit="whole"),
+    Column("interval", "interval"),
     _TOOK,
     number("records", "records"),
-    number("rejected", "rejected", rank=2),
+    number("rejected", "rejected"),
     Column("state", "state"),
 ]
 _OPERATIONS = [
@@ -58,12 +49,12 @@ _OPERATIONS = [
 SEGMENT_COLUMNS = [
     number("partition", "partition"),
     number("base_offset", "base offset"),
-    number("end_offset", "end offset", rank=2),
+    number("end_offset", "end offset"),
     number("record_count", "records"),
     moment("min_timestamp", "oldest"),
     moment("max_timestamp", "newest"),
-    size("log_bytes", "log bytes", rank=1),
-    Column("codec", "codec", rank=3),
+    size("log_bytes", "log bytes"),
+    Column("codec", "codec"),
 ]
 
 

@@ -38,8 +38,8 @@ from seglake.read.window.from_offset import records_from
 from seglake.read.window.orders import in_offset_order, in_time_order
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.reader import WindowReader, window_table
-from seglake.shown import ShowsTable, Table, number
 from seglake.store import Store
+from seglake.terminal.tables import ShowsTable, Table, number
 from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array
 from seglake.times.intervals import covers, united
 
@@ -75,7 +75,7 @@ class Log(ShowsTable):
     def _table(self) -> Table:
         title = f"<{self.topic} in version {self.version} of {self._origin.store.uri!r}>"
         views = self._snapshot.partitions(self.topic)
-        columns = [number("partition", "partition"), number("start", "log start", rank=2),
+        columns = [number("partition", "partition"), number("start", "log start"),
                    number("end", "end offset"), *SUMS]  # fmt: skip
         rows = [
             (view.partition, view.log_start_offset, view.end_offset, *summed([view]))

@@ -18,10 +18,10 @@ from seglake.limits import INT64_MAX
 from seglake.log.decode.columns import schema_of
 from seglake.log.execute import MEMORY_BYTES, execute
 from seglake.log.piece import Window
-from seglake.pace import Pace
 from seglake.read.log import Log
 from seglake.read.window.plan import pieces_of
 from seglake.replay.target import Sender, Target
+from seglake.terminal.progress import Pace
 from seglake.times.instants import Time, format_ms, to_epoch_ms
 
 _COLUMNS = ["offset", "timestamp", "key", "value", "headers"]

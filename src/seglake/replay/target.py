@@ -29,7 +29,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from seglake.catalog.groups import GroupOffset
 from seglake.config.client_settings import UNREACHABLE
 from seglake.errors import ConfigError, StoreError, UsageError
-from seglake.shown import counted
+from seglake.terminal.wording import counted
 
 PATIENCE_S = 30.0
 _PAUSE_S = 0.1

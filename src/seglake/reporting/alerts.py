@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from seglake.reporting.figures import TINY, TopicFigures
 from seglake.reporting.wording import minute
-from seglake.shown import counted, duration
+from seglake.terminal.wording import counted, duration
 
 Severity = Literal["problem", "warning", "note"]
 Kind = Literal[

@@ -24,7 +24,7 @@ from seglake.config.loading import tables_of
 from seglake.config.rules import Size
 from seglake.errors import ConfigError
 from seglake.layout import is_topic_name
-from seglake.spelling import remedy
+from seglake.terminal.wording import remedy
 
 
 class Address(NamedTuple):

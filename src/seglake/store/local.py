@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seglake.errors import StoreError
-from seglake.spelling import nearest
 from seglake.store.interface import (
     Listed,
     Reader,
@@ -39,6 +38,7 @@ from seglake.store.interface import (
     store_errors,
     view,
 )
+from seglake.terminal.wording import nearest
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

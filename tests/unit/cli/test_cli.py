@@ -34,12 +34,11 @@ from seglake.cli.app import app
 from seglake.cli.demo.events import generate
 from seglake.cli.demo.run import demo
 from seglake.cli.inspect import history_rows
-from seglake.cli.terminal.tables import Listing, show
 from seglake.errors import CorruptData, StoreError, UsageError
 from seglake.maintain.topic_settings import alter
 from seglake.maintain.undo import undo
 from seglake.reporting.report import report
-from seglake.shown import Column, draw
+from seglake.terminal.tables import Column, Listing, draw, show
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000

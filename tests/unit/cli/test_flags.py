@@ -60,7 +60,7 @@ class Place:
 
     def tell(self, *arguments: object) -> str:
         """What a command prints; raises its error."""
-        with narrow_terminal(shown=200):  # which fails where a number would be folded at 80
+        with narrow_terminal(200):
             done = CliRunner().invoke(app, [str(argument) for argument in arguments])
         if isinstance(done.exception, AssertionError):
             raise done.exception

@@ -17,7 +17,7 @@ from seglake.cli.app import COMMANDS
 from seglake.cli.submit import submit
 from seglake.cli.terminal.progress import bar
 from seglake.jobs import verify
-from seglake.pace import line_every
+from seglake.terminal.progress import line_every
 from tests.harness.flags import JOBS, load_job
 from tests.makers.lakes import Event, LakeMaker
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from seglake import pace
 from seglake.cli import record_output as records
 from seglake.cli.app import app
 from seglake.cli.arguments import spelling
@@ -24,6 +23,7 @@ from seglake.cli.terminal import waiting
 from seglake.cli.terminal.progress import awaited, step_display
 from seglake.cli.terminal.waiting import sign_of_life
 from seglake.log.execute import ReadStats
+from seglake.terminal import progress as pace
 from tests.makers.lakes import Event, LakeMaker
 
 

@@ -25,10 +25,10 @@ from seglake.errors import (
     UnknownTopic,
     UsageError,
 )
-from seglake.pace import line_every
 from seglake.replay.target import Target
 from seglake.serve import settings
-from seglake.shown import duration
+from seglake.terminal.progress import line_every
+from seglake.terminal.wording import duration
 from seglake.write.driver.run_input import InputFiles
 from tests.harness.ports import free_ports
 from tests.makers.lakes import Event, LakeMaker
@@ -82,7 +82,7 @@ def test_an_ingest_that_takes_a_while_says_what_it_does(
         return read(self, *arguments)
 
     monkeypatch.setattr(InputFiles, "spool", slow)
-    monkeypatch.setattr("seglake.pace.SOON_S", 0.1)
+    monkeypatch.setattr("seglake.terminal.progress.SOON_S", 0.1)
     Path("new.jsonl").write_text(f'{{"ts":{T}}}\n')
     assert " topic events: reading 1 file, 21 B\n" in told(*ingest, "2", "--source", "new.jsonl")
 

@@ -13,7 +13,8 @@ import seglake
 from seglake.catalog.schema import RunRow, SegmentRow
 from seglake.errors import UnknownTopic
 from seglake.maintain.expiry.retention import Retained
-from seglake.shown import Column, ShowsTable, Table, short_bytes
+from seglake.terminal.tables import Column, ShowsTable, Table
+from seglake.terminal.wording import short_bytes
 from seglake.write.driver.report import Report
 from tests.makers.lakes import Event, LakeMaker, Shape
 

@@ -17,7 +17,7 @@ from seglake import ReadStats, WindowReader
 from seglake.cli.inspect import segment_rows
 from seglake.errors import CorruptData, MissingExtra, UnknownTopic, UsageError
 from seglake.read.log import Log
-from seglake.shown import short_bytes
+from seglake.terminal.wording import short_bytes
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_780_272_000_000

@@ -27,13 +27,13 @@ from seglake.maintain.erasure.erase import erase
 from seglake.maintain.merge import merge
 from seglake.maintain.tagging import holds, tag
 from seglake.maintain.undo import undo
-from seglake.pace import line_every
 from seglake.reporting import failures
 from seglake.reporting.alerts import alerts, once
 from seglake.reporting.page import document
 from seglake.reporting.report import LakeReport, report
-from seglake.shown import short_bytes
 from seglake.store import counting, open_store
+from seglake.terminal.progress import line_every
+from seglake.terminal.wording import short_bytes
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.many_segments import many_segments
 from tests.makers.watched import BEGIN_MS, FUTURE_MS, HOUR_MS, MISSING, NOW_MS, TOPIC, watched_lake

@@ -26,7 +26,6 @@ from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, InputError, StoreError
 from seglake.write.check import Checked, SampledRow, check
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.harness.narrow import narrow_terminal
 from tests.makers.files import pipeline, read
 from tests.makers.lakes import Event, LakeMaker
 
@@ -336,31 +335,6 @@ def test_a_lake_that_cannot_be_asked_is_told_of(
     told = json.loads(shell(tmp_path, "--json").stdout)
     assert "s3://bucket/lake: access is denied" in told["remark"]
     assert len(told["rows"]) == 1
-
-
-def test_a_narrow_terminal_shows_the_partition(tmp_path: Path) -> None:
-    (tmp_path / "a-file-of-some-length.jsonl").write_text(
-        json.dumps({"ts": T, "usr": "a-user", "text": "x" * 90})
-    )
-    with narrow_terminal():
-        told = shell(tmp_path).stdout
-    assert "partition" in told
-    assert "headers" not in told  # no row has any
-
-
-def test_a_terminal_cuts_a_value_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """At its end, where its column has no room."""
-    (tmp_path / "a.jsonl").write_text(json.dumps({"ts": T, "usr": "u", "text": "x" * 90}))
-    shell(tmp_path)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit):
-        app(["check", "--conf-file", str(tmp_path.parent / "p.toml")])
-    row = next(line for line in capsys.readouterr().out.splitlines() if "a.jsonl:1" in line)
-    assert row.count("…") == 1
-    assert row.endswith('{"ts": 1780000000000, "usr…')
 
 
 def test_plain_values_have_no_path_of_each_file(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from seglake.layout import SUFFIXES
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.undo import replace_files
-from seglake.pace import line_every
 from seglake.read.lake import open as open_lake
+from seglake.terminal.progress import line_every
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits, Unit, group_splits
 from seglake.write.spool.spool import read_blobs, unpacked_rows

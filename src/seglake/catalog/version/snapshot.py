@@ -28,7 +28,7 @@ from seglake.format.codecs import compression
 from seglake.format.records import Int64s, fixed
 from seglake.layout import Suffix
 from seglake.locks import Lock
-from seglake.spelling import nearest
+from seglake.terminal.wording import nearest
 
 
 @dataclass(frozen=True)

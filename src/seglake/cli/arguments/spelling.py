@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from seglake.cli.terminal.arrow import without_pandas
 from seglake.cli.terminal.waiting import sign_of_life
 from seglake.errors import UsageError
-from seglake.shown import printable
+from seglake.terminal.wording import printable
 
 _MEANT = {
     **dict.fromkeys(("--limit", "--head", "--count", "-n"), "--max-records"),

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from seglake.clock import now_ms
 from seglake.errors import UsageError
-from seglake.shown import folded
+from seglake.terminal.wording import folded
 from seglake.times.instants import format_ms, to_epoch_ms
 from seglake.times.intervals import duration_ms
 

@@ -14,7 +14,7 @@ import typer
 from seglake.cli.ingest import print_report
 from seglake.cli.terminal.output import complete
 from seglake.cli.terminal.progress import on_spark
-from seglake.cli.terminal.tables import show
+from seglake.terminal.tables import show
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:

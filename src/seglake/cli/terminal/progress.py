@@ -15,8 +15,8 @@ from seglake.cli.terminal.interrupt import tell_stopped
 from seglake.cli.terminal.output import handled, log_lines
 from seglake.cli.terminal.waiting import sign_of_life
 from seglake.extras import extra
-from seglake.pace import interval_s, line_every
-from seglake.shown import short_bytes
+from seglake.terminal.progress import interval_s, line_every
+from seglake.terminal.wording import short_bytes
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn

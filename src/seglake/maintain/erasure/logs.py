@@ -45,8 +45,8 @@ from seglake.log.segment import LogSegment
 from seglake.log.tasks import SegmentTasks
 from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.maintain.tagging import with_segments
-from seglake.shown import counted
 from seglake.store import Store
+from seglake.terminal.wording import counted
 
 Keys = frozenset[bytes]
 

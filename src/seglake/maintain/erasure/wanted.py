@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from seglake.cached import cached_property
 from seglake.errors import UsageError
-from seglake.shown import counted
+from seglake.terminal.wording import counted
 
 BASE64 = "base64:"
 _SEPARATOR = b"\0"  # of a key's fields, by default

@@ -28,7 +28,8 @@ from seglake.log.piece import Piece, Window
 from seglake.log.segment_lookup import PartitionReader
 from seglake.read.where import Conditions, Where
 from seglake.read.window.search_blocks import SearchBlocks
-from seglake.shown import ShowsTable, Table, counted, number, short_bytes, size
+from seglake.terminal.tables import ShowsTable, Table, number, size
+from seglake.terminal.wording import counted, short_bytes
 
 _SHOWN = 20  # log partitions in a table
 
@@ -36,7 +37,7 @@ FIND_COLUMNS = [
     number("partition", "partition"),
     number("by_index", "by index"),
     number("scanned", "scanned"),
-    number("ranges", "ranges", rank=2),
+    number("ranges", "ranges"),
     size("bytes", "bytes"),
     number("records_at_most", "records at most"),
 ]

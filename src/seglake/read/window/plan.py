@@ -19,33 +19,17 @@ from seglake.log.segment_lookup import PartitionReader
 from seglake.log.threads import ahead
 from seglake.log.zones.bounds import Bounds
 from seglake.read.window.reader import WindowReader
-from seglake.shown import (
-    Column,
-    ShowsTable,
-    Table,
-    counted,
-    number,
-    short_bytes,
-    size,
-    without_middle,
-)
+from seglake.terminal.tables import Column, ShowsTable, Table, number, size
+from seglake.terminal.wording import counted, short_bytes
 
 _SHOWN = 20  # segments in a table
 
 
-def _cut_key(key: str, width: int) -> str:
-    """The key of a log in so many characters; its partition and its base offset stay."""
-    folder, _, name = key.rsplit("/", 2)
-    topic, _, partition = folder.rpartition("-")
-    end = f"-{partition}/…/{name}"
-    return without_middle(f"{topic}{end}", width, min(len(end), width - 1))
-
-
 _COLUMNS = [
-    Column("segment", "segment", shorten=_cut_key),
-    number("ranges", "ranges", rank=2),
+    Column("segment", "segment"),
+    number("ranges", "ranges"),
     size("bytes", "bytes"),
-    size("of_bytes", "of", rank=1),
+    size("of_bytes", "of"),
     number("records_at_most", "records at most"),
 ]
 

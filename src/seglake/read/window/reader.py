@@ -16,7 +16,8 @@ from seglake.limits import INT64_MIN, NO_END
 from seglake.log.piece import Window
 from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.bounds import Bounds
-from seglake.shown import ShowsTable, Table, counted, number, short_bytes, short_time, size
+from seglake.terminal.tables import ShowsTable, Table, number, size
+from seglake.terminal.wording import counted, short_bytes, short_time
 
 if TYPE_CHECKING:
     import pandas as pd

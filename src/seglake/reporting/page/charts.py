@@ -23,7 +23,7 @@ from bokeh.palettes import Viridis256
 from bokeh.plotting import figure
 
 from seglake.reporting.figures import TopicFigures
-from seglake.shown import short_bytes
+from seglake.terminal.wording import short_bytes
 
 BLUE, GREEN, RED, AMBER = "#3b7dd8", "#2a9d6f", "#d1495b", "#d98e04"
 _COLOURS = (BLUE, GREEN, AMBER, RED, "#8a63d2", "#17a2b8", "#c2559b", "#7f8c3a")

@@ -22,7 +22,7 @@ from seglake.reporting.page.tables import (
 )
 from seglake.reporting.storage import StorageFigures
 from seglake.reporting.wording import minute
-from seglake.shown import duration, short_bytes
+from seglake.terminal.wording import duration, short_bytes
 
 if TYPE_CHECKING:
     from seglake.reporting.page.charts import Chart

@@ -13,7 +13,7 @@ from seglake.reporting.failures import FailedAttempt
 from seglake.reporting.figures import TopicFigures
 from seglake.reporting.storage import StorageFigures
 from seglake.reporting.wording import minute
-from seglake.shown import counted, duration, short_bytes
+from seglake.terminal.wording import counted, duration, short_bytes
 from seglake.times.instants import format_ms
 
 _ROWS = 200  # of a table

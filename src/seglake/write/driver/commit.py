@@ -21,8 +21,7 @@ from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
 from seglake.errors import UsageError
-from seglake.shown import counted
-from seglake.spelling import nearest
+from seglake.terminal.wording import counted, nearest
 from seglake.write.driver.attempt import Attempt, PlanAgain
 from seglake.write.driver.placement import Placement
 from seglake.write.driver.report import Report

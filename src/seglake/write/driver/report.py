@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 from seglake.advice.finding import Finding
 from seglake.catalog.schema import RunRow, SegmentRow, in_a_row
-from seglake.pace import told_soon
-from seglake.shown import ShowsTable, Table, counted, of_report, short_bytes
+from seglake.terminal.progress import told_soon
+from seglake.terminal.tables import ShowsTable, Table, of_report
+from seglake.terminal.wording import counted, short_bytes
 from seglake.write.driver.run_input import Differences, InputSelection
 
 _UNUSUAL = (

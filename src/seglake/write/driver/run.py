@@ -43,8 +43,8 @@ from seglake.errors import (
 )
 from seglake.format.records import Int64s
 from seglake.layout import new_attempt
-from seglake.shown import counted
 from seglake.store import open_store
+from seglake.terminal.wording import counted
 from seglake.times.instants import format_ms
 from seglake.write.driver import plan
 from seglake.write.driver.attempt import (

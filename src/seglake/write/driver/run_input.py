@@ -22,7 +22,7 @@ from seglake.config import Pipeline
 from seglake.engine import Engine
 from seglake.errors import InputError, MissingObject, StoreError
 from seglake.limits import REQUESTS
-from seglake.shown import counted
+from seglake.terminal.wording import counted
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import FileVersion, SourceFile, Split
 from seglake.write.input.listing import (

@@ -43,7 +43,7 @@ from seglake.config import Input
 from seglake.errors import InputError, MissingObject, StoreError
 from seglake.layout import FOLDERS
 from seglake.limits import REQUESTS
-from seglake.shown import counted
+from seglake.terminal.wording import counted
 from seglake.write.input.content import InputStore, is_dead_link, leads_nowhere, unreadable
 from seglake.write.input.files import UNKNOWN, SourceFile, locate
 

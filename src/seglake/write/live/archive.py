@@ -33,8 +33,9 @@ from seglake.errors import (
 )
 from seglake.extras import extra
 from seglake.format.batch import MAX_BATCH_BYTES
-from seglake.shown import Column, ShowsTable, Table, counted, prose
 from seglake.store import open_store
+from seglake.terminal.tables import Column, ShowsTable, Table, prose
+from seglake.terminal.wording import counted
 from seglake.write.api import declared
 from seglake.write.driver.attempt import DeclaredRun, end_offsets
 from seglake.write.driver.failure import error_text

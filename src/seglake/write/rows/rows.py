@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from seglake import spelling
 from seglake.config import Pipeline, Timestamp
 from seglake.format.records import Flags, Headers, Int64s, Spans
+from seglake.terminal import wording
 from seglake.text.spans import join_fields
 from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times, read_times
@@ -79,7 +79,7 @@ REASON_TEXTS = np.array([reason.text for reason in Reason])
 
 def nearest(name: str, names: Sequence[str], where: str) -> str:
     """What may be meant by a name that is not there: the nearest of `names`, or the first ones."""
-    near = spelling.as_near(name, reversed(names))  # of names that differ by case, the first
+    near = wording.as_near(name, reversed(names))  # of names that differ by case, the first
     if near:
         return f"did you mean {' or '.join(map(repr, near))}?"
     more = ", …" if len(names) > _LISTED else ""

@@ -360,8 +360,8 @@ def test_a_terminal_shows_the_end_of_a_path_which_tells_files_apart(
     with narrow_terminal():
         both = shown("quarantine", lake, "events")
         one = shown("quarantine", lake, "events", "--limit", 1)
-    assert all(f" {hour}/events.jsonl " in both for hour in ("08", "09"))
-    assert " 08/events.jsonl " in one  # the other file has rejects, too
+    assert all(f" {hour}/events.jsonl" in both for hour in ("08", "09"))
+    assert " 08/events.jsonl" in one  # the other file has rejects, too
 
 
 def test_a_sample_of_rejects_has_every_reason_and_file_and_says_what_it_leaves_out(

@@ -30,9 +30,8 @@ from seglake.config import Pipeline
 from seglake.engine import Engine
 from seglake.errors import CommitConflict, ConfigError, QuarantineLimit, UsageError
 from seglake.layout import new_attempt
-from seglake.shown import counted
-from seglake.spelling import advice
 from seglake.store import open_store
+from seglake.terminal.wording import advice, counted
 from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain
 from seglake.write.driver.failure import Failure
 from seglake.write.driver.redrive.redrive_input import RedriveInput

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from seglake.shown import short_bytes
+from seglake.terminal.wording import short_bytes
 
 EVERY_S = 30.0
 WAITED_S = 5.0

@@ -1,0 +1,112 @@
+"""Wording for people: counts, sizes, times, paths, and the names close to an unknown one."""
+
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from difflib import SequenceMatcher, get_close_matches
+from functools import partial
+from textwrap import fill
+from typing import IO
+
+from seglake.times.instants import format_ms
+
+_AS_NEAR = 0.1  # by so much the likeness of the nearest name may be greater
+
+
+def nearest(name: str, names: Iterable[str], most: int = 1) -> list[str]:
+    """Of some names those that are near to one, whatever their case; the nearest first."""
+    by_lower = {each.lower(): each for each in names}
+    return [by_lower[each] for each in get_close_matches(name.lower(), by_lower, most)]
+
+
+def as_near(name: str, names: Iterable[str]) -> list[str]:
+    """The nearest name, and a second one if it is nearly as near."""
+    near = nearest(name, names, 2)
+    likeness = [SequenceMatcher(None, name.lower(), each.lower()).ratio() for each in near]
+    return [each for each, value in zip(near, likeness, strict=True)
+            if value >= likeness[0] - _AS_NEAR]  # fmt: skip
+
+
+def advice(name: str, names: Iterable[str], lists: str) -> str:
+    """What to say of an unknown name: which of `names` is near, or else what lists them."""
+    near = nearest(name, names)
+    return f"did you mean {near[0]!r}?" if near else lists
+
+
+def remedy(name: str, names: Sequence[str], prefix: str = "") -> str:
+    """What to write in the place of an unknown name: the nearest of `names`, or any of them."""
+    close = nearest(name, names) or get_close_matches(name.replace("_", "."), names, 1, 0.4)
+    if close:
+        return f"did you mean {prefix}{close[0]}?"
+    return f"use one of {', '.join(prefix + other for other in names)}"
+
+
+def printable(text: str) -> str:
+    """A text in one line, and without what a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number and its noun, as in "1 file" and "1,000 files"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def short_bytes(count: float) -> str:
+    """A size in the largest unit that leaves at least one, as in "1.5 MiB"."""
+    units = ["TiB", "GiB", "MiB", "KiB", "B"]
+    while count >= 1024 and len(units) > 1:
+        count /= 1024
+        units.pop()
+    return f"{count:,.1f}".removesuffix(".0") + f" {units[-1]}"
+
+
+def folded(text: str, file: IO[str] | None = None) -> str:
+    """A line for people, broken between words where the terminal ends; as it is elsewhere.
+
+    It is written to `file`, or else to standard output.
+    """
+    width = terminal_width(file)
+    if width is None or len(text) <= width:
+        return text
+    begin = " " * (len(text) - len(text.lstrip()) + 2)
+    return fill(
+        text, width, subsequent_indent=begin, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def duration(ms: int) -> str:
+    """A time span in two units at most, as in "3 d 4 h"."""
+    if ms < 1000:
+        return f"{ms} ms"
+    units = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
+    parts = [(ms // size if i == 0 else ms % units[i - 1][1] // size, name)
+             for i, (name, size) in enumerate(units)]  # fmt: skip
+    first = next(i for i, (count, _) in enumerate(parts) if count)
+    return " ".join(f"{count} {name}" for count, name in parts[first : first + 2] if count)
+
+
+def short_time(ms: int) -> str:
+    """A time as ISO 8601 in UTC, without milliseconds if it has none; "-" for a negative one."""
+    return format_ms(ms).replace(".000Z", "Z") if ms >= 0 else "-"
+
+
+def terminal_width(file: IO[str] | None = None) -> int | None:
+    """The characters in a line of the terminal; None where `file`, or standard output, is none."""
+    isatty = getattr(file or sys.stdout, "isatty", bool)  # what stands in for it may lack it
+    return shutil.get_terminal_size().columns if isatty() else None
+
+
+def path_ends(paths: Iterable[str]) -> Callable[[str], str]:
+    """A function that gives the end of a path: the name, and the folders that tell these apart."""
+    all_paths = {*paths}
+    deepest = max((path.count("/") for path in all_paths), default=0)
+    depths = range(1, deepest + 2)
+    differ = (d for d in depths if len({_end(path, d) for path in all_paths}) == len(all_paths))
+    return partial(_end, depth=next(differ, 1))
+
+
+def _end(path: str, depth: int) -> str:
+    """The last parts of a path."""
+    return "/".join(path.split("/")[-depth:])

@@ -22,15 +22,18 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import NeverNamed
 from seglake.catalog.schema import FILE_SCHEMAS
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.transaction import _Transaction
 from seglake.catalog.version import snapshot_files
 from seglake.kafka import importing as intake
 from seglake.layout import LOG_TABLE
+from seglake.limits import INT64_MAX
+from seglake.log.piece import Window
 from seglake.maintain import merge, tagging, undo, vacuum
 from seglake.maintain.compaction import compact
 from seglake.maintain.erasure import erase, logs, wanted
 from seglake.maintain.erasure.erase import OldObjects, _Erasure
 from seglake.maintain.erasure.logs import RejectErasure, TagErasure
-from seglake.maintain.health import reindex, verify
+from seglake.maintain.health import reindex, repair, verify
 from seglake.maintain.health.verify import History
 from seglake.write.driver import run
 from seglake.write.driver.placement import Placement
@@ -89,6 +92,25 @@ def _listed_once() -> Any:
         return {each.key for each in files if each.key in never_named}
 
     return patch.object(erase, "NeverNamed", SimpleNamespace(by=listed))
+
+
+def _limits_to_an_end(window: Window) -> tuple[int, int, int, int]:
+    """An end that is not given is the largest timestamp, exclusive."""
+    ends = min(window.end_ms, INT64_MAX) - 1, window.start_offset, window.end_offset - 1
+    return (window.start_ms, *ends)
+
+
+def _tagged_first(table: CatalogTable, version: int, topics: Any) -> Any:
+    held = table.tag_of(version)
+    return table.logged(version, topics) if held is None else table.tagged(held, topics)
+
+
+_made = tagging._Tagging._made
+
+
+def _made_of_the_first_version(work: Any, base: Any) -> Any:
+    work._version = base.version if work._version is None else work._version
+    return _made(work, base)
 
 
 FAULTS: dict[str, Put] = {
@@ -218,6 +240,28 @@ FAULTS: dict[str, Put] = {
     ],
     "an erasure hides what another one left": lambda: [
         patch.object(each, "unfinished", lambda *_: {}) for each in (erase, redrive)
+    ],
+    "a read without an end leaves out the largest timestamp": lambda: [
+        patch.object(Window, "limits", _limits_to_an_end)
+    ],
+    "a number reads the object of a tag": lambda: [
+        patch.object(CatalogTable, "_retained_or_tagged", _tagged_first)
+    ],
+    "an attempt that ends without a commit leaves its claim": lambda: [
+        patch.object(_Transaction, "_withdraw", lambda _: None),
+        patch.object(fate, "end", lambda *_: False),
+    ],
+    "an attempt takes its files back before a fence": lambda: [
+        edited(_Transaction, "_withdraw", ("        table.fence(self._topic)\n", ""))
+    ],
+    "ids of a try that lost count as running": lambda: [
+        patch.object(_Transaction, "_give_up_unused", lambda _: None)
+    ],
+    "a repair leaves what only a tag names": lambda: [
+        patch.object(repair, "_restore", lambda *_: None)
+    ],
+    "a tag that loses to an erasure keeps to its version": lambda: [
+        patch.object(tagging._Tagging, "_made", _made_of_the_first_version)
     ],
 }
 

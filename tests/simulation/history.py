@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
+from random import Random
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,8 +19,8 @@ import seglake
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, SeglakeError, StoreError, UsageError, VersionExpired
 from seglake.layout import CHRONICLES, TOMBSTONES
-from seglake.maintain.health.repair import rebuild_catalog
-from seglake.maintain.health.verify import verify
+from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.health.verify import only_tagged, verify
 from seglake.maintain.vacuum import vacuum
 from seglake.read.lake import Lake
 from seglake.read.log import Log
@@ -253,6 +254,10 @@ def _after(play: Play, outcome: Outcome) -> None:
         play.model.same_again(max(outcome.version, play.model.newest))
         play.expired_before = play.rebuilt = play.model.newest
         play.met["rebuild"] += 1
+    if deed.verb == "erase" and "may still run" in outcome.said and _is_alone(play, outcome):
+        play.wrong("blocked", f"{deed} is refused, and nobody acts: {outcome.said}")
+    if deed.verb == "tag" and not deed.number and "before an erasure" in outcome.said:
+        play.wrong("tag is refused", f"{deed} named no version: {outcome.said}")
     if outcome.kind == "UsageError" and any(each in outcome.said for each in _OF_THE_INSIDE):
         play.wrong(f"{deed.verb} is refused", f"{deed}: {outcome.said}")
     if "broker lost" in outcome.said or (deed.verb == "undo" and "undone already" in outcome.said):
@@ -263,6 +268,21 @@ def _after(play: Play, outcome: Outcome) -> None:
             _require_no_hash(play, outcome)
         _require_none_tagged(play, outcome)
         play.met["erase done" if outcome.exit_code == 0 else "erase refused"] += 1
+
+
+def _is_alone(play: Play, outcome: Outcome) -> bool:
+    """Whether every other command had ended by itself, and with storage at its service."""
+    others = [each for each in play.outcomes if each is not outcome]
+    # After a rebuild the catalog does not know all ids that committed, and spares them for a day.
+    return (
+        not play.waiting
+        and not play.rebuilt
+        and all(
+            each.kind not in ("died", "StoreError", "AttemptAbandoned")
+            and 0 < each.ended_ms < outcome.began_ms
+            for each in others
+        )
+    )
 
 
 def _require_gone(play: Play, keys: Iterable[bytes], outcome: Outcome) -> None:
@@ -415,7 +435,8 @@ class Witness:
                 continue
             states = play.model.states
             held = max(version for version in states if version <= row["version"])
-            state = before.state if before else states[held]
+            same = [each for each in play.tags.values() if each.version == row["version"]]
+            state = (before or (same or [Tagged(held, states[held])])[0]).state
             if deed and deed.verb == "erase":
                 state = _without(state, deed.keys)
                 play.met["tag lost records"] += 1
@@ -590,10 +611,23 @@ class ReaderActor:
     def _require(self, lake: Lake) -> None:
         play, state = self._play, self._play.model.states[lake.version]
         if self._kind != "find":
-            require_same(lake, state)
+            self._require_same(lake, state)
             return
         keys = self._process.chance.sample(inputs.ALL_KEYS, 3)
         play.met["segment found by index"] += require_found(lake, state, keys)
+
+    def _require_same(self, lake: Lake, state: State) -> None:
+        """The version, or what a tag holds of it: a reader goes over when a version expires."""
+        play = self._play
+        try:
+            require_same(lake, state)
+        except Broken:
+            expired = lake.version < play.expired_before or play.expiring
+            held = [each.state for each in play.tags.values() if each.version == lake.version]
+            if not (expired and held):
+                raise
+            require_same(lake, held[0])
+            play.met["reader went over to a tag"] += 1
 
     def _tail(self) -> None:
         lake: Lake | None = None
@@ -665,7 +699,7 @@ def begin(plan: Plan, mended: frozenset[tuple[str, int]] = frozenset()) -> Play:
     given = inputs.given(plan.seed % inputs.POOLS)
     for path, data in given.data.items():
         bucket.put(path.removeprefix("sim://"), data, None)
-    for steps in (2, 4, 5):
+    for steps in (2, 4, 5, *(12, 14, 15) * plan.extreme):
         for key, data in inputs.stopped(steps).data.items():
             bucket.put(key, data, None)
     ground = Ground(plan.seed, inputs.SimBroker(), lambda: _note_listing(world.running), {})
@@ -726,8 +760,9 @@ _OLD = (
 
 def _prepare(play: Play) -> None:
     """Some runs, undisturbed: the same for all histories over the same files."""
-    objects, model, play.world.now_ms = _old_lake(play.plan.seed % inputs.POOLS, play.plan.disk)
-    play.bucket.objects, play.model = dict(objects), model.copy()
+    plan = play.plan
+    objects, model, play.world.now_ms = _old_lake(plan.seed % inputs.POOLS, plan.disk)
+    play.bucket.objects, play.model = play.bucket.objects | objects, model.copy()
     stage.play(play.bucket, on_disk=play.plan.disk, folds=play.plan.folds)
 
 
@@ -748,6 +783,8 @@ def _do_quietly(play: Play, deed: Deed, name: str) -> Outcome:
     process.do = lambda: carry_out(play, process, outcome)
     play.world.start(process)
     play.world.run()
+    if expires(deed):
+        play.expired_before = play.model.newest
     return outcome
 
 
@@ -761,6 +798,8 @@ def _finish(play: Play, *, thorough: bool) -> None:
     rebuilds = thorough or play.met["re-base"] or _left_no_mark(play)  # a vacuum would write it
     if play.problem is None and rebuilds:
         _judge(play, "rebuild", lambda: _rebuild(play))
+    if play.problem is None and play.tags:
+        _judge(play, "repair", lambda: _repair(play))
     if play.problem is None:
         _judge(play, "upkeep", lambda: _upkeep(play, deep=thorough))
     if play.problem is None and rebuilds:
@@ -809,6 +848,8 @@ def _require_end(play: Play) -> None:
     if any(play.model.state.ends.values()):
         require_all(play.model.state)
     _require_tags(play)
+    for tagged in play.tags.values():
+        _require_number(play, tagged)
     if not play.plan.keyed:
         return
     if any(play.model.state.ends.values()):
@@ -826,6 +867,19 @@ def _require_tags(play: Play) -> None:
     for name, tagged in play.tags.items():
         require_tag(name, tagged)
         play.met["tag at the end"] += 1
+
+
+def _require_number(play: Play, tagged: Tagged) -> None:
+    """The number of a tag's version reads that version, or the tag's if it may have expired."""
+    lake = seglake.open(LAKE, tagged.version)
+    states = play.model.states
+    own = states[max(version for version in states if version <= tagged.version)]
+    try:
+        require_same(lake, own)
+    except Broken:
+        if tagged.version >= play.expired_before:
+            raise
+        require_same(lake, tagged.state)
 
 
 def require_tag(name: str, tagged: Tagged) -> None:
@@ -846,6 +900,29 @@ def _require_group(play: Play) -> None:
     kept = [kept_offsets(each.data) for key, each in objects.items() if GROUPS in key]
     if kept != [by_right] * bool(by_right):
         raise Broken("group", f"{kept} is kept, not {by_right}")
+
+
+def _repair(play: Play) -> None:
+    """Index files that only a tag names are lost or damaged, and a repair mends them."""
+    table = CatalogTable.open(stage.open_store(LAKE))
+    rows = [
+        row
+        for lists in only_tagged(table, table.snapshot(), play.model.state.ends)
+        for some in lists
+        for row in some
+    ]
+    keys = sorted(row.key(suffix) for row in rows for suffix in row.suffixes[1:])
+    chance = Random(f"damage {play.plan.seed}")
+    for key in chance.sample(keys, min(2, len(keys))):
+        if chance.random() < 0.5:
+            play.bucket.delete(f"lake/{key}")
+        else:
+            play.bucket.put(f"lake/{key}", b"damaged", None)
+        play.met["damage of a tag's file"] += 1
+    if keys:
+        repair_indexes(LAKE)
+        if findings := verify(LAKE).findings:
+            raise Broken("finding", f"{findings[:2]} after a repair")
 
 
 def _upkeep(play: Play, *, deep: bool) -> None:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from seglake.catalog.groups import GroupOffset
 from seglake.engine import _Failed
+from seglake.limits import INT64_MAX
 from seglake.write.live.archive import LiveTopic
 from tests.makers.broker_folders import TOPIC_ID, BrokerLog, Step
 from tests.makers.lakes import Event
@@ -170,15 +171,19 @@ class Stopped(NamedTuple):
 
 @cache
 def stopped(steps: int) -> Stopped:
-    """The folders of a stopped broker when it had taken so many steps in each partition."""
+    """The folders of a stopped broker when it had taken so many steps in each partition.
+
+    With ten steps more, events of some have the largest timestamp.
+    """
+    at = INT64_MAX if steps > 10 else T
     data, logs, ends = dict[str, bytes](), dict[int, dict[int, Record]](), dict[int, int]()
     story = [
-        Step(-1, (Event(T, b"owl-0"),) * 2), Step(1, (Event(T + 1, b"pig-1"),) * 2),
+        Step(-1, (Event(at, b"owl-0"),) * 2), Step(1, (Event(T + 1, b"pig-1"),) * 2),
         Step(1, commits=False), Step(2, (Event(T + 2, b"owl-0"),) * 2, rolls=True), Step(2),
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         for partition in range(2):
-            log = BrokerLog(story[partition:steps])
+            log = BrokerLog(story[partition : steps % 10])
             log.write(Path(folder) / f"{IMPORTED}-{partition}", epoch=1)
             found, ends[partition] = log.committed()
             logs[partition] = {r.offset: Record(r.timestamp, r.key, r.value) for r in found}

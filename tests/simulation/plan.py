@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
+from seglake.catalog.transaction import FAILURE_COST, PATIENCE
 from tests.simulation.deeds import Deed
 from tests.simulation.inputs import ALL_KEYS, FILES, FOLDER, KEYS, PARQUET
 from tests.simulation.meetings import AFTER, AGAIN, CROWD, SCENES, STOPS, Scene, Scenes, most_keys
@@ -22,10 +23,14 @@ _SCENES = 0.7  # of the histories of an old lake begin with a scene
 # Of them, with one that has a mishap, come what may:
 _STOPS, _AGAIN, _CROWD, _AFTER = 0.35, 0.1, 0.04, 0.06
 _CALM = 0.7  # of these last have no mishap but that one
+COMMIT = "create lake/catalog/log/_delta_log/"
+LOST_REPLIES = PATIENCE // FAILURE_COST  # so many, and a command that commits gives up
 _LATER_MS = 30_000  # after which those who are not in the scene begin
 READING = ("hold", "follow", "stream")
 TAGGED = (2, 5, 9, 14, 15, 16)  # seeds, modulo 31, with somebody who tags versions
 FOLDED = (3, 4, 8, 9, 10, 12, 19)  # seeds, modulo 29, whose vacuums fold few manifests
+EXTREME = (5, 12, 23, 30)  # seeds, modulo 41, with such events
+REINDEXED = (3, 14, 26)  # seeds, modulo 37, with two reindexes at once
 KEYED = (0, 1, 2, 4)  # seeds, modulo 23, with key indexes and consumer groups
 
 
@@ -47,7 +52,8 @@ class Part(NamedTuple):
 class Plan(NamedTuple):
     """A history to be played. With `old` the lake has some runs at its beginning.
 
-    In a `keyed` one the topic gets key indexes, and archives keep where a group stands.
+    In an `extreme` one some events have times at the ends of what a timestamp can be. In a `keyed`
+    one the topic gets key indexes, and archives keep where a group stands.
     """
 
     seed: int
@@ -57,6 +63,7 @@ class Plan(NamedTuple):
     parts: tuple[Part, ...]
     readers: tuple[str, ...]
     keyed: bool = False
+    extreme: bool = False
 
     @property
     def folds(self) -> bool:
@@ -100,8 +107,10 @@ def plan_of(seed: int) -> Plan:
     odds = _odds(chance, disk=disk, meets=meets)
     if scenes and more.random() < _CALM:
         odds = Odds()
-    plan = _rebuilt_meanwhile(Plan(seed, odds, disk, old, tuple(parts), readers))
+    plan = Plan(seed, odds, disk, old, tuple(parts), readers, extreme=seed % 41 in EXTREME)
+    plan = _rebuilt_meanwhile(_with_extremes(plan) if plan.extreme else plan)
     plan = _with_keys(plan) if seed % 23 in KEYED else plan
+    plan = _reindexed_at_once(plan) if plan.old and seed % 37 in REINDEXED else plan
     return _with_tags(plan) if seed % 31 in TAGGED else plan
 
 
@@ -111,12 +120,28 @@ def _rebuilt_meanwhile(plan: Plan) -> Plan:
     others = [part for part in plan.parts if part.name != "operator"]
     if plan.disk or len(others) == len(plan.parts) or chance.random() > 0.3:
         return plan
-    again = Mishap("create lake/catalog/log/_delta_log/", chance.uniform(5_000, 59_000), again=True)
+    again = Mishap(COMMIT, chance.uniform(5_000, 59_000), again=True)
     ingest = Deed("ingest", "before", (chance.choice(JSONL),), mishap=again)
     rebuild = Task(chance.uniform(1_500, 4_000), Deed("rebuild"))  # when a reader has begun
     scene = [Part("before", 0, (Task(0, ingest),)), Part("operator", 0, (rebuild,))]
     readers = tuple(kind for kind in READING if kind in {*plan.readers, "follow"})
     return plan._replace(odds=Odds(), parts=(*map(_later, others), *scene), readers=readers)
+
+
+def _with_extremes(plan: Plan) -> Plan:
+    """The plan with imports of events that have the largest timestamp, and no others."""
+    chance = Random(f"extremes {plan.seed}")
+    deed = Deed("import", number=chance.choice((12, 14, 15)))
+    importer = Part("importer", 0, (Task(chance.choice(GAPS_MS[:5]), deed),))
+    parts = [
+        part._replace(tasks=tuple(task._replace(deed=_extreme(task.deed)) for task in part.tasks))
+        for part in plan.parts
+    ]
+    return plan._replace(parts=(*parts, importer))
+
+
+def _extreme(deed: Deed) -> Deed:
+    return deed._replace(number=deed.number + 10) if deed.verb == "import" else deed
 
 
 def _with_tags(plan: Plan) -> Plan:
@@ -214,6 +239,25 @@ def _reindexed_meanwhile(chance: Random) -> list[Part]:
     ]
 
 
+def _reindexed_at_once(plan: Plan) -> Plan:
+    """The plan, after two reindexes at once, and an erasure that neither may block.
+
+    One waits before its commit, so that it loses the race; or its commit comes after its end.
+    """
+    chance = Random(f"reindexes {plan.seed}")
+    stop = Mishap(COMMIT, chance.uniform(1_000, 6_000))
+    late = stop._replace(ms=chance.uniform(60_000, 300_000), cut=LOST_REPLIES)
+    first = Deed("reindex", number=1, mishap=stop if plan.disk else chance.choice((stop, late)))
+    erase = Deed("erase", keys=most_keys(chance), flag=chance.random() < 0.5)
+    scene = [
+        Part("reindexer", 0, (Task(0, first),)),
+        Part("other", 0, (Task(chance.uniform(0, 900), Deed("reindex", number=2)),)),
+        Part("eraser", 0, (Task(chance.uniform(15_000, 25_000), erase),)),
+    ]
+    later = [_begun_at(part, 400_000) for part in plan.parts]
+    return plan._replace(odds=Odds(), parts=tuple(_named_apart([*scene, *later])))
+
+
 def _grouped(deed: Deed) -> Deed:
     return deed._replace(flag=True) if deed.verb == "archive" else deed
 
@@ -254,7 +298,11 @@ def _with_scene(chance: Random, parts: list[Part], scene: Scene) -> list[Part]:
 
 def _later(part: Part) -> Part:
     """A part that begins after those who are in a scene."""
-    return part._replace(tasks=(part.tasks[0]._replace(gap_ms=_LATER_MS), *part.tasks[1:]))
+    return _begun_at(part, _LATER_MS)
+
+
+def _begun_at(part: Part, ms: int) -> Part:
+    return part._replace(tasks=(part.tasks[0]._replace(gap_ms=ms), *part.tasks[1:]))
 
 
 def _odds(chance: Random, *, disk: bool, meets: bool) -> Odds:

@@ -64,13 +64,16 @@ class Mishap(NamedTuple):
     """What goes wrong once, in the first call with `at` in its name and full key.
 
     Or in a later one, after `passes` such calls. The process pauses before it for `ms`. With
-    `again` it does not: the request comes once more, so much later.
+    `again` it does not: the request comes once more, so much later. With `cut` the request itself
+    comes so much later, and gets no reply; nor do so many further calls of its process to the same
+    folder.
     """
 
     at: str
     ms: float
     passes: int = 0
     again: bool = False
+    cut: int = 0
 
 
 class Event(NamedTuple):
@@ -169,6 +172,8 @@ class Process:
     patience: int = 50_000  # calls until it is taken for one without end
     doomed: str = ""
     mishap: Mishap | None = None
+    cut_off: str = ""  # the folder whose calls get no reply, so many more of them
+    cut_left: int = 0
     about: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -225,6 +230,11 @@ class Process:
             raise TooLong(f"{self.name} made {self.calls} calls, and goes on: {what}")
         if self.mishap and self.mishap.at in place:
             self._reach(self.mishap, place, effect)
+        elif self.cut_off and self.cut_off in place:
+            self.cut_left -= 1
+            self.cut_off = self.cut_off if self.cut_left else ""
+            self.wait(30)
+            raise StoreError(f"{what}: no reply")
         fault, share = self._fault(writes=writes, decides=decides)
         if writes and self.doomed and self.doomed in what:
             fault = self._unless_mended("crash before")
@@ -246,10 +256,14 @@ class Process:
         """Have the mishap, or pass: this is a call in which it may be."""
         left = mishap.passes - 1
         self.mishap = mishap._replace(passes=left) if left >= 0 else None
-        what = "doubled" if mishap.again else "pause before a call"
+        what = "late" if mishap.cut else "doubled" if mishap.again else "pause before a call"
         if self.mishap or not self._unless_mended(what):
             return
         self._note(f"{what}: {place}")
+        if mishap.cut:
+            self.world.later(mishap.ms, _silently(effect))
+            self.cut_off, self.cut_left = mishap.at.partition(" ")[2], mishap.cut
+            raise StoreError(f"{place}: no reply")
         if mishap.again:
             self.world.later(mishap.ms, _silently(effect))
         else:

@@ -121,6 +121,7 @@ class _Transaction:
         self._patience, self._lost_races = PATIENCE, 0
         self._finished_ms = set[int]()  # of its own row, in each change that was tried
         self._owners = dict[str, None]()  # ids that claimed their fate, in the order of claims
+        self._tried = list[str]()  # those of the last try
 
     def run(self, plan: Plan, base: Snapshot | None) -> int | None:
         """Try until the commit is made. Withdraw at every other end."""
@@ -130,7 +131,19 @@ class _Transaction:
         finally:
             if version is None and self._owners:
                 version = self._withdraw()
+        self._give_up_unused()
         return version
+
+    def _give_up_unused(self) -> None:
+        """Give up ids whose files only a try that lost named: else they count as running.
+
+        No commit of theirs can land, since others have the version that it was to be.
+        """
+        for each in [each for each in self._owners if each not in self._tried]:
+            try:
+                fate.settle(self._table.store, each)
+            except StoreError as error:
+                _log.warning("%s counts as running until `seglake vacuum` ends it: %s", each, error)
 
     def _withdraw(self) -> int | None:
         """Make sure that no commit can land any more. Return a version if one was made before."""
@@ -164,7 +177,8 @@ class _Transaction:
                 for row in change.rows
                 if isinstance(row, RunRow | MaintenanceRow) and row.attempt_id == self._attempt_id
             }
-            self._owners |= dict.fromkeys([self._attempt_id, *sorted(change.files_of)])
+            self._tried = [self._attempt_id, *sorted(change.files_of)]
+            self._owners |= dict.fromkeys(self._tried)
             try:
                 return self._commit(change, base)
             except (CommitConflict, MissingObject) as problem:

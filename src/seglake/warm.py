@@ -22,10 +22,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from seglake import kernel_cache, meanwhile
 from seglake.catalog.table import CatalogTable
 from seglake.cli.terminal.json_lines import json_lines
 from seglake.cli.terminal.progress import counted
+from seglake.compile import cache, fallback
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, QuarantineLimit
@@ -60,11 +60,11 @@ def main(progress: Callable[[int, int], None] = lambda _done, _total: None) -> N
 
     `progress` gets the number of kernels that are compiled, and of all, after each.
     """
-    os.environ[meanwhile.WAITS] = "wait"
+    os.environ[fallback.WAITS] = "wait"
     kernels = _Kernels(progress)
     with tempfile.TemporaryDirectory(prefix="seglake-warm-") as name, kernels.watched():
         folder = Path(name)
-        with meanwhile.long_way():  # what small work takes until all kernels are there
+        with fallback.long_way():  # what small work takes until all kernels are there
             _round_trip(folder / "lake", {**_parquet_settings(folder), "order": "arrival"})
         for number, settings in enumerate(_pipelines(folder)):
             for order in ("time", "arrival"):
@@ -106,10 +106,10 @@ class _Kernels:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """In the block, tell after each kernel; at the end, that all are there."""
-        kernel_cache.WATCHERS.append(self._tell)
+        cache.WATCHERS.append(self._tell)
         self._tell()
         yield
-        kernel_cache.WATCHERS.remove(self._tell)
+        cache.WATCHERS.remove(self._tell)
         self._progress(len(self._kernels), len(self._kernels))
 
     def _tell(self) -> None:
@@ -247,7 +247,7 @@ def _rewrite(root: Path) -> None:
 
 def _in_second_process() -> None:
     """What the second process does."""
-    os.environ[meanwhile.WAITS] = "wait"
+    os.environ[fallback.WAITS] = "wait"
     with tempfile.TemporaryDirectory(prefix="seglake-warm-") as name:
         deque(_pipelines(Path(name)), 0)
         _without_a_lake(Path(name))
@@ -257,12 +257,14 @@ def _stop_without_package() -> None:
     """Interrupt this process from when its package is deleted, until the interrupt ends it."""
     while True:
         time.sleep(0.5)
-        if not kernel_cache.is_installed():
+        if not cache.is_installed():
             _thread.interrupt_main()
 
 
 if __name__ == "__main__":
-    if "--beside" in sys.argv:  # a process that others do not wait for, see `seglake.meanwhile`
+    if (
+        "--beside" in sys.argv
+    ):  # a process that others do not wait for, see `seglake.compile.fallback`
         os.nice(10)
         threading.Thread(target=_stop_without_package, daemon=True).start()
         main()

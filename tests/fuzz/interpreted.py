@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from seglake.interpreted import argument
+from seglake.compile.fallback import argument
 from seglake.text import simd as bytescan
 
 _WIDTH = bytescan.WIDTH

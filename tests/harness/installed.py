@@ -47,9 +47,9 @@ def install(wheel: Path, folder: Path, *others: str) -> Path:
 def pack(environment: Path, archive: Path) -> None:
     """Pack an environment, with the kernels of these sources, as `make archive` does."""
     (package,) = environment.glob("lib/python*/site-packages/seglake")
-    for kernel in (PROJECT / "src" / "seglake").rglob("__pycache__/*.nb[ci]"):
+    for kernel in (PROJECT / "src" / "seglake").rglob("__pycache__/kernels-*/*.nb[ci]"):
         place = package / kernel.relative_to(PROJECT / "src" / "seglake")
-        place.parent.mkdir(exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(kernel, place)
     subprocess.run([PROJECT / "conf" / "deploy" / "pack.sh", environment, archive], check=True)
 

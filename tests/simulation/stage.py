@@ -29,10 +29,10 @@ from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.quarantine import table
 from seglake.catalog.schema import Kind
 from seglake.catalog.version import segments
+from seglake.compile.fallback import WAITS
 from seglake.datasource import batch
 from seglake.engine import LocalEngine, ThreadEngine
 from seglake.maintain import vacuum
-from seglake.meanwhile import WAITS
 from seglake.read import origin
 from seglake.store import Store
 from seglake.terminal.progress import Pace

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import seglake
-from seglake import meanwhile
+from seglake.compile import fallback
+from seglake.compile.fallback import BESIDE, WAITS
 from seglake.datasource import SeglakeDataSource
-from seglake.meanwhile import BESIDE, WAITS
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
@@ -46,7 +46,7 @@ class Compiled(event.Listener):
     def on_end(self, event):
         pass
 event.register("numba:compile", Compiled())
-from seglake import meanwhile
+from seglake.compile import fallback
 """
 PRINTED = "print(hashlib.sha256(said.encode()).hexdigest(), *sorted(Compiled.names))\n"
 FIRST = """
@@ -60,13 +60,13 @@ import pickle
 from pathlib import Path
 class Runs:
     poll = lambda self: None
-meanwhile.subprocess.Popen = lambda *_, **__: Runs()
+fallback.subprocess.Popen = lambda *_, **__: Runs()
 reader, tasks = pickle.loads(Path(sys.argv[1]).read_bytes())
 said = [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
 said = repr([(row["partition"], row["offset"], row["value"]) for row in said])
 """
-COMES = "meanwhile.BESIDE.compiles = lambda: True\n"
-NOTHING_BESIDE = "meanwhile.BESIDE.compiles = lambda: False\n"
+COMES = "fallback.BESIDE.compiles = lambda: True\n"
+NOTHING_BESIDE = "fallback.BESIDE.compiles = lambda: False\n"
 
 pytestmark = [
     pytest.mark.slow,  # processes of their own, which compile
@@ -212,7 +212,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return process
 
     monkeypatch.setattr(subprocess, "Popen", start)
-    monkeypatch.setattr(meanwhile, "own_folder", lambda: tmp_path)
+    monkeypatch.setattr(fallback, "own_folder", lambda: tmp_path)
     monkeypatch.setattr(BESIDE, "_process", None)
     return commands
 
@@ -228,7 +228,7 @@ def test_a_process_beside_starts_once(started: list[list[str]]) -> None:
 
 
 def test_one_process_compiles_for_all(started: list[list[str]], tmp_path: Path) -> None:
-    with (tmp_path / f"{meanwhile._place()}.compiles").open("wb") as file:
+    with (tmp_path / f"{fallback._place()}.compiles").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert BESIDE.compiles()
     assert not started

@@ -14,8 +14,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 
 from seglake import layout
+from seglake.compile.locks import Lock
 from seglake.errors import MissingObject, StoreError
-from seglake.locks import Lock
 from seglake.store import Store
 
 _LOCAL_S, _REMOTE_S = 1.0, 30.0  # between looks of a reader that nobody refreshes

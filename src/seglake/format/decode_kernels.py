@@ -17,6 +17,8 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import intrinsic
 
+from seglake.compile.fallback import INTERPRETED, meanwhile, plainly
+from seglake.compile.jit import njit
 from seglake.format.batch import (
     ATTRIBUTES_AT,
     BASE_OFFSET_AT,
@@ -33,8 +35,6 @@ from seglake.format.batch import (
     OVERHEAD,
 )
 from seglake.format.records import Int32s, Int64s
-from seglake.interpreted import INTERPRETED, meanwhile, plainly
-from seglake.jit import njit
 from seglake.limits import INT32_MAX, INT64_MAX
 
 BAD = -1

@@ -14,8 +14,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from seglake.interpreted import plainly
-from seglake.jit import njit
+from seglake.compile.fallback import plainly
+from seglake.compile.jit import njit
 from seglake.limits import INT32_MAX
 
 _LOG_APPEND_TIME = 0x08

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from seglake.compile.jit import njit
 from seglake.format.batch import CONTROL
 from seglake.format.decode_kernels import (
     batch_head,
@@ -18,7 +19,6 @@ from seglake.format.decode_kernels import (
 )
 from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int64s
-from seglake.jit import njit
 
 REST_BITS = 4  # of a hash, beside each pair
 _PLUS, _MINUS, _POINT, _ZERO, _E = b"+-.0e"

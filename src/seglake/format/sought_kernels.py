@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seglake.compile.fallback import INTERPRETED, meanwhile
+from seglake.compile.jit import njit
 from seglake.format.records import Bytes, Int32s, Int64s, Spans, fixed
-from seglake.interpreted import INTERPRETED, meanwhile
-from seglake.jit import njit
 
 
 class SoughtKeys(NamedTuple):

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
-from seglake.locks import Lock
+from seglake.compile.locks import Lock
 
 
 class _Entry:

@@ -3,10 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
+from seglake.compile.fallback import INTERPRETED, meanwhile
+from seglake.compile.jit import njit
 from seglake.format.batch import BatchTable
 from seglake.format.records import Int32s, Int64s
-from seglake.interpreted import INTERPRETED, meanwhile
-from seglake.jit import njit
 
 BAD_OFFSETS, BAD_BOUNDARY = 1, 2
 _MIXING, _SLOT_SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(48)

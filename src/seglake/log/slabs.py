@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from seglake.compile.locks import Lock
 from seglake.format.batch import TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
 from seglake.format.records import Bytes, Int32s, Int64s, fixed, join_tables, take_rows
-from seglake.locks import Lock
 from seglake.log.fetch_kernels import SEEN_SLOTS, count_seen, covering, mark_seen
 from seglake.log.segment import LogRanges
 

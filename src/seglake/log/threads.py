@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from numba.core.compiler_lock import global_compiler_lock
 
+from seglake.compile.locks import Lock
 from seglake.errors import SeglakeError
 from seglake.limits import REQUESTS
-from seglake.locks import Lock
 
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 DECODERS = min(4, _CORES)

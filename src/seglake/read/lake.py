@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from seglake.catalog.schema import MaintenanceRow, RunRow, TagRow
+from seglake.compile.locks import Lock
 from seglake.layout import WHOLE_LAKE
-from seglake.locks import Lock
 from seglake.log.reads import CACHE_BYTES, SharedReads
 from seglake.read.listings import SUMS, Commits, Tags, summed
 from seglake.read.log import Log

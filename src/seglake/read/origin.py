@@ -15,9 +15,9 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.tags import is_of_a_tag
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.catalog.version.snapshot_files import retained
+from seglake.compile.locks import Lock
 from seglake.credentials import from_environment
 from seglake.errors import MissingObject, SeglakeError, VersionExpired
-from seglake.locks import Lock
 from seglake.log.reads import CACHE_BYTES, SharedReads
 from seglake.log.segment import LogSegment
 from seglake.store import Store, open_store

@@ -7,8 +7,8 @@ special only at the beginning of a field.
 import numpy as np
 import numpy.typing as npt
 
+from seglake.compile.jit import njit
 from seglake.format.records import Bytes, Flags, Int32s, Int64s
-from seglake.jit import njit
 from seglake.text.newlines import count_newlines, first_newline
 from seglake.text.simd import PADDING, WIDTH, byte_at, lowest_bit, pair_mask
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from seglake.compile.jit import njit
 from seglake.format.records import Bytes, Int32s, Int64s, Spans
-from seglake.jit import njit
 from seglake.text.simd import PADDING, padded
 from seglake.text.spans import constant, from_ends, join_rows, nulls_as, where_null
 

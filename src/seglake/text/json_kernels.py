@@ -9,8 +9,8 @@ begins behind the end.
 import numpy as np
 import numpy.typing as npt
 
+from seglake.compile.jit import njit
 from seglake.format.records import Bytes, Int32s, Int64s
-from seglake.jit import njit
 from seglake.text.simd import PADDING, WIDTH, byte_at, lowest_bit, no_digit_mask, string_stop_mask
 from seglake.text.utf8 import utf8_sequence
 

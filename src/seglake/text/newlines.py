@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from seglake.compile.jit import njit
 from seglake.format.records import Bytes, Int32s, Int64s
-from seglake.jit import njit
 from seglake.text.simd import WIDTH, byte_at, lowest_bit, newline_mask
 
 

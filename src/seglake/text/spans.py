@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seglake.compile.jit import njit
 from seglake.format.records import NULL, Bytes, Int32s, Int64s, Spans
-from seglake.jit import njit
 from seglake.limits import INT32_MAX
 from seglake.text.simd import PADDING, byte_at, padded
 

@@ -29,7 +29,7 @@ def test_kernels_call_only_their_own_module(module: Any) -> None:
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     ours = {
         node.module for node in imports if node.module and node.module.startswith("seglake")
-    } - {"seglake.jit", "seglake.interpreted"}
+    } - {"seglake.compile.jit", "seglake.compile.fallback"}
     assert ours <= {"seglake.format.batch", "seglake.format.records", "seglake.limits"}
     names = [alias.name for node in imports if node.module in ours for alias in node.names]
     assert [name for name in names if hasattr(getattr(module, name), "py_func")] == []

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
+from seglake.compile.fallback import long_way
 from seglake.errors import CorruptData, UnknownTopic, UsageError
 from seglake.format import zonemap
 from seglake.format.index import RECORD_KEYS, IndexPolicy, subjects_of
@@ -31,7 +32,6 @@ from seglake.maintain.merge import merge
 from seglake.maintain.topic_settings import alter, describe
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
-from seglake.meanwhile import long_way
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.store import Store, open_store

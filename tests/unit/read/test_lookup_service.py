@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 from numba.core.compiler_lock import global_compiler_lock
 
 import seglake
+from seglake.compile.locks import Lock
 from seglake.errors import OffsetNotFound, OffsetOutOfRange, UsageError
 from seglake.format.index import IndexPolicy
-from seglake.locks import Lock
 from seglake.read.log import Log
 from seglake.times.intervals import covers
 from tests.judges.oracle import as_written, check_offset, check_times

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.catalog.schema import subjects_in
+from seglake.compile.locks import Lock
 from seglake.errors import CorruptData
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression
 from seglake.format.records import Int64s, copy_rows, take_rows
 from seglake.layout import SUFFIXES
-from seglake.locks import Lock
 
 # What a reader needs of a chosen segment; the order of sizes is SUFFIXES'. The table alone has the
 # checksums of files: the parts that a reader reads have checksums of their own.

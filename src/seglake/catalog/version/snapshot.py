@@ -22,12 +22,12 @@ from seglake.cached import cached_property
 from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.schema import PartitionRow, TopicRow, WithSegmentId
 from seglake.catalog.version.segments import Segments
+from seglake.compile.locks import Lock
 from seglake.errors import CorruptData, SeglakeError, UnknownTopic, UsageError
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression
 from seglake.format.records import Int64s, fixed
 from seglake.layout import Suffix
-from seglake.locks import Lock
 from seglake.terminal.wording import nearest
 
 

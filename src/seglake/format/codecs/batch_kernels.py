@@ -6,6 +6,7 @@ are compressed to their place in the output. Only codecs with an address (`nativ
 
 import numpy as np
 
+from seglake.compile.jit import njit
 from seglake.format.batch import (
     ATTRIBUTES_AT,
     BASE_OFFSET_AT,
@@ -25,7 +26,6 @@ from seglake.format.batch import (
 )
 from seglake.format.codecs.codec_kernels import checksum, compressed_bound, put_compressed
 from seglake.format.encode_kernels import put_big_endian, put_records
-from seglake.jit import njit
 
 
 @njit(cache=True, nogil=True)

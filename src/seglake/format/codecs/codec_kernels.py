@@ -12,10 +12,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from seglake.compile.fallback import meanwhile
+from seglake.compile.jit import njit
 from seglake.format.batch import CODEC_MASK
 from seglake.format.encode_kernels import put_bytes
-from seglake.interpreted import meanwhile
-from seglake.jit import njit
 
 ADDRESSES = 8
 (

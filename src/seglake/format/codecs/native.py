@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import crc32c
 import numpy as np
 
+from seglake.compile.locks import Lock
 from seglake.format.codecs import codec_kernels, self_test
 from seglake.format.records import Int64s
-from seglake.locks import Lock
 
 _LZ4F_VERSION = 100  # of its interface, since 2014
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seglake.compile.fallback import load
 from seglake.errors import CorruptData
 from seglake.format.batch import CONTROL, MAX_BATCH_BYTES, BatchTable
 from seglake.format.codecs import native
@@ -21,7 +22,6 @@ from seglake.log.chunk import Chunk
 from seglake.log.fetch import LogFetch
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.search import Block
-from seglake.meanwhile import load
 
 _OWN_BYTES = 600  # of an array in the cache and of its key, without the numbers in the array
 _ROOM, _ARENA_BYTES = 2**16, 2**20  # room in the kernel: numbers of a block, bytes of a batch

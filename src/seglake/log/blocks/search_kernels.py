@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seglake.compile.fallback import INTERPRETED, meanwhile
+from seglake.compile.jit import njit
 from seglake.format.batch import (
     ATTRIBUTES_AT,
     BASE_OFFSET_AT,
@@ -28,8 +30,6 @@ from seglake.format.batch import (
 from seglake.format.codecs.codec_kernels import CRC32C, checksum, payload_bound, put_payload
 from seglake.format.decode_kernels import BatchHead, find_batches, get_big_endian, parse_times
 from seglake.format.records import Bytes, Int64s
-from seglake.interpreted import INTERPRETED, meanwhile
-from seglake.jit import njit
 
 BATCHES, USED, FIRST = range(3)  # of the array; the fields of the first batch begin at `FIRST`
 FIELDS = 9

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import carray  # type: ignore[attr-defined]  # it is documented
 
+from seglake.compile.fallback import INTERPRETED, meanwhile
+from seglake.compile.jit import njit
 from seglake.format.batch import CODEC_MASK, CONTROL, LEAST_RECORD_BYTES, OVERHEAD, BatchTable
 from seglake.format.codecs.codec_kernels import payload_bound, pointer, put_payload
 from seglake.format.decode_kernels import (
@@ -25,8 +27,6 @@ from seglake.format.decode_kernels import (
 from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int32s, Int64s
 from seglake.format.sought_kernels import is_sought
-from seglake.interpreted import INTERPRETED, meanwhile
-from seglake.jit import njit
 
 STATES = 3
 COUNT, NULL_KEYS, NULL_VALUES = range(STATES)  # state of columns: records, null keys, null values

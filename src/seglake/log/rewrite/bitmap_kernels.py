@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
+from seglake.compile.jit import njit
 from seglake.format.records import Bytes, Int64s
-from seglake.jit import njit
 
 
 @njit(cache=True, nogil=True)

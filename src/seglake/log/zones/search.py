@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from seglake.compile.locks import Lock
 from seglake.errors import CorruptData, MissingObject
 from seglake.format import zonemap
 from seglake.format.records import Flags, Int64s
 from seglake.limits import INT64_MAX
-from seglake.locks import Lock
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.zone_kernels import (

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from seglake.compile.fallback import INTERPRETED, meanwhile
+from seglake.compile.jit import njit
 from seglake.format.records import Int64s
-from seglake.interpreted import INTERPRETED, meanwhile
-from seglake.jit import njit
 from seglake.limits import INT64_MAX
 
 # A column for each page of a zone map: first and end offset of its blocks, relative to the base

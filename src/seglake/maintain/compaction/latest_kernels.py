@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from seglake.compile.jit import njit
 from seglake.format.key_kernels import word_at
 from seglake.format.records import Bytes, Int32s, Int64s
-from seglake.jit import njit
 
 Words = npt.NDArray[np.uint64]
 

@@ -23,13 +23,13 @@ from seglake.errors import SeglakeError
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s, Records, concatenate
-from seglake.jit import njit
 from seglake.limits import INT64_MAX
 from seglake.log.encoding import encoding_of
 from seglake.store import Store
 from seglake.times.intervals import Interval
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
+from seglake.write.map.arrival_kernels import add_times
 from seglake.write.rows.records import (
     BrokerFields,
     Extracted,
@@ -495,7 +495,7 @@ class Arrivals:
 
     def add(self, timestamps: Int64s, partitions: Int32s) -> None:
         """Add the records that come next."""
-        _add(timestamps, partitions, self._low, self._high, self._late)
+        add_times(timestamps, partitions, self._low, self._high, self._late)
 
     def ranges(self) -> list[TimeRange]:
         """The range of each partition that has records, for `largest_lateness_ms`."""
@@ -514,15 +514,6 @@ def largest_lateness_ms(units: Iterable[Iterable[TimeRange]]) -> int:
             worst = max(worst, late, before - low)
             highs[partition] = max(before, high)
     return worst
-
-
-@njit(cache=True, nogil=True)
-def _add(timestamps: Int64s, partitions: Int32s, low: Int64s, high: Int64s, late: Int64s) -> None:
-    for row in range(len(timestamps)):
-        partition, time = partitions[row], timestamps[row]
-        late[partition] = max(late[partition], high[partition] - time)
-        high[partition] = max(high[partition], time)
-        low[partition] = min(low[partition], time)
 
 
 # ---------------- summary

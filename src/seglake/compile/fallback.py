@@ -1,6 +1,6 @@
 """What answers the calls of a kernel that is not compiled yet, so that small work does not wait.
 
-The decorator `interpreted.meanwhile` says what: `INTERPRETED`, or a function with the kernel's
+The decorator `meanwhile` names the answer: `INTERPRETED`, or a function with the kernel's
 parameters whose answer sends the caller another way, such as "unknown codec". Such a kernel is not
 compiled by the process that calls it. A process beside runs `seglake.warm`, which compiles all
 kernels, and each process loads a kernel as soon as it is there.
@@ -22,13 +22,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from seglake.interpreted import INTERPRETED, argument, result
-from seglake.kernel_cache import NotCompiled, never_compiling, own_folder
-from seglake.locks import Lock
+from seglake.compile.cache import NotCompiled, never_compiling, own_folder
+from seglake.compile.locks import Lock
 
 try:
     import fcntl
@@ -44,9 +43,10 @@ _THREAD = threading.local()
 _LONG_WAY, _SAID = list[bool](), list[str]()
 
 Answer = Callable[..., Any]
+_Function = TypeVar("_Function", bound=Answer)
 
 
-class Meanwhile:
+class Fallback:
     """Resolves the calls of one kernel for which there is no machine code in this process."""
 
     def __init__(self, kernel: Any) -> None:
@@ -105,7 +105,7 @@ class Meanwhile:
 def load(kernel: Any, *args: Any) -> None:
     """Load the machine code of a kernel for such arguments, if it is there, before any call."""
     resolves = getattr(kernel, "_compile_for_args", None)
-    if isinstance(resolves, Meanwhile) and not kernel.signatures:
+    if isinstance(resolves, Fallback) and not kernel.signatures:
         resolves.loaded(*args)
 
 
@@ -204,5 +204,83 @@ def _place(*more: object) -> str:
 
 def _environment() -> dict[str, str]:
     """The environment, with this package and nothing to wait for."""
-    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, WAITS: "wait", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+# ---------------- kernels as plain Python
+# What numba's types do to numbers and rows, and what intrinsics do.
+
+
+def meanwhile(answer: Callable[..., Any]) -> Callable[[_Function], _Function]:
+    """Decorates a kernel, below `njit`: `answer` takes small calls until the kernel is compiled.
+
+    It is `INTERPRETED`, or a function with the kernel's parameters.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        vars(function)["meanwhile"] = answer
+        return function
+
+    return decorate
+
+
+def INTERPRETED(*_: Any) -> Any:  # noqa: N802  # a mark, never called
+    """The kernel's own source answers, as Python."""
+    raise AssertionError
+
+
+def plainly(plain: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Decorates an intrinsic: `plain` does the same in a kernel that is interpreted."""
+
+    def decorate(intrinsic: Any) -> Any:
+        calls = {"__call__": lambda _self, *args: plain(*args)}
+        intrinsic.__class__ = type("Intrinsic", (type(intrinsic),), calls)
+        return intrinsic
+
+    return decorate
+
+
+def argument(value: Any) -> Any:
+    """An argument as an interpreted kernel takes it: numbers have 64 bits, rows have fields."""
+    if type(value) is int:
+        return np.int64(value)
+    if isinstance(value, tuple):
+        items = map(argument, value)
+        # `_make` of a named one asks for its length, which `Spans` has as that of its items
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    structured = isinstance(value, np.ndarray) and value.dtype.names
+    return _Rows(value) if structured else value
+
+
+def result(value: Any) -> Any:
+    """A result with Python's numbers, as machine code returns it."""
+    if isinstance(value, tuple):
+        return tuple(map(result, value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+class _Rows:
+    """A structured array whose rows have their fields as attributes."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, number: int) -> _Row:
+        return _Row(self._rows[number])
+
+
+class _Row:
+    """A row. Its integers have 64 bits, as sums of them do in machine code."""
+
+    def __init__(self, fields: Any) -> None:
+        object.__setattr__(self, "_fields", fields)
+
+    def __getattr__(self, name: str) -> Any:
+        return np.int64(self._fields[name])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._fields[name] = value

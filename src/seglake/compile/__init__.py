@@ -1,0 +1,1 @@
+"""How kernels are compiled and kept, and what answers until they are."""

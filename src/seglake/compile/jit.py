@@ -1,0 +1,41 @@
+"""numba's `njit`, with Seglake's cache of kernels and an answer until a kernel is compiled.
+
+Import what a first call would import: the child of a fork at that moment would wait for ever for
+the lock of an import.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+
+from seglake.compile.cache import KernelCache, is_known_numba
+from seglake.compile.fallback import Fallback
+
+__all__ = ["njit"]
+
+for _value in (np.empty(0), object()):
+    with suppress(ValueError):  # an object has no type in kernels
+        numba.typeof(_value)  # type: ignore[no-untyped-call]
+
+
+def _njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """`numba.njit` with these options; a kernel is cached wherever that is possible."""
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        kernel = numba.njit(**{**options, "cache": False})(function)
+        # Without `py_func`, numba is switched off.
+        if options.get("cache") and hasattr(kernel, "py_func") and is_known_numba():
+            kernel._cache = KernelCache(function)  # noqa: SLF001  # numba has no public way
+            kernel._compile_for_args = Fallback(kernel)  # noqa: SLF001  # numba has no public way
+        return kernel
+
+    return compiled
+
+
+if TYPE_CHECKING:
+    from numba import njit  # which keeps the types of functions
+else:
+    njit = _njit

@@ -1,0 +1,16 @@
+"""The lateness of records, for `unit`."""
+
+from seglake.compile.jit import njit
+from seglake.format.records import Int32s, Int64s
+
+
+@njit(cache=True, nogil=True)
+def add_times(
+    timestamps: Int64s, partitions: Int32s, low: Int64s, high: Int64s, late: Int64s
+) -> None:
+    """Add times to the lowest, the highest and the latest time of each log partition."""
+    for row in range(len(timestamps)):
+        partition, time = partitions[row], timestamps[row]
+        late[partition] = max(late[partition], high[partition] - time)
+        high[partition] = max(high[partition], time)
+        low[partition] = min(low[partition], time)

@@ -57,33 +57,6 @@ public class Timing {
         return System.nanoTime() - begun;
     }
 
-    /**
-     * The same, each timed by itself: nanoseconds of each, as JSON. Before each, so many bytes of
-     * other memory are written.
-     */
-    public String eachByTimestamp(String times, int otherBytes) throws Exception {
-        long[] targets = (long[]) JSON.readValue(times, long[].class);
-        long[] spent = new long[targets.length];
-        long[] other = new long[otherBytes / 8];
-        long start = segment.baseOffset();
-        for (int i = 0; i < targets.length; i++) {
-            for (int j = 0; j < other.length; j++) other[j]++;
-            long begun = System.nanoTime();
-            segment.findOffsetByTimestamp(targets[i], start);
-            spent[i] = System.nanoTime() - begun;
-        }
-        return JSON.writeValueAsString(spent);
-    }
-
-    /** LogSegment.translateOffset for each offset: the batch's position, no record is decoded. */
-    public long findByOffset(String offsets) throws Exception {
-        long[] targets = (long[]) JSON.readValue(offsets, long[].class);
-        answers = new Object[targets.length];
-        long begun = System.nanoTime();
-        for (int i = 0; i < targets.length; i++) answers[i] = segment.translateOffset(targets[i]);
-        return System.nanoTime() - begun;
-    }
-
     /** A consumer tuned for short reads. */
     public void connect(String server, String topic, int count, int fetchBytes) {
         Map settings = new HashMap();
@@ -106,19 +79,7 @@ public class Timing {
         consumer.close();
     }
 
-    /** KafkaConsumer.offsetsForTimes, a request for each time, in the first partition. */
-    public long offsetsForTimes(String times) throws Exception {
-        long[] targets = (long[]) JSON.readValue(times, long[].class);
-        TopicPartition place = (TopicPartition) partitions.get(0);
-        answers = new Object[targets.length];
-        long begun = System.nanoTime();
-        for (int i = 0; i < targets.length; i++)
-            answers[i] = consumer.offsetsForTimes(
-                Collections.singletonMap(place, Long.valueOf(targets[i]))).get(place);
-        return System.nanoTime() - begun;
-    }
-
-    /** What the last loop of lookups found, as JSON: offsets, or positions of batches; or -1. */
+    /** What the last loop of lookups found, as JSON: offsets, or -1. */
     public String answers() throws Exception {
         long[] found = new long[answers.length];
         for (int i = 0; i < found.length; i++) found[i] = number(answers[i]);
@@ -128,9 +89,6 @@ public class Timing {
     private static long number(Object answer) {
         Object found = answer instanceof Optional ? ((Optional) answer).orElse(null) : answer;
         if (found == null) return -1;
-        if (found instanceof OffsetAndTimestamp) return ((OffsetAndTimestamp) found).offset();
-        if (found instanceof FileRecords.LogOffsetPosition)
-            return ((FileRecords.LogOffsetPosition) found).position;
         return ((FileRecords.TimestampAndOffset) found).offset;
     }
 
@@ -139,24 +97,6 @@ public class Timing {
         received = new ArrayList();
         long begun = System.nanoTime();
         read(offsetsAt(start), offsetsAt(end), true);
-        return System.nanoTime() - begun;
-    }
-
-    /** The records with start <= time < end, of all up to the offset of a time `pad` ms later. */
-    public long readPadded(long start, long end, long pad) {
-        received = new ArrayList();
-        long begun = System.nanoTime();
-        read(offsetsAt(start), offsetsAt(end + pad), true);
-        List within = new ArrayList();
-        for (int i = 0; i < received.size(); i++) {
-            List records = (List) received.get(i);
-            for (int j = 0; j < records.size(); j++) {
-                ConsumerRecord record = (ConsumerRecord) records.get(j);
-                if (record.timestamp() >= start && record.timestamp() < end) within.add(record);
-            }
-        }
-        received = new ArrayList();
-        received.add(within);
         return System.nanoTime() - begun;
     }
 

@@ -20,20 +20,16 @@ START_MS = 1_780_272_000_000  # 2026-06-01T00:00:00Z
 EVENTS_PER_SECOND = 278
 USERS = 50_000
 BLOCK = 1 << 17  # lines that are made at once
-LETTERS = "uabcdefghijklmnopqrstvwxyz"  # the first of each user's name, by copy
 
 _METHODS = pa.array(["GET", "GET", "GET", "POST"])
 _PATHS = pa.array(["/", "/search", "/cart"] + [f"/product/{1000 + 37 * n}" for n in range(120)])
 _BROWSERS = ("firefox/148 linux", "chrome/152 android", "edge/152 windows")
 _AGENTS = pa.array([f"Mozilla/5.0 {name}" for name in _BROWSERS])
-_USER, _NUMBER = slice(28, 35), slice(43, 55)  # where they stand in each line
+_NUMBER = slice(43, 55)  # the position of the number in each line
 
 
 class Events(NamedTuple):
-    """The files, and the event time in ms of event 0, 1, …, which are numbered by arrival.
-
-    Copy n begins with number n * len(times).
-    """
+    """The files, and the event time in ms of event 0, 1, …, which are numbered by arrival."""
 
     files: list[Path]
     times: Int64s
@@ -53,24 +49,15 @@ class Events(NamedTuple):
         """The numbers of the events with start <= time < end, ascending: all are looked at."""
         return np.flatnonzero((self.times >= start_ms) & (self.times < end_ms))
 
-    def first(self, files: int) -> Events:
-        """The events of the first files alone."""
-        chosen = self.files[:files]
-        count = len(self.times) * files // len(self.files)
-        return Events(chosen, self.times[:count], sum(path.stat().st_size for path in chosen))
 
-
-def generate(
-    folder: Path, *, events: int, files: int, lateness_ms: int, seed: int = 1, copy: int = 0
-) -> Events:
+def generate(folder: Path, *, events: int, files: int, lateness_ms: int, seed: int = 1) -> Events:
     """Writes `events` lines of about 137 bytes into `files` files below `folder`.
 
     They arrive at a constant rate. How late they are is drawn from an exponential distribution with
-    the mean `lateness_ms`; 0 puts them in order. Each copy goes on where the one before it ends,
-    and has users of its own.
+    the mean `lateness_ms`; 0 puts them in order.
     """
-    rng = np.random.default_rng([seed, copy] if copy else seed)
-    numbers = copy * events + np.arange(events, dtype=np.int64)
+    rng = np.random.default_rng(seed)
+    numbers = np.arange(events, dtype=np.int64)
     arrivals = START_MS + numbers * 1000 // EVENTS_PER_SECOND
     late = rng.exponential(lateness_ms, events) if lateness_ms else np.zeros(events)
     times = arrivals - late.astype(np.int64)
@@ -81,7 +68,7 @@ def generate(
         with path.open("wb") as out:
             for first in range(start, end, BLOCK):
                 some = slice(first, min(first + BLOCK, end))
-                out.write(_lines(rng, numbers[some], times[some], LETTERS[copy]))
+                out.write(_lines(rng, numbers[some], times[some]))
     return Events(paths, times, sum(path.stat().st_size for path in paths))
 
 
@@ -94,21 +81,13 @@ def numbers_in(lines: Any) -> Int64s:
     return np.sort(found.to_numpy(zero_copy_only=False))
 
 
-def users_in(path: Path) -> npt.NDArray[np.bytes_]:
-    """The user of each line of a file that `generate` wrote."""
-    data = np.fromfile(path, np.uint8)
-    starts = np.append(0, np.flatnonzero(data == ord("\n"))[:-1] + 1)
-    letters = data[starts[:, None] + np.arange(_USER.start, _USER.stop)]
-    return np.ascontiguousarray(letters).view(f"S{_USER.stop - _USER.start}")[:, 0]
-
-
-def _lines(rng: np.random.Generator, numbers: Int64s, times: Int64s, letter: str) -> Any:
+def _lines(rng: np.random.Generator, numbers: Int64s, times: Int64s) -> Any:
     count = len(numbers)
     users = 100_000 + np.power(float(USERS), rng.random(count)).astype(np.int64)  # Zipf's law
     address = [_text(rng.integers(1, 255, count)) for _ in range(3)]
     took_ms = _text(1 + rng.lognormal(3, 1, count).astype(np.int64))
     lines = pc.binary_join_element_wise(
-        '{"ts":', _text(times), f',"user":"{letter}', _text(users),
+        '{"ts":', _text(times), ',"user":"u', _text(users),
         '","id":"', _text(10**12 + numbers, digits=12), '","msg":"', _pick(rng, _METHODS, count),
         " ", _pick(rng, _PATHS, count), " 200 ", took_ms, "ms 10.", address[0], ".", address[1],
         ".", address[2], " ", _pick(rng, _AGENTS, count), '"}\n', "",

@@ -63,22 +63,14 @@ class Samples(NamedTuple):
         return [min(ratios), statistics.median(ratios), max(ratios)]
 
 
-class Chart(NamedTuple):
-    """A curve: one column of a table, by the numbers in its first one."""
-
-    title: str
-    column: int
-
-
 @dataclass
 class Table:
-    """A table of figures. Cells are names, numbers or None; charts and notes stand below it."""
+    """A table of figures. Cells are names, numbers or None; notes follow it."""
 
     title: str
     columns: list[str]
     rows: list[list[Any]]  # of Cell
     notes: list[str] = field(default_factory=list)
-    charts: list[Chart] = field(default_factory=list)
 
 
 class Goal(NamedTuple):

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from seglake.session import find_java
-from tests.bench.measure import Cell, Chart, Goal, Section, Table
+from tests.bench.measure import Cell, Goal, Section, Table
 from tests.bench.why import WHY
 from tests.judges.kafka_jars import KAFKA_VERSION
 
 PACKAGES = (
     "seglake", "pyspark", "delta-spark", "deltalake", "pyarrow", "duckdb", "polars", "numpy",
-    "numba", "zstandard", "kafka-python", "confluent-kafka", "pylance", "vortex-data", "chdb",
-    "chdb-core", "obstore",
+    "numba", "zstandard", "kafka-python", "confluent-kafka", "pylance", "vortex-data",
+    "obstore",
 )  # fmt: skip
 
 BEFORE: dict[str, str] = json.loads(Path(__file__).with_name("before.json").read_text())
@@ -165,20 +165,7 @@ def _table(table: Table) -> str:
     lines = [f"### {table.title}\n", _line(table.columns)]
     lines.append(_line(["---:" if right else "---" for right in numeric]))
     lines += [_line([_cell(cell) for cell in row]) for row in table.rows]
-    lines += ["", *(_chart(table, chart) for chart in table.charts)]
-    return "\n".join([*lines, *(f"{note}\n" for note in table.notes)])
-
-
-def _chart(table: Table, chart: Chart) -> str:
-    """A Mermaid chart, which GitHub and most viewers of Markdown draw."""
-    names = ", ".join(f'"{_cell(row[0])}"' for row in table.rows)
-    values = [float(row[chart.column] or 0) for row in table.rows]
-    points = ", ".join(f"{value:.6g}" for value in values)
-    return (
-        f'```mermaid\nxychart-beta\n  title "{chart.title}"\n'
-        f'  x-axis "{table.columns[0]}" [{names}]\n'
-        f'  y-axis "{chart.title}" 0 --> {1.2 * max(values):.3g}\n  line [{points}]\n```\n'
-    )
+    return "\n".join([*lines, "", *(f"{note}\n" for note in table.notes)])
 
 
 def _width(table: Table) -> int:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
 
-from seglake.log.reads import CACHE_BYTES
 from seglake.serve.settings import Address
 from tests.bench.events import numbers_in
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, race
@@ -20,54 +17,39 @@ from tests.bench.page_cache import hold
 from tests.bench.workbench import TOPIC, Workbench, require
 from tests.harness.lake_server import Wire
 from tests.harness.server_process import ServerProcess
-from tests.makers.fetches import Wanted, fetch, offset_at
+from tests.makers.fetches import offset_at
 from tests.makers.served import time_name
 
 FETCH_BYTES = 2**20
 WINDOW_MS = 10_000
-CONNECTIONS, CONSUMERS = 200, 8
-CONNECTED = f"with {CONNECTIONS} connections that fetch"
+WARM_UP = 50  # lookups
 
 _TEXT = """\
 `seglake serve` in a process of its own, and a Kafka broker, on the same segments ({records:,}
 records in {partitions} partitions, in order of arrival) and on the same machine as the clients.
 Every consumer counts its records; every record of a window is compared with the plain list. The
 broker's window is padded: it goes from the first record at the start to the first at the end, with
-late records of other times, and without those that come later. The server keeps the zone maps and
-decoded batches that windows and lookups read, up to {cache_mib} MiB of them, so its memory is also
-given after the windows.
+late records of other times, and without those that come later.
 """
 
 
 def run(bench: Workbench) -> Section:
     """Measure."""
-    records = len(bench.events.times)
-    text = _TEXT.format(
-        records=records, partitions=bench.sizes.partitions, cache_mib=CACHE_BYTES >> 20
-    )
+    records, root = len(bench.events.times), bench.lake("arrival")
+    text = _TEXT.format(records=records, partitions=bench.sizes.partitions)
     section = Section("serve", "Serving Kafka's clients", text)
-    root = bench.lake("arrival")
     with ServerProcess(root, bench.folder) as server:
-        begun = server.memory_mb()
-        broker = Address(*_split(bench.broker.address))
-        both = {"Seglake": server.address, "Kafka broker": broker}
-        java, librdkafka, sides = (
-            race([kind(bench, name, at)._replace(reads=[root]) for name, at in both.items()],
-                 bench.sizes.runs)
-            for kind in (_java, _confluent, _side_by_side)
-        )  # fmt: skip
+        both = {"Seglake": server.address, "Kafka broker": Address(*_split(bench.broker.address))}
+        java = race(
+            [_java(bench, name, at)._replace(reads=[root]) for name, at in both.items()],
+            bench.sizes.runs,
+        )
         latencies = {name: _lookups(bench, at) for name, at in both.items()}
-        memory = {"before a client connects": begun, CONNECTED: _memory(bench, server)}
         windows = _windows(bench, server)
-        memory["after the windows below"] = server.memory_mb()
     section.tables = [
         _rates("Everything by Kafka's Java consumer", java, records),
-        _rates("Everything by confluent-kafka (librdkafka)", librdkafka, records),
-        _rates(f"Everything by {CONSUMERS} connections side by side, each all of it", sides,
-               records * CONSUMERS),
         Table("ListOffsets by time, in µs per request", ["", "p50", "p99"],
               [[name, *values] for name, values in latencies.items()]),
-        Table("Memory of the server, in MB", ["", "resident"], [*map(list, memory.items())]),
         _rates(f"Windows of {WINDOW_MS // 1000} s by the Java consumer", windows,
                bench.sizes.windows, "windows/s"),
     ]  # fmt: skip
@@ -104,66 +86,6 @@ def _java(bench: Workbench, name: str, address: Address) -> Contender:
     return Contender(name, read, check)
 
 
-def _confluent(bench: Workbench, name: str, address: Address) -> Contender:
-    def check(found: int) -> None:
-        require(found == len(bench.events.times), f"{name}: {found} records")
-
-    return Contender(name, lambda: _consumed(bench, address), check)
-
-
-def _consumed(bench: Workbench, address: Address) -> int:
-    consumer = Consumer({
-        "bootstrap.servers": str(address), "group.id": "bench", "enable.auto.commit": False,
-        "enable.partition.eof": True, "fetch.queue.backoff.ms": 10,
-    })  # fmt: skip
-    partitions = bench.sizes.partitions
-    consumer.assign([TopicPartition(TOPIC, p, -2) for p in range(partitions)])
-    ended = found = 0
-    while ended < partitions:
-        for message in consumer.consume(10_000, 1):
-            ended += message.error() is not None
-            found += message.error() is None
-    consumer.close()
-    return found
-
-
-def _side_by_side(bench: Workbench, name: str, address: Address) -> Contender:
-    """Clients that only take what comes, so that the server is what is measured."""
-
-    def read() -> None:
-        with ThreadPoolExecutor(CONSUMERS) as pool:
-            for done in [pool.submit(_drained, bench, address) for _ in range(CONSUMERS)]:
-                done.result()
-
-    return Contender(name, read)
-
-
-def _drained(bench: Workbench, address: Address) -> None:
-    ends = bench.log("arrival").end_offsets()
-    with Wire(address) as wire:
-        for partition, end in ends.items():
-            offset = 0
-            while offset < end:
-                (got,) = fetch(wire, TOPIC, [Wanted(partition, offset, 2**23)])
-                last = _last_offset(got.data)
-                require(last >= offset, "a fetch brings nothing new")
-                offset = last + 1
-
-
-def _last_offset(data: bytes) -> int:
-    """The last offset of the last whole batch, found by hops from header to header."""
-    at, last = 0, -1
-    while at + 61 <= len(data):
-        size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-        if at + size > len(data):
-            break
-        last = int.from_bytes(data[at : at + 8], "big") + int.from_bytes(
-            data[at + 23 : at + 27], "big"
-        )
-        at += size
-    return last
-
-
 # lookups
 
 
@@ -174,12 +96,12 @@ def _lookups(bench: Workbench, address: Address) -> list[float]:
     taken = []
     hold([bench.lake("arrival")])
     with Wire(address) as wire:
-        for time_asked in [*wanted[:50].tolist(), *wanted.tolist()]:
+        for time_asked in [*[int(times[0])] * WARM_UP, *wanted.tolist()]:
             started = time.perf_counter()
             code, offset, _ = offset_at(wire, TOPIC, 0, time_asked)
             taken.append(1e6 * (time.perf_counter() - started))
             require((code, offset >= 0) == (0, True), "a lookup found nothing")
-    return [float(np.percentile(taken[50:], share)) for share in (50, 99)]
+    return [float(np.percentile(taken[WARM_UP:], share)) for share in (50, 99)]
 
 
 # windows
@@ -229,23 +151,6 @@ def _check_window(bench: Workbench, server: ServerProcess, start: int) -> None:
     found = np.sort(numbers_in(pa.array(values.splitlines(), pa.binary())))
     wanted = np.sort(bench.events.between(start, start + WINDOW_MS))
     require(np.array_equal(found, wanted), "a window has other records")
-
-
-# memory
-
-
-def _memory(bench: Workbench, server: ServerProcess) -> float:
-    """MB of the server while all connections fetch."""
-    wires = [Wire(server.address) for _ in range(CONNECTIONS)]
-    peak, end = 0.0, bench.log("arrival").end_offsets()[0]
-    offsets = np.random.default_rng(3).integers(0, end, (5, CONNECTIONS)).tolist()
-    for some in offsets:
-        for wire, offset in zip(wires, some, strict=True):
-            fetch(wire, TOPIC, [Wanted(0, offset)])
-        peak = max(peak, server.memory_mb())
-    for wire in wires:
-        wire.close()
-    return peak
 
 
 def _rates(title: str, samples: list[Samples], count: int, unit: str = "records/s") -> Table:

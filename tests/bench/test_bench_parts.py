@@ -17,18 +17,8 @@ from hypothesis import strategies as st
 
 from seglake.engine import LocalEngine
 from tests.bench import __main__, cold, find, measure, remote, report
-from tests.bench.events import Events, generate, numbers_in, users_in
-from tests.bench.measure import (
-    Chart,
-    Contender,
-    Goal,
-    Samples,
-    Section,
-    Table,
-    Timed,
-    choose_order,
-    race,
-)
+from tests.bench.events import Events, generate, numbers_in
+from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, choose_order, race
 from tests.bench.why import WHY
 from tests.bench.wire import Request, depth
 from tests.bench.workbench import Sizes, Workbench
@@ -45,21 +35,6 @@ def test_lines_are_json_and_say_what_the_list_of_times_says(events: Events) -> N
     assert [line["ts"] for line in lines] == events.times.tolist()
     assert [int(line["id"]) for line in lines] == list(range(5003))
     assert (np.diff(events.times) < 0).any()
-
-
-def test_copies_have_numbers_times_and_users_of_their_own(tmp_path: Path) -> None:
-    def lines(copy: int) -> list[dict[str, str]]:
-        made = generate(tmp_path, events=2000, files=2, lateness_ms=0, copy=copy)
-        users = [user.decode() for path in made.files for user in users_in(path)]
-        rows = [json.loads(line) for path in made.files for line in path.read_text().splitlines()]
-        assert [row["user"] for row in rows] == users
-        assert [row["ts"] for row in rows] == made.times.tolist()
-        return rows
-
-    one, two = lines(1), lines(2)
-    assert int(one[-1]["id"]) + 1 == int(two[0]["id"]) == 4000
-    assert one[-1]["ts"] <= two[0]["ts"]
-    assert not {row["user"] for row in one} & {row["user"] for row in two}
 
 
 def test_numbers_are_found_in_lines(events: Events) -> None:
@@ -157,12 +132,10 @@ def test_goals(measured: float, target: float, at_least: bool) -> None:
 
 
 def test_the_document_holds_every_figure() -> None:
-    table = Table(
-        "T", ["records", "µs"], [[1000, 0.1234], [20_000, 12345.6]], charts=[Chart("µs", 1)]
-    )
+    table = Table("T", ["records", "µs"], [[1000, 0.1234], [20_000, 12345.6]])
     section = Section("s", "Title", "Text.", [table], [Goal("Faster", 2.0, 3.0)], ["A note."])
     text = report.as_markdown(report.environment({"events": 7}), [section])
-    for part in ("## Title", "| 1,000 | 0.123 |", "| 20,000 | 12,346 |", "line [0.1234, 12345.6]"):
+    for part in ("## Title", "| 1,000 | 0.123 |", "| 20,000 | 12,346 |"):
         assert part in text
     assert "Faster: 2. Goal: at least 3; **not reached**" in text
     assert "Why not" not in text
@@ -247,10 +220,11 @@ def test_cold_reads_of_an_object_store_are_counted(
             pytest.skip(bench.skipped[0])
         section = remote.run(bench)
     cold, ingested = section.tables
-    by_name = {row[0]: row for row in cold.rows}
-    assert [row[3] for name, row in by_name.items() if "window of 10 s," in name] == [4, 4]
-    assert by_name["A window of 10 s, time"][6] >= by_name["A window of 10 s, time"][7] >= 1
-    assert len(ingested.rows) == 4
+    ((_, _, _, _, requests, deep, _, needed),) = cold.rows
+    assert 2 <= deep <= requests == 4
+    assert needed >= 1
+    assert len(ingested.rows) == 2
+    assert len(section.goals) == 3
 
 
 @pytest.mark.rest
@@ -258,9 +232,9 @@ def test_searches_find_what_a_pass_over_all_events_finds(tmp_path: Path) -> None
     sizes = Sizes(events=20_000, files=2, partitions=2, runs=2)
     with Workbench(sizes, tmp_path, LocalEngine()) as bench:
         section = find.run(bench)
-    by_key, inside, ingests, columns = section.tables
-    assert [row[0] for row in by_key.rows][:2] == [find.OURS, find.WITHOUT]
-    assert [len(table.rows) for table in (inside, ingests, columns)] == [2, 3, 3]
+    by_key, ingests = section.tables
+    assert by_key.rows[0][0] == find.OURS
+    assert len(ingests.rows) == 2
     assert len(section.goals) >= 3
 
 

@@ -16,7 +16,6 @@ import seglake
 from seglake.cached import cached_property
 from seglake.config import Pipeline
 from seglake.engine import Engine, SparkEngine
-from seglake.errors import SeglakeError
 from seglake.session import delta_jars, spark_session
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.bench import writers
@@ -25,7 +24,6 @@ from tests.bench.measure import say
 from tests.bench.wire import Wire, wire
 from tests.harness.s3_server import BUCKET, NoServerError, Server, environment, s3_server
 from tests.judges.kafka_broker import Broker
-from tests.judges.kafka_jars import spark_kafka_jars
 from tests.judges.kafka_judge import Kafka
 
 if TYPE_CHECKING:
@@ -48,8 +46,6 @@ class Sizes:
     runs: int = 3
     lookups: int = 2000
     windows: int = 20
-    alone: int = 4  # contenders of ingest whose memory is measured, the first ones
-    keys: int = 10_000_000  # in the part about compaction, for its memory
     latency_ms: int = 5  # of every request to the object store
     seed: int = 1  # of the order of the contenders
 
@@ -72,11 +68,6 @@ class Remote:
         for path in (self.server.folder / BUCKET).glob(f"fresh-{name}-*"):
             shutil.rmtree(path)
         return self.uri(f"fresh-{name}-{next(self._numbers)}")
-
-    def put(self, path: Path) -> str:
-        """The URI of a copy of a file."""
-        shutil.copy(path, self.server.folder / BUCKET / path.name)
-        return self.uri(path.name)
 
 
 class TunedBroker(Broker):
@@ -131,10 +122,10 @@ class Workbench:
             "topic": {"name": TOPIC, "partitions": self.sizes.partitions, **dotted},
         })  # fmt: skip
 
-    def lake(self, order: str, events: Events | None = None, /, **topic: object) -> str:
-        """The root of a lake with all events, or `events`; ingested when first asked for."""
-        chosen = events or self.events
-        name = "-".join(["lake", order, str(len(chosen.files)), *map(str, topic.values())])
+    def lake(self, order: str, **topic: object) -> str:
+        """The root of a lake with all events; ingested when first asked for."""
+        chosen = self.events
+        name = "-".join(["lake", order, *map(str, topic)])
         if name not in self._lakes:
             root = str(self.folder / name)
             say(f"ingesting {len(chosen.times):,} events in order of {order}")
@@ -147,10 +138,6 @@ class Workbench:
         """Run a pipeline on the engine of this bench; the number of its records."""
         engine = self._engine or SparkEngine(self.spark)
         return ingest_files(engine, pipeline, DeclaredRun(run_id)).records
-
-    def log_bytes(self, root: str) -> int:
-        """Bytes of all logs of a lake on a local disk."""
-        return sum(path.stat().st_size for path in Path(root, "topics").rglob("*.log"))
 
     def log(self, order: str) -> Log:
         """The log of such a lake, opened anew: nothing is cached."""
@@ -167,12 +154,11 @@ class Workbench:
 
     @cached_property
     def spark(self) -> SparkSession:
-        """A local session with Delta's jars, and those of Spark's Kafka source if there are any."""
-        jars = [*delta_jars(), *self._spark_kafka_jars()]
+        """A local session with Delta's jars."""
         _ = self.remote  # its place and keys must be in the environment of Spark's workers
         say("starting Spark")
         conf = {
-            "spark.jars": ",".join(map(str, jars)), "spark.ui.enabled": "false",
+            "spark.jars": ",".join(map(str, delta_jars())), "spark.ui.enabled": "false",
             "spark.driver.memory": "4g", "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
         }  # fmt: skip
         session = spark_session("seglake-bench", conf=conf)
@@ -196,18 +182,6 @@ class Workbench:
         place = environment(server) | {"AWS_ENDPOINT_URL": wires[0].endpoint}
         self._stack.enter_context(patch.dict(os.environ, place))
         return Remote(server, *wires)
-
-    def _spark_kafka_jars(self) -> list[Path]:
-        try:
-            return spark_kafka_jars()
-        except SeglakeError:
-            self.skipped.append("Spark's Kafka source: its jars could not be fetched.")
-            return []
-
-    @cached_property
-    def has_spark_kafka(self) -> bool:
-        """Whether Spark can read from the broker."""
-        return "spark-sql-kafka" in (self.spark.sparkContext.getConf().get("spark.jars") or "")
 
     @cached_property
     def kafka(self) -> Kafka:
@@ -233,12 +207,12 @@ class Workbench:
         self._stack.callback(timing.disconnect)
         return timing
 
-    def partition_folder(self, partition: int, **topic: object) -> Path:
+    def partition_folder(self, partition: int) -> Path:
         """Links to the segments of a partition, in order of arrival, in one folder as Kafka's."""
-        folder = self.folder / "-".join(["partitions", *map(str, topic.values())]) / str(partition)
+        folder = self.folder / "partitions" / str(partition)
         if not folder.exists():
             folder.mkdir(parents=True)
-            found = Path(self.lake("arrival", **topic), "topics").glob(f"{TOPIC}-{partition}/*/*")
+            found = Path(self.lake("arrival"), "topics").glob(f"{TOPIC}-{partition}/*/*")
             for path in found:
                 if path.suffix in (".log", ".index", ".timeindex"):
                     (folder / path.name).symlink_to(path)
@@ -252,13 +226,6 @@ class Workbench:
         path = self.scratch("sorted.parquet")
         say("writing the sorted Parquet file")
         writers.duckdb_parquet(self.events.files, path, row_group_size=8192)
-        return path
-
-    @cached_property
-    def parquet_by_default(self) -> Path:
-        """The same in DuckDB's row groups of 122,880 rows: best for scans."""
-        path = self.scratch("large-groups.parquet")
-        writers.duckdb_parquet(self.events.files, path)
         return path
 
     @cached_property

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from seglake.engine import Item, Result, SparkEngine, Task
 from seglake.session import spark_session
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.bench.memory import Peaks
 from tests.harness.bounded import MIB, TASK, TASK_BYTES, write_lines
+from tests.harness.memory import Peaks
 from tests.makers.raw_events import pipeline_of, segments_of
 
 PROJECT = Path(__file__).parents[2]

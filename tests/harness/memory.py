@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
 from typing import NamedTuple
-
-EVERY_S = 0.5
 
 
 class Peaks:
@@ -29,15 +24,6 @@ class Peaks:
             kind = "driver" if number == driver else processes[number].kind
             if kind:
                 setattr(self, kind, max(getattr(self, kind), processes[number].peak))
-
-
-def own_peak() -> int:
-    """The largest resident set of this process so far, in bytes.
-
-    `getrusage` would tell that of the process which started this one, if that was larger.
-    """
-    found = _process(Path("/proc/self"))
-    return found[1].peak if found else 0
 
 
 class _Process(NamedTuple):
@@ -70,21 +56,3 @@ def _below(ancestor: int, number: int, processes: dict[int, _Process]) -> bool:
     while number not in (0, ancestor):
         number = processes[number].parent if number in processes else 0
     return number != 0
-
-
-@contextmanager
-def watched(driver: int) -> Iterator[Peaks]:
-    """The peaks of a process and those below it, looked at again and again until the end."""
-    peaks, ended = Peaks(), Event()
-
-    def look() -> None:
-        while not ended.wait(EVERY_S):
-            peaks.look(driver)
-
-    thread = Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        yield peaks
-    finally:
-        ended.set()
-        thread.join()

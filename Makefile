@@ -15,10 +15,12 @@ REWRITTEN := build/.rewritten
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 2
-QUICK := --hypothesis-profile=quick
+# The profile `quick` tries other examples each day, and the same ones all day.
+SEGLAKE_SEED ?= $(shell date -u +%Y%m%d)
+export SEGLAKE_SEED
+QUICK := --hypothesis-profile=quick --hypothesis-seed=$(SEGLAKE_SEED)
 NO_JAVA := not clients and not spark and not kafka and not s3 and not browser and not airflow and not slow and not rest
-# One word with its value: pytest would take a file that is there for one of tests.
-DURATIONS := --durations-file=build/durations
+DURATIONS := --durations=20
 # Bytecode is stored, whatever the environment says: the tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 # Kernels take one core; the other one installs packages, compiles bytecode and builds what Go has;
@@ -53,20 +55,20 @@ tools: check-java ## Run make setup, and get what tests need beside it: an S3 se
 test: tools style ## Run every check and the tests: all parts, in short forms (ten minutes)
 	@mkdir -p build; $(MAKE) --no-print-directory types >build/types.txt 2>&1 & types=$$!; \
 	trap 'kill $$types 2>/dev/null' INT TERM; \
-	$(PYTEST) $(PARALLEL) $(QUICK) -m "not rest and not clients" $(DURATIONS)/test.tsv; tests=$$?; \
+	$(PYTEST) $(PARALLEL) $(QUICK) -m "not rest and not clients" $(DURATIONS); tests=$$?; \
 	wait $$types && echo "types and imports: no fault" || { cat build/types.txt; exit 1; }; exit $$tests
 
 test-all: test ## Run make test, then make test-rest: everything (half an hour)
 	@$(MAKE) --no-print-directory test-rest
 
 test-rest: tools ## Run what make test leaves out; of long tests and of all examples, a quarter each day
-	$(PYTEST) $(PARALLEL) -m "(rest or hypothesis) and not another_day" $(DURATIONS)/rest.tsv
+	$(PYTEST) $(PARALLEL) -m "(rest or hypothesis) and not another_day" $(DURATIONS)
 
 test-whole: tools ## Run what make test leaves out, on any day: long tests, all examples (40 minutes)
-	$(PYTEST) $(PARALLEL) -m "rest or hypothesis" $(DURATIONS)/whole.tsv
+	$(PYTEST) $(PARALLEL) -m "rest or hypothesis" $(DURATIONS)
 
 test-unit: $(INSTALLED) $(COMPILED) ## Run the tests that need no Java (three minutes)
-	$(PYTEST) $(PARALLEL) $(QUICK) -m "$(NO_JAVA)" $(DURATIONS)/unit.tsv
+	$(PYTEST) $(PARALLEL) $(QUICK) -m "$(NO_JAVA)" $(DURATIONS)
 
 test-spark: setup ## Run the tests that need a Spark session
 	$(PYTEST) -m spark
@@ -159,21 +161,19 @@ simulate: $(INSTALLED) $(COMPILED) ## Play histories of a simulated world for MI
 soak: setup ## Run clients of all kinds against a server for MINUTES=60: memory and latency must not grow
 	$(BIN)/python -m tests.clients.soak --minutes $(MINUTES)
 
-scale: $(INSTALLED) $(COMPILED) ## Count what an ingest reads of a long history; play a backfill and 10 TB; SCALE=--help lists options
+scale: $(INSTALLED) $(COMPILED) ## Count what an ingest reads of a long history, and of a million input files; SCALE=--help lists options
 	$(BIN)/python -m tests.scale.catalog_reads $(SCALE)
 	$(BIN)/python -m tests.scale.many_files $(MANY_FILES)
-	$(BIN)/python -m tests.scale.backfill $(BACKFILL)
-	$(BIN)/python -m tests.scale.large_run $(LARGE_RUN)
 
 cluster: tools ## Ingest 20 GB on a Spark cluster of this machine while its workers die; CLUSTER=--help lists options
 	$(BIN)/python -m tests.scale.cluster $(CLUSTER)
 
-explore: setup ## Look for new faults for MINUTES=60: new examples, inputs, kills; EXPLORE=--help lists options
-	$(PIP) --no-build-isolation -e '.[fuzz]'
-	$(BIN)/python -m tests.explore --minutes $(MINUTES) $(EXPLORE)
+explore: $(INSTALLED) $(COMPILED) ## Try thousands of new examples on every property that needs no Java
+	$(PYTEST) $(PARALLEL) --hypothesis-profile=explore \
+	  -m "hypothesis and not spark and not kafka and not s3 and not slow"
 
 coverage: $(INSTALLED) ## Run the tests that need no Java; fail below the floor, name the lines not reached
-	$(PYTEST) $(PARALLEL) $(QUICK) --hypothesis-seed=1 -m "$(NO_JAVA)" --cov=seglake
+	$(PYTEST) $(PARALLEL) --hypothesis-profile=quick --hypothesis-seed=1 -m "$(NO_JAVA)" --cov=seglake
 
 bench: setup ## Measure beside Spark, DuckDB, Polars and Kafka; BENCH=--help lists the options
 	$(PIP) install --target build/bench --upgrade --no-deps -r tests/bench/requirements.txt

@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = [
-    "tests.harness.durations", "tests.harness.left_out", "tests.harness.seed_of_the_day",
-    "tests.harness.shared_out", "tests.harness.tiers",
-]  # fmt: skip
+pytest_plugins = ["tests.harness.left_out", "tests.harness.shared_out", "tests.harness.tiers"]
 TESTS = Path(__file__).parent
 # What the optimising compiler costs, a JVM that lives for seconds never earns back.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

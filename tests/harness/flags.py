@@ -1,9 +1,8 @@
-"""The options of the program and of the jobs, and how both are run in this process."""
+"""The options of the program, and the modules of the jobs."""
 
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +11,6 @@ from typing import Any
 import typer
 
 from seglake.cli.app import app
-from seglake.cli.submit import job_of
 
 JOBS = Path(__file__).parents[2] / "jobs"
 
@@ -28,13 +26,6 @@ def options_of_the_program() -> set[str]:
     group: Any = typer.main.get_command(app)
     commands = {"": group, **{f"{name} ": command for name, command in group.commands.items()}}
     return {f"{name}{option}" for name, command in commands.items() for option in _options(command)}
-
-
-def options_of_job(name: str) -> set[str]:
-    """As "jobs/ingest --root", the command's arguments among them."""
-    declared, job = getattr(load_job(name), name), typer.Typer(add_completion=False)
-    job.command()(job_of(declared, inspect.signature(declared).parameters))
-    return {f"jobs/{name} {option}" for option in _options(typer.main.get_command(job))}
 
 
 def _options(command: Any) -> set[str]:

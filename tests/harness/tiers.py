@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 from zlib import crc32
 
 import pytest
 from hypothesis import is_hypothesis_test
 
-from tests.harness.seed_of_the_day import seed_of_the_day
-
 DAYS = 4
+VARIABLE = "SEGLAKE_SEED"
+
+
+def seed_of_the_day() -> int:
+    """Return $SEGLAKE_SEED, which the Makefile sets, or the date in UTC, such as 20261123."""
+    return int(os.environ.get(VARIABLE) or f"{datetime.now(UTC):%Y%m%d}")
 
 
 def rest_but(values: Iterable[Any], *quick: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.seed_of_the_day import seed_of_the_day
+from tests.harness.tiers import seed_of_the_day
 from tests.simulation.faults import FAULTS, FOUND, SOUGHT, put_back
 from tests.simulation.scripts import SCRIPTS
 

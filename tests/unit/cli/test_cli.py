@@ -8,16 +8,13 @@ import io
 import json
 import os
 import pty
-import re
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +22,6 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
-from rich.progress import Progress, TaskID
 from typer.testing import CliRunner
 
 from seglake import open as open_lake
@@ -35,10 +31,7 @@ from seglake.cli.demo.events import generate
 from seglake.cli.demo.run import demo
 from seglake.cli.inspect import history_rows
 from seglake.errors import CorruptData, StoreError, UsageError
-from seglake.maintain.topic_settings import alter
 from seglake.maintain.undo import undo
-from seglake.reporting.report import report
-from seglake.terminal.tables import Column, Listing, draw, show
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
@@ -158,23 +151,6 @@ def test_arrow_is_a_file_where_its_name_says_so_and_else_a_stream(
             assert stream.read_all().equals(table)
 
 
-def test_a_file_is_written_under_a_bar(
-    maker: LakeMaker,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Also where standard output is a terminal, whose lines it does not touch then."""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    written = ["read", str(maker.root), "events", "--output", str(tmp_path / "a.csv")]
-    monkeypatch.setattr(sys, "argv", ["seglake", *written])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 0
-    assert "for each byte of a matching batch" in capsys.readouterr().err
-
-
 def test_a_pipe_has_no_bar_whose_reader_writes_to_the_same_terminal(
     maker: LakeMaker, tmp_path: Path
 ) -> None:
@@ -196,30 +172,6 @@ def on_a_terminal(command: str, folder: Path) -> str:
             said += more
     os.close(shown)
     return said.decode()
-
-
-def test_a_read_by_time_counts_each_record_once(
-    maker: LakeMaker,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """It reads some again, since a slice of time can have too many; its bar ends at its end."""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr("seglake.read.window.orders._MOST_BYTES", 20_000)
-    done: list[float] = []
-
-    def update(bar: Progress, task: TaskID, *, completed: float) -> None:
-        done.append(completed / (bar.tasks[task].total or 1))
-
-    monkeypatch.setattr("rich.progress.Progress.update", update)
-    read = ["read", maker.root, "events", "--order", "time", "--output", tmp_path / "a.csv"]
-    monkeypatch.setattr(sys, "argv", ["seglake", *map(str, read)])
-    with pytest.raises(SystemExit):
-        main()
-    told = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().err)
-    assert re.findall(r"([\d,]+) record", told) == ["3,003", "3,003"]
-    assert max(done) <= 1
 
 
 @pytest.mark.parametrize("command", [("read",), ("find", "--key", "k")], ids=" ".join)
@@ -334,39 +286,6 @@ def test_a_demo_killed_while_it_makes_events_makes_them_again(
     assert not [*tmp_path.iterdir()]
 
 
-def test_tables_are_for_people(maker: LakeMaker) -> None:
-    shown = seglake("read", maker.root, "events", "--format", "table", "--partition", 0)
-    assert "2023-11-14T22:13:20.010Z" in shown
-    assert '{"base64": "/wA="}' in shown
-    assert "events" in seglake("topics", maker.root)
-    assert "3,003" in seglake("topics", maker.root)
-    assert "zstd" in seglake("segments", maker.root, "events")
-    assert "run 0" in seglake("history", maker.root)
-
-
-def test_a_table_says_which_records_it_lacks(tmp_path: Path) -> None:
-    maker = LakeMaker(tmp_path)
-    maker.run({0: [Event(T + at, b"k%d" % (at % 2)) for at in range(300)]})
-    table = "--format", "table"
-
-    def ends(*command: object) -> tuple[int, str]:
-        """How many rows there are, and the last line."""
-        told = seglake(command[0], tmp_path, "events", *command[1:], *table).splitlines()
-        return sum(" 2023-" in line for line in told), told[-1]
-
-    first = "the first 100 records of at most 300 are shown: --max-records 300 shows all"
-    assert ends("read") == (100, f"{first}, --format jsonl too")
-    count, last = ends("read", "--max-records", 300)
-    assert (count, last.split()[1]) == (300, "299")
-    count, last = ends("read", "--tail", 150)
-    assert (count, last.split()[1]) == (150, "299")
-    first = "the first 100 records are shown: --newest N shows the last N of each log partition"
-    assert ends("find", "--key", "k1") == (100, f"{first}, --format jsonl too")
-    count, last = ends("find", "--key", "k1", "--newest", 140)
-    assert (count, last.split()[1]) == (140, "299")
-    assert ends("read", "--start", T, "--end", T + 100)[1].split()[1] == "99"  # no more
-
-
 def test_times_of_fields_look_like_those_of_records(tmp_path: Path) -> None:
     """In a table; JSON has milliseconds."""
     values = [b'{"at": "2026-01-31T12:00:00Z"}', b'{"at": "1970-01-01T00:00:00.5Z"}', b"{}"]
@@ -377,24 +296,6 @@ def test_times_of_fields_look_like_those_of_records(tmp_path: Path) -> None:
         "2026-01-31T12:00:00Z", "1970-01-01T00:00:00.500Z", "-"
     ]  # fmt: skip
     assert [row["at"] for row in lines(seglake(*read))] == [1769860800000, 500, None]
-
-
-def test_no_text_in_a_table_is_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    """Rich has names in brackets for styles, and names between colons for pictures."""
-    text = "[bold]a[/bold]:warning:"
-    show(f"run {text}", Listing([Column("key", "key")], [{"key": text}]))
-    lines = capsys.readouterr().out.splitlines()
-    assert len([line for line in lines if text in line]) == 2  # the title, and the row
-
-
-def test_json_is_for_machines(maker: LakeMaker) -> None:
-    (topic,) = json.loads(seglake("topics", maker.root, "--json"))
-    assert (topic["topic"], topic["records"], topic["max_timestamp"]) == ("events", 3003, T + 2999)
-    segments = json.loads(seglake("segments", maker.root, "events", "--json"))
-    assert [(row["partition"], row["end_offset"]) for row in segments] == [(0, 3), (1, 3000)]
-    assert all((maker.root / row["log"]).is_file() for row in segments)
-    (run,) = json.loads(seglake("history", maker.root, "--json", "--topic", "events"))
-    assert (run["records"], run["interval_end_ms"]) == (3003, T + 100)
 
 
 @pytest.mark.parametrize(
@@ -413,14 +314,6 @@ def test_offsets(maker: LakeMaker, time: str, expected: list[Any]) -> None:
     assert [(row["offset"], row["timestamp"]) for row in found] == expected
     one = seglake("offsets", maker.root, "events", "--time", time, "--json", "--partition", 1)
     assert json.loads(one) == found[1:]
-
-
-def test_explain_reads_nothing(maker: LakeMaker) -> None:
-    asked = ["read", maker.root, "events", "--start", T, "--end", T + 50, "--explain", "--json"]
-    *pieces, total = json.loads(seglake(*asked))
-    assert len(pieces) == 2
-    assert total["bytes"] == sum(piece["bytes"] for piece in pieces) < total["of_bytes"]
-    assert all(piece["byte_ranges"] for piece in pieces)
 
 
 def test_dump_shows_any_file(maker: LakeMaker) -> None:
@@ -554,25 +447,6 @@ def test_another_name_of_an_option_is_understood(typed: tuple[object, ...], mean
         seglake(*typed)
 
 
-@pytest.mark.parametrize(
-    ("typed", "answer"),
-    [
-        (("topics", "lake", "--where", "x=1"), "No such option: --where"),
-        (("find", "lake", "web", "--wher", "x=1"), "Possible options: --header, --where)"),
-        (("topics", "lake", "a", "b"), "unexpected extra argument(s) (a b)"),
-        (("history", "lake", "a", "b"), "unexpected extra argument(s) (a b)"),
-        (("describe", "lake", "a", "b"), "unexpected extra argument(s) (b)"),
-    ],
-)
-def test_help_is_no_option_that_is_meant(typed: tuple[str, ...], answer: str) -> None:
-    done = CliRunner().invoke(app, typed)
-    assert done.exit_code == 2
-    text = " ".join(done.stderr.split())
-    assert answer in text
-    assert ", --help" not in text
-    assert ": --help" not in text
-
-
 def test_an_options_own_name_is_taken(maker: LakeMaker) -> None:
     """`--limit` is an option of `quarantine`, and another name elsewhere."""
     assert "rejected rows of events" in seglake("quarantine", maker.root, "events", "--limit", 3)
@@ -619,10 +493,6 @@ def test_the_version_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "read" in CliRunner().invoke(app, []).output
 
 
-def test_the_docs_of_every_command_are_there() -> None:
-    assert all(command.callback.__doc__ for command in app.registered_commands)
-
-
 def test_a_run_that_is_taken_out_is_one_row_of_history(tmp_path: Path) -> None:
     """Its commit, with what became of it; the undo names it, and JSON has every row."""
     made = LakeMaker(tmp_path)
@@ -646,18 +516,6 @@ def test_a_run_that_is_taken_out_is_one_row_of_history(tmp_path: Path) -> None:
     ]
 
 
-def test_a_row_of_a_run_that_is_taken_out_has_no_duration(tmp_path: Path) -> None:
-    """It begins with the ingest."""
-    LakeMaker(tmp_path).run({0: [Event(T)]})
-    undo(str(tmp_path), "events", "run 0")
-    text = str(open_lake(str(tmp_path)).history())
-    (line,) = [line for line in text.splitlines() if "undone" in line]
-    assert " s " not in line
-    page = report(str(tmp_path)).as_html()
-    (row,) = [row for row in page.split("<tr>") if "undone" in row]
-    assert row.count("<td>-") == 2  # no interval, no duration
-
-
 def test_the_status_of_a_run_that_is_taken_out_says_so(tmp_path: Path) -> None:
     """A scheduler can tell it from a run that was never there, though the exit code is the same."""
     LakeMaker(tmp_path).run({0: [Event(T)]})
@@ -669,49 +527,6 @@ def test_the_status_of_a_run_that_is_taken_out_says_so(tmp_path: Path) -> None:
     assert "ended" in found
     assert "undone" in CliRunner().invoke(app, [*status, "run 0"]).stdout
     assert "not there" in CliRunner().invoke(app, [*status, "run 1"]).stdout
-
-
-def test_history_shows_interval_duration_and_reasons(tmp_path: Path) -> None:
-    LakeMaker(tmp_path).run({0: [Event(1)]}, interval=(0, 3_600_000))
-    told = CliRunner().invoke(app, ["history", str(tmp_path)]).output
-    assert "1970-01-01T00:00:00Z/1970-01-01T01:00:00Z" in told
-    assert "0.0 s" in told
-    assert "reasons" in told
-
-
-def test_what_has_no_row_is_a_sentence(tmp_path: Path) -> None:
-    """No head without a body; JSON stays a list."""
-    LakeMaker(tmp_path).run({0: []})
-    quarantine, root = ["quarantine", tmp_path, "events"], tmp_path
-    assert seglake(*quarantine) == "rejected rows of events: none\n"
-    assert seglake("tag", root) == "tags: none\n"
-    assert seglake("tag", root, "--json") == "[]\n"
-    merge = ["merge", tmp_path, "events"]
-    few = "nothing to merge: too few small segments are neighbours; --all merges whatever fits"
-    assert seglake(*merge).startswith(few)
-    assert seglake(*merge, "--dry-run").startswith(few)
-    none = (
-        "nothing to merge: no neighbouring segments fit into one: segment.bytes and segment.ms "
-        "bound it\n"
-    )
-    assert seglake(*merge, "--all", "--dry-run") == none
-    (told,) = seglake("undo", root, "events", "--run-id", "run 0").splitlines()
-    files = "0 input files free to be ingested again"
-    assert told == f"version 2 has no record of run 0: 0 records gone, {files}"
-
-
-@pytest.mark.parametrize("width", [80, 100])
-def test_an_undo_looks_like_no_ingest_at_any_usual_width(width: int, tmp_path: Path) -> None:
-    maker = LakeMaker(tmp_path)
-    maker.run({0: [Event(1)]}, interval=(0, 3_600_000))
-    undo(str(tmp_path), "events", "run 0")
-    lake = open_lake(str(tmp_path))
-    runs = [replace(run, run_id="scheduled__2026-11-26T01:00:00+00:00") for run in lake.history()]
-    columns, shown = history_rows([*runs, *lake.maintenance()], as_json=False)
-    page = io.StringIO()
-    draw(columns, ([row[column.field] for column in columns] for row in shown), page, width)
-    _, _, *rows = page.getvalue().splitlines()[:4]
-    assert [(" undo " in row, " undone " in row) for row in rows] == [(True, False), (False, True)]
 
 
 def test_a_search_that_finds_nothing_says_so(maker: LakeMaker) -> None:
@@ -791,52 +606,3 @@ def test_a_number_in_an_unusual_way_is_told(tmp_path: Path) -> None:
         assert log.find(where={"amount": number}).read_all().num_rows == found
     assert told_of(tmp_path, "find", "--where", "amount=4") == [none]
     assert told_of(tmp_path, "find", "--where", "amount=a") == [none]
-
-
-def test_values_that_are_not_as_the_topic_says_are_told(tmp_path: Path) -> None:
-    LakeMaker(tmp_path).run({0: [Event(T, None, b"no number")]})
-    pattern = r"(?P<a>\d+)"
-    alter(str(tmp_path), "events", {"value.format": "text", "value.pattern": pattern})
-    said = f"(value.format = 'text', value.pattern = {pattern!r})"
-    told = told_of(tmp_path, "read", "--fields", "a")[0]
-    assert told.startswith(f"events: the values are not as the topic says {said}, so they have no")
-
-
-def test_a_way_that_is_advised_is_one_that_the_topic_has(tmp_path: Path) -> None:
-    """A topic of texts has no fields, one without keys none to search for."""
-    none, no_keys = "events: nothing is found", "events: no record of a sample has a key; "
-    of_csv = (
-        "events: if they are CSV or lines of text: `seglake alter {} events value.format=csv "
-        "value.columns=…` gives them fields"
-    )
-    no_fields = "events: the values are no JSON objects, so they have no fields: "
-    grep = "`seglake read` and grep find text"
-    headers = (("h", b"1"),)
-    for name, event, by_field, by_key in [
-        ("texts", Event(T, None, b"1,2"), grep, grep),
-        ("with headers", Event(T, None, b"1,2", headers), "search with --header", None),
-        ("with both", Event(T, b"k", b"1,2", headers), "search with --key or --header", ""),
-        ("objects", Event(T, None, b'{"a": 1}'), "", "search with --where"),
-    ]:
-        LakeMaker(tmp_path / name).run({0: [event]})
-        told = partial(told_of, tmp_path / name)
-        if by_field:
-            advice = [no_fields + by_field, of_csv.format(quote(str(tmp_path / name)))]
-            assert told("find", "--where", "b=1") == [none, *advice]
-        wanted = by_field if by_key is None else by_key
-        assert told("find", "--key", "abc") == [none, *[no_keys + wanted] * bool(wanted)], name
-
-
-def test_the_last_row_of_a_plan_to_find_has_the_sums(tmp_path: Path) -> None:
-    maker = LakeMaker(tmp_path, partitions=3)
-    for _ in range(2):
-        maker.run({p: [Event(T, b"k", b"1")] * (p + 1) for p in range(3)})
-    asked = ["find", str(tmp_path), "events", "--where", "a=1", "--explain"]
-    lines = CliRunner().invoke(app, asked).stdout.splitlines()[3:]
-    cells = [line.split() for line in lines]
-    assert [row[0] for row in cells] == ["0", "1", "2", "all"]
-    counts = [[int(row[at]) for at in (1, 2, 3, -1)] for row in cells]
-    assert counts[-1] == [sum(column) for column in zip(*counts[:-1], strict=True)]
-    assert counts[-1] == [0, 6, 6, 12]
-    rows = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
-    assert [row["partition"] for row in rows] == [0, 1, 2, None]

@@ -149,15 +149,6 @@ def test_an_empty_log_says_that_no_record_is_there(tmp_path: Path, asked: list[s
     assert done.stderr == "events: no record is there\n"
 
 
-def test_what_asks_for_no_record_says_nothing(tmp_path: Path) -> None:
-    LakeMaker(tmp_path).run({0: [Event(-1)]})
-    for asked in ("--tail", "--max-records"):
-        done = CliRunner().invoke(app, ["read", str(tmp_path), "events", asked, "0"])
-        assert (done.exit_code, done.output) == (0, "")
-    done = CliRunner().invoke(app, ["read", str(tmp_path), "events", "--start", "0"])
-    assert done.output == "events: nothing from 0 on; no record has a time\n"
-
-
 def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:
     LakeMaker(tmp_path).run({0: [Event(to_epoch_ms("2026-05-31T22:30:00Z"))]})
     done = CliRunner().invoke(app, ["read", str(tmp_path), "events", "--last", "1h"])

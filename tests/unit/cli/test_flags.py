@@ -24,7 +24,6 @@ from typer.testing import CliRunner
 
 import seglake
 import seglake.serve
-from seglake.catalog.groups import GroupInTopic, GroupOffset, keep
 from seglake.catalog.schema import PartitionRow
 from seglake.cli.app import app
 from seglake.config import load
@@ -36,7 +35,7 @@ from seglake.replay.run import ReplayReport, Tempo
 from seglake.serve.settings import Settings
 from seglake.times.instants import to_epoch_ms
 from seglake.write.live.archive import Archive, TopicArchive
-from tests.harness.flags import JOBS, Table, load_job, options_of_job, options_of_the_program
+from tests.harness.flags import JOBS, Table, options_of_the_program
 from tests.harness.narrow import narrow_terminal
 from tests.harness.tiers import rest_but_today
 from tests.makers.broker_folders import TOPIC_ID
@@ -52,7 +51,6 @@ class Place:
     """A folder with a lake of its own, files to ingest, and their pipeline."""
 
     folder: Path
-    capture: pytest.CaptureFixture[str]
 
     @property
     def root(self) -> Path:
@@ -81,16 +79,6 @@ class Place:
     def refused(self, match: str, *arguments: object) -> None:
         with pytest.raises(UsageError, match=match):
             self.tell(*arguments)
-
-    def job(self, name: str, *arguments: object) -> Any:
-        """The report of a job that runs without Spark."""
-        module = load_job(name)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("seglake.session.spark_session", lambda *_, **__: None)
-            self.capture.readouterr()
-            self.code = module.main([str(argument) for argument in arguments])
-        told, self.errors = self.capture.readouterr()
-        return json.loads(told) if told else None
 
     def objects(self) -> dict[str, int]:
         return {str(p): p.stat().st_mtime_ns for p in self.root.rglob("*") if p.is_file()}
@@ -122,21 +110,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def it(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Place:
+def it(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setattr("seglake.engine.SparkEngine", lambda *_: LocalEngine())
     monkeypatch.setattr("logging.basicConfig", lambda **_: None)
     shutil.copytree(made, tmp_path / "place")
     pipeline = tmp_path / "place" / "web.toml"
     pipeline.write_text(pipeline.read_text().replace(str(made), str(tmp_path / "place")))
-    return Place(tmp_path / "place", capsys)
+    return Place(tmp_path / "place")
 
 
 def test_the_table_has_every_option() -> None:
-    jobs = {job.stem for job in JOBS.glob("*.py")}
-    options = options_of_the_program().union(*map(options_of_job, jobs))
-    assert set(TABLE) == options
+    """A job is a command of the program (see test_jobs.py), so its options are not here."""
+    assert set(TABLE) == options_of_the_program()
 
 
 @TABLE.shows("help --all")
@@ -169,15 +154,10 @@ def _replay(it: Place) -> None:
     sent, file = list[Any](), it.folder / "client"
     file.write_text("# secrets\nsasl.password = x=y\n")
 
-    def send(
-        log: Any, start: Any, end: Any, target: Any, *, name: Any, tempo: Any, groups: Any
-    ) -> ReplayReport:
-        sent.append((log.version, *target, name, groups))
-        sent.append((start, end, tempo._speed, tempo._rate))
-        stand = {"g": {0: 7}, "h": dict[int, int]()} if groups else {}
-        return ReplayReport(
-            "n", log.topic, target[1], log.version, 1, 2, True, {0: 4}, {1: 5}, stand
-        )
+    def send(log: Any, start: Any, end: Any, target: Any, **how: Any) -> ReplayReport:
+        tempo = how["tempo"]._speed, how["tempo"]._rate
+        sent.append((log.version, *target, how["name"], how["groups"], start, end, *tempo))
+        return ReplayReport("n", log.topic, target[1], log.version, 1, 2, True, {0: 4}, {1: 5}, {})
 
     replays: Any = SimpleNamespace(replay_window=send, Tempo=Tempo)
     targets: Any = SimpleNamespace(Target=lambda *given: given)
@@ -190,25 +170,18 @@ def _replay(it: Place) -> None:
             "Europe/Berlin", "--speed", "2.5", "--max-rate", "7", "--topic", "new", "--name",
             "once", "--kafka", "client.rack=a", "--kafka-file", file, "--version", "1",
         )  # fmt: skip
-        assert "resumed after" in it.tell(*asked, "--last", "1h")
-        told = it.tell(*asked, "--last", "1h", "--group", "g", "--group", "h")
-        assert "Group g goes on at (partition: offset) 0: 7" in told
-        assert "Group h stays where it is" in told
+        it.tell(*asked, "--last", "1h", "--group", "g", "--group", "h")
         it.refused("needs --start and --end", *asked, "--start", str(T))
         it.refused("no speed", *asked, "--last", "1h", "--speed", "0")
         it.refused("KEY=VALUE", *asked, "--last", "1h", "--kafka", "secret")
-    (version, servers, topic, settings, name, groups), (start, end, speed, rate) = sent[:2]
-    assert (groups, sent[4][-1]) == ([], ["g", "h"])
-    assert (version, topic, servers, name, speed, rate) == (1, "new", "kafka:9", "once", 2.5, 7)
-    assert (start, end) == ("2026-06-01T10:00:00.000Z", "2026-06-01T11:00:00.000Z")
-    assert (settings["client.rack"], settings["sasl.password"]) == ("a", "x=y")
-    assert sent[2][2] == "events"
-    assert to_epoch_ms(sent[3][1]) - to_epoch_ms(sent[3][0]) == 3_600_000
+    first, second = sent
+    assert first[:3] == (1, "kafka:9", "new")
+    assert (first[3]["client.rack"], first[3]["sasl.password"]) == ("a", "x=y")
+    window = "2026-06-01T10:00:00.000Z", "2026-06-01T11:00:00.000Z"
+    assert first[4:] == ("once", [], *window, 2.5, 7)
+    assert (second[2], second[5]) == ("events", ["g", "h"])
+    assert to_epoch_ms(second[7]) - to_epoch_ms(second[6]) == 3_600_000
     assert (report["records"], report["created"]) == (5, True)
-    assert report["partitions"] == [
-        {"partition": 0, "records": 0, "resumed_after": 4},
-        {"partition": 1, "records": 5, "resumed_after": None},
-    ]
 
 
 @TABLE.shows(
@@ -247,7 +220,7 @@ def _jobs(it: Place) -> None:
 
 
 @TABLE.shows(
-    "ingest --master", "redrive --master", "jobs/ingest --master", "jobs/redrive --master"
+    "ingest --master", "redrive --master"
 )  # fmt: skip
 def _master(it: Place) -> None:
     masters = []
@@ -262,63 +235,42 @@ def _master(it: Place) -> None:
         it.tell("ingest", *conf)
         it.tell("ingest", *conf, "--replace")
         it.tell("redrive", it.folder / "new", "web", *conf)
-        it.job("ingest", *conf)
-        it.job("redrive", *conf)
-    assert masters == ["spark://far:7077"] * 5
+    assert masters == ["spark://far:7077"] * 3
 
 
-@TABLE.shows("ingest --local", "redrive --local", "jobs/ingest --local", "jobs/redrive --local")
+@TABLE.shows("ingest --local", "redrive --local")
 def _local(it: Place) -> None:
     conf = "--conf-file", it.folder / "web.toml", "--run-id", "threads", "--local"
     with patch("seglake.engine.SparkEngine", None):
         it.tell("ingest", *conf, "--source", it.folder / "a.jsonl")
         it.tell("ingest", *conf, "--replace")
-        it.job("ingest", *conf)
         it.tell("redrive", it.folder / "new", "web", *conf)
-        it.job("redrive", *conf)
     for command in ("ingest", "redrive"):
         it.refused("local work needs no Spark", command, *conf, "--master", "local[2]")
 
 
 @TABLE.shows(
     "archive --bootstrap", "archive --kafka", "archive --kafka-file", "archive --run-id",
-    "archive --master", "archive --json", "jobs/archive --root", "jobs/archive --topic",
-    "jobs/archive --bootstrap", "jobs/archive --kafka", "jobs/archive --kafka-file",
-    "jobs/archive --run-id", "archive --quarantine", "jobs/archive --quarantine",
-    "archive --group", "jobs/archive --group",
-    "jobs/archive --master", "jobs/archive --json",
+    "archive --master", "archive --json", "archive --quarantine", "archive --group",
 )  # fmt: skip
 def _archive(it: Place) -> None:
     """What reaches the archive; tests/kafka/test_live_archive.py runs it."""
     asked: list[tuple[Any, ...]] = []
 
     def answer(*given: Any, **how: Any) -> Archive:
-        asked.append((*given, how["groups"], how["run_id"], how["quarantine"], how.get("master")))
+        asked.append((*given, how["groups"], how["run_id"], how["quarantine"], how["master"]))
         return Archive([TopicArchive("a", "b", gaps={0: (5, 7)}, exit_code=4)])
 
     file = it.folder / "client.properties"
     file.write_text("# comment\na.b = c=d \\\n e\n\nsecurity.protocol=SSL\n")
     options = {"a.b": "c=d  e", "security.protocol": "PLAINTEXT", "bootstrap.servers": "h:1"}
     how = "--bootstrap", "h:1", "--kafka-file", file, "--run-id", "7"
-    groups = "--group", "g", "--group", "h"
-    pair = "--kafka", "security.protocol=PLAINTEXT", "--quarantine", *groups
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("seglake.write.live.archive.archive", answer)
-        by_job = it.job("archive", "--root", it.root, "--topic", "a:b", "--topic", "c", *how, *pair)
+    more = "--kafka", "security.protocol=PLAINTEXT", "--quarantine", "--group", "g", "--group", "h"
+    with patch("seglake.write.live.archive.archive", answer):
+        it.json("archive", it.root, "a:b", "c", *how, *more, "--master", "local[1]")
         assert it.code == 4
-        master = "--master", "local[1]"
-        by_command = it.json("archive", it.root, "a:b", "c", *how, *pair, *master)
-        assert it.code == 4
-        assert it.job("archive", it.root, "a:b", "c", *how, *pair, *master, "--json") == by_job
-        assert "had deleted 5 to 6" in " ".join(it.tell("archive", it.root, "a", *how).split())
-        assert not asked[-1][-2]
-        it.refused("not of the form KEY=VALUE", "archive", it.root, "a", *how, "--kafka", "x")
-        it.refused("cannot be read", "archive", it.root, "a", *how, "--kafka-file", it.folder)
-    assert by_job == by_command
-    assert asked[:3] == [
-        (str(it.root), ["a:b", "c"], options, ["g", "h"], "7", True, master)
-        for master in (None, "local[1]", "local[1]")
-    ]
+        it.refused("KEY=VALUE", "archive", it.root, "a", *how, "--kafka", "x")
+    assert asked == [(str(it.root), ["a:b", "c"], options, ["g", "h"], "7", True, "local[1]")]
 
 
 @TABLE.shows("--install-completion", "--show-completion")
@@ -364,24 +316,18 @@ def _check(it: Place) -> None:
 def _exchange(it: Place) -> None:
     export, folders = ("export", it.root, "events"), it.folder / "folders"
     told = it.json(*export, folders / "old", "--version", 1, "--topic-id", TOPIC_ID)
-    part = told["partitions"][0]
-    assert (part["end_offset"], part["folder"]) == (3, f"{folders}/old/events-0")
+    assert told["partitions"][0]["end_offset"] == 3
     assert TOPIC_ID in (folders / "old" / "events-0" / "partition.metadata").read_text()
     day = "--start", "2023-11-14", "--end", "2023-11-15", "--zone", "UTC"
-    table = open_catalog(str(it.root))
-    stood = GroupInTopic(table.lake, "events", "billing", {0: GroupOffset(2), 1: GroupOffset(0)})
-    keep(table.store, stood)
-    told = it.tell(*export, folders / "day", *day)
-    assert "events-1" in told
-    assert "Group billing goes on at (partition: offset) 0: 2, 1: 0" in told
+    assert "events-1" in it.tell(*export, folders / "day", *day)
     it.refused("is not empty", *export, folders / "day")
     take = "import", folders / "day", "--root", it.folder / "taken"
     (told,) = it.json(*take, "--topic", "events", "--name", "theirs", "--dry-run")
     assert (told["topic"], told["version"]) == ("theirs", -1)
     assert not (it.folder / "taken").exists()
-    assert "302 records" in it.tell(*take)
-    assert "Nothing is new" in it.tell(*take)
-    assert "high watermark" in it.errors
+    it.tell(*take)
+    assert it.json("topics", it.folder / "taken")[0]["records"] == 302
+    assert it.json(*take)[0]["records"] == 0
 
 
 @TABLE.shows(*(f"attach --{name}" for name in ("root", "topic", "name", "dry-run", "json")))
@@ -396,20 +342,16 @@ def _attach(it: Place) -> None:
     (manifest, *_) = tier(it.folder / "folders" / "events-0", it.folder / "bucket", topic="bad")
     sound = manifest.read_text()
     manifest.write_text("{")
-    both = "--topic", "events", "--topic", "bad"
-    assert "records" in it.tell(*take, *both)
-    assert it.code == 1
-    assert "seglake: bad is left out: " in it.errors
-    assert "Nothing is new" in it.tell(*take, "--topic", "events")
+    it.tell(*take, "--topic", "events", "--topic", "bad")
+    assert (it.code, "bad is left out" in it.errors) == (1, True)
+    it.tell(*take, "--topic", "events")
     assert it.code == 0
     (log, *_) = sorted((it.folder / "bucket").rglob("events-*/0/*.log"))
     log.unlink()
     manifest.write_text(sound)
-    assert "records" in it.tell(*take, "--topic", "bad")
-    assert "Nothing else is new" in it.tell(*take)
-    assert it.code == 1
-    assert "1 object that the lake reads is gone from the bucket, and reads of those" in it.errors
-    assert f"fail: {log}; keep" in it.errors
+    it.tell(*take, "--topic", "bad")
+    it.tell(*take)
+    assert (it.code, str(log) in it.errors) == (1, True)
 
 
 @TABLE.shows("topics --version", "topics --json")
@@ -450,13 +392,7 @@ def _history(it: Place) -> None:
     assert it.json("history", it.root, "--failed") == []
 
 
-@TABLE.shows(
-    *(f"redrive --{name}" for name in ("run-id", "conf-file", "dry-run", "json")),
-    *(
-        f"jobs/redrive --{name}"
-        for name in ("run-id", "conf-file", "dry-run", "root", "topic", "json")
-    ),
-)
+@TABLE.shows(*(f"redrive --{name}" for name in ("run-id", "conf-file", "dry-run", "json")))
 def _redrive(it: Place) -> None:
     lines = [json.dumps({"when" if n == 2 else "ts": T + n}) for n in range(9)]
     (it.folder / "late.jsonl").write_text("\n".join(lines))
@@ -466,10 +402,6 @@ def _redrive(it: Place) -> None:
     given = "--run-id", "bad", "--conf-file", conf
     before = it.json("history", lake)
     assert it.json("redrive", lake, "web", *given, "--dry-run")["status"] == "dry run"
-    named = "--root", lake, "--topic", "web", "--json"
-    assert it.job("redrive", *given, "--dry-run", *named)["status"] == "dry run"
-    assert it.job("redrive", *given, "--topic", "other") is None
-    assert "is for the topic 'web', not 'other': correct one" in it.errors
     assert it.json("history", lake) == before
 
 
@@ -696,94 +628,56 @@ def _dump(it: Place) -> None:
     it.refused("for .log files", "dump", file.with_suffix(".index"), "--deep")
 
 
-def _ingests(it: Place, ingest: Callable[..., Any]) -> None:
-    conf = "--conf-file", it.folder / "web.toml"
-    report = ingest(*conf)
-    assert (report["status"], report["records"], report["pipeline"]) == ("committed", 2, "web")
-    more = "--run-id", "r", "--source", it.folder / "b.jsonl", "--root", it.folder / "third"
-    times = "--interval-start", T, "--interval-end", T + 100
-    assert ingest(*conf, *more, *times)["status"] == "committed"
-    assert ingest(*conf, *more, *times)["status"] == "already done"
-    lake = seglake.open(str(it.folder / "third"))
-    assert lake.topic("web").closed(T, T + 100, 0)
-    values: list[Any] = lake.topic("web").read_range(0, 2**62).read_all()["value"].to_pylist()
-    assert [json.loads(value)["ts"] for value in values] == [T + 2, T + 3]
-
-
 @TABLE.shows(
     "ingest --conf-file", "ingest --run-id", "ingest --source", "ingest --root",
     "ingest --interval-start", "ingest --interval-end", "ingest --json",
 )  # fmt: skip
 def _ingest(it: Place) -> None:
-    _ingests(it, lambda *options: it.json("ingest", *options))
+    conf = "--conf-file", it.folder / "web.toml"
+    report = it.json("ingest", *conf)
+    assert (report["status"], report["records"], report["pipeline"]) == ("committed", 2, "web")
+    more = "--run-id", "r", "--source", it.folder / "b.jsonl", "--root", it.folder / "third"
+    times = "--interval-start", T, "--interval-end", T + 100
+    assert it.json("ingest", *conf, *more, *times)["status"] == "committed"
+    assert it.json("ingest", *conf, *more, *times)["status"] == "already done"
+    lake = seglake.open(str(it.folder / "third"))
+    assert lake.topic("web").closed(T, T + 100, 0)
+    values: list[Any] = lake.topic("web").read_range(0, 2**62).read_all()["value"].to_pylist()
+    assert [json.loads(value)["ts"] for value in values] == [T + 2, T + 3]
     half = "--interval-start", T
     it.refused("lacks its", "ingest", "--conf-file", it.folder / "web.toml", *half)
 
 
-@TABLE.shows(
-    "jobs/ingest --conf-file", "jobs/ingest --run-id", "jobs/ingest --source",
-    "jobs/ingest --root", "jobs/ingest --interval-start", "jobs/ingest --interval-end",
-    "jobs/ingest --json",
-)  # fmt: skip
-def _ingest_job(it: Place) -> None:
-    _ingests(it, lambda *options: it.job("ingest", *options))
-    conf = "--conf-file", it.folder / "web.toml"
-    assert it.job("ingest", *conf, "--json")["status"] == "committed"
-    assert it.job("ingest", "--conf-file", it.folder / "web.toml", "--interval-end", T) is None
-    assert (it.code, "lacks its" in it.errors) == (2, True)
-
-
-def _replaces(it: Place, ingest: Callable[..., Any]) -> None:
-    """A corrected file, then a run of the whole interval."""
-    conf = "--conf-file", it.folder / "web.toml"
-    for run_id, name in (("1", "a"), ("2", "b")):
-        span = "--interval-start", T + int(run_id), "--interval-end", T + int(run_id) + 1
-        source = "--source", it.folder / f"{name}.jsonl"
-        assert ingest(*conf, "--run-id", run_id, *source, *span)["records"] == 2
-    (it.folder / "a.jsonl").write_text(json.dumps({"ts": T, "k": "corrected"}))
-    named = *conf, "--run-id", "1", "--interval-start", T + 1, "--interval-end", T + 2
-    assert ingest(*named)["status"] == "already done"
-    report = ingest(*named, "--replace")
-    assert (report["records"], report["replaced_runs"]) == (1, ["1"])
-    day = "--interval-start", T, "--interval-end", T + 9
-    report = ingest(*conf, "--run-id", "day", "--replace-interval", *day)
-    assert (report["records"], sorted(report["replaced_runs"])) == (1, ["1", "2"])
-
-
-def _replaces_with_nothing(it: Place, ingest: Callable[..., Any]) -> None:
-    conf = "--conf-file", it.folder / "web.toml", "--run-id", "2"
-    assert ingest(*conf, "--source", it.folder / "b.jsonl")["records"] == 2
-    (it.folder / "b.jsonl").write_text("")
-    asked = *conf, "--source", it.folder / "b.jsonl", "--replace", "--replace-with-nothing"
-    report = ingest(*asked)
-    assert (report["records"], report["replaced_records"]) == (0, 2)
-
-
 @TABLE.shows("ingest --replace-with-nothing")
 def _replace_with_nothing(it: Place) -> None:
-    _replaces_with_nothing(it, lambda *options: it.json("ingest", *options))
+    conf = "--conf-file", it.folder / "web.toml", "--run-id", "2"
+    assert it.json("ingest", *conf, "--source", it.folder / "b.jsonl")["records"] == 2
+    (it.folder / "b.jsonl").write_text("")
+    asked = *conf, "--source", it.folder / "b.jsonl", "--replace", "--replace-with-nothing"
+    report = it.json("ingest", *asked)
+    assert (report["records"], report["replaced_records"]) == (0, 2)
     conf = "--conf-file", it.folder / "web.toml", "--run-id", "2"
     it.refused("needs --replace or --replace-int", "ingest", *conf, "--replace-with-nothing")
 
 
-@TABLE.shows("jobs/ingest --replace-with-nothing")
-def _replace_with_nothing_job(it: Place) -> None:
-    _replaces_with_nothing(it, lambda *options: it.job("ingest", *options))
-
-
 @TABLE.shows("ingest --replace", "ingest --replace-interval")
 def _replace(it: Place) -> None:
-    _replaces(it, lambda *options: it.json("ingest", *options))
+    conf = "--conf-file", it.folder / "web.toml"
+    for run_id, name in (("1", "a"), ("2", "b")):
+        span = "--interval-start", T + int(run_id), "--interval-end", T + int(run_id) + 1
+        source = "--source", it.folder / f"{name}.jsonl"
+        assert it.json("ingest", *conf, "--run-id", run_id, *source, *span)["records"] == 2
+    (it.folder / "a.jsonl").write_text(json.dumps({"ts": T, "k": "corrected"}))
+    named = *conf, "--run-id", "1", "--interval-start", T + 1, "--interval-end", T + 2
+    assert it.json("ingest", *named)["status"] == "already done"
+    report = it.json("ingest", *named, "--replace")
+    assert (report["records"], report["replaced_runs"]) == (1, ["1"])
+    day = "--interval-start", T, "--interval-end", T + 9
+    report = it.json("ingest", *conf, "--run-id", "day", "--replace-interval", *day)
+    assert (report["records"], sorted(report["replaced_runs"])) == (1, ["1", "2"])
     conf = "--conf-file", it.folder / "web.toml"
     it.refused("needs --run-id", "ingest", *conf, "--replace")
     it.refused("no interval is declared", "ingest", *conf, "--replace-interval", "--run-id", "1")
-
-
-@TABLE.shows("jobs/ingest --replace", "jobs/ingest --replace-interval")
-def _replace_job(it: Place) -> None:
-    _replaces(it, lambda *options: it.job("ingest", *options))
-    assert it.job("ingest", "--conf-file", it.folder / "web.toml", "--replace") is None
-    assert (it.code, "needs --run-id" in it.errors) == (2, True)
 
 
 @TABLE.shows(
@@ -830,58 +724,41 @@ def _undo(it: Place) -> None:
 def _settings(it: Place) -> None:
     def held() -> dict[str, Any]:
         told = it.json("describe", it.root, "events")
-        assert told["tags"] == []
         return {each["key"]: each["value"] for each in told["settings"] if each["is_set"]}
 
     alter = "alter", it.root, "events"
     given = "retention.ms=604800000", "cleanup.policy=compact,delete"
     before = it.objects()
-    report = it.json(*alter, *given, "--dry-run")
-    assert report["changes"]["retention.ms"] == [-1, 604_800_000]
-    assert "retention.ms: -1 would be changed to 604800000" in it.tell(*alter, *given, "--dry-run")
+    assert it.json(*alter, *given, "--dry-run")["changes"]["retention.ms"] == [-1, 604_800_000]
     assert it.objects() == before
-    assert "compaction removes records without a key" in it.tell(*alter, *given)
-    assert "without a key" not in it.tell(*alter, "cleanup.policy=compact", "--dry-run")
+    it.tell(*alter, *given)
     wanted = {"partitions": 2, "cleanup.policy": "compact,delete", "retention.ms": 604_800_000}
     assert held() == wanted
     it.tell(*alter, "--delete", "retention.ms", "--delete", "cleanup.policy")
     assert held() == {"partitions": 2}
-    assert "has these settings already" in it.tell(*alter, "retention.ms=-1")
-    assert "how long compaction keeps" in it.tell("describe", it.root, "events")
-    it.refused("retention.ms has no value: write retention.ms=VALUE", *alter, "retention.ms")
-    it.refused("'retention' is no setting: write KEY=VALUE", *alter, "retention")
-    for key in ("index.fields", "index.headers"):
-        it.refused(f"{key}= is an empty name; --delete {key} removes", *alter, f"{key}=")
-    with pytest.raises(ConfigError, match=r"index\.keys: 'yes' should be true or false"):
-        it.tell(*alter, "index.keys=yes")
+    it.refused("write retention.ms=VALUE", *alter, "retention.ms")
+    it.refused("write KEY=VALUE", *alter, "retention")
+    it.refused("--delete index.fields removes", *alter, "index.fields=")
     it.refused("given twice", *alter, "retention.ms=1", "retention.ms=2")
-    assert "segments have no" not in it.tell(*alter, "retention.ms=7d")
-    told = f"2 segments have no index of it yet: `seglake reindex {it.root} events` makes it"
-    for setting in ("index.keys=true", "index.fields=k", "index.headers=a,b"):
-        assert told in it.tell(*alter, setting, "--dry-run")
-        assert told in it.tell(*alter, setting)
+    with pytest.raises(ConfigError, match=r"index\.keys"):
+        it.tell(*alter, "index.keys=yes")
+    assert "seglake reindex" not in it.tell(*alter, "retention.ms=7d")
+    assert f"`seglake reindex {it.root} events`" in it.tell(*alter, "index.keys=true")
 
 
 @TABLE.shows("retain --dry-run", "retain --json")
 def _retain(it: Place) -> None:
-    for topic, *given in (("TOPIC",), ("events", "events"), ("events", "events", "--dry-run")):
-        unlimited = f"no limit is set; `seglake alter {it.root} {topic} retention.ms=30d` sets one"
-        assert unlimited in it.tell("retain", it.root, *given)
+    assert "seglake alter" in it.tell("retain", it.root, "events")  # no limit is set
     assert it.json("retain", it.root, "events")[0]["moved"] == []
     it.tell("alter", it.root, "events", "retention.bytes=1000000")
-    for asked in ((), ("events",)):
-        assert it.tell("retain", it.root, *asked) == "Nothing was removed.\n"
-    it.tell("alter", it.root, "events", "--delete", "retention.bytes", "cleanup.policy=compact")
-    assert it.tell("retain", it.root, "events") == "Nothing was removed.\n"
-    it.tell("alter", it.root, "events", "--delete", "cleanup.policy")
-    it.tell("alter", it.root, "events", "retention.ms=1000")
+    nothing = it.tell("retain", it.root)
+    it.tell("alter", it.root, "events", "--delete", "retention.bytes", "retention.ms=1000")
     before = it.objects()
     assert it.json("retain", it.root, "events", "--dry-run")[0]["segments"] == 2
-    assert "log starts that would move" in it.tell("retain", it.root, "--dry-run")
     assert it.objects() == before
     assert [each["topic"] for each in it.json("retain", it.root)] == ["events", "other"]
     assert it.lines() == []
-    assert "Nothing was removed." in it.tell("retain", it.root)
+    assert it.tell("retain", it.root) == nothing
 
 
 @TABLE.shows(
@@ -909,38 +786,22 @@ def _delete_records(it: Place) -> None:
     it.refused("offset 301 is not in the log", *delete, "--partition", 1, "--before-offset", 301)
 
 
-@TABLE.shows(
-    *(f"maintain --{name}" for name in ("dry-run", "grace-hours", "json")),
-    *(f"jobs/maintain --{name}" for name in ("root", "topic", "dry-run", "grace-hours", "json")),
-)
+@TABLE.shows(*(f"maintain --{name}" for name in ("dry-run", "grace-hours", "json")))
 def _maintain(it: Place) -> None:
     for name in ("events", "other"):
         it.tell("alter", it.root, name, "retention.ms=1000")
     before = it.objects()
-    for report in (
-        it.json("maintain", it.root, "--dry-run"),
-        it.job("maintain", "--root", it.root, "--dry-run"),
-    ):
-        retained = [each for each in report["parts"] if each["operation"] == "retain"]
-        assert [each["topic"] for each in retained] == ["events", "other"]
+    parts = it.json("maintain", it.root, "--dry-run")["parts"]
+    retained = [each["topic"] for each in parts if each["operation"] == "retain"]
+    assert retained == ["events", "other"]
     assert it.objects() == before
     failed = new_attempt()
     (it.root / "attempts" / failed).mkdir()
     (it.root / "attempts" / failed / "manifest.json").write_text("{}")
-    parts = it.job("maintain", "--root", it.root, "--topic", "other", "--json")["parts"]
-    assert {each["topic"] for each in parts} == {"other", None}
-    assert len(it.lines()) == 303
     swept = it.json("maintain", it.root)["parts"][-1]["report"]
     assert any(failed in key for key in swept["young"])
-    grace = "--grace-hours", 0
-    for report in (
-        it.json("maintain", it.root, *grace),
-        it.job("maintain", "--root", it.root, *grace),
-    ):
-        assert report["parts"][-1]["report"]["young"] == []
+    assert it.json("maintain", it.root, "--grace-hours", 0)["parts"][-1]["report"]["young"] == []
     assert it.lines() == []
-    assert it.job("maintain", "--root", it.folder / "none") is None
-    assert it.code == 2
 
 
 def _flip(file: Path, at: int) -> None:
@@ -949,8 +810,8 @@ def _flip(file: Path, at: int) -> None:
     file.write_bytes(data)
 
 
-def _verifies(it: Place, verify: Callable[..., Any]) -> None:
-    """First a row that contradicts its log, then a damaged log."""
+@TABLE.shows("verify --topic", "verify --deep", "verify --json")
+def _verify(it: Place) -> None:
     table = open_catalog(str(it.root))
     base = table.snapshot()
     row = table.segments(base, "events")[0]
@@ -961,24 +822,13 @@ def _verifies(it: Place, verify: Callable[..., Any]) -> None:
         attempt_id=new_attempt(),
         replaced=[(row.partition, row.base_offset)],
     )
-    assert (verify()["segments"], it.code) == (3, 0)
-    assert (verify("--topic", "other")["segments"], it.code) == (1, 0)
-    assert verify("--deep")["findings"]
+    assert (it.json("verify", it.root)["segments"], it.code) == (3, 0)
+    assert (it.json("verify", it.root, "--topic", "other")["segments"], it.code) == (1, 0)
+    assert it.json("verify", it.root, "--deep")["findings"]
     assert it.code == 1
     _flip(it.root / row.key("log"), 70)
-    assert (len(verify("--topic", "other")["findings"]), it.code) == (0, 0)
-    assert (len(verify("--topic", "events")["findings"]), it.code) == (1, 1)
-
-
-@TABLE.shows("verify --topic", "verify --deep", "verify --json")
-def _verify(it: Place) -> None:
-    _verifies(it, lambda *options: it.json("verify", it.root, *options))
-
-
-@TABLE.shows(*(f"jobs/verify --{name}" for name in ("root", "topic", "deep", "json")))
-def _verify_job(it: Place) -> None:
-    assert it.job("verify", it.root, "--json") == it.job("verify", f"--root={it.root}")
-    _verifies(it, lambda *options: it.job("verify", "--root", it.root, *options))
+    assert (len(it.json("verify", it.root, "--topic", "other")["findings"]), it.code) == (0, 0)
+    assert (len(it.json("verify", it.root, "--topic", "events")["findings"]), it.code) == (1, 1)
 
 
 @TABLE.shows("tag --version", "tag --until", "tag --delete", "tag --json")
@@ -986,20 +836,17 @@ def _tags(it: Place) -> None:
     tag = "tag", it.root
     made = it.json(*tag, "q3", "--version", 2, "--until", "2099-06-01")
     assert (made["name"], made["tagged"], made["until_ms"]) == ("q3", 2, 4_083_955_200_000)
-    assert "is there already, and names version 2 until 2099-06-01T00:00:00Z" in it.tell(*tag, "q3")
-    assert f"`seglake tag {it.root} q3 --delete` makes" in it.tell(*tag, "q3")
+    assert "is there already" in it.tell(*tag, "q3")
     it.tell("delete-records", it.root, "events", "--partition", 1, "--before-offset", -1)
     assert it.lines() == [(0, 0), (0, 1), (0, 2)]
     assert len(it.lines("--version", "q3")) == 303
     (held,) = it.json("tag", it.root)
     assert (held["name"], held["version"], held["held_segments"]) == ("q3", 2, 1)
-    assert "2099-06-01T00:00:00Z" in it.tell("tag", it.root)
     assert it.json("describe", it.root, "events")["tags"] == [held]
-    assert "tags that hold events" in it.tell("describe", it.root, "events")
-    assert "2099-06-01T00:00:00Z" in it.tell("report", it.root)
     assert it.json("report", it.root)["storage"]["tags"] == [held]
-    assert "Tag q3 holds" in it.tell("vacuum", it.root)
-    assert "deleted" in it.tell(*tag, "q3", "--delete")
+    for command in (("describe", it.root, "events"), ("report", it.root), ("vacuum", it.root)):
+        assert "q3" in it.tell(*command)
+    it.tell(*tag, "q3", "--delete")
     assert it.json("tag", it.root) == []
     it.refused("need the NAME", *tag, "--delete")
     it.refused("there is no tag q3", "read", it.root, "events", "--version", "q3")
@@ -1068,7 +915,7 @@ def _repair_catalog(it: Place) -> None:
     "erase --grace-hours", "erase --json", "erase --wait",
 )  # fmt: skip
 def _erase(it: Place) -> None:
-    erase = "erase", it.root, "events"
+    erase, now = ("erase", it.root, "events"), ("--grace-hours", 0)
     maker = LakeMaker(it.root)
     for keys in ([b"k1", b"k2", b"left"], [b"k1", b"\xff"]):
         maker.run({0: [Event(T + 7, key) for key in keys]})
@@ -1076,23 +923,20 @@ def _erase(it: Place) -> None:
     it.refused("nothing is named", *erase)
     planned = it.json(*erase, "--key", "k1", "--key", "k2", "--dry-run", "--vacuum")
     assert (planned["records"], planned["segments"], len(planned["deleted"])) == (3, 2, 8)
-    assert "would erase 3 records" in it.tell(*erase, "--key", "k1", "--key", "k2", "--dry-run")
     assert it.objects() == before
     maker.store.put(f"attempts/{new_attempt()}/blobs/{new_attempt()}", b"x")
     it.refused("may still run", *erase, "--key", "k1")
-    now = "--grace-hours", 0
-    assert "3 records in 2 segments" in it.tell(*erase, "--key", "k1", "--key", "k2", *now)
+    assert it.json(*erase, "--key", "k1", "--key", "k2", *now)["records"] == 3
     (it.folder / "keys").write_text("base64:/w==\n")
-    told = it.tell(*erase, "--keys-from", it.folder / "keys", "--vacuum", *now).splitlines()
-    assert "1 record in 1 segment" in told[-1]
-    assert sum(line.endswith(".log") for line in told) == 2  # of two versions
-    assert "nothing to erase" in it.tell(*erase, "--raw-containing", "nobody", *now)
+    done = it.json(*erase, "--keys-from", it.folder / "keys", "--vacuum", *now)
+    assert (done["records"], sum(key.endswith(".log") for key in done["deleted"])) == (1, 2)
+    assert it.json(*erase, "--raw-containing", "nobody", *now)["records"] == 0
     maker.store.put(f"attempts/{new_attempt()}/blobs/{new_attempt()}", b"x")
     it.refused("erase with --wait", *erase, "--key", "nobody")
     ended = partial(maker.store.delete, [each.key for each in maker.store.list("attempts")
                                          if "/blobs/" in each.key])  # fmt: skip
     with patch.object(time, "sleep", lambda _seconds: ended()):
-        assert "nothing to erase" in it.tell(*erase, "--key", "nobody", "--wait")
+        assert it.json(*erase, "--key", "nobody", "--wait")["records"] == 0
     assert [offset for p, offset in it.lines("--partition", 0)] == [0, 1, 2, 5]
 
 
@@ -1103,11 +947,9 @@ def _compact(it: Place) -> None:
     maker.run({0: [Event(T, b"a"), Event(T, b"b"), Event(T, b"a")]})
     (before, planned) = it.objects(), it.json(*compact, "--dry-run")
     assert [each["due"] for each in planned["partitions"]] == [True]
-    assert "yes" in it.tell(*compact, "--dry-run")
-    assert "1 superseded record" in it.tell("maintain", it.root, "keyed", "--dry-run")
     assert it.objects() == before
-    assert "1 log partition of 1 was due" in it.tell(*compact)
-    assert "0 log partitions of 1 were due" in it.tell(*compact)
+    for cleaned in (True, False):
+        assert [each["cleaned"] for each in it.json(*compact)["partitions"]] == [cleaned]
     (again,) = it.json(*compact, "--force")["partitions"]
     assert (again["cleaned"], again["records"], again["superseded"]) == (True, 2, 0)
 
@@ -1127,19 +969,6 @@ def _reindex(it: Place) -> None:
     assert (it.policies(0), it.policies(1)) == ({("bytes", 9)}, {("ms", 7)})
     both = "--index-interval-ms", 7, "--index-interval-bytes", 7
     it.refused("contradict each other", *reindex, *both)
-
-
-@TABLE.shows(
-    *(f"jobs/reindex --{name}" for name in ("root", "topic", "partition", "json")),
-    *(f"jobs/reindex --index-interval-{unit}" for unit in POLICIES),
-)  # fmt: skip
-def _reindex_job(it: Place) -> None:
-    reindex = "reindex", "--root", it.root, "--topic", "events"
-    assert it.job(*reindex, "--partition", 0, "--index-interval-bytes", 7)["segments"] == 1
-    assert (it.policies(0), it.policies(1)) == ({("bytes", 7)}, {("bytes", 200)})
-    for unit in POLICIES:
-        it.job(*reindex, f"--index-interval-{unit}", 8, "--json")
-        assert (it.policies(), it.errors) == ({(unit, 8)}, "")
 
 
 @pytest.mark.parametrize(

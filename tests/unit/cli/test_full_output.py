@@ -117,25 +117,7 @@ def test_characters_that_an_encoding_lacks_are_escaped(root: Path, encoding: str
     assert json.loads(texts.decode(encoding.partition(":")[0])) == "\u00e9\u2026\U0001f44c"
 
 
-def test_another_error_is_the_one_that_is_told(root: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "seglake", "read", str(root), "absent"], check=False, timeout=90,
-        stdout=FULL.open("wb"), stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert (done.returncode, "standard output" in done.stderr) == (2, False)
-
-
 def test_a_device_of_output(root: Path) -> None:
     read = ["-m", "seglake", "read", root, "events", "--format", "jsonl", "--output", FULL]
     errors = told(read, output=None)
     assert errors == "seglake: /dev/full: cannot be written: No space left on device\n"
-
-
-def test_a_reader_that_goes_is_no_error(root: Path) -> None:
-    command = [sys.executable, "-m", "seglake", "read", str(root), "events"]
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert run.stdout is not None
-    run.stdout.close()
-    _, errors = run.communicate(timeout=90)
-    assert b"standard output" not in errors
-    assert b"Traceback" not in errors

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 
 from seglake.cli.app import COMMANDS
-from seglake.cli.submit import submit
-from seglake.cli.terminal.progress import bar
 from seglake.jobs import verify
 from seglake.terminal.progress import line_every
 from tests.harness.flags import JOBS, load_job
@@ -63,17 +61,6 @@ def test_arguments_stand_at_their_place_or_have_a_name(
     assert sessions == ["seglake verify"]
 
 
-def test_no_connection_that_closes_is_logged_behind_the_report(
-    root: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.NOTSET, "py4j")
-    with caplog.at_level(logging.INFO):
-        assert verify.main([root]) == 0
-        for name in ("py4j.clientserver", "other"):
-            logging.getLogger(name).info("%s closes", name)
-    assert [text for text in caplog.messages if "closes" in text] == ["other closes"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -108,18 +95,6 @@ def test_progress_is_in_the_log_and_once(
     assert "\x1b" not in errors
 
 
-def test_a_bar_has_the_units_of_the_tables_and_goes_away(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A tag's segments are work of their own, so the bar may begin again."""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with bar("verifying") as progress:
-        progress(3 * 2**20, 4 * 2**20)
-    shown = capsys.readouterr().err
-    assert "3.0/4.0 MiB" in shown
-    assert shown.rindex("\x1b[2K") > shown.rindex("MiB")  # the line is erased
-
-
 @contextmanager
 def logged_by(handler: logging.Handler) -> Iterator[None]:
     logger = logging.getLogger("seglake")
@@ -128,8 +103,3 @@ def logged_by(handler: logging.Handler) -> Iterator[None]:
     yield
     logger.removeHandler(handler)
     logger.setLevel(logging.NOTSET)
-
-
-def test_help_says_how_a_scheduler_gives_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
-    assert submit(COMMANDS[0], ["-h"]) == 0
-    assert "--root lake" in capsys.readouterr().out

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import re
-import subprocess
-import sys
 from io import StringIO
 from pathlib import Path
 
@@ -19,10 +14,8 @@ from typer.testing import CliRunner
 import seglake
 from seglake.cli.app import app
 from seglake.errors import UnknownTopic
-from seglake.terminal import wording
 from seglake.terminal.tables import Column, draw, moment, number, of_report, prose, second
-from seglake.terminal.wording import folded, path_ends, short_bytes, short_time
-from tests.harness.narrow import narrow_terminal
+from seglake.terminal.wording import path_ends, short_time
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_795_168_800_000
@@ -49,16 +42,6 @@ def printed(*arguments: object) -> str:
     return done.stdout
 
 
-def test_a_line_is_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    time = "2026-11-19T10:27:51.724Z"
-    line = f"  timestamp.field = 'timestamp': times from {time} to {time} in 3,000 sampled rows"
-    assert folded(line) == line
-    monkeypatch.setattr(wording, "terminal_width", lambda _=None: 80)
-    first, second = folded(line).split("\n")
-    assert (len(first) <= 80, second) == (True, f"    {time} in 3,000 sampled rows")
-    assert folded("short") == "short"
-
-
 def test_runs_and_failures_come_newest_first(root: Path) -> None:
     newest = [run.run_id for run in reversed(seglake.open(str(root)).history())]
     rows = [line for line in printed("history", root).splitlines() if " run " in line]
@@ -71,53 +54,12 @@ def test_a_pipe_gets_all_columns(root: Path) -> None:
                      "took", "files", "rows", "records", "rejected", "reasons"]  # fmt: skip
 
 
-def test_a_terminal_of_80_columns(root: Path) -> None:
-    """A real one: the program asks the terminal how wide it is."""
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "80"}
-    command = [sys.executable, "-m", "seglake", "segments", str(root), NAME]
-    subprocess.run(command, stdout=theirs, env=environment, check=True)
-    os.close(theirs)
-    text = os.read(ours, 2**16).decode()
-    os.close(ours)
-    assert "─[ 1 ]" in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1023, "1,023 B"), (1536, "1.5 KiB"), (2**40, "1 TiB")]
-)
-def test_bytes_are_for_people(count: int, text: str) -> None:
-    assert short_bytes(count) == text
-
-
 def test_times_have_milliseconds_where_there_are_some() -> None:
     assert short_time(T) == "2026-11-20T10:00:00Z"
     assert short_time(T + 37) == "2026-11-20T10:00:00.037Z"
     assert short_time(-1) == "-"
     assert second("at", "at").text(T + 999) == "2026-11-20T10:00:00Z"
     assert second("at", "at").text(-1) == "-"
-
-
-def test_lines_in_a_text_are_one_line() -> None:
-    assert Column("a", "a").text("x\ny\t") == r"x\ny\t"
-    assert Column("a", "a").text("\x1b[2J") == r"\x1b[2J"
-    assert prose("a", "a").text("x\ny") == "x\ny"
-
-
-def test_a_plan_of_a_compaction_says_how_many_records_go_and_stay(tmp_path: Path) -> None:
-    maker = LakeMaker(tmp_path, settings={"cleanup.policy": "compact"})
-    maker.run({0: [Event(T + n, b"k" if n < 2 else None, b"x" * 90) for n in range(5_000)]})
-    compact = "compact", tmp_path, "events"
-    with narrow_terminal(200):
-        _, heads, _, row, *_ = printed(*compact, "--dry-run").splitlines()
-        printed(*compact)
-        _, _, _, later, *_ = printed(*compact, "--dry-run").splitlines()
-    plan = dict(zip(*(re.split(" {2,}", line.strip()) for line in (heads, row)), strict=True))
-    assert {name: plan[name] for name in ("due", "records", "superseded", "null keys")} == {
-        "due": "yes", "records": "5,000", "superseded": "1", "null keys": "4,998"
-    }  # fmt: skip
-    assert "no" in later.split()
 
 
 def test_a_report_has_times_and_places_of_zero() -> None:
@@ -158,14 +100,6 @@ def test_ends_of_paths_tell_them_apart(paths: list[str]) -> None:
     ends = [*map(path_ends(paths), paths)]
     assert len({*ends}) == len(paths)
     assert all(path.endswith(end) for path, end in zip(paths, ends, strict=True))
-
-
-def test_what_is_piped_ends_where_its_texts_end() -> None:
-    page = StringIO()
-    draw([Column("a", "a"), Column("b", "b")], [("x", "y" * 900), ("z", "w")], page, None)
-    _, rule, long, short = page.getvalue().splitlines()
-    assert (len(rule), long.split(), short.split()) == (160, ["x", "y" * 900], ["z", "w"])
-    assert len(short) < 10
 
 
 def test_a_mistyped_topic_has_no_rejects_and_is_told(root: Path) -> None:

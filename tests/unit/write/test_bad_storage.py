@@ -133,16 +133,12 @@ def test_short_reads_all_the_time(tmp_path: Path, paths: list[Path]) -> None:
 # ------------------------------------------------------------------ real disks
 
 PROGRAM = """
-import os, resource, sys
+import os, sys
 from pathlib import Path
 from seglake.errors import SeglakeError
 from tests.makers.raw_events import Line, T, assert_holds, ingest, pipeline_of, read_lake
 from tests.makers.raw_events import write_file
 from tests.harness.survival import visible
-
-def limit_size(size):
-    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
 
 def limit_space(size):
     ballast.unlink(missing_ok=True)
@@ -150,19 +146,19 @@ def limit_space(size):
         free = os.statvfs(folder)
         ballast.write_bytes(bytes(max(free.f_bavail * free.f_frsize - size, 0)))
 
-folder, inputs, limit = Path(sys.argv[1]), Path(sys.argv[2]), globals()[sys.argv[3]]
+folder, inputs = Path(sys.argv[1]), Path(sys.argv[2])
 ballast = folder / "ballast"
 path = write_file(inputs / "a.jsonl", [Line(T + n, "abc"[n % 3]) for n in range(300)])
 ended = []
-for size in map(int, sys.argv[4:]):
+for size in map(int, sys.argv[3:]):
     settings = pipeline_of(folder / str(size), path)
-    limit(size)
+    limit_space(size)
     try:
         ended.append(ingest(settings).status)
     except SeglakeError as error:
         ended.append(f"{type(error).__name__}: {error}")
         assert str(folder) in ended[-1] and "\\n" not in ended[-1], ended
-    limit(None)
+    limit_space(None)
     assert visible(settings.root) in ([300] if ended[-1] == "committed" else [0, 300])
     ingest(settings)
     assert_holds(read_lake(settings.root), settings, [[path]])
@@ -186,17 +182,6 @@ def only_where(command: Sequence[str]) -> None:
 
 @pytest.mark.rest
 @pytest.mark.slow
-def test_files_that_may_not_grow(tmp_path: Path) -> None:
-    sizes = ["0", "100", "1000", "3000", "7000", "20000", "10000000"]
-    ended = run(PROGRAM, str(tmp_path / "lakes"), str(tmp_path / "in"), "limit_size", *sizes)
-    assert ended.pop() == "committed"
-    failed = [each for each in ended if each != "committed"]
-    assert len(failed) > 2
-    assert all("File too large" in each for each in failed)
-
-
-@pytest.mark.rest
-@pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
     """A small file system of its own, in a mount namespace that ends with the process."""
     small = tmp_path / "small"
@@ -205,7 +190,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     inside = ["unshare", "--mount", "sh", "-c", mount, "sh"]
     only_where(inside)
     sizes = ["0", "4096", "16384", "30000", "50000", "70000", "100000", "2000000"]
-    ended = run(PROGRAM, str(small), str(tmp_path / "in"), "limit_space", *sizes, inside=inside)
+    ended = run(PROGRAM, str(small), str(tmp_path / "in"), *sizes, inside=inside)
     assert ended.pop() == "committed"
     failed = [each for each in ended if each != "committed"]
     assert len(failed) > 2

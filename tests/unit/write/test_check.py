@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 import tarfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,16 @@ import pytest
 from typer.testing import CliRunner
 
 import seglake
-from seglake.cli import ingest as check_command
 from seglake.cli.app import app
-from seglake.cli.ingest import places_of
 from seglake.config import from_tables
 from seglake.engine import LocalEngine
-from seglake.errors import ConfigError, InputError, StoreError
-from seglake.write.check import Checked, SampledRow, check
+from seglake.errors import ConfigError, InputError
+from seglake.write.check import check
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.makers.files import pipeline, read
 from tests.makers.lakes import Event, LakeMaker
 
 T = 1_780_000_000_000
-NO_FIELD = "no timestamp.field is set: all records get the time of the run"
 TIMED: dict[str, Any] = {
     "timestamp": {"field": "ts", "format": "epoch_ms"},
     "key": {"fields": ["user"]},
@@ -133,27 +129,6 @@ def test_a_large_file_is_sampled_at_several_splits(tmp_path: Path) -> None:
         assert data[begin:].split(b"\n")[row["line"] - 1] == row["value"].encode()
 
 
-def test_lines_of_a_member_count_from_its_beginning(tmp_path: Path) -> None:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz") as archive:
-        for name in ("x", "y"):
-            member = tarfile.TarInfo(name)
-            member.size = len(events(3))
-            archive.addfile(member, io.BytesIO(events(3)))
-    (tmp_path / "a.tgz").write_bytes(file.getvalue())
-    found = checked(tmp_path)
-    places = [(row["path"].rpartition("!")[2], row["line"]) for row in found["rows"]]
-    assert places == [("x", 1), ("x", 2), ("x", 3), ("y", 1), ("y", 2), ("y", 3)]
-    assert found["first_files"][0]["packing"] == "gzip tar"
-
-
-def test_a_time_of_the_run_and_a_partition_of_no_key_are_not_known(tmp_path: Path) -> None:
-    (tmp_path / "a.log").write_bytes(b"x" * 300 + b"\n\xff\n")
-    rows = check(pipeline(tmp_path, "text"), 9).rows
-    assert [(row.timestamp, row.partition, row.key) for row in rows] == [(None, None, None)] * 2
-    assert [row.value for row in rows] == ["x" * 200 + "…", "�"]
-
-
 @pytest.mark.parametrize("form", ["csv", "parquet", "text"])
 def test_every_format_is_sampled(form: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.{form}"
@@ -231,26 +206,6 @@ def test_nothing_is_written_and_spark_is_not_loaded(folder: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*")} == before
 
 
-def sampled(path: Path, text: str, form: str = "epoch_s", sample: int = 20) -> dict[str, Any]:
-    path.write_text(text)
-    times = {"field": "ts", "format": form}
-    return check(pipeline(path, timestamp=times), sample).as_dict()
-
-
-def test_a_long_path_leaves_the_size_whole(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / ("checkout-service-access-events-" + "x" * 60)
-    folder.mkdir()
-    (folder / "2026-11-20.jsonl").write_bytes(b'{"ts":1}\n' * 3000)
-    checked = check(pipeline(folder, timestamp={"field": "ts", "format": "epoch_s"}), 1)
-    monkeypatch.setattr(check_command, "terminal_width", lambda: 80)
-    check_command._show_check(checked, "")
-    line = capsys.readouterr().out.splitlines()[1]
-    assert len(line) == 80
-    assert line.endswith("2026-11-20.jsonl  27,000 bytes")
-
-
 def test_a_key_that_is_an_object_is_told_with_a_field_of_it(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     user: dict[str, Any] = {"name": "anna", "id": 74}
@@ -261,49 +216,6 @@ def test_a_key_that_is_an_object_is_told_with_a_field_of_it(tmp_path: Path) -> N
     assert checked(path, key={"fields": ["user.id"]})["findings"] == []
     path.write_bytes(jsonl({"ts": T, "user": json.dumps(user), "user.id": 7}))
     assert checked(path)["findings"] == []
-
-
-@pytest.mark.parametrize(
-    ("contents", "told"),
-    [
-        ([b"", b""], "All 2 files are empty."),
-        ([b""], "The file is empty."),
-        ([b"\n", b""], "There is no row in the sample."),
-    ],
-)
-def test_empty_files_say_so(contents: list[bytes], told: str, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    for number, content in enumerate(contents):
-        (tmp_path / "in" / f"{number}.jsonl").write_bytes(content)
-    done = shell(tmp_path / "in")
-    assert (done.exit_code, told in done.output.splitlines()) == (0, True), done.output
-
-
-def test_a_pipe_and_json_have_the_whole_texts(tmp_path: Path) -> None:
-    path, long = tmp_path / "a.jsonl", "x" * 700
-    time = "later" + long
-    lines = [{"ts": T, "usr": long, "text": long}, {"usr": "u", "text": long, "ts": time}]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    check = "--source", str(path)
-    told, as_json = (shell(tmp_path, *check, *how).stdout for how in ((), ("--json",)))
-    assert (told.count(long), as_json.count(long)) == (6, 6)  # key, texts of values, time twice
-    assert "…" not in told + as_json
-    assert f"timestamp unreadable: {time!r}" in told
-    assert f" {json.dumps(lines[0])}\n" in told
-
-
-def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
-    def places(*paths: str, start: int = 0, others: Sequence[str] = ()) -> list[str]:
-        rows = [SampledRow(path, start, 3, "", "x") for path in paths]
-        place = places_of(Checked(0, 0, 0, [], {}, rows, [], stops=False, paths=[*paths, *others]))
-        return [*map(place, rows)]
-
-    hours = [f"/in/2026/11/{day}/13/events.jsonl" for day in (25, 26)]
-    assert places(*hours) == ["25/13/events.jsonl:3", "26/13/events.jsonl:3"]
-    assert places("/in/25/a.jsonl", "/in/25/b.jsonl") == ["a.jsonl:3", "b.jsonl:3"]
-    assert places("/in/a.jsonl", start=7) == ["a.jsonl after byte 7:3"]
-    assert places("a.jsonl", "x/a.jsonl") == ["a.jsonl:3", "x/a.jsonl:3"]
-    assert places("/in/0/a.log", others=["/in/1/a.log"]) == ["0/a.log:3"]  # not in the sample
 
 
 def test_a_topic_with_more_partitions_is_an_error_as_in_an_ingest(tmp_path: Path) -> None:
@@ -323,25 +235,6 @@ def test_a_topic_with_more_partitions_is_an_error_as_in_an_ingest(tmp_path: Path
     assert str(ingested.exception) == str(checked.exception)
 
 
-def test_a_lake_that_cannot_be_asked_is_told_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.jsonl").write_text(json.dumps({"ts": T, "user": "u"}))
-
-    def refuse(*_: Any) -> Any:
-        raise StoreError("s3://bucket/lake: access is denied")
-
-    monkeypatch.setattr("seglake.write.check.open_store", refuse)
-    told = json.loads(shell(tmp_path, "--json").stdout)
-    assert "s3://bucket/lake: access is denied" in told["remark"]
-    assert len(told["rows"]) == 1
-
-
-def test_plain_values_have_no_path_of_each_file(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(json.dumps({"ts": T, "user": "u"}))
-    assert "paths" not in json.loads(shell(tmp_path, "--json").stdout)
-
-
 def test_the_sample_of_an_archive_says_where_it_ends(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tgz", "w:gz") as archive:
         for name in ("x/e.jsonl", "y/e.jsonl"):
@@ -354,21 +247,6 @@ def test_the_sample_of_an_archive_says_where_it_ends(tmp_path: Path) -> None:
     assert end["facts"]["member"].endswith("x/e.jsonl")
     told = json.loads(shell(tmp_path, "--json", "--sample", "99").stdout)["findings"]
     assert "archive-member" not in [each["code"] for each in told]
-
-
-def test_a_member_is_named_with_its_archive(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tgz", "w:gz") as archive:
-        content = events(2)
-        member = tarfile.TarInfo("x/e.jsonl")
-        member.size = len(content)
-        archive.addfile(member, io.BytesIO(content))
-    assert "a.tgz!x/e.jsonl:1" in shell(tmp_path).stdout
-
-
-def test_an_empty_line_before_the_header_of_csv_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("\nts,x\n1,a\n")
-    with pytest.raises(InputError, match="its first line, which is the header, is empty: remove"):
-        check(pipeline(tmp_path / "file", "csv", timestamp=TIMED["timestamp"]), 20)
 
 
 @pytest.mark.parametrize(

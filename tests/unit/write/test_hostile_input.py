@@ -6,7 +6,6 @@ import bz2
 import gzip
 import io
 import os
-import pickle
 import re
 import stat
 import tarfile
@@ -21,15 +20,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import seglake
-from seglake.catalog.schema import SegmentRow
-from seglake.errors import InputError, QuarantineLimit, SeglakeError, UsageError
+from seglake.errors import InputError, SeglakeError, UsageError
 from seglake.write.api import run_pipeline
 from seglake.write.map.unit import UnitSummary, _joined, group_splits, read_every_row
 from tests.harness.bounded import MIB, TASK_BYTES, measure, write_lines
 from tests.harness.tiers import rest_but
 from tests.makers.forged import FORGED
 from tests.makers.inputs import map_settings, splits_of, store_of
-from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 from tests.makers.strategies import examples
 
@@ -128,39 +125,6 @@ def test_members_of_archives_lead_nowhere(tmp_path: Path) -> None:
     told = {row[0]["value"].decode().partition("!")[2] for row in rows}
     assert told == {"../../up", "/etc/passwd", "a\ufffd", "é", "x" * 3000}
     assert {p.name for p in tmp_path.iterdir()} == {"a.tar", "lake"}
-
-
-class _Trap:
-    def __reduce__(self) -> Any:
-        return os.mkdir, ("sprung",)
-
-
-def test_a_pickle_is_only_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever bytes are read from, none are ever unpickled."""
-    monkeypatch.chdir(tmp_path)
-    trap = pickle.dumps(_Trap())
-    path = write_file(tmp_path / "in/a.jsonl", [Line(T, "k")])
-    ingest(pipeline_of(tmp_path / "lake", path))
-    for file in sorted((tmp_path / "lake").rglob("*")):
-        if not file.is_file():
-            continue
-        before = file.read_bytes()
-        file.write_bytes(trap)
-        for ask in (read_lake, lambda root: ingest(pipeline_of(root, path)), catalog):
-            try:
-                ask(tmp_path / "lake")
-            except SeglakeError:
-                continue
-        file.write_bytes(before)
-    (tmp_path / "in/b.jsonl").write_bytes(trap)
-    with pytest.raises(QuarantineLimit):
-        ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"), "2")
-    assert not (tmp_path / "sprung").exists()
-
-
-def catalog(root: Path) -> list[SegmentRow]:
-    table = open_catalog(str(root))
-    return table.segments(table.snapshot(), "events")
 
 
 @pytest.mark.parametrize("forged", FORGED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -18,14 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.engine import Engine, LocalEngine, ThreadEngine
-from seglake.errors import InputError, OutsideInterval, QuarantineLimit, UnknownTopic
+from seglake.errors import OutsideInterval, QuarantineLimit
 from seglake.format.codecs.compression import NAMES
 from seglake.layout import SUFFIXES
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.undo import replace_files
 from seglake.read.lake import open as open_lake
-from seglake.terminal.progress import line_every
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits, Unit, group_splits
 from seglake.write.spool.spool import read_blobs, unpacked_rows
@@ -258,21 +256,6 @@ def test_the_report_and_the_run_row_say_the_same(tmp_path: Path) -> None:
     assert read_lake(tmp_path / "lake")
 
 
-def test_each_step_is_a_log_line_that_names_the_run(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_files(tmp_path / "in", [([Line(T, "a"), Line(0, broken="{")], "")])
-    settings = pipeline_of(tmp_path / "lake", tmp_path / "in")
-    with caplog.at_level(logging.INFO, logger="seglake.write"):
-        report = ingest(settings, "2026-11-20T01")
-        ingest(settings, "2026-11-20T01")
-    prefix = "topic events, pipeline test, run 2026-11-20T01: "
-    assert all(message.startswith(prefix) for message in caplog.messages)
-    told = [message.removeprefix(prefix) for message in caplog.messages]
-    done = f"version {report.version} has 1 record, 1 rejected"
-    assert told == [*report.seconds, done, "already committed, and the topic has all of its input"]
-
-
 @examples(12)
 @given(file_lists(4), orders, st.sampled_from([TINY, {}]))
 def test_the_report_tells_how_late_events_arrived(
@@ -316,40 +299,12 @@ def test_rejected_rows_are_named_by_file_and_line_over_splits_and_chunks(tmp_pat
     assert found == [each for each in wanted if each[1] <= 30 or each[0] != "000.jsonl"]
 
 
-@pytest.mark.parametrize(("ratio", "passes"), [(0.0, False), (0.49, False), (0.5, True)])
-def test_too_many_rejects_stop_a_run_before_anything_is_visible(
-    tmp_path: Path, ratio: float, passes: bool
-) -> None:
-    content = [Line(T, "a"), Line(0, broken="{")] * 10
-    write_files(tmp_path / "in", [(content, "")])
-    settings = pipeline_of(tmp_path / "lake", tmp_path / "in", max_quarantine_ratio=ratio)
-    if passes:
-        assert ingest(settings).quarantined == 10
-        return
-    with pytest.raises(QuarantineLimit, match=r"10 of 20 rows .*not parseable: 10"):
-        ingest(settings)
-    catalog = open_catalog(str(tmp_path / "lake"))
-    assert not catalog.snapshot().files
-    with pytest.raises(UnknownTopic):
-        read_lake(tmp_path / "lake")
-    assert not list(tmp_path.glob("lake/topics/**/*.log"))
-    again = settings.model_copy(update={"max_quarantine_ratio": 1.0})
-    assert ingest(again).records == 10  # the same run, once the limit is raised
-
-
 def test_records_without_a_key_are_spread_evenly(tmp_path: Path) -> None:
     write_files(tmp_path / "in", [([Line(T)] * 91, "")])
     chunks_of_one_unit = {"chunk_bytes": 100}
     settings = pipeline_of(tmp_path / "lake", tmp_path / "in", task=chunks_of_one_unit)
     ingest(settings)
     assert sorted(map(len, read_lake(tmp_path / "lake").values())) == [30, 30, 31]
-
-
-def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path) -> None:
-    (path,) = write_files(tmp_path / "in", [([Line(T)] * 500, ".gz")])
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(InputError, match=path.name):
-        ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"))
 
 
 def test_a_pipeline_of_every_input_format_is_the_same_story(tmp_path: Path) -> None:
@@ -374,17 +329,3 @@ def test_a_pipeline_of_every_input_format_is_the_same_story(tmp_path: Path) -> N
         found.append([(r.partition, r.timestamp, r.key) for log in logs for r in log])
     assert found[0] == found[1] == found[2]
     assert sorted((t, (k or b"").decode()) for _, t, k in found[0]) == sorted(rows)
-
-
-def test_the_progress_of_a_run_counts_each_record_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Also where a blob has records of several pieces."""
-    write_files(tmp_path / "in", [([Line(T + n * 7 % 90, "k") for n in range(300)], "")])
-    settings = pipeline_of(tmp_path / "lake", tmp_path / "in", task=TINY)
-    caplog.set_level(logging.INFO, logger="seglake")
-    with line_every(0.0):
-        ingest_files(LocalEngine(), settings, DeclaredRun("r"))
-    told = [line for line in caplog.messages if "records done" in line]
-    assert told
-    assert {line.partition(" of ")[2].partition(" ")[0] for line in told} == {"300"}

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import seglake
-from seglake.cli.app import app
 from seglake.config import Pipeline
 from seglake.errors import InputError, QuarantineLimit
 from tests.makers.raw_events import T, ingest, pipeline_of
@@ -100,32 +98,12 @@ def test_it_can_be_meant(tmp_path: Path, lake: Path) -> None:
     assert ingest(settings(lake, path)).status == "already done"
 
 
-def test_times_that_no_record_gets_do_not_count(tmp_path: Path, lake: Path) -> None:
-    path = write(tmp_path / "in" / "a.jsonl", [5, 7])
-    by_run = {"message.timestamp.type": "LogAppendTime"}
-    assert ingest(settings(lake, path, topic=by_run)).records == 2
-
-
 def test_records_that_keep_their_offsets_keep_their_times(tmp_path: Path, lake: Path) -> None:
     """A broker took them, and what is not archived in time is lost."""
     path = tmp_path / "in.jsonl"
     path.write_text('{"ts":5,"p":0,"o":3}\n')
     topic = {"partition_field": "p", "offset_field": "o"}
     assert ingest(settings(lake, path, topic=topic, order="arrival", key={"fields": []})).records
-
-
-def test_the_command_says_so(tmp_path: Path, lake: Path) -> None:
-    path = write(tmp_path / "in" / "a.jsonl", [T // 1000])
-    conf = tmp_path / "web.toml"
-    conf.write_text(
-        f'[pipeline]\nroot = "{lake}"\n[input]\npaths = ["{path}"]\nformat = "jsonl"\n'
-        '[timestamp]\nfield = "ts"\nformat = "epoch_ms"\n[topic]\nname = "events"\n'
-    )
-    done = CliRunner().invoke(app, ["check", "--conf-file", str(conf)])
-    assert done.exit_code == 3
-    assert "timestamp.format = 'epoch_s'" in done.output
-    conf.write_text(conf.read_text().replace("[topic]", "allow_1970 = true\n[topic]"))
-    assert CliRunner().invoke(app, ["check", "--conf-file", str(conf)]).exit_code == 0
 
 
 def test_limits_of_event_time_reject_them_before(tmp_path: Path, lake: Path) -> None:

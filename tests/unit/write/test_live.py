@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
-from py4j.protocol import Py4JJavaError
 
 from seglake.catalog import groups
 from seglake.catalog.groups import GroupInTopic, GroupOffset
-from seglake.cli.terminal.output import log_lines
-from seglake.errors import CorruptData, InputError, StoreError, UsageError
+from seglake.errors import CorruptData, InputError, UsageError
 from seglake.layout import success_key
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.vacuum import vacuum
-from seglake.write.driver.report import Report
 from seglake.write.live import archive as work
-from seglake.write.live.archive import Broker, LiveRecord, LiveTopic
+from seglake.write.live.archive import LiveTopic
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import T
 from tests.unit.write.test_offsets_kept import Row, ingest, pipeline_of, write_parquet
@@ -150,13 +146,6 @@ def test_an_unknown_topic_makes_no_lake(tmp_path: Path, monkeypatch: pytest.Monk
     assert not (tmp_path / "lake").exists()
 
 
-def test_a_topic_that_loses_partitions_is_refused(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = archived(root, monkeypatch, ONE, p0=(0, 9))
-    assert "cannot shrink to 1" in str(found.error)
-
-
 @pytest.mark.parametrize("topics", [[], ["a", "a"], ["a", "b:a"]])
 def test_topics_are_named_once(topics: list[str]) -> None:
     with pytest.raises(UsageError, match="each once"):
@@ -222,33 +211,6 @@ def test_a_later_archive_moves_a_group_and_forgets_none_of_its_partitions(
     assert groups.of_lake(table.store, table.lake) == [kept]
 
 
-def test_groups_of_a_topic_that_is_made_again_are_not_kept(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class MadeAgain(Told):
-        def committed(self, group: str, name: str) -> dict[int, GroupOffset]:
-            self.live = self.live._replace(topic_id=TWO)
-            return {0: GroupOffset(1)}
-
-    broker = MadeAgain(LiveTopic("web", ONE, {0: (0, 3), 1: (0, 0)}))
-    found = with_groups(root, monkeypatch, broker, "g")
-    assert (found.status, found.exit_code) == ("failed", 2)
-    assert "was made again" in str(found.error)
-    table = open_catalog(str(root))
-    assert groups.of_lake(table.store, table.lake) == []
-
-
-def test_groups_that_the_broker_does_not_tell_fail_the_topic(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Silent(Told):
-        def committed(self, group: str, name: str) -> dict[int, GroupOffset]:
-            raise StoreError("GroupAuthorizationException")
-
-    broker = Silent(LiveTopic("web", ONE, {0: (0, 3), 1: (0, 0)}))
-    assert with_groups(root, monkeypatch, broker, "g").exit_code == 1
-
-
 def test_a_damaged_position_of_a_group_names_its_file(root: Path) -> None:
     table = open_catalog(str(root))
     groups.keep(table.store, GroupInTopic(table.lake, "web", "größe/..", {0: GroupOffset(1)}))
@@ -266,71 +228,3 @@ def test_groups_are_named_once__before_spark_starts(
     monkeypatch.setattr("seglake.session.spark_session", lambda *_, **__: pytest.fail("it starts"))
     with pytest.raises(UsageError, match="each consumer group once"):
         work.archive("lake", ["web"], OPTIONS, groups=names)
-
-
-class Read:
-    """A DataFrame: ranges of offsets of partition 0, and rows beside them."""
-
-    def __init__(self, ranges: list[tuple[int, int]], rows: list[Any]) -> None:
-        self.ranges, self.rows = ranges, rows
-
-    def union(self, other: Read) -> Read:
-        return Read(self.ranges + other.ranges, self.rows + other.rows)
-
-    def createDataFrame(self, rows: list[Any], _schema: str) -> Read:  # Spark's name
-        return Read([], rows)
-
-
-@pytest.mark.parametrize("quarantine", [False, True])
-def test_a_time_that_spark_cannot_hold_is_named_or_goes_to_the_quarantine(
-    root: Path, monkeypatch: pytest.MonkeyPatch, *, quarantine: bool
-) -> None:
-    far, read = 6, list[Read]()
-
-    class WithRecords(Told):
-        def record(self, _topic: str, _partition: int, _offset: int) -> LiveRecord:
-            return LiveRecord(2**63 - 1, 0, b"k", b"v", [("h", None)])
-
-    def ingested(frame: Read, *_: object) -> Report:
-        if any(start <= far < end for start, end in frame.ranges):
-            raise RuntimeError("java.lang.ArithmeticException: long overflow")
-        read.append(frame)
-        return Report("web", "archive", "1")
-
-    live = LiveTopic("web", ONE, {0: (0, 9), 1: (0, 0)})
-    monkeypatch.setattr(work, "Broker", lambda *_: WithRecords(live))
-    monkeypatch.setattr(work, "_frame", lambda _setup, _topic, ranges: Read([*ranges.values()], []))
-    monkeypatch.setattr(work, "_reads", lambda _s, _t, _p, start, end: not start <= far < end)
-    monkeypatch.setattr(work, "ingest_frame", ingested)
-    session: Any = Read([], [])
-    (found,) = work.archive(
-        str(root), ["web"], OPTIONS, spark=session, quarantine=quarantine
-    ).topics
-    if not quarantine:
-        assert found.exit_code == 2
-        assert "partition 0 of 'web' has a record at offset 6 whose timestamp" in str(found.error)
-        return
-    (frame,) = read
-    assert sorted(frame.ranges) == [(3, 6), (7, 9)]
-    headers = [("h", None), ("seglake.timestamp", b"9223372036854775807")]
-    assert frame.rows == [(b"k", b"v", 0, 6, None, 0, headers)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "remedy"), [("TimeoutException", True), ("TopicAuthorizationException", False)]
-)
-def test_a_broker_that_is_silent_is_told_at_once_and_what_to_check(
-    kind: str, remedy: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """So a job in a pipe, too, is not silent while Kafka's client waits."""
-    spark = MagicMock()
-    cause = spark.error.getCause.return_value
-    cause.getClass.return_value.getSimpleName.return_value = kind
-    cause.getMessage.return_value = "no node"
-    admin = spark._jvm.org.apache.kafka.clients.admin.AdminClient.create.return_value
-    admin.describeTopics.side_effect = Py4JJavaError("", spark.error)
-    with log_lines(), Broker(spark, {**OPTIONS, "default.api.timeout.ms": "2500"}) as broker:
-        assert "connecting to h:1, for up to 2.5 s" in capsys.readouterr().err
-        with pytest.raises(StoreError, match=r"at h:1 did not answer: .*: no node") as caught:
-            broker.topic_id("web")
-    assert ("; check host and port, that the broker runs" in str(caught.value)) is remedy

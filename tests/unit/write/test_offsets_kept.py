@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import seglake
 from seglake.config import Pipeline
 from seglake.engine import Engine, LocalEngine
-from seglake.errors import ConfigError, InputError, QuarantineLimit
+from seglake.errors import ConfigError, InputError
 from seglake.format.codecs.compression import NAMES
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.health.reindex import reindex
@@ -350,19 +350,6 @@ def test_what_is_no_record_is_rejected(tmp_path: Path, change: dict[str, Any], r
     assert (report.records, report.reasons) == (1, {reason: 1})
 
 
-def test_nameless_headers_of_structs_are_rejected(tmp_path: Path) -> None:
-    rows = [Row(0, n, T, 0, None, b"v", [("a", b"1"), ("a", None)]) for n in range(3)]
-    write_parquet(tmp_path / "a.parquet", rows)
-    table = pq.read_table(tmp_path / "a.parquet")
-    broken: Any = table["headers"].to_pylist()
-    broken[1][1]["key"] = None
-    field = table.schema.field("headers")
-    pq.write_table(table.set_column(7, field, pa.array(broken, field.type)), tmp_path / "a.parquet")
-    report = ingest(pipeline_of(tmp_path / "lake", tmp_path / "a.parquet"))
-    assert report.reasons == {"headers unreadable": 1}
-    assert_sound(tmp_path / "lake", [rows[0], rows[2]], {0: 3})
-
-
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"order": "time"}, "offset_field contradicts pipeline.order = 'time'; use 'arrival'"),
     ({"topic": {"partition_field": None}}, "offset_field needs topic.partition_field"),
@@ -406,12 +393,6 @@ def test_a_topic_made_again_is_refused(tmp_path: Path) -> None:
         ingest(again, "2")
 
 
-def test_no_record_of_a_run_of_rejects(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(json.dumps({**LINE, "offset": None}) + "\n")
-    with pytest.raises(QuarantineLimit, match="offset unreadable: 1"):
-        ingest(pipeline_of(tmp_path / "lake", tmp_path / "a.jsonl", "jsonl"))
-
-
 def test_a_lost_race_plans_again(tmp_path: Path) -> None:
     """Another run appends while this one is about to commit: nothing is moved to other offsets."""
     rows = [Row(0, n, T + n, 0, None, b"%d" % n, []) for n in range(0, 60, 2)]
@@ -434,15 +415,3 @@ def test_a_lost_race_plans_again(tmp_path: Path) -> None:
     report = ingest(pipeline_of(root, tmp_path / "all.parquet"), engine=Raced())
     assert (report.records, report.skipped_records, report.rebased) == (20, 10, 0)
     assert_sound(root, rows, {0: 59})
-
-
-def test_append_times_of_a_broker_are_not_restamped(tmp_path: Path) -> None:
-    """Under LogAppendTime without a type field, the times are those of the rows."""
-    rows = [Row(0, n, T + n // 3, 1, None, b"v", []) for n in range(9)]
-    write_parquet(tmp_path / "a.parquet", rows)
-    settings = pipeline_of(
-        tmp_path / "lake", tmp_path / "a.parquet", timestamp={"type_field": None},
-        topic={"message.timestamp.type": "LogAppendTime"},
-    )  # fmt: skip
-    ingest(settings)
-    assert_sound(tmp_path / "lake", rows, {0: 9})

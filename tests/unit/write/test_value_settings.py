@@ -158,26 +158,6 @@ def test_a_redrive_with_another_pattern_says_what_differs(tmp_path: Path) -> Non
     assert (found.subject, found.facts) == ("value.pattern", {"has": PATTERN, "own": other})
 
 
-def test_what_no_setting_can_hold_stops_no_ingest(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    header = ",".join(["ts", "k", *(f"{n}{'x' * 900}" for n in range(90))])
-    path = tmp_path / "a.csv"
-    path.write_text(f"{header}\n1,a{',' * 90}\n")
-    assert ingest(_pipeline(tmp_path / "lake", path)).records == 1
-    assert _settings(tmp_path / "lake") == {}
-    assert "are left at their defaults" in caplog.text
-
-
-def test_an_hour_without_a_file_leaves_the_format_to_the_first_file(tmp_path: Path) -> None:
-    root, nothing = tmp_path / "lake", tmp_path / "nothing"
-    nothing.mkdir()
-    ingest(_pipeline(root, nothing, input={"on_empty": "ok"}))
-    assert _settings(root) == {}
-    ingest(_pipeline(root, _csv(tmp_path / "a.csv")), "2")
-    assert _settings(root) == CSV
-
-
 def test_spark_finds_fields_of_topics_by_the_format_of_each(tmp_path: Path) -> None:
     root = tmp_path / "lake"
     ingest(_pipeline(root, _csv(tmp_path / "a.csv"), topic={"name": "a"}))

@@ -20,7 +20,6 @@ from seglake.layout import failed_folder, report_key
 from seglake.maintain.vacuum import vacuum
 from seglake.store import local, open_store
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.harness.narrow import narrow_terminal
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 
@@ -298,22 +297,6 @@ def test_run_status_tells_what_became_of_a_run(tmp_path: Path, lake: Path) -> No
     assert seglake("run-status", lake, "other", "--run-id", "1")[0] == 1
 
 
-def test_failed_attempts_are_listed_with_their_run_ids(tmp_path: Path, lake: Path) -> None:
-    ingest(pipeline_of(lake, write_file(tmp_path / "a.jsonl", [Line(T)])), "good")
-    for run_id in ("one", "two"):
-        with pytest.raises(InputError):
-            ingest(pipeline_of(lake, tmp_path / "none.jsonl"), run_id)
-    code, rows = seglake("history", lake, "--failed")
-    assert (code, [(row["run_id"], row["exit_code"]) for row in rows]) == (
-        0,
-        [("two", 2), ("one", 2)],  # the newest first
-    )
-    assert "none.jsonl: does not exist" in rows[0]["error"]
-    text = shown("history", lake, "--failed", "--topic", "events")
-    assert all(run_id in text for run_id in ("one", "two"))
-    assert seglake("history", lake, "--failed", "--topic", "other") == (0, [])
-
-
 def test_run_status_asks_for_the_pipeline_if_several_have_the_run_id(
     tmp_path: Path, lake: Path
 ) -> None:
@@ -349,21 +332,6 @@ def test_quarantine_shows_rejects(tmp_path: Path, lake: Path) -> None:
     assert "no run '4'" in str(unknown.exception)
 
 
-def test_a_terminal_shows_the_end_of_a_path_which_tells_files_apart(
-    tmp_path: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for hour in ("08", "09"):
-        write_file(tmp_path / "in" / hour / "events.jsonl", [Line(T), BAD])
-    ingest(pipeline_of(lake, tmp_path / "in", max_quarantine_ratio=1.0), "1")
-    assert str(tmp_path / "in" / "08" / "events.jsonl") in shown("quarantine", lake, "events")
-    monkeypatch.setattr("seglake.cli.runs.terminal_width", lambda: 80)
-    with narrow_terminal():
-        both = shown("quarantine", lake, "events")
-        one = shown("quarantine", lake, "events", "--limit", 1)
-    assert all(f" {hour}/events.jsonl" in both for hour in ("08", "09"))
-    assert " 08/events.jsonl" in one  # the other file has rejects, too
-
-
 def test_a_sample_of_rejects_has_every_reason_and_file_and_says_what_it_leaves_out(
     tmp_path: Path, lake: Path
 ) -> None:
@@ -384,12 +352,3 @@ def test_a_sample_of_rejects_has_every_reason_and_file_and_says_what_it_leaves_o
     limited = CliRunner().invoke(app, ["quarantine", str(lake), "events", "--json", "--limit", "2"])
     assert {row["reason"] for row in json.loads(limited.stdout)} == {row["reason"] for row in found}
     assert "2 of 500 rejected rows are shown" in limited.stderr
-
-
-def test_of_a_failed_run_the_sample_says_how_many_were_not_kept(tmp_path: Path, lake: Path) -> None:
-    with pytest.raises(QuarantineLimit):
-        ingest(pipeline_of(lake, write_file(tmp_path / "1.jsonl", [BAD] * 30)), "1")
-    text = shown("quarantine", lake, "events", "--run-id", "1")
-    assert "25 more were rejected by runs that failed, which keep a sample" in text
-    told = CliRunner().invoke(app, ["quarantine", str(lake), "events", "--run-id", "1", "--json"])
-    assert (len(json.loads(told.stdout)), "25 more" in told.stderr) == (5, True)

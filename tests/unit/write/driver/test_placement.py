@@ -112,19 +112,6 @@ def test_a_run_beside_steady_runs_copies_a_segment_at_most_twice(topic: Topic) -
     topic.check()
 
 
-def test_others_may_use_the_room_up_to_its_last_offset(topic: Topic) -> None:
-    report = topic.backfill([[[0]], [[0]] * 4], [[[0]], [[0]]])
-    assert (topic.copies, report.rebased) == ([1, 1], 2)
-    assert all(row.record_count for row in segments_of(topic.lake))
-    topic.check()
-
-
-def test_after_a_first_lost_race_no_offset_is_left_free(topic: Topic) -> None:
-    topic.backfill([], [[PARTITIONS] * 3])
-    assert [len(log) for log in read_lake(topic.lake).values()] == [13] * 3
-    assert all(row.record_count for row in segments_of(topic.lake))
-
-
 @pytest.mark.parametrize(("few_bytes", "dense"), [(10_000, True), (100, False)])
 def test_a_run_of_few_segments_leaves_no_room(
     topic: Topic, monkeypatch: pytest.MonkeyPatch, few_bytes: int, dense: bool

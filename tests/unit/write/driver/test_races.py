@@ -45,17 +45,6 @@ def test_two_runs_that_name_the_same_file_ingest_it_once(tmp_path: Path) -> None
     assert_holds(read_lake(lake), pipeline_of(lake, shared), [[shared, first], [second]])
 
 
-def test_two_runs_of_nothing_but_the_same_file(tmp_path: Path) -> None:
-    lake, shared = tmp_path / "lake", a_file(tmp_path / "shared.jsonl", 0)
-    with writers(2) as start:
-        futures = [start(pipeline_of(lake, shared), str(number)) for number in range(2)]
-        winner, loser = results(futures)
-    assert (loser.report.records, loser.report.quarantined, loser.report.input_rows) == (0, 0, 0)
-    assert loser.report.status == "committed"  # a run without records is recorded
-    assert_holds(read_lake(lake), pipeline_of(lake, shared), [[shared]])
-    assert winner.report.records == LINES
-
-
 def test_one_run_started_twice_is_done_once(tmp_path: Path) -> None:
     lake, path = tmp_path / "lake", a_file(tmp_path / "a.jsonl", 0)
     with writers(2) as start:

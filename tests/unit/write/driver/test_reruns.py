@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,23 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import seglake
 from seglake.advice.finding import Finding
 from seglake.catalog import transaction
-from seglake.catalog.schema import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.cli.app import app
-from seglake.cli.ingest import print_report
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import CommitConflict, ConfigError, InputError, StoreError, UsageError
-from seglake.layout import new_attempt, success_key
+from seglake.layout import success_key
 from seglake.store import local, open_store
 from seglake.write.api import run_pipeline
-from seglake.write.driver.report import Report
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.input.files import Split
 from seglake.write.input.listing import BY_LINK, BY_NAME
@@ -46,8 +40,6 @@ from tests.makers.raw_events import (
     read_raw,
     write_file,
 )
-
-JOB = Path(__file__).parents[4] / "jobs" / "ingest.py"
 
 
 class Died(BaseException):
@@ -108,16 +100,6 @@ def test_what_other_runs_ingested_since_is_not_new(inbox: Path, lake: Path) -> N
     (inbox / "b.jsonl").unlink()
     assert ingest(pipeline_of(lake, inbox), "1").summary.endswith("has all of its input")
     assert ingest(pipeline_of(lake, inbox), "2").gone_files == [str(inbox / "b.jsonl")]
-
-
-def test_a_run_whose_input_is_gone_is_still_done(inbox: Path, lake: Path) -> None:
-    more = write_file(inbox.parent / "more" / "b.jsonl", [Line(T)])
-    settings = pipeline_of(lake, [inbox / "a.jsonl", more])
-    ingest(settings)
-    (inbox / "a.jsonl").unlink()
-    again = ingest(settings)
-    assert (again.status, again.gone_files) == ("already done", [str(inbox / "a.jsonl")])
-    assert (again.new_files, again.changed_files) == ([], [])
 
 
 def test_a_run_that_finds_nothing_new_says_so(inbox: Path, lake: Path) -> None:
@@ -181,14 +163,6 @@ def test_a_missing_folder_is_an_empty_hour_that_names_it(inbox: Path, lake: Path
     )
 
 
-def test_a_refused_ingest_writes_nothing_among_its_input(inbox: Path) -> None:
-    """Its own files would be records of the next one."""
-    before = sorted(inbox.rglob("*"))
-    with pytest.raises(InputError, match="is the root of the lake, whose own files would be input"):
-        ingest(pipeline_of(inbox, inbox), "1")
-    assert sorted(inbox.rglob("*")) == before
-
-
 def test_files_are_not_ingested_by_the_pipeline_of_a_dataframe(lake: Path) -> None:
     tables = pipeline_of(lake, "in").model_dump(mode="json", by_alias=True, exclude_unset=True)
     frame = {"format": "dataframe", "order_column": "n"}
@@ -196,38 +170,6 @@ def test_files_are_not_ingested_by_the_pipeline_of_a_dataframe(lake: Path) -> No
     with pytest.raises(ConfigError, match=r"'dataframe' names no files.*seglake.ingest"):
         run_pipeline(settings, run_id="1")
     assert not lake.exists()
-
-
-def test_the_job_and_the_command_refuse_the_pipeline_of_a_dataframe(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    conf = tmp_path / "web.toml"
-    conf.write_text(
-        f"""
-        pipeline.root = "{tmp_path}/lake"
-        input = {{format = "dataframe", order_column = "n"}}
-        timestamp.field = "ts"
-        topic.name = "events"
-        """
-    )
-    given = ["--conf-file", str(conf), "--run-id", "1"]
-    assert runpy.run_path(str(JOB))["main"](given) == 2
-    assert "input.format = 'dataframe' names no files" in capsys.readouterr().err
-    done = CliRunner().invoke(app, ["ingest", *given])
-    assert isinstance(done.exception, ConfigError)
-    assert not (tmp_path / "lake").exists()
-
-
-def test_the_text_for_people_has_the_summary_first(
-    inbox: Path, lake: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ingest(pipeline_of(lake, inbox))
-    write_file(inbox / "b.jsonl", [Line(T)])
-    print_report(ingest(pipeline_of(lake, inbox)), str(lake), as_json=False)
-    text = capsys.readouterr().out
-    assert text.startswith("already committed; since then: 1 file new (")
-    assert re.search(rf"lake +{lake.name}", text.replace(f"{lake.parent}/", ""))
-    assert re.search(r"new files +1 file\n", re.sub(" +\n", "\n", text))
 
 
 def test_the_same_run_with_other_settings_or_interval_is_an_error(inbox: Path, lake: Path) -> None:
@@ -450,22 +392,6 @@ def test_a_file_is_known_by_its_path_as_it_is_given(inbox: Path, lake: Path) -> 
 # ------------------------------------------------------------------ offsets and topics
 
 
-def test_offsets_never_start_again(inbox: Path, lake: Path) -> None:
-    settings = pipeline_of(lake, inbox, topic={"partitions": 1})
-    ingest(settings, "1")
-    catalog = open_catalog(str(lake))
-    base = catalog.snapshot()
-    gone = PartitionRow(topic="events", partition=0, sequence=1, log_start_offset=9, next_offset=9)
-    first = base.partition("events", 0).segment(0).base_offset
-    catalog.commit(
-        [gone], topic="events", base=base, attempt_id=new_attempt(), replaced=[(0, first)]
-    )
-    assert read_lake(lake) == {0: []}
-    write_file(inbox / "b.jsonl", [Line(T)])
-    ingest(settings, "2")
-    assert [record.offset for record in read_lake(lake)[0]] == [9]
-
-
 def test_a_topic_may_grow(inbox: Path, lake: Path) -> None:
     ingest(pipeline_of(lake, inbox, topic={"partitions": 1}), "1")
     before = read_lake(lake)
@@ -493,20 +419,6 @@ def test_a_run_that_contradicts_its_topic_is_an_error(
     with pytest.raises(ConfigError, match=told):
         ingest(pipeline_of(lake, inbox, topic=change), "2")
     assert ingest(pipeline_of(lake, inbox, topic={"segment.bytes": 5000}), "3").version > 0
-
-
-def test_old_events_that_come_late_get_new_offsets_and_are_found(inbox: Path, lake: Path) -> None:
-    one = {"topic": {"partitions": 1}}
-    ingest(pipeline_of(lake, inbox, **one), "1")
-    write_file(inbox / "b.jsonl", [Line(T - 500, "late"), Line(T + 3, "late")])
-    ingest(pipeline_of(lake, inbox, **one), "2")
-    log = seglake.open(str(lake)).topic("events")
-    assert log.end_offsets() == {0: 11}
-    found = log.read_range(T - 1000, T).read_all()
-    assert found["offset"].to_pylist() == [9]
-    window = log.read_range(T + 3, T + 4).read_all()
-    assert window["offset"].to_pylist() == [3, 10]
-    assert log.offsets_for_times({0: T - 1000})[0] == (0, T)  # the first in the order of offsets
 
 
 def test_append_time_never_goes_back(
@@ -631,12 +543,3 @@ def test_a_long_failure_of_storage_is_raised_and_the_run_can_be_repeated(
         assert 2 <= len(calls) <= 10
     assert ingest(settings).status == "committed"
     assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])
-
-
-def test_attempt_that_is_planned_again_has_its_own_findings() -> None:
-    begun = Report("events", "web", "1")
-    first = begun.copy()
-    first.findings += [Finding("no-timestamps")]
-    first.seconds["plan"] = 1.0
-    again = begun.copy()
-    assert (again.findings, again.seconds) == ([], {"plan": 1.0})

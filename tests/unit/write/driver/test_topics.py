@@ -128,11 +128,6 @@ def test_a_lifecycle_setting_is_seeded_and_then_no_pipeline_changes_it(key: str)
         )
 
 
-def test_the_spelling_of_a_policy_does_not_matter() -> None:
-    made = after(EMPTY, settings_of(**{"cleanup.policy": "delete, compact"}))
-    assert topic_rows(made, settings_of(**{"cleanup.policy": "compact,delete"})) == []
-
-
 def test_partitions_and_clock_are_the_catalogs_unless_they_are_said() -> None:
     many = {"partitions": 7, "message.timestamp.type": "LogAppendTime"}
     made = after(EMPTY, settings_of(**many))

@@ -77,39 +77,20 @@ def test_a_plain_file_that_settings_call_packed_is_not_called_damaged(codec: str
         read_bytes(DATA, input={"compression": codec})
 
 
-@pytest.mark.parametrize("codec", ["gzip", "bz2"])
-def test_flipped_bits_are_noticed(codec: str) -> None:
-    packed = bytearray(PACK[codec](DATA))
-    packed[len(packed) // 2] ^= 0x55
-    with pytest.raises(InputError, match="damaged"):
-        read_bytes(bytes(packed))
-
-
 @pytest.mark.parametrize("codec", PACK)
-@pytest.mark.parametrize("from_end", [1, 2, 4])
-def test_a_wrong_checksum_or_length_is_noticed(codec: str, from_end: int) -> None:
-    """The last bytes: gzip's length, bz2's checksum of the whole stream, zstd's of the content."""
-    packed = bytearray(PACK[codec](DATA))
-    packed[-from_end] ^= 0x40
-    with pytest.raises(InputError, match=f"{codec} data is damaged"):
-        read_bytes(bytes(packed))
-
-
-@pytest.mark.parametrize("position", [5, 8])
-def test_a_wrong_crc_of_gzip_is_noticed(position: int) -> None:
-    packed = bytearray(gzip.compress(DATA))
-    packed[-position] ^= 1
-    with pytest.raises(InputError, match="incorrect data check"):
-        read_bytes(bytes(packed))
-
-
-@pytest.mark.parametrize("codec", ["gzip", "bz2"])
-@pytest.mark.parametrize("position", [1, 12, 30])
-def test_damage_at_the_beginning_of_a_later_member_is_noticed(codec: str, position: int) -> None:
-    packed = bytearray(PACK[codec](b'{"n":2}\n' * 100))
-    packed[position] ^= 0x55
-    with pytest.raises(InputError, match="damaged"):
-        read_bytes(PACK[codec](b'{"n":1}\n') + packed)
+def test_no_flipped_byte_changes_the_rows(codec: str) -> None:
+    """Of two members: headers, data, checksums and lengths. A byte such as gzip's time is free."""
+    sound = b"".join(PACK[codec](b'{"n":%d}\n' % n * 9) for n in range(2))
+    rows = read_bytes(sound, input={"compression": codec}).rows
+    noticed = 0
+    for at in range(len(sound)):
+        damaged = bytearray(sound)
+        damaged[at] ^= 0x55
+        try:
+            assert read_bytes(bytes(damaged), input={"compression": codec}).rows == rows
+        except InputError:
+            noticed += 1
+    assert noticed > len(sound) // 2
 
 
 @pytest.mark.parametrize("codec", PACK)
@@ -141,11 +122,6 @@ def test_a_zstd_file_may_begin_with_a_frame_to_skip(magic: int) -> None:
     assert read_bytes(skipped).rows == []
     with pytest.raises(InputError, match="zstd data is damaged"):
         read_bytes(skipped[:-1])
-
-
-def test_the_settings_may_name_a_codec_that_the_file_does_not_have() -> None:
-    with pytest.raises(InputError, match="gzip data is damaged"):
-        read_bytes(DATA, input={"compression": "gzip"})
 
 
 @pytest.mark.parametrize(
@@ -185,14 +161,6 @@ def test_archives_are_read_member_by_member(pack: Any) -> None:
     assert (first[b"seglake.source.file"] or b"").endswith(b"/file!folder/a")
     assert (last[b"seglake.source.file"] or b"").endswith(b"/file!b")
     assert last[b"seglake.source.line"] == b"1"  # of its own file
-
-
-def test_an_archive_that_is_cut_off_is_named() -> None:
-    packed = gzip.compress(archive({"a": DATA}))
-    with pytest.raises(InputError, match="file: gzip data is damaged"):
-        read_bytes(packed[:-2000])
-    with pytest.raises(InputError, match="file: tar data is damaged"):
-        read_bytes(archive({"a": DATA})[:-20_000])
 
 
 def block_of(data: bytes, number: int, content: bytes) -> bytes:

@@ -1,8 +1,6 @@
 """Which files a path, a folder or a glob means."""
 
-import errno
 import fnmatch
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,35 +156,6 @@ def test_a_misspelt_path_is_not_an_empty_one(folder: Path, path: str) -> None:
         names(folder, path, on_empty="ok")
 
 
-WHERE = "(relative paths begin at the working folder)"
-
-
-@pytest.mark.parametrize(
-    ("path", "told"),
-    [
-        ("nope/x", f"; correct input.paths or --source {WHERE}"),
-        ("nope", f"; correct input.paths or --source {WHERE}, or set"),
-        ("{}/nope/x", "; correct input.paths or --source"),
-        ("{}/nope", "; correct input.paths or --source, or set"),
-    ],
-)
-def test_where_a_relative_path_begins_is_told(
-    path: str, told: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
-    settings = pipeline(path.format(folder), "text")
-    with pytest.raises(InputError, match="does not exist") as caught:
-        find_inputs(settings.input, store_of(settings))
-    assert told in str(caught.value)
-    assert ("working folder" in told) == ("working folder" in str(caught.value))
-
-
-def test_a_link_to_nothing_is_no_missing_path(folder: Path) -> None:
-    (folder / "link").symlink_to(folder / "nope")
-    with pytest.raises(InputError, match=r"link: is a link to .*/nope, and nothing is there"):
-        names(folder, "link", on_empty="ok")
-
-
 def test_in_a_bucket_a_folder_with_an_object_is_there() -> None:
     bucket = Bucket("events/2026-01-01/00/a.log")
     settings = pipeline("memory://logs/events/2026-01-01/01", "text", input={"on_empty": "ok"})
@@ -277,27 +246,6 @@ def test_a_link_to_nothing_is_named(folder: Path, path: str) -> None:
     assert names(folder, ".", exclude=["gone"])
 
 
-def test_a_glob_does_not_enter_folders(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"su\*: no file found; .* not entered: add /\*\*\)"):
-        names(folder, "su*")
-    assert names(folder, "su*/**") == ["sub/c.jsonl", "sub/deep/d.txt"]
-
-
-@pytest.mark.parametrize("below", ["", "/**", "/*.jsonl", "/a/*.jsonl", "/"])
-def test_a_folder_with_a_bracket_in_its_name_is_told_how_to_write(folder: Path, below: str) -> None:
-    (folder / "dir[1]" / "a").mkdir(parents=True)
-    for name in ("a.jsonl", "a/b.jsonl"):
-        (folder / "dir[1]" / name).write_text("1")
-    there = f"([ begins a pattern, and {folder}/dir[1]{'/a' * ('a' in below)} is there: write "
-    with pytest.raises(InputError) as caught:
-        names(folder, f"dir[1]{below}")
-    message, _, remedy = str(caught.value).partition(there)
-    assert message.endswith("on_empty = 'ok' ")
-    written = remedy.removeprefix(f"{folder}/").removesuffix(" for it)")
-    assert written == f"dir[[]1]{below.rstrip('/') or '/**'}"
-    assert names(folder, written)
-
-
 def read_listed(settings: Pipeline, files: list[SourceFile]) -> list[list[Any]]:
     splits = splits_of(settings, files)
     return [list(chunks_of(split, settings)) for split in splits]
@@ -314,25 +262,6 @@ def test_a_file_that_grew_is_read_as_it_was_listed(tmp_path: Path) -> None:
     path.write_bytes(b"o")
     with pytest.raises(InputError, match="was it changed"):
         read_listed(settings, found)
-
-
-def test_a_file_that_this_user_may_not_read_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Root may read every file, so the refusal is made here."""
-    path = tmp_path / "file"
-    path.write_bytes(b"one\n")
-    settings = pipeline(path, "text")
-    found = listed(settings)
-
-    def refused(name: str) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
-
-    with monkeypatch.context() as patched:
-        patched.setattr("seglake.write.input.streams.io.FileIO", refused)
-        with pytest.raises(InputError, match="give this user the right to read it") as caught:
-            InputStore({}).raw(found[0])
-    assert f"{path}: cannot be read: [Errno 13]" in str(caught.value)
 
 
 def test_splits(tmp_path: Path) -> None:
@@ -446,12 +375,6 @@ def test_a_folder_whose_files_a_log_names_is_refused(log: str, tmp_path: Path) -
             find_inputs(pipeline(path, "text").input, bucket)
     (only,) = find_inputs(pipeline("memory://logs/*.parquet", "text").input, bucket).files
     assert only.path == "memory://logs/c.parquet"
-
-
-def test_a_folder_called_metadata_is_no_table(folder: Path) -> None:
-    (folder / "metadata").mkdir()
-    (folder / "metadata/hosts.json").write_text("x")
-    assert "metadata/hosts.json" in names(folder, ".")
 
 
 def test_a_file_is_read_under_one_of_its_names(tmp_path: Path) -> None:

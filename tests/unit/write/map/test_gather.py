@@ -22,7 +22,6 @@ from seglake.write.map.unit import (
     Gather,
     Grouped,
     MapUnits,
-    Sizes,
     group_splits,
     size_bytes,
     sizes_of,
@@ -36,7 +35,7 @@ from tests.makers.inputs import map_settings, splits_of
 from tests.makers.raw_events import Line, T, pipeline_of, write_files
 from tests.makers.sorted_blobs import Item, items_of, run_of
 
-MB, GB, TB = 10**6, 10**9, 10**12
+GB, TB = 10**9, 10**12
 
 
 def pipeline(partitions: int) -> Pipeline:
@@ -65,11 +64,6 @@ def test_the_sizes_of_runs(
     assert units <= most_units
     # each log partition of a unit has a blob that is not full
     assert units * partitions + input_bytes / sizes.blob_bytes <= most_blobs
-
-
-def test_a_run_without_large_units_is_divided_by_its_settings() -> None:
-    task = pipeline(7).task
-    assert sizes_of(100 * GB, pipeline(7)) == Sizes(task.split_bytes, task.blob_bytes, 0)
 
 
 chunks = st.lists(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import bz2
 import codecs
-import gzip
 import importlib
 import json
-from collections.abc import Callable
 from encodings.aliases import aliases
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,11 +18,9 @@ from seglake.config import Input
 from seglake.engine import LocalEngine
 from seglake.errors import InputError
 from seglake.format.records import Spans
-from seglake.infer.pipeline import infer_pipeline
-from seglake.write.check import check
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from seglake.write.input.encodings import Utf8Stream, from_encoding, in_encoding, is_single_byte
+from seglake.write.input.encodings import Utf8Stream, in_encoding, is_single_byte
 from tests.makers.files import pipeline, read_bytes
 from tests.makers.strategies import examples
 
@@ -199,14 +193,6 @@ def test_what_is_not_in_the_encoding_is_a_reject_with_its_bytes(form: str, encod
     assert [reject[1:] for reject in rejects] == [("not in encoding: see input.encoding", bad)]
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
-@pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])
-def test_compressed_files(pack: Callable[[bytes], bytes], encoding: str) -> None:
-    data = pack("k;v\nä;ö\n".encode(encoding))
-    (row,) = read_bytes(data, "csv", input={"encoding": encoding, "delimiter": ";"}).rows
-    assert row.value == "ä;ö".encode()
-
-
 def test_utf_16_without_a_mark_is_refused() -> None:
     for encoding in ("utf-16", "utf-32"):
         with pytest.raises(InputError, match=f"file: cannot .* {encoding}-le or {encoding}-be"):
@@ -274,40 +260,3 @@ def test_an_encoding_with_another_name() -> None:
         "encoding"
         not in pipeline("a", input={"encoding": "utf8"}).model_dump(exclude_defaults=True)["input"]
     )
-
-
-@pytest.mark.parametrize("encoding", [
-    "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252", "latin-1",
-])  # fmt: skip
-def test_init_drafts_the_encoding_and_check_agrees(tmp_path: Path, encoding: str) -> None:
-    word = "Stra\x81e" if encoding == "latin-1" else "Straße"
-    text = "ts;user;street\n" + "".join(
-        f"2026-03-01T00:00:{n:02}Z;u{n % 3};{word}\n" for n in range(40)
-    )
-    mark = codecs.BOM_UTF16_BE if encoding == "utf-16" else b""
-    data = mark + text.encode("utf-16-be") if mark else text.encode(encoding)
-    (tmp_path / "streets.csv").write_bytes(data)
-    made = infer_pipeline([str(tmp_path / "streets.csv")])
-    assert f'encoding = "{encoding}"' in made.toml
-    assert any(each.subject == "input.encoding" for each in made.findings)
-    inputs = {"encoding": encoding, "delimiter": ";"}
-    checked = check(pipeline(tmp_path / "streets.csv", "csv", input=inputs), 20)
-    assert (len(checked.rows), checked.reasons) == (20, {})
-    assert word in str(checked.rows[0].value)
-
-
-def test_few_damaged_lines_are_no_encoding(tmp_path: Path) -> None:
-    """All the others are ASCII, and would be read by any."""
-    good = "".join(f'{{"ts": "2026-03-01T00:00:{n % 60:02}Z", "n": {n}}}\n' for n in range(500))
-    (tmp_path / "a.jsonl").write_bytes(good.encode() + b'{"ts": "\xff\xfe"}\n')
-    assert "encoding" not in infer_pipeline([str(tmp_path / "a.jsonl")]).toml
-
-
-def test_rows_of_the_quarantine() -> None:
-    rows = Spans.of(["é".encode(), b"\xe9", b"plain", b"\x25\xff"])
-    assert from_encoding(rows, "latin-1").tolist() == [
-        "é".encode(), "é".encode(), b"plain", "%ÿ".encode(),
-    ]  # fmt: skip
-    (_, _, _, odd) = from_encoding(rows, "cp037").tolist()
-    assert b"\n" not in (odd or b"\n")
-    assert np.array_equal(from_encoding(rows, "ascii").lengths, [2, 3, 5, 4])

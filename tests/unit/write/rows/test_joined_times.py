@@ -79,11 +79,3 @@ def test_columns_of_date_and_of_time_are_joined() -> None:
     result = read_bytes(sink.getvalue(), "parquet", timestamp=rules)
     tokyo = datetime.fromisoformat("2026-11-20T09:30:07.120+09:00")
     assert seen(result) == ([int(tokyo.timestamp() * 1000)], [(1, "timestamp missing")])
-
-
-def test_lines_of_text_and_a_hint_that_names_both() -> None:
-    lines = b"20.11.2026;web;09:30:07\n21.11.2026;web;10:00:00\n"
-    text: dict[str, Any] = {"pattern": "(?P<day>[^;]*);[^;]*;(?P<clock>.*)"}
-    rules = {"fields": ["day", "clock"], "format": "%d.%m.%Y %H:%M:%S"}
-    result = read_bytes(lines, "text", input=text, timestamp=rules)
-    assert [row.timestamp for row in result.rows] == [1795167007000, 1795255200000]

@@ -1,10 +1,8 @@
 """Lines, chunks and splits: however a file is cut, the same rows come out."""
 
 import io
-import random
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -56,15 +54,6 @@ def test_lines_are_numbered_as_an_editor_does(data: bytes, chunk_bytes: int) -> 
     assert numbers == [number + 1 for number, _ in good]
 
 
-def test_every_cut_gives_the_same_rows() -> None:
-    rng = random.Random(7)
-    lines = [b"%d-" % k + b"z" * rng.randrange(30) for k in range(12)]
-    data = b"\n".join(lines)
-    for split_bytes in range(1, len(data) + 2):
-        found = read_lines(data, split_bytes=split_bytes)
-        assert [row.value for row in found.rows] == lines
-
-
 def test_rejects_of_later_splits_have_the_lines_of_the_file() -> None:
     data = b"".join(b'{"n":%d}\n' % k if k % 5 else b"broken\n\n" for k in range(100))
     whole = read_bytes(data)
@@ -73,19 +62,6 @@ def test_rejects_of_later_splits_have_the_lines_of_the_file() -> None:
         assert read_bytes(data, task={"split_bytes": split_bytes}) == whole._replace(
             chunks=read_bytes(data, task={"split_bytes": split_bytes}).chunks
         )
-
-
-def test_chunks_are_a_function_of_the_file_and_the_settings() -> None:
-    data = b"".join(b"line %d\n" % k for k in range(5_000))
-    task = {"chunk_bytes": 1_000}
-    plain = read_bytes(data, "text", task=task)
-    assert plain.chunks > 40
-    assert read_bytes(data, "text", task=task) == plain
-
-
-@pytest.mark.parametrize("data", [b"", b"\n", b"\r\n\r\n", BOM])
-def test_files_without_rows(data: bytes) -> None:
-    assert read_lines(data).rows == []
 
 
 def test_a_long_line_is_cut_off_and_the_rest_is_read() -> None:

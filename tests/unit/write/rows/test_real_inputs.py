@@ -1,8 +1,6 @@
 """The example pipelines on the real logs they are written for; nginx.toml on a few lines."""
 
 import functools
-import json
-import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,34 +90,6 @@ def test_cuts_and_chunks_change_nothing(
     assert cut.rejects == uncut.rejects
 
 
-def test_stack_traces_stay_with_the_brokers_events(whole: Callable[[str], Result]) -> None:
-    values = [row.value or b"" for row in whole("kafka-brokers").rows]
-    assert all(value.startswith(b"[2016-12-") for value in values)
-    traces = [value for value in values if b"\n" in value]
-    assert len(traces) == 101
-    assert sum(value.count(b"\n") for value in traces) == 2_758
-
-
-def test_without_a_start_pattern_the_lines_of_stack_traces_are_rejected(data_dir: Path) -> None:
-    settings = example("kafka-brokers", data_dir, **{"input.include": "state-change.log*"})
-    alone = {"multiline_start_pattern": None}
-    lines = read(settings.model_copy(update={"input": settings.input.model_copy(update=alone)}))
-    joined = read(settings)
-    assert len(lines.rows) == len(joined.rows)
-    assert {reject.reason for reject in lines.rejects} == {"not parseable"}
-    assert not any(reject.raw.startswith(b"[2016") for reject in lines.rejects)
-
-
-def test_nginx_plus_fields(whole: Callable[[str], Result]) -> None:
-    for row in whole("nginx-plus").rows:
-        event = json.loads(row.value or b"")
-        assert row.timestamp == event["timestamp"]
-        assert row.key == event["address"].encode()
-        assert (
-            dict(row.headers)[b"connections.active"] == str(event["connections"]["active"]).encode()
-        )
-
-
 # As nginx writes them: a byte of a request that is no text is escaped, a user may have a blank.
 NGINX = r"""
 93.180.71.3 - - [17/May/2015:08:05:32 +0000] "GET /a/1 HTTP/1.1" 304 0 "-" "APT-HTTP/1.3 (0.8.16)"
@@ -140,12 +110,3 @@ def test_an_access_log_of_nginx(tmp_path: Path) -> None:
     assert [row.key for row in found.rows] == [b"93.180.71.3", b"2001:db8::7", *[b"10.0.0.9"] * 2]
     assert [dict(row.headers)[b"status"] for row in found.rows] == [b"304", b"200", b"400", b"408"]
     assert [reject.raw for reject in found.rejects] == lines[4:]
-
-
-@pytest.mark.slow
-def test_retail_values_are_objects_of_all_columns(whole: Callable[[str], Result]) -> None:
-    row = whole("retail").rows[0]
-    event = json.loads(row.value or b"")
-    assert next(iter(event)) == "InvoiceNo"
-    assert event["CustomerID"] == (row.key or b"").decode()
-    assert math.isclose(float(event["UnitPrice"]), 2.55)

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.config import Pipeline
-from seglake.write.rows.rows import REASON_TEXTS, Reason
 from tests.makers.files import Reject, Row, read_bytes
 
 TIME = {"field": "t", "format": "epoch_ms"}
@@ -59,13 +57,6 @@ def rejects(line: str | bytes, form: str = "jsonl", **tables: Any) -> list[tuple
 def test_reasons(line: str | bytes, tables: dict[str, Any], reason: str) -> None:
     raw = line if isinstance(line, bytes) else line.encode()
     assert rejects(line, **tables) == [(reason, raw)]
-
-
-def test_every_reason_has_its_words() -> None:
-    assert len(REASON_TEXTS) == len(Reason)
-    for reason in Reason:
-        words = str(REASON_TEXTS[reason]).replace(" ", "_").replace("-", "").upper()
-        assert words.startswith(reason.name) or words in {"", "RECORD_TOO_LARGE"}
 
 
 def test_the_first_reason_counts() -> None:
@@ -140,22 +131,6 @@ def test_without_a_timestamp_field_the_clock_of_the_run_is_meant() -> None:
     assert [row.timestamp for row in read_bytes(b"{}\n{}").rows] == [-1, -1]
 
 
-def test_settings_name_every_field_once() -> None:
-    settings = Pipeline.model_validate(
-        {
-            "name": "x",
-            "root": "x",
-            "input": {"paths": ["x"], "format": "jsonl"},
-            "timestamp": {"field": "a", "format": "iso8601"},
-            "key": {"fields": ["b", "a"]},
-            "value": {"from": "columns", "columns": ["c"]},
-            "headers": {"fields": ["b", "d"]},
-            "topic": {"name": "x", "partition_field": "e"},
-        }
-    )
-    assert settings.fields() == ("a", "b", "c", "d", "e")
-
-
 ALL: dict[str, Any] = {
     "topic": {"partition_field": "p", "partitions": 3, "max.message.bytes": 250, "batch.size": 99},
     "timestamp": TIME,
@@ -179,16 +154,3 @@ def test_of_several_reasons_the_first_in_their_order_counts(chosen: list[int]) -
     for at in sorted(chosen, reverse=True):
         row |= FLAWS[at][1]
     assert [reason for reason, _ in rejects(json.dumps(row), **ALL)] == [FLAWS[min(chosen)][0]]
-
-
-def test_what_cannot_be_text_has_that_reason() -> None:
-    """A column of bytes as the value, checked after the key."""
-    data = b'a,k\n"\xff",\n'
-    value = {"from": "columns", "columns": ["a"]}
-    key = {"fields": ["k"], "required": True}
-    assert [r for r, _ in rejects(data, "csv", value=value, key=key)] == ["invalid UTF-8"]
-
-
-def test_a_row_that_cannot_be_read_has_the_reason_of_its_format() -> None:
-    line = b'{"t":"soon","a":"\xff","x":"%s"}' % (b"x" * 200)
-    assert [reason for reason, _ in rejects(line, **ALL)] == ["invalid UTF-8"]

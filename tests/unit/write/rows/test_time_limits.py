@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
-from seglake.errors import QuarantineLimit
 from seglake.limits import ALL_TIMES, INT64_MAX
 from seglake.maintain.health.verify import verify
-from seglake.write.check import check
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.rows.arrow import ArrowRows
 from seglake.write.rows.records import RowLimits, extract
@@ -115,30 +111,11 @@ def test_they_are_measured_from_the_end_of_the_interval(tmp_path: Path) -> None:
     assert verify(str(tmp_path / "lake"), deep=True).findings == []
 
 
-def test_without_an_interval_they_are_measured_from_the_start_of_the_run(tmp_path: Path) -> None:
-    now, hour = time.time_ns() // 1_000_000, 3_600_000
-    settings = lake_of(
-        tmp_path, [now - 2 * hour, now, now + 2 * hour], **{BEFORE: hour, AFTER: hour}
-    )
-    ingest(settings)
-    assert stamps(tmp_path) == [now]
-
-
 def test_the_catalogs_limits_hold_for_a_pipeline_that_says_nothing(tmp_path: Path) -> None:
     ingest(lake_of(tmp_path, [T], **{AFTER: 50}), "1", interval=(T - 100, T))
     write_file(tmp_path / "in" / "2.jsonl", [Line(T + 51, "k"), Line(T + 1, "k")])
     ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"), "2", interval=(T - 100, T))
     assert stamps(tmp_path) == [T, T + 1]
-
-
-def test_a_run_of_nothing_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(QuarantineLimit, match=NEW):
-        ingest(lake_of(tmp_path, [T + 9], **{AFTER: 5}), "1", interval=(T - 100, T))
-
-
-def test_a_check_shows_them(tmp_path: Path) -> None:
-    settings = lake_of(tmp_path, [T, time.time_ns() // 1_000_000], **{BEFORE: 3_600_000})
-    assert check(settings, 10).reasons == {OLD: 1}
 
 
 def test_a_redrive_measures_as_its_run_did(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -168,17 +167,3 @@ def test_a_time_of_twelve_bytes_is_not_bent_to_nanoseconds(values: list[int], gr
 
 def sorted_good(wanted: list[int]) -> list[int]:
     return [ms for ms in wanted if 0 <= ms <= LAST_MS]
-
-
-@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
-def test_a_file_of_any_unit(tmp_path: Path, unit: str) -> None:
-    values = [0, 1, -1, INT64_MAX, -INT64_MAX - 1, LAST_MS * PER_SECOND[unit] // 1000]
-    values = [value for value in values if abs(value) <= INT64_MAX + 1]
-    if unit == "ns":
-        values = values[:-1]
-    column = pa.array(values, pa.int64()).cast(pa.timestamp(unit, "UTC"))
-    pq.write_table(pa.table({"t": column}), tmp_path / "a.parquet")
-    found = read(pipeline(tmp_path / "a.parquet", "parquet", timestamp={"field": "t"}))
-    wanted = [value * 1000 // PER_SECOND[unit] for value in values]
-    assert [row.timestamp for row in found.rows] == sorted_good(wanted)
-    assert len(found.rejects) == len(values) - len(found.rows)

@@ -36,17 +36,15 @@ from seglake.errors import (
     StoreError,
     UsageError,
 )
-from seglake.layout import success_key
-from seglake.maintain.erasure.erase import Attempts, _Erasure, erase
+from seglake.maintain.erasure.erase import erase
 from seglake.maintain.expiry.retention import expire_rejects
 from seglake.maintain.health.verify import verify
 from seglake.maintain.topic_settings import alter
 from seglake.maintain.undo import replace_files, undo
-from seglake.store import local, open_store
+from seglake.store import local
 from seglake.write.driver.attempt import DeclaredRun
 from seglake.write.driver.redrive import redrive_input
 from tests.harness.engines import ScatteredEngine
-from tests.harness.tiers import rest_but
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import T, ingest, read_lake
 from tests.makers.redriven import (
@@ -220,28 +218,6 @@ def test_every_row_is_a_record_once_or_an_open_reject(
 # ------------------------------------------------------------------ deaths
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("step", rest_but([1, 4]))
-@pytest.mark.long
-def test_a_redrive_may_die_at_any_write(tmp_path: Path, step: int) -> None:
-    """Its records are visible all at once, and a second call makes them what they would be."""
-    good = [Event("a"), Event("b", long=True), Event("c"), Event("b"), Event("", broken=True)]
-    for deaths in itertools.count(step, step):
-        folder = tmp_path / str(deaths)
-        model = Model(folder, "csv")
-        model.ingest([good, [Event("b")] * 3, [Event("c")] * 2], "a")
-        model.runs[0].files[2].take_away(change=False)
-        with suppress(Died), dying(deaths):
-            redriven(model.settings([folder], "b"), "run 0")
-            break
-        model.redrive(0, "b", None)
-        model.check()
-        assert verify(str(model.root), deep=True).findings == []
-        run = seglake.open(str(model.root)).history()[-1]
-        assert open_store(str(model.root)).size(success_key(run.attempt_id)) == 0
-    assert deaths > 15
-
-
 # ------------------------------------------------------------------ races
 
 
@@ -266,17 +242,6 @@ def interfere(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     monkeypatch.setattr(CatalogTable, "commit", after_act)
 
 
-def test_a_redrive_says_how_many_of_the_rejects_became_records(model: Model) -> None:
-    settings = model.settings([model.folder], "b")
-    for dry_run in (True, False):
-        report = redriven(settings, "run 0", dry_run=dry_run)
-        assert report.summary == "6 of 12 rejects become records, 6 stay open"
-    tried = (
-        "nothing to redrive: run 'run 0' has no open rejects that these settings were not tried on"
-    )
-    assert redriven(settings, "run 0").summary == tried
-
-
 @pytest.mark.parametrize("other", ["b", "c", "a"])
 def test_of_two_redrives_at_once_the_second_takes_what_is_left(
     model: Model, monkeypatch: pytest.MonkeyPatch, other: str
@@ -296,16 +261,6 @@ def test_of_two_redrives_at_once_the_second_takes_what_is_left(
     model._add(taken & model.runs[0].open)
     model.runs[0].open.difference_update(taken)
     model.check()
-    assert verify(str(model.root), deep=True).findings == []
-
-
-def test_a_redrive_moves_behind_a_run_that_overtakes_it(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    interfere(monkeypatch, lambda: model.ingest([[Event("a")] * 7], "a"))
-    model.redrive(0, "b", None)
-    model.check()
-    assert seglake.open(str(model.root)).history()[-1].run_id == "run 0 redrive 1"
     assert verify(str(model.root), deep=True).findings == []
 
 
@@ -380,46 +335,6 @@ def test_a_redrive_of_a_run_that_is_replaced_meanwhile_takes_the_new_rejects(
     assert verify(str(model.root), deep=True).findings == []
 
 
-def test_a_redrive_begins_again_where_one_before_it_was_undone_meanwhile(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its rejects are those of the first run again, and another redrive may have taken them."""
-    redriven(model.settings([model.folder], "b"), "run 0")
-    interfere(monkeypatch, lambda: _undo(model, "run 0 redrive 1"))
-    report = redriven(model.settings([model.folder], "c"), "run 0")
-    run = model.runs[0]
-    attempts = {run.run_id: run.attempt_id for run in seglake.open(str(model.root)).history()}
-    assert report.redrives["attempt_id"] == attempts["run 0"]
-    taken = {row for row, had in run.times.items() if {"a", "c"} & set(had)}
-    assert records(model.root) == model._names(taken)
-    assert open_rejects(model.root) == Counter(run.times.keys() - taken)
-
-
-def test_a_redrive_brings_nothing_back_that_is_erased_while_it_begins(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has listed its rejects; the erasure had looked before it began."""
-
-    def act(*given_: Any) -> Any:
-        with monkeypatch.context() as patched:
-            patched.setattr(redrive_input, "shared_units", group)
-            patched.setattr(_Erasure, "_look", lambda _: Attempts([], set(), set(), [], set()))
-            erase(str(model.root), "events", raw_containing="0.1.gz:2")
-        return group(*given_)
-
-    group: Any = vars(redrive_input)["shared_units"]
-    assert b"0.1.gz:2" in gzip.decompress(model.runs[0].files[1].path.read_bytes())
-    calls = itertools.count()
-    monkeypatch.setattr(
-        redrive_input, "shared_units", lambda *g: act(*g) if next(calls) == 0 else group(*g)
-    )
-    report = redriven(model.settings([model.folder], "b"), "run 0")
-    assert "0.1.gz:2" not in records(model.root)
-    assert (report.records, report.quarantined) == (5, 6)
-    assert set(records(model.root).values()) == {1}
-    assert verify(str(model.root), deep=True).findings == []
-
-
 def test_a_redrive_waits_for_an_erasure_that_is_not_finished(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -435,49 +350,11 @@ def test_a_redrive_waits_for_an_erasure_that_is_not_finished(
     assert redriven(settings, "run 0").records == 5
 
 
-def test_a_run_whose_rejects_are_all_erased_is_done(model: Model) -> None:
-    erase(str(model.root), "events", raw_containing="0")
-    report = redriven(model.settings([model.folder], "b"), "run 0")
-    assert (report.status, report.records) == ("already done", 0)
-
-
 def _dies(*_: Any, **__: Any) -> None:
     raise Died
 
 
 # ------------------------------------------------------------------ redrives whose run is gone
-
-
-@pytest.fixture
-def orphaned(model: Model, monkeypatch: pytest.MonkeyPatch) -> Model:
-    """A lake of before: a redrive was committed although its run had been undone."""
-    with monkeypatch.context() as patched:
-        patched.setattr(redrive_input.RedriveInput, "is_taken", lambda *_: False)
-        interfere(patched, lambda: _undo(model))
-        redriven(model.settings([model.folder], "b"), "run 0")
-    return model
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_a_redrive_whose_run_is_gone_can_be_undone(orphaned: Model, again: bool) -> None:
-    """Also if a new run has the id of the old one."""
-    if again:
-        ingest(orphaned.settings([orphaned.folder / "in-0"], "b"), "run 0")
-        assert set(records(orphaned.root).values()) == {1, 2}
-    report = undo(str(orphaned.root), "events", "run 0 redrive 1")
-    assert (report.runs, report.records) == (["run 0 redrive 1"], 6)
-    assert set(records(orphaned.root).values()) == ({1} if again else set())
-    assert set(open_rejects(orphaned.root).values()) <= {1}
-    assert verify(str(orphaned.root), deep=True).findings == []
-
-
-def test_rejects_of_a_redrive_whose_run_is_gone_are_shown_and_not_redriven(orphaned: Model) -> None:
-    given_ = ["quarantine", str(orphaned.root), "events", "--json", "--run-id", "run 0 redrive 1"]
-    told = CliRunner().invoke(app, given_)
-    assert {row["run_id"] for row in json.loads(told.stdout)} == {"run 0 redrive 1"}
-    with pytest.raises(UsageError, match=r"'run 0 redrive 1' is a redrive of run 'run 0', which .*"
-                       "undone or replaced: undo the redrive"):  # fmt: skip
-        redriven(orphaned.settings([orphaned.folder], "c"), "run 0 redrive 1")
 
 
 # ------------------------------------------------------------------ the chain of redrives
@@ -529,13 +406,6 @@ def test_what_gains_nothing_is_not_committed(model: Model) -> None:
     with pytest.raises(QuarantineLimit, match=r"none of the 12 open rejects of run 'run 0'.*12"):
         redriven(model.settings([model.folder], "a"), "run 0")
     assert seglake.open(str(model.root)).version == version
-
-
-def test_a_run_without_rejects_is_done(tmp_path: Path) -> None:
-    model = Model(tmp_path, "jsonl")
-    model.ingest([[SURE]], "a")
-    report = redriven(model.settings([tmp_path], "b"), "run 0")
-    assert (report.status, report.exit_code, report.records) == ("already done", 0, 0)
 
 
 def test_a_run_that_cannot_be_redriven_is_one_sentence(model: Model) -> None:

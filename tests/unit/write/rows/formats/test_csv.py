@@ -147,15 +147,6 @@ def test_json_lines_are_named(count: int, tmp_path: Path) -> None:
         splits_of(pipeline(tmp_path, "csv", key={"fields": ["user"]}))
 
 
-def test_a_header_that_begins_with_a_brace_is_one() -> None:
-    assert [row.key for row in read_bytes(b"{x},y\n1,2", "csv", key=KEYS).rows] == [b"2"]
-
-
-def test_a_misspelt_column_is_met_with_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"no column 'tsp' in the header; did you mean 'Tst'\?"):
-        read_bytes(b"user,Tst\n1,2", "csv", key={"fields": ["tsp"]})
-
-
 @pytest.mark.parametrize(("delimiter", "shown"), [(";", '";"'), ("\t", r'"\\t"'), ("|", r'"\|"')])
 def test_a_wrong_delimiter_is_met_with_the_right_one(delimiter: str, shown: str) -> None:
     told = f"which is one column, .*: with input.delimiter = {shown} it has 2"
@@ -190,28 +181,6 @@ def test_the_one_file_that_is_wrong_is_named(
         splits_of(pipeline(tmp_path, "csv", timestamp=timed))
     assert f"/{wrong}.csv: {told}" in str(error.value)
     assert "correct the file, or leave it out with input.exclude" in str(error.value)
-
-
-def test_another_delimiter_is_named_where_the_settings_name_no_column(tmp_path: Path) -> None:
-    (tmp_path / "1.csv").write_text("x;y\n1;2\n")
-    (tmp_path / "2.csv").write_text("x,y\n1,2\n")
-    for delimiter, wrong, other in ((",", "1", ";"), (";", "2", ",")):
-        told = rf'{wrong}\.csv: .* it has the delimiter "{other}", and others have "{delimiter}"'
-        with pytest.raises(InputError, match=told):
-            splits_of(pipeline(tmp_path, "csv", input={"delimiter": delimiter}))
-
-
-def test_a_column_that_no_file_has_is_an_error_of_the_settings(tmp_path: Path) -> None:
-    """Also where headers differ."""
-    (tmp_path / "1.csv").write_text("ts;x\n1;2\n")
-    (tmp_path / "2.csv").write_text("ts;y\n1;2\n")
-    key = {"fields": ["ts"]}
-    with pytest.raises(InputError, match=r'1\.csv: .*with input.delimiter = ";" it has 2$'):
-        splits_of(pipeline(tmp_path, "csv", key=key))
-    key = {"fields": ["tss"]}
-    told = r"1\.csv: no column 'tss' .*; did you mean 'ts'\?; correct the settings, the file or"
-    with pytest.raises(InputError, match=told):
-        splits_of(pipeline(tmp_path, "csv", key=key, input={"delimiter": ";"}))
 
 
 def test_files_must_have_the_same_header(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import base64
 import json
 import math
-import shutil
 import tempfile
 import uuid
 from datetime import UTC, date, datetime, time, timedelta
@@ -18,9 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.engine import LocalEngine
 from seglake.errors import InputError
-from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.rows.arrow import ArrowRows
 from seglake.write.rows.formats.parquet import Parquet
 from tests.makers.files import Result, pipeline, read, read_bytes
@@ -282,12 +279,6 @@ def test_what_is_no_parquet_is_named() -> None:
     assert read_bytes(b"", "parquet").rows == []
 
 
-@pytest.mark.parametrize("content", [b"x", b'{"n":1}\n' * 9, b"n\n1\n"])
-def test_a_text_is_no_parquet_file(content: bytes) -> None:
-    with pytest.raises(InputError, match=r"file: it is no Parquet file: set input\.format to"):
-        read_bytes(content, "parquet")
-
-
 def _parquet_bytes(table: pa.Table, **options: Any) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, use_dictionary=False, compression="none", **options)
@@ -310,24 +301,6 @@ def test_each_row_group_must_have_the_rows_that_its_footer_says(changed: dict[in
         footer = footer.replace(_count(rows), _count(claimed))
     with pytest.raises(InputError, match="footer says"):
         read_bytes(data[:start] + footer, "parquet", task={"chunk_bytes": 64})
-
-
-def test_a_short_row_group_leaves_nothing_in_the_lake(data_dir: Path, tmp_path: Path) -> None:
-    source = data_dir / "field/parquet-short-group/in"
-    if not source.is_dir():
-        pytest.skip(f"{source} is absent")
-    (tmp_path / "in").mkdir()
-    write({"ts": pa.array(range(1, 10**5))}, tmp_path / "in" / "0.parquet")
-    shutil.copy(source / "a.parquet", tmp_path / "in")
-    settings = pipeline(
-        tmp_path / "in", "parquet", root=str(tmp_path / "lake"),
-        timestamp={"field": "ts", "format": "epoch_ms"},
-    )  # fmt: skip
-    with pytest.raises(InputError, match=r"a\.parquet"):
-        ingest_files(LocalEngine(), settings, DeclaredRun("1"))
-    left = [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
-    assert not [path for path in left if path.suffix in (".log", ".parquet")]
-    assert "spool" not in {part for path in left for part in path.parts}
 
 
 def test_page_checksums_are_verified() -> None:
@@ -378,14 +351,3 @@ def test_files_must_have_the_same_columns_if_all_are_wanted(
         InputError, match=rf"3\.parquet: schema changed: .*1\.parquet \({changed}\)"
     ):
         read(every)
-
-
-@pytest.mark.parametrize("wrong", ["1", "2"])
-def test_a_field_that_one_of_the_files_misspells_is_named(tmp_path: Path, wrong: str) -> None:
-    for name in ("1", "2"):
-        column = "event_tss" if name == wrong else "event_ts"
-        pq.write_table(pa.table({column: pa.array([1])}), tmp_path / f"{name}.parquet")
-    timed = {"field": "event_ts", "format": "epoch_ms"}
-    told = rf"{wrong}\.parquet: no column 'event_ts'; did you mean 'event_tss'\?"
-    with pytest.raises(InputError, match=told):
-        read(pipeline(tmp_path, "parquet", timestamp=timed))

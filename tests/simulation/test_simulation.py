@@ -15,7 +15,6 @@ from tests.simulation.scripts import SCRIPTS
 
 PROJECT = Path(__file__).parents[2]
 OF_TODAY = 20
-QUICK = "an undo that was done is an error"
 
 
 def simulated(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -36,16 +35,7 @@ def test_histories_of_the_day() -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
-@pytest.mark.timeout(600)
-def test_a_fault_that_is_put_back_is_found() -> None:
-    done = simulated("--fault", QUICK, "--histories", "1", "--seed", str(FOUND[QUICK]))
-    assert (done.returncode, " failed: " in done.stdout) == (1, True), done.stdout + done.stderr
-    assert simulated("--histories", "1", "--seed", str(FOUND[QUICK])).returncode == 0
-
-
-@pytest.mark.rest
 @pytest.mark.timeout(900)
-@pytest.mark.long
 def test_every_fault_that_is_put_back_is_found() -> None:
     """By its history, which does not fail without the fault."""
     done = simulated("--found")

@@ -194,14 +194,6 @@ def test_segments_of_no_topic__are_corruption() -> None:
         EMPTY.with_rows(1, frozenset(), added={("orders", 0): added[0]})
 
 
-def test_older_snapshot__is_untouched_and_shares_what_did_not_change() -> None:
-    old = _snapshot([segment(0, 5), segment(0, 3, partition=1)])
-    added = segments_by_partition([file_table([segment(5, 9)])])
-    new = old.with_rows(2, frozenset(), added={("orders", 0): added[0]})
-    assert (old.partition("orders", 0).end_offset, new.partition("orders", 0).end_offset) == (5, 9)
-    assert new.partition("orders", 1) is old.partition("orders", 1)
-
-
 def _bytes(view: PartitionView) -> int:
     """What the columns of a log partition hold, with the room behind them."""
     held = [*view.segments.columns, view.running_max_timestamps, view.segments.attempts._ids]

@@ -36,7 +36,6 @@ from seglake.errors import (
 )
 from seglake.layout import success_key
 from seglake.store import Listed, open_store
-from tests.harness.processes import race_of
 from tests.makers.catalog_rows import new_attempt, run, segment, source, topic
 from tests.makers.lakes import create_catalog, open_catalog
 from tests.makers.strategies import examples
@@ -696,45 +695,6 @@ def test_other_readers__see_the_same_rows(catalog: CatalogTable, tmp_path: Path)
     files = table.get_add_actions(flatten=True)
     assert set(files["min.base_offset"].to_pylist()) >= {0, 5}
     assert sum(files["num_records"].to_pylist()) == 3 * 3 + 2
-
-
-def _race(root: str, name: str, alone: bool, fan_in: int) -> None:
-    file_merges.FAN_IN = fan_in
-    catalog = create_catalog(root)
-    snapshot = catalog.snapshot()
-    done = 0
-    while done < RACED:
-        try:
-            _append(catalog, snapshot, 5, name)
-            done += 1
-        except CommitConflict:
-            assert not alone
-        snapshot = catalog.refresh(snapshot)
-
-
-RACED = 5  # commits of each
-
-
-@pytest.mark.rest
-@pytest.mark.slow
-@pytest.mark.parametrize("fan_in", [2, 16])
-@pytest.mark.parametrize("names", [["t", "t", "t", "t"], ["a", "b", "t", "t"]])
-def test_racing_processes__lose_nothing_and_leave_no_hole(
-    tmp_path: Path, names: list[str], fan_in: int
-) -> None:
-    """Whoever has a topic for himself never loses, though others merge his files."""
-    race_of(_race, [(str(tmp_path), name, names.count(name) == 1, fan_in) for name in names])
-    catalog = open_catalog(str(tmp_path))
-    snapshot = catalog.snapshot()
-    for name in set(names):
-        commits = RACED * names.count(name)
-        assert snapshot.partition(name, 0).end_offset == 5 * commits
-        attempts = {row.attempt_id for row in catalog.runs(snapshot, name)}
-        assert len(attempts) == commits
-        assert {row.attempt_id for row in catalog.segments(snapshot, name)} == attempts
-        assert len(catalog.sources(snapshot, name)) == commits
-    if fan_in == 2:
-        assert len(snapshot.files) < 3 * RACED * len(names) / 2
 
 
 def test_segments__of_an_unknown_topic_are_none(catalog: CatalogTable) -> None:

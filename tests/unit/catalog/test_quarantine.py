@@ -1,7 +1,6 @@
 """Quarantined rows count only once their run is in."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from seglake.catalog.schema import Row
 from seglake.catalog.table import CatalogTable
 from seglake.errors import UsageError
 from seglake.layout import QUARANTINE_TABLE
-from seglake.store import Listed, Store, open_store
+from seglake.store import Store, open_store
 from tests.harness.processes import race_of
 from tests.makers.catalog_rows import ATTEMPT, new_attempt, run, topic
 from tests.makers.lakes import create_catalog
@@ -155,30 +154,6 @@ def test_part__cannot_leave_its_folder(store: Store) -> None:
         write_rejects(store, "../x", ATTEMPT, _rows(ATTEMPT, [1]))
     with pytest.raises(UsageError):
         write_rejects(store, "orders", "../x", _rows(ATTEMPT, [1]))
-
-
-def test_a_file_that_is_named_while_lost_ones_are_looked_for__stays(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A listing that took an hour took the rejects of a run that committed meanwhile."""
-    quarantine, waiting, real = QuarantineTable(store), [new_attempt()], type(store).list
-    parts = [write_rejects(store, "orders", ATTEMPT, _rows(ATTEMPT, [1]))]
-    quarantine.add_files(parts, ATTEMPT)
-
-    def slow(self: Store, prefix: str = "") -> Iterator[Listed]:
-        found = list(real(self, prefix))
-        if prefix == QUARANTINE_TABLE and waiting:
-            attempt = waiting.pop()
-            parts.append(write_rejects(store, "orders", attempt, _rows(attempt, [2])))
-            QuarantineTable(store).add_files(parts[1:], attempt)
-        return iter(found)
-
-    monkeypatch.setattr(type(store), "list", slow)
-    quarantine.remove_lost_files(set())
-    assert not waiting
-    assert sorted(quarantine.all_keys("orders")) == sorted(
-        f"{QUARANTINE_TABLE}/{part.path}" for part in parts
-    )
 
 
 def test_a_file_that_is_named_just_before_the_fence__goes(

@@ -8,13 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import seglake
-from seglake import session
-from seglake.cli.app import app
 from seglake.errors import UsageError
-from seglake.jobs import maintain as maintain_job
 from seglake.layout import new_attempt
 from seglake.maintain.vacuum import vacuum
 from tests.makers.lakes import Event, LakeMaker
@@ -59,26 +55,6 @@ def test_a_retention_that_cannot_be_meant_is_refused(hours: float, root: str) ->
     with pytest.raises(UsageError, match=r"retention_hours .* give a number of hours, 0 or more"):
         vacuum(root, dry_run=False, retention_hours=hours)  # type: ignore[arg-type]
     assert files(root) == before
-
-
-@pytest.mark.parametrize("hours", ["-1", "nan"])
-@pytest.mark.parametrize("command", ["vacuum", "erase", "maintain"])
-def test_commands_refuse_them(
-    command: str,
-    hours: str,
-    root: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before, what = files(root), ["events", "--key", "k"] if command == "erase" else []
-    done = CliRunner().invoke(app, [command, root, *what, "--grace-hours", hours])
-    assert isinstance(done.exception, UsageError)
-    assert "give a number of hours, 0 or more" in str(done.exception)
-    assert files(root) == before
-    if command == "maintain":  # the job says so, too; it needs no Spark for that
-        monkeypatch.setattr(session, "spark_session", lambda *_, **__: None)
-        assert maintain_job.main(["--root", root, f"--grace-hours={hours}"]) == 2
-        assert "give a number of hours, 0 or more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("call", CALLS)

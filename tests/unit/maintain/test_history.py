@@ -17,7 +17,7 @@ from seglake.cli.app import app
 from seglake.layout import REBUILDING, manifest_key, success_key
 from seglake.maintain.health import repair
 from seglake.maintain.health.reindex import reindex
-from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import Verification, verify
 from seglake.maintain.vacuum import vacuum
 from tests.harness.killed import killed as killing
@@ -50,26 +50,12 @@ def killed(patch: pytest.MonkeyPatch, act: Callable[[], Any]) -> str:
     return dying[0]
 
 
-def damage_an_index(maker: LakeMaker) -> None:
-    """Of the first segment, as its row names it now."""
-    row = maker.catalog.segments(maker.catalog.snapshot(), "events")[0]
-    (maker.root / row.key("index")).unlink()
-
-
 def reindexed(maker: LakeMaker) -> None:
     reindex(str(maker.root), "events")
 
 
-def repaired(maker: LakeMaker) -> None:
-    damage_an_index(maker)
-    repair_indexes(str(maker.root))
-
-
 def ingested(maker: LakeMaker) -> None:
     maker.run({0: [Event(7)]})
-
-
-VERBS = {"reindex": reindexed, "repair": repaired}
 
 
 def lose_catalog(maker: LakeMaker) -> None:
@@ -80,24 +66,6 @@ def marks(report: Verification) -> list[str]:
     """The marks that are missing; nothing else may be found."""
     assert {each.kind for each in report.findings} <= {"missing"}
     return [each.file for each in report.findings]
-
-
-@pytest.mark.parametrize("second", VERBS)
-@pytest.mark.parametrize("first", VERBS)
-def test_a_second_one_after_a_killed_one__leaves_a_history(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, first: str, second: str
-) -> None:
-    root = str(maker.root)
-    dead = killed(monkeypatch, lambda: VERBS[first](maker))
-    assert marks(verify(root)) == [success_key(dead)]
-    VERBS[second](maker)
-    before = observe(root)
-    vacuum(root, dry_run=False, grace_hours=0, retention_hours=0)
-    assert verify(root, deep=True).findings == []
-    lose_catalog(maker)
-    assert rebuild_catalog(root, dry_run=False).untrusted == []
-    assert observe(root) == before
-    assert verify(root, deep=True).findings == []
 
 
 def test_vacuum__marks_what_was_killed_and_keeps_its_manifest(

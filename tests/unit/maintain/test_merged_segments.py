@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.catalog.schema import SegmentRow, TopicRow
-from seglake.errors import UnknownTopic, UsageError, VersionExpired
 from seglake.format.codecs.compression import NAMES
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
@@ -23,10 +22,8 @@ from seglake.log.rewrite.keep import WithoutOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain import merge as merging
 from seglake.maintain.health.reindex import reindex
-from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
-from seglake.maintain.vacuum import vacuum
 from tests.judges.oracle import as_written
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import T, event_lists, examples
@@ -99,10 +96,6 @@ def maker(tmp_path: Path) -> LakeMaker:
     return maker
 
 
-def names(maker: LakeMaker) -> set[Path]:
-    return set(maker.root.rglob("*"))
-
-
 def test_small_segments_become_one_without_being_asked_twice(maker: LakeMaker) -> None:
     before = answers(maker)
     report = seglake.merge(str(maker.root), "events")
@@ -115,44 +108,9 @@ def test_small_segments_become_one_without_being_asked_twice(maker: LakeMaker) -
     assert merge(str(maker.root), "events", everything=True).segments == 2
 
 
-def test_history_says_what_was_merged(maker: LakeMaker) -> None:
-    report = merge(str(maker.root), "events")
-    (row,) = seglake.open(str(maker.root)).maintenance("events")
-    assert (row.operation, row.attempt_id) == ("merge", report.attempt_id)
-    assert json.loads(row.report)["segments"] == 24
-
-
-def test_a_dry_run_writes_nothing(maker: LakeMaker) -> None:
-    before = names(maker)
-    report = merge(str(maker.root), "events", dry_run=True)
-    assert names(maker) == before
-    assert [(g.partition, g.base_offset, g.end_offset, g.segments) for g in report.plan] == [
-        (0, 0, 240, 12), (1, 0, 60, 12),
-    ]  # fmt: skip
-    assert report.plan[0].log_bytes == sum(r.log_bytes for r in rows_of(maker) if not r.partition)
-    assert (report.version, report.segments, report.new_segments) == (-1, 24, 2)
-
-
 def test_partitions_can_be_chosen(maker: LakeMaker) -> None:
     assert merge(str(maker.root), "events", partitions=[1]).segments == 12
     assert len(rows_of(maker)) == 13
-
-
-@pytest.mark.parametrize(
-    ("asked", "error", "message"),
-    [
-        ({"topic": "nope"}, UnknownTopic, "nope"),
-        ({"topic": "events", "partitions": [7]}, UnknownTopic, "partitions 0 to 1"),
-        ({"root": "no lake", "topic": "events"}, UsageError, "no lake"),
-    ],
-)
-def test_bad_input_changes_nothing(
-    maker: LakeMaker, asked: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    before = names(maker)
-    with pytest.raises(error, match=message):
-        merge(str(maker.root / asked.pop("root", "")), **asked)
-    assert names(maker) == before
 
 
 def test_the_topics_settings_hold(maker: LakeMaker) -> None:
@@ -169,15 +127,6 @@ def test_the_topics_settings_hold(maker: LakeMaker) -> None:
     assert {row.index_interval for row in merged} == {0}
     assert max(row.log_bytes for row in after) <= 2500
     assert answers(maker) == before
-
-
-def test_records_below_the_log_start_stay_deleted(maker: LakeMaker) -> None:
-    version = maker.delete_records(0, 47)
-    assert next(row.base_offset for row in rows_of(maker) if not row.partition) == 40
-    before = answers(maker)
-    assert merge(str(maker.root), "events").segments == 22
-    assert answers(maker) == answers(maker, version) == before
-    assert verify(str(maker.root), deep=True).findings == []
 
 
 def test_empty_segments_are_absorbed(maker: LakeMaker) -> None:
@@ -210,13 +159,6 @@ def beside(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     monkeypatch.setattr(merging, "_commit", commit)
 
 
-def test_a_run_beside_it_loses_nothing(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    beside(monkeypatch, lambda: maker.run({0: [Event(T + 5000, b"new")]}))
-    assert merge(str(maker.root), "events").segments == 24
-    assert read(maker) == maker.records()
-    assert len(rows_of(maker)) == 3
-
-
 def test_a_group_that_changed_is_left_out(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,15 +168,6 @@ def test_a_group_that_changed_is_left_out(
     assert (report.segments, report.new_segments, report.skipped) == (12, 1, 1)
     assert answers(maker) == before
     assert verify(str(maker.root), deep=True).findings == []
-
-
-def test_two_merges_at_once_merge_once(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = answers(maker)
-    beside(monkeypatch, lambda: merge(str(maker.root), "events"))
-    report = merge(str(maker.root), "events")
-    assert (report.version, report.segments, report.skipped) == (-1, 0, 2)
-    assert answers(maker) == before
-    assert len(rows_of(maker)) == 2
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -250,26 +183,3 @@ def test_a_damaged_log_is_left_as_it_is(maker: LakeMaker, gone: bool) -> None:
     (damage,) = report.damaged
     assert path.name in damage.file + damage.problem
     assert row in rows_of(maker)
-
-
-def test_old_versions_answer_until_vacuum(maker: LakeMaker) -> None:
-    before, version = answers(maker), maker.versions[-1]
-    pinned = seglake.open(str(maker.root), version).topic("events")
-    merge(str(maker.root), "events")
-    assert answers(maker, version) == before
-    vacuum(str(maker.root), dry_run=False, grace_hours=0, retention_hours=0)
-    assert answers(maker) == before
-    with pytest.raises(VersionExpired):
-        pinned.read_range(0, 2 * T).read_all()
-    assert verify(str(maker.root), deep=True).orphans == []
-
-
-def test_a_lost_catalog_comes_back_merged(maker: LakeMaker) -> None:
-    merge(str(maker.root), "events")
-    before, rows = answers(maker), rows_of(maker)
-    rebuild_catalog(str(maker.root), dry_run=False, force=True)
-    assert answers(maker) == before
-    assert LakeMaker(maker.root).catalog.snapshot().partition("events", 0).end_offset == 240
-    assert [row.attempt_id for row in rows] == [
-        row.attempt_id for row in rows_of(LakeMaker(maker.root))
-    ]

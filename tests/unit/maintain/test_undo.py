@@ -19,7 +19,7 @@ from seglake.catalog.schema import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
-from seglake.errors import CommitConflict, InputError, OffsetNotFound, UsageError
+from seglake.errors import InputError, OffsetNotFound, UsageError
 from seglake.layout import new_attempt, success_key
 from seglake.log.rewrite.keep import Keep
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
@@ -45,7 +45,6 @@ from tests.makers.raw_events import (
 from tests.makers.strategies import examples
 
 HOUR = 3_600_000
-Logs = dict[int, list[Stored]]
 
 
 class Lake:
@@ -195,17 +194,6 @@ def test_an_undone_run__leaves_a_gap_and_can_come_again(tmp_path: Path) -> None:
     assert lake.ingest("b").status == "already done"
 
 
-def test_a_dry_run__writes_nothing(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    lake.write("a", lines(9))
-    lake.ingest("a")
-    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
-    report = undo(str(lake.root), "events", "a", dry_run=True)
-    assert (report.version, report.runs, report.files) == (-1, ["a"], 1)
-    assert sum(end - start for ranges in report.offsets.values() for start, end in ranges) == 9
-    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == files
-
-
 def test_rejects_and_redrives_go_with_their_run(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     bad = [Line(0, broken='{"time": 1700000000000, "p": 0}')] * 3
@@ -309,24 +297,6 @@ def test_a_run_that_is_undone__can_be_undone_again(tmp_path: Path) -> None:
     assert undo(str(lake.root), "events", "a", dry_run=True).status == "already done"
 
 
-def test_of_two_undos_at_once__the_second_says_that_it_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = Lake(tmp_path)
-    lake.write("a", lines(4))
-    lake.ingest("a")
-    real, calls = CatalogTable.commit, itertools.count()
-
-    def late(self: CatalogTable, *rows: Any, **named: Any) -> int:
-        if next(calls) == 0:
-            undo(str(lake.root), "events", "a")
-        return real(self, *rows, **named)
-
-    monkeypatch.setattr(CatalogTable, "commit", late)
-    report = undo(str(lake.root), "events", "a")
-    assert (report.status, report.records) == ("already done", 4)
-
-
 def test_a_run_that_was_replaced__is_undone_by_the_id_of_the_other(tmp_path: Path) -> None:
     """Its own records are gone, but others have their place, so it is no run that is undone."""
     lake = Lake(tmp_path)
@@ -398,43 +368,6 @@ def test_older_run_rows__get_their_offsets_from_the_manifest(
             lake.ingest(run_id)
     lake.undo("b")
     lake.assert_holds()
-
-
-def test_a_race_with_an_ingest__is_planned_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = Lake(tmp_path, topic={"partitions": 1})
-    for run_id in ("a", "b"):
-        lake.write(run_id, lines(5))
-    lake.ingest("a")
-    real, calls = CatalogTable.commit, itertools.count()
-
-    def late(self: CatalogTable, *rows: Any, **named: Any) -> int:
-        if next(calls) == 0:
-            with monkeypatch.context() as patch:
-                patch.setattr(CatalogTable, "commit", real)
-                lake.ingest("b")
-                lake.merge(0)
-        return real(self, *rows, **named)
-
-    monkeypatch.setattr(CatalogTable, "commit", late)
-    lake.undo("a")
-    lake.assert_holds()
-    assert verify(str(lake.root), deep=True).findings == []
-
-
-def test_vacuum_removes_what_only_old_versions_had(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    for run_id in ("a", "b"):
-        lake.write(run_id, lines(6))
-        lake.ingest(run_id)
-    gone = [row.key("log") for row in open_catalog(str(lake.root)).segments(
-        open_catalog(str(lake.root)).snapshot(), "events") if row.base_offset == 0]  # fmt: skip
-    lake.undo("a")
-    vacuum(str(lake.root), dry_run=False, retention_hours=0, grace_hours=0)
-    assert not any((lake.root / key).exists() for key in gone)
-    lake.assert_holds()
-    assert verify(str(lake.root), deep=True).findings == []
 
 
 # ------------------------------------------------------------------ replace
@@ -668,25 +601,3 @@ def test_two_replacements_at_once__end_as_one(
     monkeypatch.setattr(CatalogTable, "commit", late)
     assert lake.replace("a").status == "already done"
     lake.assert_holds()
-
-
-def test_a_lost_reply__replaces_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = Lake(tmp_path)
-    lake.write("a", lines(5))
-    lake.ingest("a")
-    lake.write("a", lines(8, T + 3))
-    real = CatalogTable.commit
-
-    def cut(self: CatalogTable, *rows: Any, **named: Any) -> int:
-        real(self, *rows, **named)
-        raise CommitConflict("a lost reply")
-
-    monkeypatch.setattr(CatalogTable, "commit", cut)
-    assert lake.replace("a").records == 8
-    lake.assert_holds()
-    runs = open_catalog(str(lake.root)).run_history(
-        open_catalog(str(lake.root)).snapshot(), "events"
-    )
-    assert sorted((run.sequence, run.state) for run in runs) == [
-        (0, "committed"), (1, "replaced"), (2, "committed"),
-    ]  # fmt: skip

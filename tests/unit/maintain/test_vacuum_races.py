@@ -15,18 +15,14 @@ from seglake.catalog import fate, transaction
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
-from seglake.engine import LocalEngine
-from seglake.errors import AttemptAbandoned, CorruptData, SeglakeError
+from seglake.errors import AttemptAbandoned, CorruptData
 from seglake.format.index import IndexPolicy
 from seglake.layout import fate_key, new_attempt
 from seglake.maintain import vacuum as vacuums
-from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import Vacuumed, vacuum
 from seglake.store import open_store
-from seglake.write.driver.report import Report
-from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.makers.lakes import Event, LakeMaker, open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 
@@ -48,17 +44,6 @@ def other_run(pipeline: Pipeline) -> None:
     root = Path(pipeline.root)
     path = write_file(root.parent / "other.jsonl", [Line(T + n, "k") for n in range(7)])
     ingest(pipeline_of(root, path), "other")
-
-
-def ingest_with(pipeline: Pipeline, step: str, act: Callable[[], Any]) -> Report:
-    """A run; something happens just before one of its steps."""
-    steps = [act]
-
-    def progress(name: str) -> None:
-        if name == step and steps:
-            steps.pop()()
-
-    return ingest_files(LocalEngine(), pipeline, DeclaredRun("1"), progress)
 
 
 def sweep(pipeline: Pipeline) -> Vacuumed:
@@ -83,32 +68,6 @@ def assert_run_again_succeeds(pipeline: Pipeline, before: int = LINES) -> None:
     assert_sound(pipeline, before + 27)
 
 
-@pytest.mark.parametrize("hours", [25, 24 * 400, -24 * 400])
-def test_a_vacuum_with_another_clock__spares_what_runs(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, hours: int
-) -> None:
-    def sweep_with_wrong_clock() -> None:
-        real_ns, real = time.time_ns, time.time
-        with monkeypatch.context() as patch:
-            patch.setattr(time, "time_ns", lambda: real_ns() + hours * HOUR_NS)
-            patch.setattr(time, "time", lambda: real() + hours * 3600)
-            assert vacuum(pipeline.root, dry_run=False).deleted == []
-
-    report = ingest_with(pipeline, "commit", sweep_with_wrong_clock)
-    assert report.records == 27
-    assert_sound(pipeline, LINES + 27)
-
-
-@pytest.mark.parametrize("step", ["write segments", "commit"])
-def test_a_run_that_was_given_up__does_not_commit(pipeline: Pipeline, step: str) -> None:
-    with pytest.raises(SeglakeError) as caught:  # before the commit its blobs are gone
-        ingest_with(pipeline, step, lambda: sweep(pipeline))
-    if step == "commit":
-        assert isinstance(caught.value, AttemptAbandoned)
-        assert "run again with the same run id" in str(caught.value)
-    assert_run_again_succeeds(pipeline)
-
-
 def before_commit(patch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     """`act` happens when everything is written, and nothing but the commit is missing."""
     real = DeltaLog.commit
@@ -120,15 +79,6 @@ def before_commit(patch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
         return real(log, *given, **named)
 
     patch.setattr(DeltaLog, "commit", commit)
-
-
-def test_a_commit_that_is_under_way__is_not_made(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before_commit(monkeypatch, lambda: sweep(pipeline))
-    with pytest.raises(AttemptAbandoned):
-        ingest(pipeline, "1")
-    assert_run_again_succeeds(pipeline)
 
 
 def test_a_commit_that_is_made_first__stays(
@@ -172,25 +122,6 @@ def sweep_until_the_fence(pipeline: Pipeline) -> None:
         patch.setattr(CatalogTable, "fence", die)
         with pytest.raises(KeyboardInterrupt):
             sweep(pipeline)
-
-
-def test_a_claim_that_a_dead_vacuum_overruled__is_fenced_by_an_erasure(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the commit that is under way names files that the erasure deletes."""
-    key = "of this run alone"
-    write_file(Path(pipeline.input.paths[0]), [Line(T + n, key) for n in range(27)])
-
-    def sweep_and_erase() -> None:
-        sweep_until_the_fence(pipeline)
-        assert erase(pipeline.root, "events", [key], vacuum=True, grace_hours=0).deleted
-
-    before_commit(monkeypatch, sweep_and_erase)
-    with pytest.raises(AttemptAbandoned):
-        ingest(pipeline, "1")
-    assert_sound(pipeline, LINES)
-    assert ingest(pipeline, "1").records == 27
-    assert_sound(pipeline, LINES + 27)
 
 
 def test_a_commit_under_a_claim_that_a_dead_vacuum_overruled__stays(
@@ -267,37 +198,6 @@ def test_segments_that_were_moved__are_given_up_too(
     assert len(calls) == 3
     monkeypatch.undo()
     assert_run_again_succeeds(pipeline, LINES + 7)
-
-
-def test_moved_segments__stand_under_a_claim(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, calls = CatalogTable.commit, []
-
-    def commit(table: CatalogTable, *given: Any, **named: Any) -> int:
-        calls.append(named["attempt_id"])
-        if len(calls) == 1:
-            other_run(pipeline)
-        if len(calls) == 3:
-            before_commit(monkeypatch, lambda: sweep(pipeline))
-        return real(table, *given, **named)
-
-    monkeypatch.setattr(CatalogTable, "commit", commit)
-    with pytest.raises(AttemptAbandoned):
-        ingest(pipeline, "1")
-    monkeypatch.undo()
-    assert_run_again_succeeds(pipeline, LINES + 7)
-
-
-def test_a_reindex_that_was_given_up__does_not_commit(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before_commit(monkeypatch, lambda: sweep(pipeline))
-    with pytest.raises(AttemptAbandoned):
-        reindex(pipeline.root, "events")
-    assert_sound(pipeline, LINES)
-    assert reindex(pipeline.root, "events").skipped == 0
-    assert_sound(pipeline, LINES)
 
 
 def test_a_fate__is_decided_once_and_claimed_again(pipeline: Pipeline) -> None:

@@ -199,18 +199,6 @@ def test_windows_far_apart_read_little_between_them(maker: LakeMaker) -> None:
     assert stats.bytes_fetched < whole / 100
 
 
-def test_many_short_windows_in_little_memory(maker: LakeMaker) -> None:
-    """Requests then end anywhere, also in the first batch of a range."""
-    log, _ = counted(maker)
-    at = np.arange(T + 5, T + 10_000, 37)
-    found = log.read_around(
-        pa.table({"at": pa.array(at)}), "at", before_ms=3, columns=["offset"], memory_bytes=70_000
-    ).read_all()
-    expected = np.concatenate([at - T - 3, at - T - 2, at - T - 1])
-    offsets: list[Any] = found["offset"].to_pylist()
-    assert sorted(offsets) == sorted(np.tile(expected, 2).tolist())
-
-
 def test_a_key_is_looked_for_in_its_own_partition(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path, partitions=4)
     rows = [Event(T + i, b"k%d" % (i % 50), bytes(50)) for i in range(4_000)]

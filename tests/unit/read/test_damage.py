@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import bisect
-import logging
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import seglake
-from seglake.errors import CorruptData, SeglakeError, StoreError
+from seglake.errors import CorruptData
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.format.zonemap import SMALL_BYTES
@@ -23,7 +19,6 @@ from seglake.read.lake import Lake
 from seglake.store import Store, open_store
 from tests.judges.oracle import as_written
 from tests.makers.lakes import Event, LakeMaker, Shape
-from tests.makers.strategies import examples
 
 T = 1_700_000_000_000
 
@@ -61,22 +56,6 @@ def lake(maker: LakeMaker, tmp_path: Path) -> Path:
 def only(root: Path, suffix: str) -> Path:
     (file,) = root.glob(f"topics/*/*/*.{suffix}")
     return file
-
-
-def test_a_missing_zone_map_is_made_again(
-    maker: LakeMaker, lake: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    only(lake, "zonemap").unlink()
-    with caplog.at_level(logging.WARNING):
-        assert answers(lake) == answers(maker.root)
-    assert str(only(lake, "log").name).replace(".log", ".zonemap") in caplog.text
-
-
-@pytest.mark.parametrize("size", [0, 10, 31, 32, 60, 200, -1])
-def test_a_truncated_zone_map_is_made_again(maker: LakeMaker, lake: Path, size: int) -> None:
-    file = only(lake, "zonemap")
-    file.write_bytes(file.read_bytes()[:size])
-    assert answers(lake) == answers(maker.root)
 
 
 def test_a_truncated_zone_map_of_many_pages_is_made_again(tmp_path: Path) -> None:
@@ -126,39 +105,6 @@ def test_the_zone_map_of_another_log_is_made_again(
     assert answers(lake) == answers(maker.root)
 
 
-@given(data=st.data())
-@examples(40)
-def test_any_flipped_bit_of_a_zone_map_is_survived(
-    maker: LakeMaker, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    lake = shutil.copytree(maker.root, tmp_path_factory.mktemp("copy") / "lake")
-    flip(only(lake, "zonemap"), data)
-    assert answers(lake) == answers(maker.root)
-
-
-@given(data=st.data())
-@examples(80)
-def test_any_flipped_bit_of_a_log_is_found_or_harmless(
-    maker: LakeMaker, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    lake = shutil.copytree(maker.root, tmp_path_factory.mktemp("copy") / "lake")
-    file = only(lake, "log")
-    starts = positions(file)
-    at = flip(file, data)
-    damage, found = None, None
-    try:
-        found = answers(lake)
-    except CorruptData as error:
-        damage = error
-    if damage is None:
-        assert found == answers(maker.root)
-    else:
-        assert damage.file == file.relative_to(lake).as_posix()
-        batch = bisect.bisect_right(starts, at) - 1
-        in_base_offset = at - starts[batch] < 8  # of two batches that claim it, the second is named
-        assert damage.position <= (starts[batch + 1] if in_base_offset else at)
-
-
 def test_of_batches_that_claim_the_same_offsets_the_second_is_named(
     maker: LakeMaker, tmp_path: Path
 ) -> None:
@@ -176,31 +122,3 @@ def positions(log: Path) -> list[int]:
     """Where the record batches of a sound log begin, and where it ends."""
     data = log.read_bytes()
     return [*scan_batches(data)["position"].tolist(), len(data)]
-
-
-def flip(file: Path, data: st.DataObject) -> int:
-    content = bytearray(file.read_bytes())
-    at = data.draw(st.integers(0, len(content) - 1))
-    content[at] ^= 1 << data.draw(st.integers(0, 7))
-    file.write_bytes(content)
-    return at
-
-
-def test_a_log_that_is_cut_short_is_an_error_that_names_it(lake: Path) -> None:
-    file = only(lake, "log")
-    file.write_bytes(file.read_bytes()[:-10])
-    with pytest.raises(StoreError, match=file.name):
-        seglake.open(str(lake)).topic("events").read_range(0, T + 1000).read_all()
-
-
-def test_a_log_that_is_gone_is_an_error_that_names_it(lake: Path) -> None:
-    file = only(lake, "log")
-    file.unlink()
-    log = seglake.open(str(lake)).topic("events")
-    for ask in (
-        lambda: log.record_at(0, 3),
-        lambda: log.offsets_for_times({0: T}),
-        lambda: log.read_range(T, T + 3).read_all(),
-    ):
-        with pytest.raises(SeglakeError, match=file.name):
-            ask()

@@ -449,14 +449,6 @@ def test_duckdb_reads_local_times_in_its_own_zone(asked: Asked) -> None:
     assert set(_parts(asked).values()) == {Part(Window(end_ms=T + 1_000))}
 
 
-def test_pandas_takes_a_table(asked: Asked, full: pa.Table) -> None:
-    later = field("timestamp") >= pa.scalar(END)
-    frame = asked.web.to_table(columns=["offset", "key"], filter=later).to_pandas()
-    expected = full.filter(later).select(["offset", "key"]).to_pandas()
-    assert frame.equals(expected)
-    assert len(frame) == 1_200
-
-
 # as a dataset of pyarrow
 
 
@@ -595,12 +587,6 @@ def test_damage_is_named(maker: LakeMaker) -> None:
         web.to_table()
     with pytest.raises(CorruptData, match=file.name):
         web.scanner().to_reader().read_all()
-
-
-def test_times_of_other_zones_are_the_same_times(asked: Asked, full: pa.Table) -> None:
-    berlin = pa.scalar(START + timedelta(seconds=1), pa.timestamp("ms", "UTC"))
-    later = field("timestamp") >= berlin
-    assert asked.web.to_table(filter=later).equals(full.filter(later))
 
 
 def test_engines_read_fields_as_columns(tmp_path: Path) -> None:

@@ -5,21 +5,16 @@ The answers over gaps of every kind are those of test_oracle.py and test_lookup_
 
 from __future__ import annotations
 
-import io
 import logging
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.cli.segment_file import dump_file
 from seglake.errors import OffsetNotFound, OffsetOutOfRange
-from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.format.zonemap import FENCE_SPAN
 from seglake.layout import SUFFIXES
@@ -32,17 +27,7 @@ from tests.judges.oracle import as_written, check_offset, check_times
 from tests.makers.gaps import Loss, emptied, lose, losses
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import examples
-from tests.makers.versions import (
-    Run,
-    T,
-    cuts,
-    first_reaching,
-    in_window,
-    lake_of,
-    many,
-    runs,
-    times,
-)
+from tests.makers.versions import Run, T, cuts, first_reaching, in_window, lake_of, runs, times
 from tests.stored.independent_reader import Lake as IndependentLake
 
 GIANT = 2**31  # the most offsets of one segment
@@ -62,24 +47,6 @@ def opened(maker: LakeMaker) -> Log:
 
 
 # ------------------------------------------------------------------------------------ the files
-
-
-def test_the_makers_losses_are_of_every_kind(tmp_path: Path) -> None:
-    maker = small(tmp_path)
-    before = maker.records()
-    lose(maker, Loss(3, 0.3, 0.3, 10, tail=0.8, joined=2, headers=0, dated=True))
-    rows = maker.catalog.segments(maker.catalog.snapshot(), "events")
-    assert 0 < len(maker.records()) < len(before)
-    assert {row.record_count for row in rows} > {0}
-    assert any(0 < row.record_count < row.end_offset - row.base_offset for row in rows)
-    tables = [scan_batches(maker.store.read_all(row.key("log"))) for row in rows]
-    firsts = [int(table["base_offset"][0]) for table in tables]
-    assert any(first > row.base_offset for first, row in zip(firsts, rows, strict=True))
-    assert any(table["count"].tolist() == [0] for table in tables)
-    batches = np.concatenate(tables)
-    holes = batches["last_offset"] + 1 - batches["base_offset"] - batches["count"]
-    assert np.any((holes > 0) & (batches["count"] > 0))
-    assert np.any(batches["count"] == 0)
 
 
 @pytest.mark.rest
@@ -144,30 +111,6 @@ def test_a_reader_that_shares_no_code_agrees(
             for offset in (0, bounds // 2, bounds):
                 rest = [record.offset for record in lake.read("events", partition, offset)]
                 assert rest == [record.offset for record in records if record.offset >= offset]
-
-
-@given(runs, losses)
-@examples(15)
-def test_dump_prints_what_is_left(generated: list[Run], loss: Loss) -> None:
-    with lake_of(generated, 0, loss=loss) as (log, maker):
-        rows = maker.catalog.segments(maker.catalog.snapshot(), "events")
-        printed, batches = list[str](), list[str]()
-        for row in rows:
-            name = str(maker.root / row.key("log"))
-            printed += dumped(name, deep=True)
-            batches += dumped(name, deep=False)
-        assert len(printed) == len(maker.records())
-        wanted = log.plan_offsets(dict.fromkeys(log.partitions(), (0, 2**62)))
-        assert len(printed) == sum(map(len, wanted.execute()))
-        assert len(batches) >= len(rows)
-
-
-def dumped(file: str, *, deep: bool) -> list[str]:
-    out = io.TextIOWrapper(io.BytesIO(), write_through=True)
-    with redirect_stdout(out):
-        dump_file(file, deep=deep, as_json=True)
-    out.seek(0)
-    return out.read().splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -260,30 +203,6 @@ def test_a_log_that_lost_every_record(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------ failover
-
-
-@given(
-    st.integers(0, 999), st.sampled_from([0, 3, 30]), losses,
-    st.sampled_from([(64, 700), (64, 2**30), (400, 2**30)]), cuts,
-)  # fmt: skip
-@examples(25)
-def test_failover_is_as_exact_behind_gaps(
-    seed: int, spread: int, loss: Loss, sizes: tuple[int, int], cut: float
-) -> None:
-    """What has no record has no timestamp to start from: neither segments, nor blocks."""
-    rows = [event for event in many(seed, 120, 1, spread) if event.timestamp > 0]
-    shape = Shape("none", *sizes, IndexPolicy("records", 3))
-    with lake_of([([rows, []], shape)], cut, loss=loss._replace(dated=False)) as (_, maker):
-        maker.topic = "mirror"
-        maker.run({0: [Event(T + i) for i in range(-50, 120)]})
-        lake = seglake.open(str(maker.root))
-        log, mirror, left = lake.topic("events"), lake.topic("mirror"), maker.records(0, "events")
-        end, newest = log.end_offsets()[0], max((r.timestamp for r in left), default=-1)
-        for committed in range(0, end + 1, 1 + end // 30):
-            unread = [record.timestamp for record in left if record.offset >= committed]
-            found = first_reaching(maker.records(0, "mirror"), min(unread, default=newest + 1))
-            start = mirror.end_offsets()[0] if found is None else found[0]
-            assert log.translate({0: committed}, mirror) == {0: start}
 
 
 def test_failover_behind_a_gap_of_many_pages_of_the_zone_map(tmp_path: Path) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import multiprocessing
 import pickle
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +21,6 @@ from seglake.log.decode.columns import SCHEMA
 from seglake.maintain.health.reindex import reindex
 from seglake.read.log import Log
 from seglake.store import nearby_root, open_store
-from seglake.times.intervals import covers
-from tests.judges.oracle import as_written
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
@@ -36,21 +32,6 @@ def maker(tmp_path: Path) -> LakeMaker:
     rows = [Event(T + 10 * i, b"k", b"v%d" % i) for i in range(30)]
     made.run({0: rows, 1: rows[:5]}, interval=(T, T + 100))
     return made
-
-
-def test_a_version_gives_the_same_records_for_ever(maker: LakeMaker) -> None:
-    first = seglake.open(str(maker.root))
-    log = first.topic("events")
-    reader = log.plan_range(T, T + 1000).execute()
-    maker.run({0: [Event(T + 3)]}, interval=(T + 100, T + 200))
-    maker.delete_records(0, 10)
-    assert len(reader.read_all()) == 35
-    old, new = seglake.open(str(maker.root), version=first.version), seglake.open(str(maker.root))
-    assert old.topic("events").read_range(T, T + 1000).read_all().num_rows == 35
-    assert new.topic("events").read_range(T, T + 1000).read_all().num_rows == 26
-    assert new.topic("events").beginning_offsets() == {0: 10, 1: 0}
-    with pytest.raises(UsageError, match="newer"):
-        seglake.open(str(maker.root), version=99)
 
 
 def test_a_window_of_another_version(maker: LakeMaker) -> None:
@@ -199,44 +180,6 @@ def test_others_take_the_stream(maker: LakeMaker) -> None:
     assert len(log.read_range(T, T + 1000).read_pandas()) == 35
 
 
-def test_threads_share_a_log(maker: LakeMaker) -> None:
-    log = seglake.open(str(maker.root), cache_bytes=10_000).topic("events")
-
-    def ask(number: int) -> None:
-        at = number % 30
-        assert log.offsets_for_times({0: T + 10 * at})[0] == (at, T + 10 * at)
-        assert log.record_at(0, at).value == b"v%d" % at
-        assert log.read_range(T, T + 10 * at, partitions=[0]).read_all().num_rows == at
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(ask, range(400)))
-
-
-def look(log: Log) -> tuple[object, ...]:
-    return log.version, log.offsets_for_times({0: T + 50}), as_written(log.read(1, 0))
-
-
-@pytest.mark.slow
-def test_a_pickled_log_is_the_same_version_elsewhere(maker: LakeMaker) -> None:
-    lake = seglake.open(str(maker.root))
-    log = lake.topic("events")
-    expected = look(log)
-    maker.run({0: [Event(T)], 1: [Event(T)]})
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(look, [log]) == expected
-    assert pickle.loads(pickle.dumps(lake)).version == lake.version
-
-
-def test_a_forked_process_goes_on_with_an_open_log(maker: LakeMaker) -> None:
-    log = seglake.open(str(maker.root)).topic("events")
-    context = multiprocessing.get_context("fork")
-    queue = context.SimpleQueue()
-    child = context.Process(target=lambda: queue.put(look(log)))
-    child.start()
-    child.join(60)
-    assert queue.get() == look(log)
-
-
 def test_a_plan_can_be_looked_at_and_sent_away(maker: LakeMaker) -> None:
     plan = seglake.open(str(maker.root)).topic("events").plan_range(T, T + 51, columns=["offset"])
     assert [piece.segment.partition for piece in plan.pieces] == [0, 1]
@@ -245,60 +188,6 @@ def test_a_plan_can_be_looked_at_and_sent_away(maker: LakeMaker) -> None:
     assert plan.ranges == 2
     sent = pickle.loads(pickle.dumps(plan))
     assert sent.execute().read_all()["offset"].to_pylist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4]
-
-
-def test_closed_means_that_runs_covered_the_window_and_the_lateness(maker: LakeMaker) -> None:
-    log = seglake.open(str(maker.root)).topic("events")
-    assert log.closed(T, T + 100)
-    assert log.closed(T, T + 90, lateness_ms=10)
-    assert not log.closed(T, T + 91, lateness_ms=10)
-    assert not log.closed(T - 1, T + 10)
-    maker.run({0: []}, interval=(T + 150, T + 200))
-    assert not seglake.open(str(maker.root)).topic("events").closed(T, T + 160)
-    maker.run({0: []}, interval=(T + 100, T + 150))
-    assert seglake.open(str(maker.root)).topic("events").closed(T, T + 160)
-
-
-@pytest.mark.parametrize(
-    ("intervals", "start", "end", "answer"),
-    [
-        ([], 5, 5, True),
-        ([], 5, 6, False),
-        ([(0, 10)], 0, 10, True),
-        ([(5, 10), (0, 5)], 0, 10, True),
-        ([(0, 4), (5, 10)], 0, 10, False),
-        ([(0, 4), (5, 10)], 5, 10, True),
-        ([(0, 9), (2, 3), (8, 12)], 1, 12, True),
-    ],
-)
-def test_intervals_cover(
-    intervals: list[tuple[int, int]], start: int, end: int, answer: bool
-) -> None:
-    assert covers(intervals, start, end) is answer
-
-
-def test_lag_counts_records_and_time(maker: LakeMaker) -> None:
-    log = seglake.open(str(maker.root)).topic("events")
-    assert log.lag({0: 10, 1: 5}) == {0: (20, 190), 1: (0, 0)}
-    with pytest.raises(UsageError):
-        log.lag({0: 31})
-    maker.delete_records(0, 15)
-    assert seglake.open(str(maker.root)).topic("events").lag({0: 3}) == {0: (15, 140)}
-
-
-def test_failover_starts_at_the_oldest_unread_record(maker: LakeMaker) -> None:
-    """The naive way, the time of the committed record itself, would lose the late one."""
-    maker.topic = "late"
-    maker.run({0: [Event(T + 100), Event(T + 200), Event(T + 50), Event(T + 300)]})
-    maker.topic = "mirror"
-    maker.run({0: [Event(T + 50), Event(T + 100), Event(T + 200), Event(T + 300)]})
-    lake = seglake.open(str(maker.root))
-    late, mirror = lake.topic("late"), lake.topic("mirror")
-    assert late.translate({0: 1}, mirror) == {0: 0}
-    assert late.translate({0: 3}, mirror) == {0: 3}
-    assert late.translate({0: 3}, mirror, skew_ms=100) == {0: 2}
-    assert late.translate({0: 4}, mirror) == {0: 4}
-    assert late.translate({0: 3, 1: 0}, mirror) == {0: 3, 1: 0}
 
 
 def test_an_empty_log_answers(tmp_path: Path) -> None:
@@ -311,32 +200,3 @@ def test_an_empty_log_answers(tmp_path: Path) -> None:
     assert log.lag({0: 0}) == {0: (0, 0)}
     assert len(log.read(0, 0)) == len(log.read_range(0, T).read_all()) == 0
     assert len(log.read_range(0, T, order="time").read_all()) == 0
-
-
-def test_a_bootstrap_is_found_by_its_event_time(maker: LakeMaker) -> None:
-    """History that is loaded late stands at the end of the log, and is found where it belongs."""
-    maker.run({1: [Event(T - 1000, b"old", b"history")]}, Shape("gzip"))
-    log = seglake.open(str(maker.root)).topic("events")
-    found = log.read_range(T - 2000, T).read_all()
-    assert found["offset"].to_pylist() == [5]
-    assert log.offsets_for_times({1: T - 1000})[1] == (0, T)  # the first in offset order
-
-
-@pytest.mark.parametrize("order", ["offset", "time"])
-def test_a_record_without_a_timestamp_is_in_no_window(tmp_path: Path, order: str) -> None:
-    maker = LakeMaker(tmp_path)
-    maker.run({0: [Event(time) for time in (-1, 0, 7, -1)]})
-    log = seglake.open(str(tmp_path)).topic("events")
-    for start in (0, "1970-01-01T00:00:00Z"):
-        found = log.read_range(start, 2**62, order=order).read_all()
-        assert found["offset"].to_pylist() == [1, 2]
-    everything = log.plan_offsets({0: (0, 4)}).execute().read_all()
-    assert everything["offset"].to_pylist() == [0, 1, 2, 3]
-
-
-def test_the_largest_timestamp_is_that_of_a_record_that_is_left(tmp_path: Path) -> None:
-    """Kafka names a deleted offset here: tests/kafka/test_broker.py."""
-    maker = LakeMaker(tmp_path)
-    maker.run({0: [Event(time) for time in (10, 90, 20, 30)]})
-    maker.delete_records(0, 2)
-    assert seglake.open(str(tmp_path)).topic("events").max_timestamps() == {0: (3, 30)}

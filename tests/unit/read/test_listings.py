@@ -12,10 +12,7 @@ import pytest
 import seglake
 from seglake.catalog.schema import RunRow, SegmentRow
 from seglake.errors import UnknownTopic
-from seglake.maintain.expiry.retention import Retained
 from seglake.terminal.tables import Column, ShowsTable, Table
-from seglake.terminal.wording import short_bytes
-from seglake.write.driver.report import Report
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_780_272_000_000
@@ -29,32 +26,6 @@ def lake(tmp_path: Path) -> seglake.read.lake.Lake:
         interval = (T + hour * 3_600_000, T + (hour + 1) * 3_600_000)
         maker.run({0: rows, 1: rows[:3]}, Shape(segment_bytes=2000), interval)
     return seglake.open(str(tmp_path))
-
-
-def test_lake_and_log_show_their_sums(lake: seglake.read.lake.Lake) -> None:
-    head, _, _, row = repr(lake).splitlines()
-    assert head.startswith("seglake.open(")
-    segments = len(lake.topic("events").segments())
-    assert row.split()[:4] == ["events", "2", "129", str(segments)]
-    assert row.split()[-2:] == ["2026-06-01T00:00:00Z", "2026-06-01T02:00:39Z"]
-    lines = repr(lake.topic("events")).splitlines()
-    assert lines[0].startswith("<events in version")
-    assert [line.split()[:4] for line in lines[3:]] == [
-        ["0", "0", "120", "120"],
-        ["1", "0", "9", "9"],
-    ]
-
-
-def test_a_notebook_shows_a_table_once(
-    lake: seglake.read.lake.Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a notebook rich shows what it prints, whatever file it is for, and in colours."""
-    log = lake.topic("events")
-    text, page = repr(log), log._repr_html_()
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert "partition" in text
-    assert (repr(log), log._repr_html_()) == (text, page)
 
 
 def test_segments_are_the_rows_of_the_catalog(lake: seglake.read.lake.Lake) -> None:
@@ -84,22 +55,6 @@ def test_history_is_a_list_and_an_arrow_table(lake: seglake.read.lake.Lake) -> N
     assert {"finished", "topic", "run", "records", "state"} <= {*head.split()}
     assert lake.maintenance().to_arrow().num_rows == 0
     assert repr(lake.maintenance()).startswith("0 commits")
-
-
-def test_plans_show_their_bytes(lake: seglake.read.lake.Lake) -> None:
-    planned = lake.topic("events").plan_range(T, T + 10_000)
-    head, _, _, *rows = repr(planned).splitlines()
-    assert f"{short_bytes(planned.size_bytes)} in {planned.ranges} ranges" in head
-    assert len(rows) == len(planned.pieces)
-
-
-def test_reports_show_what_is_not_empty() -> None:
-    report = Report("web", "p", "R", records=1200, reasons={"bad": 3}, input_rows=1203)
-    lines = repr(report).splitlines()
-    assert [line.split() for line in lines if "bad" in line] == [["reasons", "bad:", "3"]]
-    assert any(line.split() == ["input", "rows", "1,203"] for line in lines)
-    assert "gone files" not in repr(report)
-    assert repr(Retained("web")).startswith("Retained")
 
 
 def test_html_is_escaped_and_long_tables_are_cut() -> None:

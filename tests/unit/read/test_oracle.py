@@ -122,35 +122,6 @@ def test_offset_ranges(
         assert plan.records_at_most >= len(expected)
 
 
-@given(runs, cuts, st.booleans(), lost, st.integers(0, 40), st.integers(0, 40), st.integers(0, 5))
-@examples(25)
-def test_nothing_is_lost_in_translation(
-    generated: list[Run], cut: float, log_append: bool, loss: Loss | None, one: int, other: int,
-    skew_ms: int,
-) -> None:  # fmt: skip
-    """The other log holds the same records in another order, its clock off by at most the skew."""
-    with lake_of(generated, cut, log_append, loss) as (log, maker):
-        rows: dict[int, list[Event]] = {0: [], 1: []}
-        for record in sorted(maker.records(), key=lambda r: (r.timestamp * 31 + r.offset * 7) % 97):
-            late = record.timestamp + skew_ms if record.timestamp >= 0 else -1
-            rows[record.partition].append(Event(late, record.key, str(record.offset).encode()))
-        maker.topic = "mirror"
-        maker.run(rows)
-        committed = {
-            p: min(log.end_offsets()[p], log.beginning_offsets()[p] + n)
-            for p, n in ((0, one), (1, other))
-        }
-        to = seglake.open(str(maker.root)).topic("mirror")
-        start = log.translate(committed, to, skew_ms=skew_ms)
-        for partition, offset in committed.items():
-            unread = {r.offset for r in maker.records(partition, "events") if r.offset >= offset}
-            there = maker.records(partition, "mirror")
-            assert unread <= {int(r.value or b"") for r in there if r.offset >= start[partition]}
-            lag = log.lag({partition: offset})[partition]
-            assert lag.records == log.end_offsets()[partition] - offset
-            assert lag.milliseconds >= 0
-
-
 def test_a_range_below_the_first_live_offset_reads_nothing(tmp_path: Path) -> None:
     """The range lies within a block that also has live records; it has none of them."""
     maker = LakeMaker(tmp_path)

@@ -316,13 +316,6 @@ def test_a_dynamic_member_is_told_its_id_first() -> None:
     assert client.joined.code is Code.UNKNOWN_MEMBER_ID
 
 
-def test_the_first_members_come_together_in_one_generation() -> None:
-    first, second = Client(), Client()
-    group, _ = stable(first, second)
-    assert group.generation == 1
-    assert {first.generation, second.generation} == {1}
-
-
 def test_a_session_that_ends_starts_a_rebalance() -> None:
     first, second = Client(), Client()
     group, now = stable(first, second)

@@ -13,12 +13,11 @@ from kafka.protocol.metadata import MetadataRequest
 
 from seglake.kafka.attach import attach_logs
 from seglake.log.chunked_log import ChunkedLog
-from seglake.log.segment_lookup import PartitionReader
 from seglake.serve.topics import catalog
 from seglake.serve.topics.partition import WindowPartition
 from tests.harness.lake_server import Wire, holds, serving
 from tests.makers.broker_folders import BrokerLog, Step
-from tests.makers.fetches import MAX_TIMESTAMP, Wanted, fetch, fetch_request, metadata, offset_at
+from tests.makers.fetches import Wanted, fetch, fetch_request, metadata
 from tests.makers.lakes import Event, LakeMaker
 from tests.makers.served import time_name
 from tests.makers.tiered_bucket import Tiering, tier
@@ -143,23 +142,3 @@ def test_a_slow_bucket_leaves_the_lake_alone(
         for wire in wires:
             assert wire.receive() is not None
             wire.close()
-
-
-def test_what_waits_is_decided_by_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lookups in an attached log run on a thread also where the lake is local."""
-    attached(tmp_path, ["events"])
-    lake_of(tmp_path / "plain")
-    threads, lookup = list[str](), PartitionReader.offset_for_time
-
-    def noted(reader: PartitionReader, timestamp: int) -> Any:
-        threads.append(threading.current_thread().name)
-        return lookup(reader, timestamp)
-
-    monkeypatch.setattr(PartitionReader, "offset_for_time", noted)
-    for folder, apart in (("lake", True), ("plain", False)):
-        threads.clear()
-        with serving(tmp_path / folder) as server, Wire(server.address) as wire:
-            assert offset_at(wire, "events", 0, T + 3) == (0, 3, T + 3)
-            (name,) = threads
-            assert name.startswith("seglake-waiting") == apart
-            assert offset_at(wire, "events", 0, MAX_TIMESTAMP)[0] == 0

@@ -110,10 +110,6 @@ def _until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_they_are_off_by_default() -> None:
-    assert start(load(None, {}), ServerCounts(), SimpleNamespace()) is None
-
-
 def test_a_port_that_is_taken(page: tuple[MetricsPage, ServerCounts, SimpleNamespace]) -> None:
     taken = load(None, {"metrics.listen": f"127.0.0.1:{page[0].port}"})
     with pytest.raises(ConfigError, match=r"metrics\.listen: .* cannot be used"):

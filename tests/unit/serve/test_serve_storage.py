@@ -123,15 +123,6 @@ def _for_the_damage(sound: LakeMaker, tmp_path: Path) -> None:
     SOUND[:], SCRATCH[:] = [sound], [tmp_path]
 
 
-def test_a_lost_zone_map_costs_time_alone(sound: LakeMaker, tmp_path: Path) -> None:
-    root = tmp_path / "lake"
-    shutil.copytree(sound.root, root)
-    log_of(sound, root).with_suffix(".zonemap").unlink()
-    with serving(root) as server, Wire(server.address) as wire:
-        (got,) = fetch(wire, "events", [Wanted(0, 150)])
-        assert records_in(got.data, 0, 150) == sound.records(0)[150:]
-
-
 def test_a_lost_log_is_told_and_the_rest_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

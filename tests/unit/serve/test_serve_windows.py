@@ -242,19 +242,6 @@ def test_a_real_topic_of_the_name_wins(tmp_path: Path) -> None:
         assert offset_at(wire, "events.v1", 0, LATEST) == (0, 5, -1)
 
 
-def test_names_that_clients_make_up_are_few(tmp_path: Path) -> None:
-    LakeMaker(tmp_path).run({0: [Event(T)]})
-    with serving(tmp_path, windows=3) as server, Wire(server.address) as wire:
-        ids = []
-        for number in range(6):
-            (found,) = metadata(wire, [window_name("events", T, T + 1 + number)], 12).topics
-            ids.append(found.topic_id)
-        assert len(server.topics._derived) == 3
-        assert len(set(ids)) == 6
-        (again,) = metadata(wire, [window_name("events", T, T + 1)], 12).topics
-        assert again.topic_id == ids[0]
-
-
 def test_a_clock() -> None:
     now = 100.0
     clock = Clock(T, 10, now=lambda: now)
@@ -323,17 +310,6 @@ def test_a_replay_follows_the_clock(tmp_path: Path) -> None:
         assert time.monotonic() - started > 0.95
         assert seen > 1
         assert offset_at(wire, f"{name}.again", 0, LATEST) == (0, 0, -1)
-
-
-def test_the_log_of_the_window_is_that_of_the_lake(tmp_path: Path) -> None:
-    """`read_range` gives the same records."""
-    maker = LakeMaker(tmp_path)
-    rows = [Event(T + (i * 37) % 1000, b"%d" % i) for i in range(1000)]
-    maker.run({0: rows}, Shape("lz4", 300, 5000))
-    with serving(tmp_path) as server, Wire(server.address) as wire:
-        data = b"".join(everything(wire, window_name("events", T + 100, T + 300), 0))
-    window = seglake.open(str(tmp_path)).topic("events").read_range(T + 100, T + 300).read_all()
-    assert [r.offset for r in records_in(data, 0)] == window["offset"].to_pylist()
 
 
 def test_offsets_of_a_replay_are_valid_when_its_start_is_lost(tmp_path: Path) -> None:

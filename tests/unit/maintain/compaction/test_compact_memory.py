@@ -10,7 +10,6 @@ from typing import cast
 
 import pytest
 
-import seglake
 from seglake.engine import Item, LocalEngine, Result, Task
 from seglake.maintain.compaction import keys, passes
 from seglake.maintain.compaction.compact import compact_topic
@@ -59,18 +58,6 @@ def test_memory_does_not_grow_with_the_number_of_keys(tmp_path: Path) -> None:
     assert [each[:2] for each in told] == [(FEW + 1000, 1000), (FEW, 0), (MANY + 1000, 1000)]
     (_, (_, _, before), (_, _, after)) = told
     assert after - before < ALLOWED
-
-
-def test_large_logs_are_those_of_plain_numbers(tmp_path: Path) -> None:
-    """The maker of large logs, by our reader."""
-    made = Keyed(5000, 700, segment_bytes=2**16)
-    rows = make_keyed_lake(tmp_path, made)
-    assert sum(row.record_count for row in rows) == made.records
-    assert len(rows) > 1
-    report = seglake.compact(str(tmp_path), TOPIC)
-    left = seglake.open(str(tmp_path)).topic(TOPIC).read(0, 0, max_records=10**4)
-    assert left["offset"].to_pylist() == made.last().tolist()
-    assert report.partitions[0].superseded == made.records - len(left)
 
 
 class _Noting(LocalEngine):

@@ -19,7 +19,7 @@ from seglake.catalog.schema import MaintenanceRow, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import Plan
 from seglake.engine import Engine, LocalEngine, ThreadEngine
-from seglake.errors import CommitConflict, CorruptData, UnknownTopic, UsageError
+from seglake.errors import CommitConflict, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.layout import blobs_folder
 from seglake.maintain.compaction import compact as module
@@ -71,18 +71,6 @@ def disturbed(
     report = compact(str(maker.root), "events", now_ms=NOW)
     assert verify(str(maker.root), deep=True).findings == []
     return report
-
-
-def test_what_is_appended_meanwhile_stays(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [Event(T, b"1", b"new")]
-    report = disturbed(maker, monkeypatch, lambda: maker.run({0: rows}, SMALL))
-    assert [each.first_uncleanable_offset for each in report.partitions] == [150, 150]
-    assert offsets(maker, 0) == [*range(140, 151)]
-    assert offsets(maker, 1) == [*range(140, 150)]
-    assert compact(str(maker.root), "events", now_ms=NOW, force=True).version > report.version
-    assert offsets(maker, 0) == [140, *range(142, 151)]
 
 
 @pytest.mark.parametrize("log_start", [1, 30, 149, 150])
@@ -207,51 +195,3 @@ def test_the_catalog_says_what_was_done(maker: LakeMaker) -> None:
     assert first.bytes_after == live_rows(maker, 0)[0].log_bytes
     again = compact(str(maker.root), "events", now_ms=NOW)
     assert (again.version, [each.due for each in again.partitions]) == (-1, [False, False])
-
-
-def test_a_dry_run_writes_nothing(maker: LakeMaker) -> None:
-    before = sorted(maker.root.rglob("*"))
-    planned = compact(str(maker.root), "events", now_ms=NOW, dry_run=True)
-    assert sorted(maker.root.rglob("*")) == before
-    done = compact(str(maker.root), "events", now_ms=NOW)
-    names = "partition", "dirty_bytes", "clean_bytes", "segments", "due", "first_dirty_offset"
-    for one, other in zip(planned.partitions, done.partitions, strict=True):
-        assert [getattr(one, n) for n in names] == [getattr(other, n) for n in names]
-
-
-def test_a_pinned_version_keeps_its_records(maker: LakeMaker) -> None:
-    lake = seglake.open(str(maker.root))
-    compact(str(maker.root), "events", now_ms=NOW)
-    assert lake.topic("events").read(0, 0, max_records=1000)["offset"].to_pylist() == [*range(150)]
-
-
-def test_bad_requests_change_nothing(maker: LakeMaker) -> None:
-    root = str(maker.root)
-    maker.topic, maker.settings = "kept", {"cleanup.policy": "delete"}
-    maker.run({0: [Event(T, b"a")]})
-    maker.topic, maker.settings = "plain", {}
-    maker.run({0: [Event(T, b"a")]})
-    version = maker.catalog.snapshot().version
-    with pytest.raises(UnknownTopic, match="'nowhere'"):
-        compact(root, "nowhere")
-    for topic in ("kept", "plain"):
-        with pytest.raises(UsageError, match=r"cleanup\.policy = 'delete', which does not compact"):
-            compact(root, topic, force=True)
-    assert maker.catalog.snapshot().version == version
-
-
-def test_damage_is_named_and_nothing_is_changed(maker: LakeMaker) -> None:
-    row = live_rows(maker, 1)[1]
-    path = maker.root / row.key("log")
-    data = bytearray(path.read_bytes())
-    data[70] ^= 1
-    path.write_bytes(data)
-    version = maker.catalog.snapshot().version
-    with pytest.raises(CorruptData) as found:
-        compact(str(maker.root), "events", now_ms=NOW)
-    assert found.value.file == row.key("log")
-    assert maker.catalog.snapshot().version == version
-
-
-def test_it_is_a_function_of_the_package() -> None:
-    assert seglake.compact is compact

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import re
-import shutil
 import threading
 from collections.abc import Callable
-from itertools import count, product
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -16,37 +14,23 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-import seglake
 from seglake.catalog import announcement, failed_run, fate
-from seglake.catalog.delta.actions import Action
 from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
-from seglake.errors import (
-    AttemptAbandoned,
-    MissingObject,
-    QuarantineLimit,
-    SeglakeError,
-    UsageError,
-)
-from seglake.layout import KEY_INDEX, begun_key, new_attempt, new_blobs_key
+from seglake.errors import AttemptAbandoned, QuarantineLimit, SeglakeError, UsageError
+from seglake.layout import begun_key, new_attempt, new_blobs_key
 from seglake.maintain import merge as merge_module
 from seglake.maintain import undo as undo_module
-from seglake.maintain import vacuum as vacuum_module
 from seglake.maintain.compaction import compact as compact_module
 from seglake.maintain.compaction import passes
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure import erase as erase_module
 from seglake.maintain.erasure import logs
-from seglake.maintain.erasure.erase import Attempts, Grace, _Erasure, erase, look
-from seglake.maintain.health import reindex as reindex_module
-from seglake.maintain.health.findings import rebuild_index_files
-from seglake.maintain.health.reindex import reindex
+from seglake.maintain.erasure.erase import Attempts, _Erasure, erase
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
-from seglake.maintain.topic_settings import alter
 from seglake.maintain.undo import replace_files, undo
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
@@ -54,7 +38,6 @@ from seglake.write.driver import failure
 from seglake.write.driver import run as run_module
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.harness.tiers import rest_but_today
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 
@@ -122,30 +105,6 @@ def test_an_erasure_beside_an_ingest__is_refused(root: Path, step: str) -> None:
     assert announcements(root) == []
     assert erase(str(root), "events", ["gone"]).records == 8
     assert keys_of(root) == {b"kept"}
-
-
-def test_an_attempt_that_writes_its_rows_during_a_look__is_not_committed(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else an erasure deletes its segments, as old ones, and its commit names them."""
-    write, find, looks = CatalogTable._write_files, vacuum_module.find_unnamed, list[Attempts]()
-
-    def look_and_write(table: CatalogTable, *given: Any) -> list[Action]:
-        monkeypatch.setattr(CatalogTable, "_write_files", write)
-        written = list[Action]()
-
-        def written_meanwhile(*asked: Any, **named: Any) -> Any:
-            written.extend(write(table, *given))
-            return find(*asked, **named)
-
-        monkeypatch.setattr(erase_module, "find_unnamed", written_meanwhile)
-        looks.append(look(open_catalog(str(root)), "events", Grace(24, dry_run=True)))
-        return written
-
-    monkeypatch.setattr(CatalogTable, "_write_files", look_and_write)
-    attempt_id = ingest(next_run(root), "2").attempt_id
-    assert [each.running for each in looks] == [[attempt_id]]
-    assert not looks[0].has_ended(attempt_id)
 
 
 def test_an_erasure_beside_a_redrive__is_refused(root: Path) -> None:
@@ -219,42 +178,6 @@ def test_an_erasure_beside_a_command_that_copies_records__is_refused(
     assert files_with_the_key(copied) == []
 
 
-@pytest.mark.parametrize("its_input_is_gone", [False, True])
-@pytest.mark.parametrize("name", rest_but_today(COPIERS, 5))
-def test_a_command_that_an_erasure_gave_up__takes_back_its_copies(
-    copied: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, its_input_is_gone: bool
-) -> None:
-    """It wrote them after the erasure had ended, from what it had read before."""
-    copier = COPIERS[name]
-    rewrite, topics, before = copier.copies.rewrite, copied / "topics", copied.parent / "before"
-    key = "other" if name in ("undo", "replace") else "gone"  # of a record that is copied
-
-    def late_copy(*given: Any, **named: Any) -> Any:
-        monkeypatch.setattr(copier.copies, "rewrite", rewrite)
-        shutil.copytree(topics, before)
-        assert erase(str(copied), "events", [key], vacuum=True, grace_hours=0).exit_code == 0
-        files = (_beside(each, before, topics) for each in before.rglob("*.*"))
-        deleted = [each for each in files if not each.exists()]
-        shutil.copytree(before, topics, dirs_exist_ok=True)
-        written = rewrite(*given, **named)
-        for each in deleted:
-            each.unlink()
-        assert files_with_the_key(copied, key)
-        if its_input_is_gone:
-            raise MissingObject("the erasure deleted it")
-        return written
-
-    monkeypatch.setattr(copier.copies, "rewrite", late_copy)
-    with contextlib.suppress(SeglakeError):
-        copier.call(copied)
-    assert files_with_the_key(copied, key) == []
-    assert announcements(copied) == []
-
-
-def _beside(file: Path, folder: Path, other: Path) -> Path:
-    return other / file.relative_to(folder)
-
-
 @pytest.mark.parametrize("name", COPIERS)
 def test_what_was_erased_before_an_announcement__is_not_copied(
     copied: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -271,36 +194,6 @@ def test_what_was_erased_before_an_announcement__is_not_copied(
     monkeypatch.setattr(copier.announces, "announced", erased_before)
     copier.call(copied)
     assert files_with_the_key(copied) == []
-
-
-def test_a_reindex_beside_an_erasure__leaves_no_hash_of_a_key(
-    copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An erasure is refused while one runs, and takes the key indexes of all that ran before."""
-    alter(str(copied), "events", {"index.keys": True})
-    reindex(str(copied), "events")
-    build, refusals = rebuild_index_files, list[str]()
-
-    def first(*given: Any) -> Any:
-        monkeypatch.setattr(reindex_module, "rebuild_index_files", build)
-        with pytest.raises(UsageError, match=r"may still run.*--wait") as refusal:
-            erase(str(copied), "events", ["gone"], vacuum=True)
-        refusals.append(str(refusal.value))
-        return build(*given)
-
-    monkeypatch.setattr(reindex_module, "rebuild_index_files", first)
-    reindex(str(copied), "events")
-    assert refusals
-    assert len([*copied.rglob("*.keyindex")]) > len(live_key_indexes(copied)) > 0
-    erase(str(copied), "events", ["gone"], vacuum=True)
-    assert {*copied.rglob("*.keyindex")} == live_key_indexes(copied)
-    assert seglake.open(str(copied)).topic("events").last("gone") is None
-
-
-def live_key_indexes(root: Path) -> set[Path]:
-    table = open_catalog(str(root))
-    rows = table.segments(table.snapshot(), "events")
-    return {root / row.key(KEY_INDEX) for row in rows if KEY_INDEX in row.suffixes}
 
 
 def test_an_erasure_that_waits__erases_what_comes_meanwhile(
@@ -387,57 +280,6 @@ def test_a_dead_attempt_that_writes_while_an_erasure_deletes__leaves_no_key(
     assert files_with_the_key(root) == []
     assert [key for key in done.deleted if dead in key]
     assert deletions[-1] > 0
-
-
-STEPS = ["read and sort", "write segments", "write quarantine", "commit"]
-
-
-@pytest.mark.parametrize(
-    "when", rest_but_today(product(STEPS, ["time", "arrival"]), 2), ids="-".join
-)
-def test_an_attempt_that_goes_on_after_an_erasure_gave_it_up__takes_back_what_it_wrote(
-    root: Path, when: tuple[str, str]
-) -> None:
-    """The erasure has ended, and cannot see what comes then."""
-    step, order = when
-    made = [Line(T, "gone"), Line(T + 1, "kept"), Line(T, broken='{"user":"gone"}')]
-    path = write_file(root.parent / "next.jsonl", made)
-    alter(str(root), "events", {"index.keys": True})
-    topic = {"name": "events", "partitions": 11}  # the key is beyond those of the erasure
-    pipeline, steps = pipeline_of(root, path, order=order, topic=topic), [step]
-
-    def progress(name: str) -> None:
-        if name in steps:
-            steps.remove(name)
-            erase(str(root), "events", ["gone"], vacuum=True, grace_hours=0)
-
-    with pytest.raises((AttemptAbandoned, MissingObject)):  # the erasure deleted its blobs
-        ingest_files(LocalEngine(), pipeline, DeclaredRun("2"), progress)
-    assert not steps
-    assert files_with_the_key(root) == []
-    assert {*root.glob(f"topics/*/*/*.{KEY_INDEX}")} == live_key_indexes(root)
-    assert not [path for path in root.rglob("*") if path.is_file() and b"gone" in path.read_bytes()]
-    assert verify(str(root), deep=True).findings == []
-    assert keys_of(root) == {b"kept"}
-
-
-def test_a_merge_that_goes_on_after_an_erasure_gave_it_up__takes_back_what_it_wrote(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ingest(next_run(root, key="gone"), "2")
-    written, calls = CatalogTable.commit, list[str]()
-
-    def commit(table: CatalogTable, *arguments: Any, **options: Any) -> Any:
-        if not calls:
-            calls.append("erased")
-            erase(str(root), "events", ["gone"], vacuum=True, grace_hours=0)
-        return written(table, *arguments, **options)
-
-    monkeypatch.setattr(CatalogTable, "commit", commit)
-    with pytest.raises(AttemptAbandoned):
-        merge(str(root), "events", everything=True)
-    assert files_with_the_key(root) == []
-    assert verify(str(root), deep=True).findings == []
 
 
 def test_an_erasure_ends_though_attempts_end_all_the_time(

@@ -23,16 +23,8 @@ from seglake.catalog.quarantine.files import FILE_SCHEMA, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.transaction import transact
 from seglake.engine import LocalEngine
-from seglake.errors import (
-    CommitConflict,
-    CorruptData,
-    QuarantineLimit,
-    UnknownTopic,
-    UsageError,
-    VersionExpired,
-)
+from seglake.errors import CommitConflict, QuarantineLimit, UsageError, VersionExpired
 from seglake.layout import LOG_TABLE, SegmentFile, new_attempt, segment_key
 from seglake.log.rewrite.keep import Keep
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
@@ -280,57 +272,12 @@ def test_an_erasure__is_one_commit_that_keeps_offsets(tmp_path: Path) -> None:
     assert len(old) == 12  # without --vacuum a pinned version keeps its answers
 
 
-def test_a_dry_run__says_it_and_writes_nothing(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    lake.ingest([*lines(3), *lines(2, SECRET), *bad(SECRET_REJECT)])
-    lake.fail(bad(SECRET_REJECT))
-    before = lake.objects()
-    planned = lake.erase(dry_run=True, vacuum=True)
-    assert lake.objects() == before
-    assert (planned.version, planned.records, planned.rejects, planned.samples) == (-1, 2, 1, 1)
-    done = lake.erase(vacuum=True)
-    told = ("segments", "records", "rejects", "rejects_left", "samples", "deleted", "deleted_bytes")
-    assert [getattr(done, name) for name in told] == [getattr(planned, name) for name in told]
-    assert len(done.deleted) == 5  # four files of a segment, and one of the quarantine
-
-
 def test_nothing_to_erase__commits_nothing(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.ingest([*lines(5), *bad("{")])
     before = lake.objects_but_fates()
     report = lake.erase(vacuum=True)
     assert (report.version, report.segments, report.deleted, report.exit_code) == (-1, 0, [], 0)
-    assert lake.objects_but_fates() == before
-
-
-@pytest.mark.parametrize(
-    ("topic", "keys", "error", "match"),
-    [
-        ("events", [], UsageError, "nothing is named"),
-        ("nothing", [SECRET], UnknownTopic, "nothing"),
-    ],
-)
-def test_a_bad_call__changes_nothing(
-    tmp_path: Path, topic: str, keys: list[str], error: type[Exception], match: str
-) -> None:
-    lake = Lake(tmp_path)
-    lake.ingest(lines(3, SECRET))
-    before = lake.objects()
-    with pytest.raises(error, match=match):
-        erase(str(lake.root), topic, keys, vacuum=True)
-    assert lake.objects() == before
-
-
-def test_a_damaged_log__is_told_and_nothing_changes(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, partitions=1)
-    lake.ingest(lines(3, SECRET))
-    (log,) = lake.root.glob("topics/*/*/*.log")
-    data = bytearray(log.read_bytes())
-    data[-1] ^= 1
-    log.write_bytes(data)
-    before = lake.objects_but_fates()
-    with pytest.raises(CorruptData, match=r"\.log"):
-        lake.erase(vacuum=True)
     assert lake.objects_but_fates() == before
 
 
@@ -360,30 +307,6 @@ def test_only_objects_with_the_key__go_and_their_versions_expire(tmp_path: Path)
     with pytest.raises(VersionExpired):
         seglake.open(str(lake.root), 2).topic("events").read(0, 3)
     assert vacuum(str(lake.root), dry_run=False).deleted == []
-
-
-def test_an_earlier_erasure_without_vacuum__is_completed(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    lake.ingest([*lines(3, SECRET), *lines(3), *bad(SECRET_REJECT, "{")])
-    lake.erase()
-    assert list(traces(lake.root))
-    report = lake.erase(vacuum=True)
-    assert len(report.deleted) == 5
-    assert list(traces(lake.root)) == []
-    again = lake.erase(vacuum=True)
-    assert (again.version, again.deleted) == (-1, [])
-
-
-def test_unfinished_writes__go_with_their_attempt(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    lake.ingest(lines(3))
-    attempt = new_attempt()
-    key = segment_key(SegmentFile("events", 0, attempt, 7, "log"))
-    keys = [f"{key}.{'0' * 32}.tmp", f"attempts/{attempt}/blobs/{new_attempt()}", key]
-    for each in keys:
-        open_catalog(str(lake.root)).store.put(each, SECRET.encode())
-    assert sorted(lake.erase(vacuum=True, grace_hours=0).deleted) == sorted(keys)
-    assert list(traces(lake.root)) == []
 
 
 # ------------------------------------------------------------------ rejects
@@ -425,17 +348,6 @@ def test_a_text_alone__erases_rejects_only(tmp_path: Path) -> None:
     report = erase(str(lake.root), "events", raw_containing=SECRET)
     assert (report.records, report.rejects, quarantined(lake.root)) == (0, 1, [])
     assert sum(map(len, read_lake(lake.root).values())) == 2
-
-
-def test_samples_of_failed_runs__lose_such_rows(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    lake.ingest(lines(2))
-    lake.fail(bad(SECRET_REJECT, "{"))
-    lake.fail(bad("{"))
-    report = lake.erase()
-    assert (report.samples, report.records, report.rejects) == (1, 0, 0)
-    assert report.version > 0
-    assert list(traces(lake.root)) == []
 
 
 def test_a_race_in_the_quarantine__is_run_again(
@@ -515,27 +427,6 @@ def test_failed_attempts_and_those_of_other_topics__are_not_in_the_way(tmp_path:
     assert key in lake.objects()
 
 
-def test_an_attempt_that_was_given_up__cannot_commit_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = Lake(tmp_path)
-    lake.ingest(lines(3, SECRET))
-    real = CatalogTable.commit
-
-    def late(self: CatalogTable, *given: Any, **named: Any) -> int:
-        with monkeypatch.context() as patch:
-            patch.setattr(CatalogTable, "commit", real)
-            lake.erase(vacuum=True, grace_hours=0)
-        return real(self, *given, **named)
-
-    monkeypatch.setattr(CatalogTable, "commit", late)
-    with pytest.raises(seglake.errors.AttemptAbandoned):
-        lake.ingest(lines(3, SECRET))
-    monkeypatch.undo()
-    lake.erase(vacuum=True, grace_hours=0)
-    assert list(traces(lake.root)) == []
-
-
 def _before_the_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Let something happen between the scan of an erasure and its first commit."""
     real, calls = CatalogTable.commit, itertools.count()
@@ -577,87 +468,6 @@ def test_an_ingest_that_commits_meanwhile__is_covered(
     assert verify(str(lake.root), deep=True).findings == []
     monkeypatch.undo()
     lake.erase(vacuum=True, grace_hours=0)
-    assert list(traces(lake.root)) == []
-
-
-def test_rejects_that_come_between_both_commits__wait_for_the_next_erasure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first commit did not count them, so nothing would say why the quarantine has fewer."""
-    lake = Lake(tmp_path)
-    lake.ingest([*lines(2), *bad(SECRET_REJECT)])
-    real = RejectErasure.erase
-
-    def late(self: RejectErasure, *given: Any) -> None:
-        lake.ingest([*lines(2), *bad(SECRET_REJECT, "{")])
-        real(self, *given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RejectErasure, "erase", late)
-        assert lake.erase().exit_code == 1  # it is to be done again
-    assert verify(str(lake.root)).findings == []
-    assert lake.erase(vacuum=True, grace_hours=0).rejects == 1
-    assert [each.raw for each in quarantined(lake.root)] == [b"{"]
-    assert verify(str(lake.root)).findings == []
-
-
-@pytest.mark.parametrize("where", ["commit", "late", "early"])
-def test_an_attempt_that_begins_meanwhile__is_told_and_spared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    lake = Lake(tmp_path)
-    lake.ingest([*lines(3, SECRET), *lines(3)])
-    before = lake.objects().keys()
-    lines_there = [*lines(3, SECRET), *bad(SECRET_REJECT)]
-
-    def die() -> None:
-        with pytest.MonkeyPatch.context() as patch, killed():
-            patch.setattr(*deaths[where])
-            with pytest.raises(Crash):
-                lake.ingest(lines_there)
-
-    deaths = _deaths()
-    _before_the_commit(monkeypatch, die)
-    report = lake.erase(vacuum=True)
-    assert (len(report.running), report.exit_code) == (1, 1)
-    (attempt,) = report.running
-    assert any(attempt in name for name in lake.objects() if name not in before)
-    assert not any(attempt in name for name in report.deleted)
-    assert lake.erase(vacuum=True, grace_hours=0).exit_code == 0
-    assert list(traces(lake.root)) == []
-
-
-def test_an_ingest_that_commits_right_after__is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = Lake(tmp_path)
-    lake.ingest([*lines(3, SECRET), *lines(3)])
-
-    def once_committed(*given: Any) -> int | None:
-        version = transact(*given)
-        lake.ingest(lines(2, SECRET))
-        return version
-
-    monkeypatch.setattr("seglake.maintain.erasure.erase.transact_upkeep", once_committed)
-    report = lake.erase(vacuum=True)
-    assert (len(report.running), report.exit_code) == (1, 1)
-    monkeypatch.undo()
-    assert lake.erase(vacuum=True).records == 2
-    assert list(traces(lake.root)) == []
-
-
-def test_a_lost_reply__erases_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = Lake(tmp_path)
-    lake.ingest([*lines(3, SECRET), *lines(3)])
-    real = CatalogTable.commit
-
-    def cut(self: CatalogTable, *given: Any, **named: Any) -> int:
-        real(self, *given, **named)
-        raise CommitConflict("a lost reply")
-
-    monkeypatch.setattr(CatalogTable, "commit", cut)
-    assert lake.erase(vacuum=True).records == 3
-    assert len(seglake.open(str(lake.root)).maintenance("events")) == 1
     assert list(traces(lake.root)) == []
 
 

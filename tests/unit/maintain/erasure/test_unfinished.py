@@ -20,7 +20,7 @@ from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.engine import LocalEngine
-from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData, UsageError
+from seglake.errors import CommitConflict, CorruptData, UsageError
 from seglake.layout import is_rejects_key, new_attempt
 from seglake.maintain.erasure import erase as erase_module
 from seglake.maintain.erasure.erase import Erased, erase
@@ -113,26 +113,6 @@ def test_another_erasure__ends_what_one_left_that_died(lake: Lake) -> None:
     assert lake.redrive().records == 1
     assert lake.keys() == {"kept"}
     assert (lake.lists(), lake.findings()) == ([], [])
-
-
-def test_the_same_erasure__ends_it_too(lake: Lake) -> None:
-    with between_the_commits():
-        lake.erase("gone")
-    assert lake.erase("gone").rejects == 1
-    assert lake.redrive().records == 2
-    assert lake.keys() == {"also", "kept"}
-    assert (lake.lists(), lake.findings()) == ([], [])
-    assert lake.erase("gone").version == -1
-
-
-def test_every_erasure_that_died__is_ended_by_the_next_one(lake: Lake) -> None:
-    for key in ("gone", "also"):
-        with between_the_commits():
-            lake.erase(key)
-    assert (len(lake.lists()), lake.keys()) == (2, {"gone", "also", "kept"})
-    assert (lake.erase("nobody").rejects, lake.lists()) == (2, [])
-    assert lake.redrive().records == 1
-    assert (lake.keys(), lake.findings()) == ({"kept"}, [])
 
 
 def test_a_redrive__is_refused_until_then(lake: Lake) -> None:
@@ -241,22 +221,6 @@ def test_the_list_of_an_erasure_that_did_not_commit__means_nothing_and_goes(lake
     assert lake.redrive().records == 2
     vacuum(str(lake.root), dry_run=False, grace_hours=0)
     assert lake.lists() == []
-
-
-def test_an_erasure_that_was_given_up__cannot_commit_without_its_list(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = CatalogTable.commit
-
-    def late(self: CatalogTable, *given: Any, **named: Any) -> Any:
-        vacuum(str(lake.root), dry_run=False, grace_hours=0)
-        return real(self, *given, **named)
-
-    monkeypatch.setattr(CatalogTable, "commit", late)
-    with pytest.raises(AttemptAbandoned):
-        lake.erase(raw_containing="gone")
-    monkeypatch.undo()
-    assert (lake.lists(), lake.redrive().records) == ([], 3)
 
 
 def test_the_list__says_nothing_of_the_rows(lake: Lake) -> None:

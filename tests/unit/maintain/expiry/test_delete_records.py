@@ -22,8 +22,6 @@ from seglake.errors import (
     UsageError,
 )
 from seglake.maintain import commit
-from seglake.maintain.expiry import retention
-from seglake.maintain.expiry.retention import change_of
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
 from seglake.read.log import Log
@@ -193,11 +191,6 @@ def test_the_clock_of_storage_counts_too(maker: LakeMaker, monkeypatch: pytest.M
     assert log_of(maker).beginning_offsets() == {0: 60, 1: 9}
 
 
-def test_an_unknown_topic(maker: LakeMaker) -> None:
-    with pytest.raises(UnknownTopic, match="'none' is not in version"):
-        seglake.delete_records(str(maker.root), "none", {0: 1})
-
-
 def test_a_compacted_topic_keeps_its_records_unless_it_may_delete(maker: LakeMaker) -> None:
     root = str(maker.root)
     seglake.alter(root, "events", {"cleanup.policy": "compact"})
@@ -208,15 +201,6 @@ def test_a_compacted_topic_keeps_its_records_unless_it_may_delete(maker: LakeMak
     seglake.alter(root, "events", {"cleanup.policy": "compact,delete"})
     seglake.delete_records(root, "events", {0: 5})
     assert log_of(maker).beginning_offsets()[0] == 5
-
-
-def test_at_or_below_the_log_start_nothing_changes(maker: LakeMaker) -> None:
-    seglake.delete_records(str(maker.root), "events", {0: 7})
-    version = maker.catalog.snapshot().version
-    for offset in (0, 3, 7):
-        report = seglake.delete_records(str(maker.root), "events", {0: offset})
-        assert (report.version, report.moved) == (-1, [])
-    assert maker.catalog.snapshot().version == version
 
 
 def test_whole_segments_go_in_the_same_commit_and_their_files_by_a_vacuum(maker: LakeMaker) -> None:
@@ -236,24 +220,6 @@ def test_whole_segments_go_in_the_same_commit_and_their_files_by_a_vacuum(maker:
     assert log_of(maker).read(0, start).column("offset").to_pylist() == list(range(start, 60))
 
 
-def test_an_emptied_log_goes_on_at_its_end(maker: LakeMaker) -> None:
-    seglake.delete_records(str(maker.root), "events", {0: -1})
-    vacuum(str(maker.root), dry_run=False, grace_hours=0, retention_hours=0)
-    assert log_of(maker).read(0, 60).num_rows == 0
-    maker.run({0: [Event(T)]})
-    assert log_of(maker).record_at(0, 60).timestamp == T
-
-
-def test_a_dry_run_writes_nothing(maker: LakeMaker) -> None:
-    before = sorted(maker.root.rglob("*"))
-    planned = seglake.delete_records(str(maker.root), "events", {0: 30, 1: -1}, dry_run=True)
-    assert sorted(maker.root.rglob("*")) == before
-    done = seglake.delete_records(str(maker.root), "events", {0: 30, 1: -1})
-    assert planned.moved == done.moved
-    rows = maker.catalog.maintenance(maker.catalog.snapshot(), "events")
-    assert [row.operation for row in rows] == ["delete-records"]
-
-
 def test_a_gap_may_be_where_the_log_begins(tmp_path: Path) -> None:
     rows = [Event(T), Event(T + 1, gap=5), Event(T + 2)]
     maker = lake_of(tmp_path, [{0: rows, 1: []}], Shape(batch_bytes=40))
@@ -262,20 +228,3 @@ def test_a_gap_may_be_where_the_log_begins(tmp_path: Path) -> None:
     assert log.read(0, 3).column("offset").to_pylist() == [6, 7]
     with pytest.raises(OffsetNotFound):
         log.record_at(0, 3)
-
-
-def test_an_ingest_meanwhile_is_kept(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the log is that of the newest version, also after a lost race."""
-    real, raced = change_of, list[bool]()
-
-    def meanwhile(*given_: Any) -> Any:
-        if not raced:
-            raced.append(True)
-            maker.run({0: [Event(T + 99)]})
-        return real(*given_)
-
-    monkeypatch.setattr(retention, "change_of", meanwhile)
-    seglake.delete_records(str(maker.root), "events", {0: 10})
-    log = log_of(maker)
-    assert (log.beginning_offsets()[0], log.end_offsets()[0]) == (10, 61)
-    assert log.record_at(0, 60).timestamp == T + 99

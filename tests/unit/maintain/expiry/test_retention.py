@@ -16,14 +16,10 @@ import seglake
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.clock import now_ms
-from seglake.errors import UnknownTopic
-from seglake.layout import LOG_TABLE
 from seglake.maintain import commit
 from seglake.maintain.expiry import retention
 from seglake.maintain.expiry.retention import Retained, change_of, retain_topic
 from seglake.maintain.health.verify import verify
-from seglake.store import Store, open_store
-from seglake.store.counting import CountingStore
 from tests.judges.retention_model import Closed, KafkaLog
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 from tests.makers.segment_lakes import Sketch, sketched_lake
@@ -117,32 +113,6 @@ def test_a_segment_must_be_older_than_that(tmp_path: Path, age: int, keeps: bool
     assert (view.log_start_offset, view.end_offset) == (0 if keeps else 3, 3)
 
 
-def test_a_data_file_of_segments_is_read_once_to_open_it_and_once_to_rewrite_it(
-    tmp_path: Path,
-) -> None:
-    log = [Sketch(1, NOW - age, 100) for age in (30, 20, 5)]
-    sketched_lake(tmp_path, [log], {"retention.ms": 10})
-    store = Opened(open_store(str(tmp_path)))
-    table = CatalogTable(store)
-    base = table.snapshot()
-    assert retain_topic(table, "orders", NOW, dry_run=False, base=base).segments == 2
-    (before,) = (f"{LOG_TABLE}/{file.path}" for file in base.files if file.kind == "segment")
-    segments = [key for key in store.keys if "kind=segment" in key]
-    assert segments == [before, before]
-
-
-class Opened(CountingStore):
-    """Keeps the keys that are read whole."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.keys: list[str] = []
-
-    def read_all(self, key: str) -> Any:
-        self.keys.append(key)
-        return super().read_all(key)
-
-
 def test_what_is_blocked_names_the_record_and_what_helps(tmp_path: Path) -> None:
     log = [Sketch(2, NOW - 50, 100), Sketch(3, NOW + 10**9, 100), *[Sketch(1, NOW - 40, 70)] * 2]
     table = sketched_lake(tmp_path, [[], log], {"retention.ms": 10})
@@ -187,12 +157,6 @@ def test_the_defaults_keep_everything(tmp_path: Path) -> None:
     assert (report.segments, report.version, table.snapshot().version) == (0, -1, version)
 
 
-def test_an_older_lake_has_the_defaults(tmp_path: Path) -> None:
-    maker = LakeMaker(tmp_path)  # its topic row has no settings at all
-    maker.run({0: [Event(1)]})
-    assert seglake.retain(str(tmp_path), "events")[0].moved == []
-
-
 def filled(root: Path, **settings: Any) -> LakeMaker:
     """Two topics of several segments, of long ago."""
     maker = LakeMaker(root)
@@ -223,27 +187,6 @@ def test_readers_see_what_is_left_and_files_go_by_a_vacuum(tmp_path: Path) -> No
     (row,) = [row for row in rows if row.operation != "alter"]
     assert (row.operation, row.attempt_id) == ("retain", reports[0].attempt_id)
     assert json.loads(row.report)["segments"] == reports[0].segments
-
-
-def test_offsets_go_on_when_nothing_is_left(tmp_path: Path) -> None:
-    maker = filled(tmp_path, **{"retention.ms": 0})
-    seglake.retain(str(tmp_path), "events")
-    log = seglake.open(str(tmp_path)).topic("events")
-    assert (log.beginning_offsets(), log.end_offsets()) == ({0: 60}, {0: 60})
-    assert log.read(0, 60).num_rows == 0
-    maker.topic = "events"
-    maker.run({0: [Event(7)]})
-    assert seglake.open(str(tmp_path)).topic("events").record_at(0, 60).timestamp == 7
-
-
-def test_a_dry_run_tells_all_and_writes_nothing(tmp_path: Path) -> None:
-    filled(tmp_path, **{"retention.bytes": 2000})
-    before = sorted(tmp_path.rglob("*"))
-    (planned,) = seglake.retain(str(tmp_path), "events", dry_run=True)
-    assert sorted(tmp_path.rglob("*")) == before
-    (done,) = seglake.retain(str(tmp_path), "events")
-    assert planned.moved == done.moved
-    assert planned.version == -1 < done.version
 
 
 @pytest.mark.parametrize("ahead", ["machine", "storage"])
@@ -283,9 +226,3 @@ def test_a_lost_race_is_planned_again(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sum(sizes) >= 2000 > sum(sizes[1:])
     assert live[-1].end_offset == 120
     assert report.moved[0].before == 7
-
-
-def test_an_unknown_topic_is_one_sentence(tmp_path: Path) -> None:
-    filled(tmp_path)
-    with pytest.raises(UnknownTopic, match="'none' is not in version"):
-        seglake.retain(str(tmp_path), "none")

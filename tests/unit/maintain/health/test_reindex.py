@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
-from seglake.errors import CommitConflict, CorruptData, StoreError, UnknownTopic, UsageError
+from seglake.errors import CorruptData, StoreError, UnknownTopic
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
-from seglake.layout import SUFFIXES, success_key
+from seglake.layout import SUFFIXES
 from seglake.log.files import index_files
 from seglake.maintain.health.reindex import reindex
 from tests.judges.described import describe
@@ -117,12 +116,6 @@ def test_partitions__that_are_not_chosen_stay_as_they_are(maker: LakeMaker) -> N
         reindex(str(maker.root), "nope")
 
 
-def test_a_root_without_lake__is_refused_and_not_created(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no lake"):
-        reindex(str(tmp_path / "none"), "events")
-    assert not (tmp_path / "none").exists()
-
-
 def test_a_topic_without_segments__needs_no_commit(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path)
     maker.run({})
@@ -148,15 +141,6 @@ def _meanwhile(patch: pytest.MonkeyPatch, act: Any) -> Iterator[None]:
         yield
 
 
-def test_an_ingest_meanwhile__is_kept(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = len(_rows(maker))
-    with _meanwhile(monkeypatch, lambda: maker.run({0: [Event(9)]})):
-        report = reindex(str(maker.root), "events")
-    rows = _rows(maker)
-    assert (report.segments, report.skipped, len(rows)) == (count, 0, count + 1)
-    assert sum(row.index_attempt_id == report.attempt_id for row in rows) == count
-
-
 def test_segments_removed_meanwhile__do_not_come_back(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,45 +160,6 @@ def test_segments_indexed_meanwhile__are_left_to_the_winner(
         report = reindex(str(maker.root), "events", IndexPolicy("records", 9))
     assert (report.version, report.segments, report.skipped) == (-1, 0, count)
     assert {row.index_interval_kind for row in _rows(maker)} == {"bytes"}
-
-
-@pytest.mark.parametrize("lost", [CommitConflict("lost"), StoreError("lost")])
-def test_a_lost_reply__is_a_success(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, lost: Exception
-) -> None:
-    real = DeltaLog.commit
-
-    def commit(self: DeltaLog, *args: Any, **options: Any) -> None:
-        real(self, *args, **options)
-        raise lost
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DeltaLog, "commit", commit)
-        report = reindex(str(maker.root), "events")
-    assert report.segments == len(_rows(maker))
-    assert report.version == maker.versions[-1] + 1
-    assert (maker.root / success_key(report.attempt_id)).exists()
-
-
-def test_an_endless_race__ends(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lose(*_: Any, **__: Any) -> int:
-        raise CommitConflict("always")
-
-    monkeypatch.setattr(CatalogTable, "commit", lose)
-    monkeypatch.setattr("seglake.catalog.transaction.PATIENCE", 3)
-    with pytest.raises(CommitConflict, match="always"):
-        reindex(str(maker.root), "events")
-
-
-def test_a_damaged_log__is_named_and_nothing_is_committed(maker: LakeMaker) -> None:
-    path = maker.root / _rows(maker)[2].key("log")
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(CorruptData) as caught:
-        reindex(str(maker.root), "events")
-    assert caught.value.file == _rows(maker)[2].key("log")
-    assert maker.catalog.snapshot().version == maker.versions[-1]
 
 
 def test_a_log_that_storage_refuses__is_no_damage(

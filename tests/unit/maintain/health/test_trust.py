@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,39 +12,21 @@ import pytest
 from seglake.catalog import manifest, transaction
 from seglake.catalog import table as catalog_table
 from seglake.catalog.delta import delta_rs
-from seglake.catalog.manifest import Manifest, write_manifest
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import CorruptData, StoreError
 from seglake.layout import manifest_key, new_attempt, success_key
-from seglake.maintain.compaction.compact import compact
-from seglake.maintain.erasure.erase import erase
-from seglake.maintain.expiry.retention import delete_records, retain
 from seglake.maintain.health import repair
-from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
-from seglake.maintain.topic_settings import alter
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
-from seglake.store import Store, open_store
+from seglake.store import Store
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.harness.observed import observe
-from tests.harness.tiers import rest_but_today
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, segments_of, write_file
-
-SETTINGS = {"cleanup.policy": "compact,delete", "retention.ms": 1, "min.cleanable.dirty.ratio": 0}
-VERBS: dict[str, Callable[[str], Any]] = {
-    "compact": lambda root: compact(root, "events"),
-    "delete-records": lambda root: delete_records(root, "events", before_offsets={0: 3}),
-    "erase": lambda root: erase(root, "events", ["k1"], grace_hours=0),
-    "merge": lambda root: merge(root, "events", everything=True),
-    "reindex": lambda root: reindex(root, "events"),
-    "retain": lambda root: retain(root, "events"),
-    "undo": lambda root: undo(root, "events", "2", force=True),
-}
 
 
 def lines(keys: int = 5) -> list[Line]:
@@ -84,34 +65,6 @@ def rebuilt(root: Path) -> Any:
     return observe(str(root))
 
 
-@pytest.mark.parametrize("verb", rest_but_today(VERBS))
-def test_segments_that_moved_and_were_replaced__do_not_stop_a_rebuild(
-    root: Path, verb: str
-) -> None:
-    if verb in {"compact", "retain"}:
-        alter(str(root), "events", SETTINGS)
-    VERBS[verb](str(root))
-    before = observe(str(root))
-    assert rebuilt(root) == before
-
-
-@pytest.mark.parametrize("verb", rest_but_today(VERBS))
-def test_what_was_killed_before_its_mark_and_run_again__stays_done(
-    root: Path, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
-    def die(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    alter(str(root), "events", SETTINGS)
-    with monkeypatch.context() as patch:
-        patch.setattr(catalog_table, "mark_committed", die)
-        with pytest.raises(KeyboardInterrupt):
-            VERBS[verb](str(root))
-    VERBS[verb](str(root))
-    before = observe(str(root))
-    assert rebuilt(root) == before
-
-
 def test_a_mark_that_storage_refuses_for_a_while__is_written(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,43 +85,10 @@ def test_a_mark_that_storage_refuses_for_a_while__is_written(
     assert rebuilt(root) == before
 
 
-@pytest.mark.parametrize("verb", rest_but_today(VERBS))
-def test_what_was_killed_before_its_mark__is_marked_by_the_next_one(
-    root: Path, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
-    """Records have come meanwhile, so the next one has work of its own."""
-
-    def die(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    alter(str(root), "events", SETTINGS)
-    with monkeypatch.context() as patch:
-        patch.setattr(catalog_table, "mark_committed", die)
-        with pytest.raises(KeyboardInterrupt):
-            VERBS[verb](str(root))
-    again = "2" if verb == "undo" else "3"
-    ingest(run_pipeline(root, again), again)
-    VERBS[verb](str(root))
-    before = observe(str(root))
-    assert rebuilt(root) == before
-
-
 def mark(root: Path, attempt_id: str) -> None:
     path = root / success_key(attempt_id)
     path.parent.mkdir(exist_ok=True)
     path.touch()
-
-
-def test_a_mark_without_a_manifest__of_segments_that_moved(root: Path) -> None:
-    """Earlier versions wrote such marks when the segments were replaced."""
-    moved = {row.attempt_id for row in segments_of(root)}
-    moved -= {path.parent.name for path in root.glob("attempts/*/manifest.json")}
-    assert len(moved) == 1
-    merge(str(root), "events", everything=True)
-    for attempt_id in moved:
-        mark(root, attempt_id)
-    before = observe(str(root))
-    assert rebuilt(root) == before
 
 
 def test_any_other_mark_without_a_manifest__is_named(root: Path) -> None:
@@ -209,26 +129,6 @@ def test_a_late_write_to_the_old_catalog__does_not_stop_a_rebuild(
         return real(*given) if step != "_move_aside" else found
 
     monkeypatch.setattr(where, step, stepped)
-    assert rebuilt(root) == before
-
-
-def test_a_late_manifest_of_a_try_that_lost__does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on S3: the request for the first one arrives once more when all is done."""
-    written = list[Manifest]()
-
-    def write(store: Store, manifest: Manifest, *given: int) -> None:
-        written.append(manifest)
-        write_manifest(store, manifest, *given)
-
-    monkeypatch.setattr(catalog_table, "write_manifest", write)
-    root = with_a_lost_race(tmp_path / "lake")
-    first, last = written[2:]
-    assert first.attempt_id == last.attempt_id
-    before = observe(str(root))
-    write_manifest(open_store(str(root)), first)
-    assert verify(str(root), deep=True).findings == []
     assert rebuilt(root) == before
 
 

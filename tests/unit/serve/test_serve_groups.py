@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sqlite3
 import time
 import uuid
 from collections.abc import Iterator
@@ -68,12 +67,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(root: Path) -> Iterator[Serving]:
     with serving(root, QUICK) as running:
         yield running
-
-
-@pytest.fixture
-def wire(server: Serving) -> Iterator[Wire]:
-    with Wire(server.address) as connection:
-        yield connection
 
 
 def join(wire: Wire, group: str, version: int, **more: Any) -> Any:
@@ -398,26 +391,6 @@ def test_another_lake_at_the_root_has_no_offsets(tmp_path: Path) -> None:
             commit(wire, "readers", {("events", 0): (7, None)})
             ids.append(topic_id(wire, "events"))
     assert ids[0] == ids[1] == ids[2] != ids[3]
-
-
-def test_offsets_of_the_time_before_identities_go_to_the_lake_of_that_time(tmp_path: Path) -> None:
-    file, old, new = tmp_path / "groups", uuid.uuid5(uuid.NAMESPACE_URL, "a"), uuid.uuid4()
-    with sqlite3.connect(file) as db:
-        db.executescript("""
-            create table offsets (group_id text, topic text, partition integer,
-              "offset" integer not null, leader_epoch integer not null, metadata text not null,
-              committed_at_ms integer not null, primary key (group_id, topic, partition)
-            ) without rowid;
-            insert into offsets values ('g', 'events', 0, 5, -1, 'm', 1);
-            pragma user_version = 1;
-        """)
-    db.close()
-    later = uuid.uuid5(uuid.NAMESPACE_URL, "b")
-    for lake, wanted in [(new, []), (old, ["g"]), (new, []), (later, []), (old, ["g"])]:
-        store = OffsetStore(file, str(lake))
-        assert store.groups() == wanted
-        assert store.of("g") == ({("events", 0): Committed(5, -1, "m")} if wanted else {})
-        store.close()
 
 
 def test_offsets_for_topics_of_single_keys_are_dropped(tmp_path: Path) -> None:

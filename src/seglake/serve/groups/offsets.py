@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +16,7 @@ from seglake.catalog import groups
 from seglake.errors import ConfigError, StoreError
 from seglake.store import Store
 
-_OLDER = 5  # the version of a lake's identity if the lake is older than identities
-_FORMAT = 2  # in format 1 offsets had no lake
+_FORMAT = 2
 _TABLE = """
 create table if not exists committed (
   lake text, group_id text, topic text, partition integer,
@@ -50,12 +48,6 @@ delete from kinds where lake = ?
 and group_id not in (select group_id from committed where lake = ?)
 """
 
-_TAKE_OVER = """
-insert into committed
-select '', group_id, topic, partition, "offset", leader_epoch, metadata, committed_at_ms
-from offsets
-"""
-
 
 def _why(error: sqlite3.Error | OSError) -> str:
     """What is wrong with a file, and the remedy."""
@@ -82,9 +74,8 @@ Where = tuple[str, int]  # topic and partition
 class OffsetStore:
     """The committed offsets of all groups of a lake; not for several threads at once.
 
-    `lake` is its identity: another lake at the same root has none of them. Offsets of the time
-    before identities go to the first lake here that is as old: its identity is of version 5.
-    Raises ConfigError for a file that cannot be used, or that another server uses.
+    `lake` is its identity: another lake at the same root has none of them. Raises
+    ConfigError for a file that cannot be used, or that another server uses.
     """
 
     def __init__(self, file: Path, lake: str = "") -> None:
@@ -106,19 +97,13 @@ class OffsetStore:
         with self._db:
             self._db.execute("begin immediate")
             (version,) = self._db.execute("pragma user_version").fetchone()
-            if version not in (0, 1, _FORMAT):
+            if version not in (0, _FORMAT):
                 raise ConfigError(
                     f"groups.file {self._file} has format {version}; this server knows {_FORMAT}"
                 )
             self._db.execute(_TABLE)
             self._db.execute(_REPLAYS)
             self._db.execute(_KINDS)
-            if version == 1:
-                self._db.execute(_TAKE_OVER)
-                self._db.execute("drop table offsets")
-            if self._lake and uuid.UUID(self._lake).version == _OLDER:
-                self._db.execute("update or ignore committed set lake = ? where lake = ''",
-                                 [self._lake])  # fmt: skip
             self._db.execute(f"pragma user_version = {_FORMAT}")
 
     def commit(

@@ -1,4 +1,4 @@
-"""Re-indexing on Spark gives what it gives on threads, and the job says so."""
+"""The job that re-indexes a topic: its output and its exit codes."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from seglake.errors import CorruptData
-from seglake.format.index import IndexPolicy
 from seglake.layout import SUFFIXES
-from seglake.maintain.health.reindex import reindex
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.spark.jobs import run_job
 
@@ -25,28 +22,6 @@ def maker(tmp_path: Path) -> LakeMaker:
 def files(maker: LakeMaker) -> list[bytes]:
     rows = maker.catalog.segments(maker.catalog.snapshot(), "events")
     return [(maker.root / row.key(suffix)).read_bytes() for row in rows for suffix in SUFFIXES]
-
-
-def test_spark_and_threads_write_the_same_bytes(spark: SparkSession, maker: LakeMaker) -> None:
-    before = files(maker)
-    assert len(before) > 8
-    report = reindex(str(maker.root), "events", spark=spark)
-    assert 4 * report.segments == len(before)
-    assert files(maker) == before
-    reindex(str(maker.root), "events", IndexPolicy("records", 3), spark=spark)
-    on_spark = files(maker)
-    assert on_spark != before
-    reindex(str(maker.root), "events", IndexPolicy("records", 3))
-    assert files(maker) == on_spark
-
-
-def test_a_damaged_log_is_named_by_an_executor(spark: SparkSession, maker: LakeMaker) -> None:
-    path = maker.files("log")[1]
-    data = path.read_bytes()
-    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(CorruptData, match=path.name):
-        reindex(str(maker.root), "events", spark=spark)
-    assert maker.catalog.snapshot().version == maker.versions[-1]
 
 
 def test_the_job(spark: SparkSession, maker: LakeMaker, capsys: pytest.CaptureFixture[str]) -> None:

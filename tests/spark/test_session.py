@@ -6,8 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -94,24 +92,6 @@ def test_a_running_session_is_returned_as_it_is(spark: SparkSession) -> None:
     again = session.spark_session("another", conf={"spark.sql.shuffle.partitions": "77"})
     assert again.sparkContext is spark.sparkContext
     assert again.conf.get("spark.sql.shuffle.partitions") == "2"
-
-
-def test_the_start_of_a_session_is_a_step_of_its_own(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Once, and not for a session that runs already."""
-    monkeypatch.setattr(session, "spark_session", lambda *_, **__: spark)
-    steps: list[str] = []
-
-    @contextmanager
-    def step(name: str) -> Iterator[None]:
-        steps.append(name)
-        yield
-
-    engine = SparkEngine()
-    for each in (engine, engine, SparkEngine(spark)):
-        each.start(step)
-    assert steps == ["start Spark"]
 
 
 @pytest.mark.rest

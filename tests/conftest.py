@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.harness.left_out", "tests.harness.shared_out", "tests.harness.tiers"]
+pytest_plugins = [
+    "tests.harness.left_out", "tests.harness.serve_fixtures", "tests.harness.shared_out",
+    "tests.harness.tiers",
+]  # fmt: skip
 TESTS = Path(__file__).parent
 # What the optimising compiler costs, a JVM that lives for seconds never earns back.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

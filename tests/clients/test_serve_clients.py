@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from seglake.maintain.tagging import tag
-from tests.clients.go import FRANZ
-from tests.clients.program import NoToolError, Record, checksum
 from tests.harness.debian import NoPackageError
 from tests.harness.kcat import run_kcat
-from tests.harness.lake_server import Serving, Wire, serving
+from tests.harness.lake_server import Serving, serving
 from tests.harness.tiers import rest_but
-from tests.makers.fetches import LATEST, offset_at
 from tests.makers.lakes import Event, LakeMaker, Written
 from tests.makers.served import SPAN_MS, T, rich_lake, time_name, window_of
 
@@ -43,12 +39,6 @@ def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
     maker = rich_lake(tmp_path_factory.mktemp("lake"))
     tag(str(maker.root), "third-run", 3)
     return maker
-
-
-@pytest.fixture(scope="module")
-def server(maker: LakeMaker) -> Iterator[Serving]:
-    with serving(maker.root) as running:
-        yield running
 
 
 def written(maker: LakeMaker, name: str, partition: int) -> list[Written]:
@@ -300,27 +290,3 @@ def test_kcat_logs_in_by_a_password(maker: LakeMaker) -> None:
             "-o", "beginning", "-e", "-q", "-f", r"%p %o\n",
         )  # fmt: skip
     assert len(printed.splitlines()) == len(rows(maker, NAMES[2]))
-
-
-def test_kcat_lists_topics(server: Serving) -> None:
-    printed = kcat("-b", str(server), "-L")
-    assert f'topic "{TOPIC}" with 3 partitions' in printed
-
-
-@pytest.mark.parametrize("name", rest_but(NAMES))
-def test_franz_go(server: Serving, maker: LakeMaker, name: str) -> None:
-    wanted = {p: [as_record(r) for r in written(maker, name, p)] for p in range(3)}
-    with Wire(server.address) as wire:
-        ends = {p: offset_at(wire, name, p, LATEST)[1] for p in wanted}
-    try:
-        answer = FRANZ.ask("read", str(server), topic=name, committed=False, ends=ends)
-    except NoToolError as reason:
-        pytest.skip(f"franz-go cannot judge: {reason}")
-    read = {str(p): [len(records), checksum(records)] for p, records in wanted.items()}
-    assert answer == {"partitions": read}
-
-
-def as_record(record: Written) -> Record:
-    """As a client hands it out."""
-    _, offset, timestamp, _, key, value, headers = record
-    return Record(offset, timestamp, key, value, tuple(headers))

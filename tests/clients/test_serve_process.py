@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.soak import Look, growth, soak
+from tests.clients.soak import soak
 from tests.harness.lake_server import Wire
 from tests.harness.server_process import PROJECT, ServerProcess
 from tests.makers.fetches import LATEST, Wanted, everything, fetch_request, metadata, offset_at
@@ -29,13 +29,6 @@ def seglake(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_soak(tmp_path: Path) -> None:
     wrong, _ = soak(9, tmp_path, look_every=0.5)
     assert wrong == []
-
-
-def test_growth_is_seen() -> None:
-    flat = [Look(100.0, 20, 9, 0.0002)] * 30
-    assert growth(flat) == []
-    assert len(growth([Look(100.0 + 5 * n, 20 + 3 * n, 9, 0.0002 * n) for n in range(30)])) == 2
-    assert len(growth(flat[:20] + [Look(200.0, 90, 30, 0.02)] * 10)) == 4
 
 
 def test_sigterm_ends_it_and_a_new_one_goes_on(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -166,3 +167,35 @@ class Wire:
                 return None
             data += more
         return bytes(data)
+
+
+def until(done: Callable[[], bool]) -> None:
+    """Wait for a condition, with patience: others may have this machine's time."""
+    deadline = time.monotonic() + 120
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@contextmanager
+def no_failure() -> Iterator[None]:
+    """In the block, nothing is logged with a traceback."""
+    failures = _Failures()
+    logging.getLogger().addHandler(failures)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(failures)
+    assert failures.told == []
+
+
+class _Failures(logging.Handler):
+    """Log records that have a traceback: no code expected these errors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = list[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.told.append(logging.Formatter().format(record))

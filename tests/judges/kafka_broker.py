@@ -21,12 +21,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from seglake.session import find_java
 from tests.harness.ports import free_ports
 from tests.judges.kafka_jars import class_path
-from tests.judges.kafka_judge import Kafka, Record, record_from_json
+from tests.judges.kafka_judge import JavaJudge, Kafka, Record, record_from_json
 
 START_SECONDS = 300
 STOP_SECONDS = 120
@@ -62,16 +61,16 @@ class BrokerError(RuntimeError):
     """The broker did not start or stop; the message ends with its own words."""
 
 
-class Broker:
+class Broker(JavaJudge):
     """A broker under `folder`, and its clients. Made by `serve`."""
 
+    java_class = "Client"
     java_options: Sequence[str] = _SMALL_JVM  # it starts fast; a benchmark wants others
 
     def __init__(
         self, kafka: Kafka, folder: Path, properties: Mapping[str, str] | None = None
     ) -> None:
-        self._kafka = kafka
-        self._client = kafka.instance("Client")
+        super().__init__(kafka)
         self._data = folder.absolute() / "data"
         self._printed = folder / "broker.log"
         self._properties = folder / "server.properties"
@@ -82,7 +81,7 @@ class Broker:
         self._properties.write_text(
             _PROPERTIES.format(port=self._port, controller=controller, data=self._data) + more
         )
-        self._call("format", str(self._properties))
+        self.call("format", str(self._properties))
 
     @classmethod
     @contextmanager
@@ -145,7 +144,7 @@ class Broker:
                 self._process = None
                 raise BrokerError(f"the broker did not start:\n{self._last_words()}")
             time.sleep(0.05)
-        self._call("connect", f"127.0.0.1:{self._port}")
+        self.call("connect", f"127.0.0.1:{self._port}")
 
     def stop(self) -> None:
         """Stops the broker cleanly, so that its files are whole; does nothing if it is stopped."""
@@ -159,7 +158,7 @@ class Broker:
             process.kill()
             raise BrokerError(f"the broker did not stop:\n{self._last_words()}") from None
         finally:
-            self._call("close")
+            self.call("close")
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -193,7 +192,7 @@ class Broker:
         if process is not None:
             process.kill()
             process.wait(STOP_SECONDS)
-            self._call("close")
+            self.call("close")
 
     @property
     def address(self) -> str:
@@ -202,21 +201,21 @@ class Broker:
 
     def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
         """Creates a topic that keeps its records for ever unless `configs` says otherwise."""
-        self._call("createTopic", topic, partitions, json.dumps({**FOR_EVER, **configs}))
+        self.call("createTopic", topic, partitions, json.dumps({**FOR_EVER, **configs}))
 
     def beginning_offset(self, topic: str, partition: int) -> int:
         """The log start offset."""
-        return int(self._call("beginningOffset", topic, partition))
+        return int(self.call("beginningOffset", topic, partition))
 
     def end_offset(self, topic: str, partition: int) -> int:
         """The offset after the last record that may be read."""
-        return int(self._call("endOffset", topic, partition))
+        return int(self.call("endOffset", topic, partition))
 
     def offsets_for_times(
         self, topic: str, timestamps: Mapping[int, int]
     ) -> dict[int, tuple[int, int] | None]:
         """KafkaConsumer.offsetsForTimes: by partition (timestamp, offset), or None."""
-        text = self._call(
+        text = self.call(
             "offsetsForTimes",
             topic,
             json.dumps(list(timestamps)),
@@ -233,20 +232,17 @@ class Broker:
 
     def max_timestamp(self, topic: str, partition: int) -> tuple[int, int]:
         """Admin.listOffsets(MAX_TIMESTAMP): (timestamp, offset); (-1, -1) of an empty log."""
-        offset, timestamp = json.loads(self._call("maxTimestamp", topic, partition))
+        offset, timestamp = json.loads(self.call("maxTimestamp", topic, partition))
         return timestamp, offset
 
     def consume_all(self, topic: str, partition: int) -> list[Record]:
         """Every record from the log start offset to the end offset, uncommitted ones included."""
         start, end = self.beginning_offset(topic, partition), self.end_offset(topic, partition)
-        return _records(self._call("consume", topic, partition, start, end))
+        return _records(self.call("consume", topic, partition, start, end))
 
     def seek_and_poll(self, topic: str, partition: int, offset: int) -> list[Record]:
         """What the first poll with records yields after a seek; out of range is a KafkaError."""
-        return _records(self._call("poll", topic, partition, offset))
-
-    def _call(self, method: str, *arguments: object) -> Any:
-        return self._kafka.call(method, *arguments, on=self._client)
+        return _records(self.call("poll", topic, partition, offset))
 
 
 def _records(text: str) -> list[Record]:

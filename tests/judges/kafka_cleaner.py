@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.judges.kafka_judge import Kafka
+from tests.judges.kafka_judge import JavaJudge
 
 MAP_BYTES = 4 * 2**20  # of the map of keys, 24 bytes each
 
@@ -34,11 +34,10 @@ class CleanerRound:
     seconds: float = 0.0
 
 
-class KafkaCleaner:
+class KafkaCleaner(JavaJudge):
     """`LogCleanerManager` and `Cleaner` in a JVM."""
 
-    def __init__(self, kafka: Kafka) -> None:
-        self._kafka, self._java = kafka, kafka.instance("Cleaning")
+    java_class = "Cleaning"
 
     def clean(
         self,
@@ -61,7 +60,5 @@ class KafkaCleaner:
         checkpoint = "\n".join(["0", str(len(noted)), *noted, ""])
         (folder.parent / "cleaner-offset-checkpoint").write_text(checkpoint)
         text = {name: str(value) for name, value in settings.items()}
-        told = self._kafka.call(
-            "clean", str(folder), json.dumps(text), log_start, now_ms, map_bytes, act, on=self._java
-        )
+        told = self.call("clean", str(folder), json.dumps(text), log_start, now_ms, map_bytes, act)
         return CleanerRound(**json.loads(told))

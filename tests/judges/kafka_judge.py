@@ -309,6 +309,19 @@ class Kafka:
         return array
 
 
+class JavaJudge:
+    """An instance of one of the Java classes beside this module, which are its methods."""
+
+    java_class: str
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka, self._java = kafka, kafka.instance(self.java_class)
+
+    def call(self, method: str, *arguments: object) -> Any:
+        """Call a method of the Java class."""
+        return self._kafka.call(method, *arguments, on=self._java)
+
+
 def _text(data: bytes | None) -> str | None:
     return None if data is None else b64encode(data).decode()
 

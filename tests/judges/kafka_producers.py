@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tests.judges.kafka_broker import Broker
-from tests.judges.kafka_judge import Kafka, Record, record_from_json, record_to_json
+from tests.judges.kafka_judge import JavaJudge, Kafka, Record, record_from_json, record_to_json
 
 
 class Committed(NamedTuple):
@@ -46,12 +46,14 @@ class Producer:
         self._producers.call("close", self.name)
 
 
-class Producers:
+class Producers(JavaJudge):
     """Producers of one broker, and other clients that change or judge it."""
 
+    java_class = "Producers"
+
     def __init__(self, kafka: Kafka, broker: Broker) -> None:
-        self._kafka, self._broker = kafka, broker
-        self._java = kafka.instance("Producers")
+        super().__init__(kafka)
+        self._broker = broker
         self._count = 0
 
     def open(self, **settings: str) -> Producer:
@@ -80,7 +82,3 @@ class Producers:
             "offsetsForTimes", self._broker.address, topic, partition, json.dumps(list(times))
         )
         return [None if pair is None else (pair[0], pair[1]) for pair in json.loads(text)]
-
-    def call(self, method: str, *arguments: object) -> Any:
-        """A method of Producers.java."""
-        return self._kafka.call(method, *arguments, on=self._java)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.judges.kafka_broker import Broker
-from tests.judges.kafka_judge import Kafka
+from tests.judges.kafka_judge import JavaJudge, Kafka
 
 PARTITIONS = 2
 TOPICS = {"web": {}, "app": {"message.timestamp.type": "LogAppendTime"}}
@@ -37,20 +37,18 @@ class Log(NamedTuple):
     records: list[Consumed]
 
 
-class Producing:
+class Producing(JavaJudge):
     """A producer of transactions and plain records; see Producing.java."""
 
-    def __init__(self, kafka: Kafka, broker: Broker, seed: int) -> None:
-        self._kafka, self._java = kafka, kafka.instance("Producing")
-        self("connect", broker.address, json.dumps(list(TOPICS)), PARTITIONS, seed)
+    java_class = "Producing"
 
-    def __call__(self, method: str, *arguments: object) -> Any:
-        """Call a method of the Java class."""
-        return self._kafka.call(method, *arguments, on=self._java)
+    def __init__(self, kafka: Kafka, broker: Broker, seed: int) -> None:
+        super().__init__(kafka)
+        self.call("connect", broker.address, json.dumps(list(TOPICS)), PARTITIONS, seed)
 
     def consumed(self, topic: str, partition: int) -> Log:
         """What a new consumer reads up to the end offset."""
-        start, end, rows = json.loads(self("consumed", topic, partition, "read_committed"))
+        start, end, rows = json.loads(self.call("consumed", topic, partition, "read_committed"))
         return Log(start, end, [_record(*row) for row in rows])
 
 
@@ -78,6 +76,6 @@ def producing(
         try:
             yield broker, producer
         finally:
-            producer("close")
+            producer.call("close")
     finally:
         broker.stop()

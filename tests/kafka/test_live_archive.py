@@ -100,7 +100,7 @@ def world(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wo
         pytest.skip(f"Spark's Kafka source cannot be fetched: {error}")
     folder = tmp_path_factory.mktemp("live")
     with producing(kafka, folder / "broker", seed=7) as (broker, producer):
-        producer("produce", 10)
+        producer.call("produce", 10)
         place = World(folder, broker, producer)
         try:
             yield place
@@ -111,7 +111,7 @@ def world(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wo
 def killed_again_and_again(world: World, steps: Sequence[str], seed: int) -> None:
     """Run the job with a kill at each of these steps, then to its end, while a producer writes."""
     chance = random.Random(seed)
-    world.producer("start")
+    world.producer.call("start")
     for step in steps:
         world.archivist.killed_at(step, list(TOPICS), chance.random() / 5)
         world.another()
@@ -121,7 +121,7 @@ def killed_again_and_again(world: World, steps: Sequence[str], seed: int) -> Non
     assert world.archivist.run(list(TOPICS)).code == 0
     for topic in TOPICS:
         world.assert_archived(topic, behind=True)
-    world.producer("stop")
+    world.producer.call("stop")
     done = world.archivist.run(list(TOPICS))
     assert (done.code, [each["error"] for each in done.topics]) == (0, [None, None])
     for topic in TOPICS:
@@ -175,19 +175,19 @@ def test_a_group_goes_on_in_the_lake_where_it_stood_on_the_broker(world: World) 
 
 @pytest.mark.rest
 def test_an_open_transaction_ends_the_archive(world: World) -> None:
-    world.producer("open")
+    world.producer.call("open")
     assert world.archivist.run(["web"]).code == 0
     world.assert_archived("web")
-    world.producer("commit")
+    world.producer.call("commit")
     assert world.archivist.run(["web"]).code == 0
     world.assert_archived("web")
 
 
 def test_what_the_broker_deleted_is_a_gap_with_a_name(world: World) -> None:
     before = world.log("web").end_offsets()[0]
-    world.producer("produce", 8)
+    world.producer.call("produce", 8)
     end = world.producer.consumed("web", 0).end
-    world.producer("deleteRecords", "web", 0, end - 2)
+    world.producer.call("deleteRecords", "web", 0, end - 2)
     done = world.archivist.run(["web"])
     assert (done.code, done.topics[0]["gaps"]) == (4, {"0": [before, end - 2]})
     assert f"had deleted {before} to {end - 3}" in done.topics[0]["summary"]
@@ -200,12 +200,12 @@ def test_what_the_broker_deleted_is_a_gap_with_a_name(world: World) -> None:
 
 def test_a_topic_that_is_gone_or_made_again_is_refused(world: World) -> None:
     assert world.archivist.run(["app", "web"]).code == 0
-    world.producer("deleteTopic", "app")
+    world.producer.call("deleteTopic", "app")
     version = seglake.open(str(world.root)).version
     done = world.archivist.run(["app", "web"])
     assert (done.code, [each["status"] for each in done.topics]) == (2, ["failed", "nothing new"])
     assert "has no topic 'app'" in done.topics[0]["error"]
-    world.producer("createTopic", "app", PARTITIONS)
+    world.producer.call("createTopic", "app", PARTITIONS)
     done = world.archivist.run(["app"])
     assert done.code == 2
     assert "was deleted and made again" in done.topics[0]["error"]

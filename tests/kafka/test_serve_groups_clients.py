@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import signal
 import subprocess
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer
 
 from seglake.session import find_java
@@ -159,25 +157,6 @@ while True:
 
 
 @pytest.mark.rest
-def test_groups_go_on_across_a_kill(server: ServerProcess) -> None:
-    """SIGKILL while two members read: they go on by themselves, and the commits are still there."""
-    members = [Member(server, "killed", **{"queued.min.messages": 1}) for _ in range(2)]
-    wait_until(lambda: sum(len(each.seen) for each in members) >= len(ALL))
-    time.sleep(0.5)  # two commits
-    server.stop(signal.SIGKILL)
-    server.start()
-    wait_until(lambda: "group 'killed': generation" in server.told().rpartition("serving")[2])
-    wait_until(lambda: sorted(members[0].partitions + members[1].partitions) == [0, 1, 2, 3])
-    time.sleep(0.5)  # more records would have come
-    for member in members:
-        member.stop()
-    assert sorted(each for member in members for each in member.seen) == sorted(ALL)
-    assert [row[:4] for row in described(server, "killed")] == [
-        (p, COUNT, COUNT, 0) for p in range(PARTITIONS)
-    ]
-
-
-@pytest.mark.rest
 def test_kafkas_console_consumer_goes_on_where_it_committed(server: ServerProcess) -> None:
     first = console(server, "console", 500, "--from-beginning")
     lags = {p: lag for p, _, _, lag, _ in described(server, "console")}
@@ -205,26 +184,3 @@ def test_kafkas_group_tool_shows_moves_and_deletes(server: ServerProcess) -> Non
     assert [row[1] for row in described(server, "tooled")] == [100] * PARTITIONS
     java(GROUPS, *tool, "--delete", "--group", "tooled")
     assert java(GROUPS, *tool, "--list").split() == []
-
-
-def test_aiokafka_in_a_group(server: ServerProcess) -> None:
-    async def read(count: int) -> list[tuple[int, int]]:
-        consumer = AIOKafkaConsumer(
-            "events", bootstrap_servers=str(server.address), group_id="aio",
-            auto_offset_reset="earliest", enable_auto_commit=False,
-        )  # fmt: skip
-        await consumer.start()
-        try:
-            found = list[tuple[int, int]]()
-            async for message in consumer:
-                found.append((message.partition, message.offset))
-                if len(found) == count:
-                    break
-            await consumer.commit()
-            return found
-        finally:
-            await consumer.stop()
-
-    first = asyncio.run(asyncio.wait_for(read(700), 60))
-    second = asyncio.run(asyncio.wait_for(read(len(ALL) - 700), 60))
-    assert sorted(first + second) == sorted(ALL)

@@ -22,11 +22,11 @@ from kafka.protocol.consumer import FetchResponse, ListOffsetsRequest, ListOffse
 from seglake.format.decode import scan
 from seglake.serve.settings import Address
 from seglake.session import find_java
-from tests.harness.lake_server import Serving, Wire, serving
+from tests.harness.lake_server import Serving, Wire
 from tests.harness.tiers import rest_but
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_jars import class_path
-from tests.judges.kafka_judge import Kafka, KafkaError, Record
+from tests.judges.kafka_judge import JavaJudge, Kafka, KafkaError, Record
 from tests.makers.fetches import (
     Fetched,
     Wanted,
@@ -37,7 +37,7 @@ from tests.makers.fetches import (
     topic_id,
 )
 from tests.makers.lakes import LakeMaker, Written
-from tests.makers.served import SPAN_MS, T, folders, rich_lake, time_name, window_of
+from tests.makers.served import SPAN_MS, T, time_name, window_of
 
 TOPIC = "events"
 REQUESTS = 1500  # of each kind
@@ -48,24 +48,13 @@ class Clients(Broker):
     """Kafka's clients, connected to a server that somebody else runs."""
 
     def __init__(self, kafka: Kafka, address: Address) -> None:
-        self._kafka, self._client = kafka, kafka.instance("Client")
+        JavaJudge.__init__(self, kafka)
         self._port = address.port
-        self._call("connect", str(address))
+        self.call("connect", str(address))
 
     def close(self) -> None:
         """Close them."""
-        self._call("close")
-
-
-@pytest.fixture(scope="module")
-def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
-    return rich_lake(tmp_path_factory.mktemp("lake"), partitions=2)
-
-
-@pytest.fixture(scope="module")
-def server(maker: LakeMaker) -> Iterator[Serving]:
-    with serving(maker.root) as running:
-        yield running
+        self.call("close")
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +62,6 @@ def clients(kafka: Kafka, server: Serving) -> Iterator[Clients]:
     connected = Clients(kafka, server.address)
     yield connected
     connected.close()
-
-
-@pytest.fixture(scope="module")
-def broker(
-    kafka: Kafka, maker: LakeMaker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    scratch = tmp_path_factory.mktemp("broker")
-    logs = folders(maker, scratch / "logs")
-    with Broker.serve(kafka, scratch / "own", logs) as running:
-        yield running
 
 
 def as_kafkas(records: list[Written]) -> list[Record]:
@@ -150,7 +129,7 @@ def test_an_idle_producer_is_refused_when_it_writes(
     clients: Clients, server: Serving, transactions: bool, kind: str
 ) -> None:
     with pytest.raises(KafkaError) as refused:
-        clients._call("produce", str(server), TOPIC, 500, transactions)
+        clients.call("produce", str(server), TOPIC, 500, transactions)
     assert kind in f"{refused.value.kind}: {refused.value}"
 
 
@@ -210,11 +189,11 @@ def test_describe_topics(server: Serving) -> None:
 
 @pytest.mark.parametrize("requests", rest_but([REQUESTS // 6, REQUESTS], REQUESTS // 6))
 def test_fetches_are_those_of_a_broker(
-    server: Serving, broker: Broker, maker: LakeMaker, requests: int
+    server: Serving, twin: Broker, maker: LakeMaker, requests: int
 ) -> None:
     chance = random.Random(1)
     ends = [maker.records(p)[-1].offset for p in range(2)]
-    with Wire(server.address) as ours, Wire(Address("127.0.0.1", broker._port)) as theirs:
+    with Wire(server.address) as ours, Wire(Address("127.0.0.1", twin._port)) as theirs:
         for _ in range(requests):
             version = chance.randint(4, 18)
             wanted = [
@@ -254,9 +233,9 @@ def same_fetch(our: Fetched, their: Fetched, about: str) -> bool:
     return len(our.data) > size
 
 
-def test_offsets_are_those_of_a_broker(server: Serving, broker: Broker, maker: LakeMaker) -> None:
+def test_offsets_are_those_of_a_broker(server: Serving, twin: Broker, maker: LakeMaker) -> None:
     chance = random.Random(2)
-    with Wire(server.address) as ours, Wire(Address("127.0.0.1", broker._port)) as theirs:
+    with Wire(server.address) as ours, Wire(Address("127.0.0.1", twin._port)) as theirs:
         for _ in range(REQUESTS):
             version = chance.randint(1, 11)
             time = chance.choice([-1, -2, -3, -4, -5, chance.randint(T - 400, T + 5 * SPAN_MS)])
@@ -269,7 +248,7 @@ def same_offset(our: Any, their: Any, asked: tuple[Any, ...]) -> None:
     assert our == their, asked
 
 
-def test_odd_requests_get_the_errors_of_a_broker(server: Serving, broker: Broker) -> None:
+def test_odd_requests_get_the_errors_of_a_broker(server: Serving, twin: Broker) -> None:
     fetches: list[dict[str, int]] = [
         *({"session_id": number, "session_epoch": e} for number in (0, 77) for e in range(-2, 3)),
         *({"replica_id": number} for number in (-3, -2, 0, 1, 5)),
@@ -277,7 +256,7 @@ def test_odd_requests_get_the_errors_of_a_broker(server: Serving, broker: Broker
         *({"isolation_level": number} for number in (-1, 2)),
         {"min_bytes": -1}, {"max_wait_ms": -1},
     ]  # fmt: skip
-    with Wire(server.address) as ours, Wire(Address("127.0.0.1", broker._port)) as theirs:
+    with Wire(server.address) as ours, Wire(Address("127.0.0.1", twin._port)) as theirs:
         for version in (4, 6, 7, 11, 12, 14):
             for fields in fetches:
                 for offset, size in [(0, 2**20), (0, -1), (10**6, 2**20), (10**6, -1)]:
@@ -326,9 +305,9 @@ def acl_errors(wire: Wire, version: int) -> Any:
     return [(each.error_code, each.error_message) for each in results]
 
 
-def test_metadata(server: Serving, broker: Broker) -> None:
+def test_metadata(server: Serving, twin: Broker) -> None:
     """The same answer but for addresses, ids and epochs."""
-    with Wire(server.address) as ours, Wire(Address("127.0.0.1", broker._port)) as theirs:
+    with Wire(server.address) as ours, Wire(Address("127.0.0.1", twin._port)) as theirs:
         for version in range(14):
             for names in (["events"], ["none", "events"], ["not a name"], []):
                 if version < 4 and names != ["events"]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,35 +18,14 @@ from seglake.session import find_java
 from tests.harness.lake_server import Serving, Wire, serving
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_jars import class_path
-from tests.judges.kafka_judge import Kafka
 from tests.makers.changes import CHANGES, create_topic, delete_topic_by_id, settings_of
 from tests.makers.lakes import Event, LakeMaker
-from tests.makers.served import T, folders, rich_lake
+from tests.makers.served import T
 
 pytestmark = pytest.mark.rest
 TOOLS = "org.apache.kafka.tools."
 CONFIGS = "kafka.admin.ConfigCommand"
 TOPIC = "events"
-
-
-@pytest.fixture(scope="module")
-def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
-    return rich_lake(tmp_path_factory.mktemp("lake"), TOPIC, partitions=2)
-
-
-@pytest.fixture(scope="module")
-def server(maker: LakeMaker) -> Iterator[Serving]:
-    with serving(maker.root) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def broker(
-    kafka: Kafka, maker: LakeMaker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    scratch = tmp_path_factory.mktemp("broker")
-    with Broker.serve(kafka, scratch / "own", folders(maker, scratch / "logs")) as running:
-        yield running
 
 
 def run(program: str, address: object, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -65,8 +43,8 @@ def printed(program: str, address: object, *arguments: str) -> str:
     return done.stdout
 
 
-def test_log_dirs_are_those_of_a_broker(server: Serving, broker: Broker) -> None:
-    ours, theirs = (log_dirs(each) for each in (server, broker.address))
+def test_log_dirs_are_those_of_a_broker(server: Serving, twin: Broker) -> None:
+    ours, theirs = (log_dirs(each) for each in (server, twin.address))
     assert ours == theirs
 
 
@@ -81,9 +59,9 @@ def log_dirs(address: object) -> Any:
     return told
 
 
-def test_topics_are_those_of_a_broker(server: Serving, broker: Broker) -> None:
+def test_topics_are_those_of_a_broker(server: Serving, twin: Broker) -> None:
     ours, theirs = (
-        printed(TOOLS + "TopicCommand", each, "--list") for each in (server, broker.address)
+        printed(TOOLS + "TopicCommand", each, "--list") for each in (server, twin.address)
     )
     assert ours == theirs == f"{TOPIC}\n"
 
@@ -98,8 +76,8 @@ def test_settings_are_shown_and_stay(server: Serving) -> None:
     assert printed(CONFIGS, server, "--describe", *about) == told
 
 
-def test_changes_have_the_codes_of_a_broker(server: Serving, broker: Broker) -> None:
-    with Wire(server.address) as ours, broker_wire(broker) as theirs:
+def test_changes_have_the_codes_of_a_broker(server: Serving, twin: Broker) -> None:
+    with Wire(server.address) as ours, broker_wire(twin) as theirs:
         for change in CHANGES:
             names = ["none", "in valid"] if change is not create_topic else [TOPIC, "in valid"]
             assert [change(ours, each) for each in names] == [
@@ -110,18 +88,18 @@ def test_changes_have_the_codes_of_a_broker(server: Serving, broker: Broker) -> 
 
 
 @pytest.mark.parametrize("codec", ["zstd", "none"])
-def test_a_broker_takes_the_settings_of_a_topic(tmp_path: Path, broker: Broker, codec: str) -> None:
+def test_a_broker_takes_the_settings_of_a_topic(tmp_path: Path, twin: Broker, codec: str) -> None:
     """MirrorMaker creates topics with them."""
     settings = {"compression.type": codec, "index.keys": True, "retention.ms": 5}
     LakeMaker(tmp_path, settings=settings).run({0: [Event(T)]})
-    with serving(tmp_path) as server, Wire(server.address) as wire, broker_wire(broker) as theirs:
+    with serving(tmp_path) as server, Wire(server.address) as wire, broker_wire(twin) as theirs:
         configs = settings_of(wire, TOPIC)
         assert configs["retention.ms"] == "5"
         assert create_topic(theirs, "copy", configs) == 0
 
 
-def broker_wire(broker: Broker) -> Wire:
-    host, port = broker.address.rsplit(":", 1)
+def broker_wire(twin: Broker) -> Wire:
+    host, port = twin.address.rsplit(":", 1)
     return Wire(Address(host, int(port)))
 
 
@@ -146,8 +124,8 @@ def test_the_cluster_is_the_lake(server: Serving) -> None:
     assert told.split() == ["Cluster", "ID:", server.topics.cluster_id]
 
 
-def test_access_rules_are_answered_as_by_a_broker(server: Serving, broker: Broker) -> None:
-    for each in (server, broker.address):
+def test_access_rules_are_answered_as_by_a_broker(server: Serving, twin: Broker) -> None:
+    for each in (server, twin.address):
         done = run(TOOLS + "AclCommand", each, "--list")
         assert done.returncode == 1
         assert "SecurityDisabledException: No Authorizer is configured" in done.stdout

@@ -205,7 +205,7 @@ def emptied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 
 @pytest.mark.parametrize("version", [4, 12, 16])
-def test_whoever_counts_records_moves_on(emptied: Serving, version: int) -> None:
+def test_fetch_after_an_emptied_batch_moves_on(emptied: Serving, version: int) -> None:
     """Whoever gets a batch without records and asks again gets those that follow."""
     there = [*range(10), *range(30, 40)]
     for offset in {*range(60)} - {10, 11, 40, 41}:  # in a batch whose other records are left
@@ -243,7 +243,7 @@ def test_kafka_go_gets_no_batch_without_records(emptied: Serving) -> None:
             assert table[-1]["last_offset"] == 41
 
 
-def test_whoever_asks_for_no_record_again_waits(emptied: Serving) -> None:
+def test_fetch_that_repeats_an_emptied_batch_waits(emptied: Serving) -> None:
     """kafka-go asked 130 times a second: an empty batch does not move it on."""
     with Wire(emptied.address) as wire:
         for offset in (40, 55):

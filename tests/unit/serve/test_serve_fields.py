@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from tests.harness.lake_server import Serving, Wire, serving
+from tests.harness.lake_server import Serving, Wire, no_failure, serving
 from tests.makers.fetches import topic_id
 from tests.makers.lakes import Event, LakeMaker
 from tests.makers.requests import any_request, messages
@@ -104,27 +102,3 @@ def test_every_login_is_answered_or_ends(guarded: Serving, asked: list[Any], ver
                 break
     with Wire(guarded.address, 60) as wire:  # and others can connect
         assert wire.ask(ApiVersionsRequest(), ApiVersionsResponse, 0).api_keys
-
-
-@contextmanager
-def no_failure() -> Iterator[None]:
-    """In the block, nothing is logged with a traceback."""
-    failures = Failures()
-    logging.getLogger().addHandler(failures)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(failures)
-    assert failures.told == []
-
-
-class Failures(logging.Handler):
-    """Log records that have a traceback: nobody thought of these."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told = list[str]()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info:
-            self.told.append(logging.Formatter().format(record))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from seglake.kafka.attach import attach_logs
 from seglake.log.chunked_log import ChunkedLog
 from seglake.serve.topics import catalog
 from seglake.serve.topics.partition import WindowPartition
-from tests.harness.lake_server import Wire, holds, serving
+from tests.harness.lake_server import Wire, holds, serving, until
 from tests.makers.broker_folders import BrokerLog, Step
 from tests.makers.fetches import Wanted, fetch, fetch_request, metadata
 from tests.makers.lakes import Event, LakeMaker
@@ -24,13 +22,6 @@ from tests.makers.tiered_bucket import Tiering, tier
 
 T = 1_700_000_000_000
 HELD_S = 0.05  # of the loop's own processor time, at once
-
-
-def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def lake_of(folder: Path, records: int = 50, segment_records: int = 50) -> LakeMaker:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +19,7 @@ from seglake.errors import ConfigError
 from seglake.serve.api import ServerCounts
 from seglake.serve.metrics import MetricsPage, start
 from seglake.serve.settings import load
-from tests.harness.lake_server import serving
+from tests.harness.lake_server import serving, until
 from tests.harness.ports import free_ports
 from tests.makers.lakes import Event, LakeMaker
 from tests.makers.strategies import T
@@ -91,23 +90,16 @@ def test_no_exception_ends_the_watch(tmp_path: Path) -> None:
         original = topics._new_version, lake.refresh
         topics._new_version = _failing  # type: ignore[method-assign]
         version = maker.run({0: [Event(T)]})
-        _until(lambda: "is foreign" in str(json.loads(get(port, "/health")[1])["problem"]))
+        until(lambda: "is foreign" in str(json.loads(get(port, "/health")[1])["problem"]))
         lake.refresh = _failing  # type: ignore[method-assign]
         assert topics.version < version
         topics._new_version, lake.refresh = original  # type: ignore[method-assign]
-        _until(lambda: json.loads(get(port, "/health")[1])["version"] == version)
-        _until(lambda: json.loads(get(port, "/health")[1])["problem"] is None)
+        until(lambda: json.loads(get(port, "/health")[1])["version"] == version)
+        until(lambda: json.loads(get(port, "/health")[1])["problem"] is None)
 
 
 def _failing(*_: object) -> Any:
     raise RuntimeError("this is foreign")
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_port_that_is_taken(page: tuple[MetricsPage, ServerCounts, SimpleNamespace]) -> None:

@@ -82,13 +82,16 @@ def test_a_damaged_batch_is_named_and_all_others_are_sent(
     assert f"{path.relative_to(root)} at byte {bad['position']}" in named[0]
 
 
-@given(st.integers(0, 10**6), st.integers(0, 7), st.sampled_from([500, 2**20]))
+@given(
+    place=st.integers(0, 10**6), bit=st.integers(0, 7), size=st.sampled_from([500, 2**20])
+)  # fmt: skip
 @examples(60)
-def test_no_damage_is_sent(place: int, bit: int, size: int) -> None:
+def test_no_damage_is_sent(
+    sound: LakeMaker, tmp_path_factory: pytest.TempPathFactory, place: int, bit: int, size: int
+) -> None:
     """Whatever bit of a log is wrong, what arrives is what was written, and all but one block."""
-    maker = SOUND[0]
-    root = SCRATCH[0] / f"{place}-{bit}-{size}"
-    shutil.copytree(maker.root, root)
+    maker = sound
+    root = shutil.copytree(maker.root, tmp_path_factory.mktemp("damaged") / "lake")
     path = log_of(maker, root)
     data = bytearray(path.read_bytes())
     data[place % len(data)] ^= 1 << bit
@@ -113,14 +116,6 @@ def test_no_damage_is_sent(place: int, bit: int, size: int) -> None:
     )
     assert epoch == (failed == 0)
     assert failed < 60
-
-
-SOUND, SCRATCH = list[LakeMaker](), list[Path]()
-
-
-@pytest.fixture(autouse=True)
-def _for_the_damage(sound: LakeMaker, tmp_path: Path) -> None:
-    SOUND[:], SCRATCH[:] = [sound], [tmp_path]
 
 
 def test_a_lost_log_is_told_and_the_rest_goes_on(

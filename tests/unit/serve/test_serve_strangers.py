@@ -9,7 +9,7 @@ import ssl
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -25,7 +25,7 @@ from seglake.serve.api import Api
 from seglake.serve.frames import MOST_ITEMS, Malformed, decode, header_of
 from seglake.serve.server import Listener, room_for
 from seglake.serve.settings import load
-from tests.harness.lake_server import Serving, Wire, holds, serving
+from tests.harness.lake_server import Serving, Wire, holds, serving, until
 from tests.harness.tiers import rest_but
 from tests.makers.fetches import metadata as metadata_of
 from tests.makers.hostile import Shape, frame, paths
@@ -193,13 +193,6 @@ def test_a_topic_asked_for_often_is_described_once(server: Serving) -> None:
 
 
 # connections
-
-
-def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

@@ -211,12 +211,6 @@ def server(maker: LakeMaker) -> Iterator[Serving]:
         yield server
 
 
-@pytest.fixture
-def wire(server: Serving) -> Iterator[Wire]:
-    with Wire(server.address) as wire:
-        yield wire
-
-
 def codes(wire: Wire, name: str, id_of: uuid.UUID | None = None) -> tuple[int, int, int, int]:
     """The errors of metadata, of a lookup, of a fetch by name, and of one by id."""
     (found,) = metadata(wire, [name], 9).topics

@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ from kafka.protocol.producer import (
 )
 
 from seglake.serve.topics.catalog import LEADER_EPOCH
-from tests.harness.lake_server import Serving, Wire, serving
+from tests.harness.lake_server import Serving, Wire, no_failure, serving, until
 from tests.makers.changes import (
     CHANGES,
     alter_configs,
@@ -72,18 +72,6 @@ def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
     )
     made.run({0: [Event(T + i, b"%d" % i) for i in range(300)]}, Shape("lz4", 300))
     return made
-
-
-@pytest.fixture(scope="module")
-def server(maker: LakeMaker) -> Iterator[Serving]:
-    with serving(maker.root) as running:
-        yield running
-
-
-@pytest.fixture
-def wire(server: Serving) -> Iterator[Wire]:
-    with Wire(server.address) as connected:
-        yield connected
 
 
 def api_versions(wire: Wire, version: int, software: str = "wire") -> Any:
@@ -387,14 +375,6 @@ def test_no_listing_for_a_request(maker: LakeMaker) -> None:
 # bounds
 
 
-def until(done: Callable[[], bool]) -> None:
-    """With patience: others may have this machine's time."""
-    deadline = time.monotonic() + 120
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def answers(server: Serving, patience_s: float = 60) -> bool:
     """Whether a new connection is served."""
     with Wire(server.address, patience_s) as wire:
@@ -551,48 +531,18 @@ def mutated(draw: st.DrawFn) -> bytes:
     return bytes(frame)
 
 
-@given(st.lists(st.one_of(mutated(), st.binary(max_size=60)), min_size=1, max_size=5))
+@given(frames=st.lists(st.one_of(mutated(), st.binary(max_size=60)), min_size=1, max_size=5))
 @examples(150)
-def test_nothing_that_is_sent_harms_the_server(frames: list[bytes]) -> None:
+def test_nothing_that_is_sent_harms_the_server(server: Serving, frames: list[bytes]) -> None:
     """Each is answered, or the connection is closed; then the next one is served."""
-    server = fuzzed()
-    FAILURES.records.clear()
-    for frame in frames:
+    with no_failure():
+        for frame in frames:
+            with Wire(server.address, 20) as wire:
+                wire.send_bytes(frame)
+                wire.send_bytes(GOOD[0])  # ends a long poll that a mutation asked for
+                wire.receive()
         with Wire(server.address, 20) as wire:
-            wire.send_bytes(frame)
-            wire.send_bytes(GOOD[0])  # ends a long poll that a mutation asked for
-            wire.receive()
-    with Wire(server.address, 20) as wire:
-        assert api_versions(wire, 0).error_code == 0
-    assert [logging.Formatter().format(record) for record in FAILURES.records] == []
-
-
-class Failures(logging.Handler):
-    """Log records that have a traceback: nobody thought of these."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records = list[logging.LogRecord]()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info:
-            self.records.append(record)
-
-
-FAILURES = Failures()
-FUZZED = list[Serving]()
-
-
-def fuzzed() -> Serving:
-    return FUZZED[0]
-
-
-@pytest.fixture(autouse=True)
-def _for_the_fuzz(server: Serving) -> Iterator[None]:
-    FUZZED[:] = [server]
-    logging.getLogger().addHandler(FAILURES)
-    yield
-    logging.getLogger().removeHandler(FAILURES)
+            assert api_versions(wire, 0).error_code == 0
 
 
 @pytest.mark.parametrize("version", [1, 4, 8, 9, 12])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from seglake.errors import StoreError
-from seglake.store import Store, objects, open_store
+from seglake.store import Store, open_store
 from seglake.store.interface import may_ask_again
 from tests.harness.cut_server import Asked, Choice, Cut, CutServer, cut_server
 from tests.harness.tiers import rest_but_today
@@ -24,13 +23,6 @@ def server() -> Iterator[CutServer]:
     with cut_server() as running:
         running.objects |= {"a": OLD, "b": b"b", "big": bytes(len(BIG))}
         yield running
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seglake.store.interface.sleep", lambda _: None)
-    short = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2)}
-    monkeypatch.setitem(objects._RETRIES, "backoff", {**short, "base": 2})
 
 
 def first(times: int, kind: str, cut: Cut) -> Choice:

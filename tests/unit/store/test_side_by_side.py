@@ -64,7 +64,7 @@ def test_parts_of_a_long_listing_run_side_by_side(
     assert len(server.asked) <= pages + of_folders + parts * ahead
 
 
-def test_whoever_reads_the_first_objects_asks_for_one_page(server: ObjectServer) -> None:
+def test_reading_the_first_objects_requests_one_page(server: ObjectServer) -> None:
     server.page = 60
     store = open_store(server.root, server.options)
     assert len([*islice(store.list("in"), 3)]) == 3

@@ -20,7 +20,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.errors import CommitConflict, StoreError, UsageError
+from seglake.errors import CommitConflict, UsageError
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.store import open_store
 from seglake.store.counting import CountingStore
@@ -247,47 +247,6 @@ def test_the_newest_row_of_a_run__holds(catalog: CatalogTable) -> None:
 
 
 # ------------------------------------------------------------------ transactions
-
-
-def _committing(attempt: str) -> Change:
-    return Change([run("mine", attempt), _upkeep("orders", attempt)])
-
-
-def test_a_lost_race__plans_again(catalog: CatalogTable) -> None:
-    Grown(catalog)
-    attempt, bases = new_attempt(), list[int]()
-
-    def plan(base: Snapshot) -> Change:
-        bases.append(base.version)
-        if len(bases) < 3:
-            other = new_attempt()
-            rows = [run(other, other)]
-            catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=other)
-        return _committing(attempt)
-
-    version = transact(catalog, "orders", attempt, plan)
-    assert bases == [2, 3, 4]
-    assert (version, catalog.snapshot().version) == (5, 5)
-
-
-def test_a_lost_reply__is_no_second_commit(
-    catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Grown(catalog)
-    attempt, real, plans = new_attempt(), CatalogTable.commit, list[int]()
-
-    def cut(self: CatalogTable, *given: Any, **named: Any) -> int:
-        real(self, *given, **named)
-        raise StoreError("no answer")
-
-    def plan(base: Snapshot) -> Change:
-        plans.append(base.version)
-        return _committing(attempt)
-
-    monkeypatch.setattr(CatalogTable, "commit", cut)
-    assert transact(catalog, "orders", attempt, plan) == 3
-    assert plans == [2]
-    assert len(catalog.maintenance(catalog.snapshot(), "orders")) == 1
 
 
 def test_nothing_to_do__is_no_commit(catalog: CatalogTable) -> None:

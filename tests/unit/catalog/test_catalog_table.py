@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from deltalake import DeltaTable
 from hypothesis import example, given
@@ -293,26 +292,6 @@ def test_replaced_segments__go_in_the_same_commit(catalog: CatalogTable) -> None
         catalog.commit([merged], topic="orders", base=after, attempt_id=attempt, replaced=[(0, 5)])
 
 
-def test_retention__of_every_segment_keeps_the_next_offset(catalog: CatalogTable) -> None:
-    for _ in range(2):
-        _append(catalog, catalog.snapshot(), 5)
-    bounds = PartitionRow(
-        topic="orders", partition=0, sequence=1, log_start_offset=10, next_offset=10
-    )
-    catalog.commit(
-        [bounds],
-        topic="orders",
-        base=catalog.snapshot(),
-        attempt_id=new_attempt(),
-        replaced=[(0, 0), (0, 5)],
-    )
-    view = catalog.snapshot().partition("orders", 0)
-    assert (len(view), view.log_start_offset, view.end_offset) == (0, 10, 10)
-    _append(catalog, catalog.snapshot(), 5)
-    view = catalog.snapshot().partition("orders", 0)
-    assert (view.segment(0).base_offset, view.end_offset) == (10, 15)
-
-
 def test_replacing_commits__pass_other_topics_and_no_merge_of_their_own(
     catalog: CatalogTable,
 ) -> None:
@@ -386,20 +365,6 @@ def test_commit__is_made_though_its_files_cannot_be_merged(
     assert path in caplog.text
     assert catalog.snapshot().partition("orders", 0).end_offset == 10
     assert catalog.snapshot().version == base.version + 2
-
-
-def test_snapshot__of_a_version_stays_the_same(catalog: CatalogTable) -> None:
-    seen = []
-    for _ in range(4):
-        _append(catalog, catalog.snapshot(), 5)
-        seen.append(catalog.snapshot())
-    _merge(catalog)
-    for snapshot in seen:
-        again = catalog.snapshot(snapshot.version)
-        assert (again.version, again.files) == (snapshot.version, snapshot.files)
-        assert _listed(again) == _listed(snapshot)
-    with pytest.raises(UsageError, match="newer than the newest, 5"):
-        catalog.snapshot(99)
 
 
 def test_vacuumed_version__has_expired(catalog: CatalogTable) -> None:
@@ -669,32 +634,6 @@ def _drop_first(catalog: CatalogTable, base: Snapshot) -> int:
         [bounds], topic="a", base=base, attempt_id=new_attempt(), replaced=[(0, first.base_offset)]
     )
     return first.end_offset
-
-
-def test_other_readers__see_the_same_rows(catalog: CatalogTable, tmp_path: Path) -> None:
-    for name in ("b", "a", "a"):
-        _append(catalog, catalog.snapshot(), 5, name, codec="lz4")
-    snapshot = catalog.snapshot()
-    table = DeltaTable(str(tmp_path / "lake/catalog/log"))
-    rows = duckdb.execute(
-        "SELECT topic, partition, base_offset, max_timestamp, codec, attempt_id "
-        "FROM read_parquet(?, hive_partitioning = true, union_by_name = true) "
-        "WHERE kind = 'segment' ORDER BY ALL",
-        [table.file_uris()],
-    ).fetchall()
-    expected = [
-        (row.topic, row.partition, row.base_offset, row.max_timestamp, row.codec, row.attempt_id)
-        for name in ("a", "b")
-        for row in catalog.segments(snapshot, name)
-    ]
-    assert rows == expected
-    native: Any = table.to_pyarrow_table(filters=[("kind", "=", "run")])
-    assert sorted(native["run_id"].to_pylist()) == sorted(
-        row.run_id for name in ("a", "b") for row in catalog.runs(snapshot, name)
-    )
-    files = table.get_add_actions(flatten=True)
-    assert set(files["min.base_offset"].to_pylist()) >= {0, 5}
-    assert sum(files["num_records"].to_pylist()) == 3 * 3 + 2
 
 
 def test_segments__of_an_unknown_topic_are_none(catalog: CatalogTable) -> None:

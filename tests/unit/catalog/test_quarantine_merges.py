@@ -220,7 +220,7 @@ def test_a_file_that_another_program_wrote__is_left_alone(quarantine: Quarantine
 
 
 def test_an_attempt__is_found_in_one_merged_file(quarantine: Quarantine) -> None:
-    attempts = [quarantine.run([f"{number}"]) for number in range(60)]
+    attempts = [quarantine.run([f"{number}"]) for number in range(20)]
     assert all(len(quarantine.table.keys(TOPIC, [each])) == 1 for each in attempts)
     assert quarantine.table.keys(TOPIC, [new_attempt()]) == []
 

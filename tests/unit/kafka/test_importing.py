@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog import table as catalog_table
 from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.engine import LocalEngine
@@ -32,7 +30,6 @@ from seglake.maintain.merge import merge
 from seglake.maintain.topic_settings import alter
 from seglake.store import open_store
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.harness.killed import killed
 from tests.judges.oracle import as_written
 from tests.makers.broker_folders import BrokerLog, Step, batch, logs, marker, note
 from tests.makers.lakes import Event, LakeMaker, Shape, Written, open_catalog
@@ -483,33 +480,6 @@ def test_two_imports_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     take(root, home)
     assert read(root) == log.committed()[0]
     assert verify(str(root), deep=True).findings == []
-
-
-def test_an_import_that_was_killed_before_its_mark__is_marked_when_it_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """More came from a newer copy meanwhile; else the catalog could not be rebuilt."""
-    root, old, new = tmp_path / "lake", tmp_path / "old", tmp_path / "new"
-    BrokerLog([Step(-1, TWO)]).write(old / "events-0")
-    BrokerLog([Step(-1, TWO), Step(-1, ONE, rolls=True)]).write(new / "events-0")
-
-    def die(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, killed():
-        patch.setattr(catalog_table, "mark_committed", die)
-        with pytest.raises(KeyboardInterrupt):
-            take(root, old)
-    assert take(root, new).records == 1
-    for dry_run in (True, False):
-        marks = len([*root.glob("attempts/*/success")])
-        with pytest.raises(UsageError, match="this is an older copy"):
-            take(root, old, dry_run=dry_run)
-        assert len([*root.glob("attempts/*/success")]) == marks + (not dry_run)
-    shutil.rmtree(root / "catalog/log")
-    rebuild_catalog(str(root), dry_run=False)
-    assert len(read(root)) == 3
-    assert_sound(root)
 
 
 def test_an_import_into_a_topic_of_csv_indexes_its_columns(tmp_path: Path) -> None:

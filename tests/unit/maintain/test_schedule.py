@@ -150,7 +150,7 @@ def test_a_dry_run_shows_what_earlier_parts_leave_to_later_ones(tmp_path: Path) 
 _OWN = {"dry_run", "version", "attempt_id", "started_at_ms", "now_ms"}
 
 
-def test_what_is_not_there(root: str, tmp_path: Path) -> None:
+def test_unknown_topic_and_missing_lake_are_errors(root: str, tmp_path: Path) -> None:
     with pytest.raises(UnknownTopic):
         seglake.maintain_lake(root, "none")
     with pytest.raises(UsageError, match="holds no lake"):

@@ -396,15 +396,6 @@ def test_a_corrected_day__takes_the_place_of_the_old_one(tmp_path: Path) -> None
     assert seglake.open(str(lake.root)).version == version
 
 
-def test_other_settings__replace_too(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    lake.write("a", lines(5))
-    lake.ingest("a")
-    lake.settings = {"key": {"fields": ["n"]}}
-    assert lake.replace("a").replaced_runs == ["a"]
-    lake.assert_holds()
-
-
 def test_a_path_that_is_written_otherwise_is_another_setting(tmp_path: Path) -> None:
     """So its files are ingested again, at the end of the log."""
     lake = Lake(tmp_path, topic={"partitions": 1})
@@ -429,13 +420,6 @@ def test_a_replacement_keeps_the_interval_that_the_run_declared(tmp_path: Path) 
     assert lake.replace("a").status == "already done"
     assert lake.replace("a", (T, T + 2 * HOUR)).replaced_runs == ["a"]
     assert seglake.open(str(lake.root)).topic("events").closed(T, T + 2 * HOUR - 1)
-
-
-def test_a_run_that_was_never_ingested__is_an_ingest(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    lake.write("a", lines(5))
-    report = lake.replace("a")
-    assert (report.status, report.records, report.replaced_runs) == ("committed", 5, [])
 
 
 def test_the_runs_of_an_interval__are_replaced_together(tmp_path: Path) -> None:

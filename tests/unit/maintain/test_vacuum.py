@@ -12,19 +12,11 @@ from deltalake import DeltaTable
 
 import seglake
 import seglake.maintain.vacuum as vacuum_module
-from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.files import FILE_SCHEMA, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import expired_files
 from seglake.catalog.table import CatalogTable
-from seglake.errors import (
-    CommitConflict,
-    CorruptData,
-    MissingObject,
-    SeglakeError,
-    UsageError,
-    VersionExpired,
-)
+from seglake.errors import CorruptData, MissingObject, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import IndexPolicy
 from seglake.layout import failed_key, fate_key, manifest_key, new_attempt, report_key, success_key
 from seglake.maintain.health.reindex import reindex
@@ -201,26 +193,6 @@ def test_what_crashes_left_of_writes_to_the_catalog__goes_once_it_is_old(maker: 
     keys = report.deleted + report.catalog_files
     assert young <= set(keys)
     assert len(keys) == len(set(keys))
-
-
-def test_a_commit_that_is_under_way__keeps_its_files(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its data files of the catalog and its segments stand; it has to write the former again."""
-    real = DeltaLog.commit
-
-    def commit(log: DeltaLog, *args: Any, **named: Any) -> Any:
-        monkeypatch.setattr(DeltaLog, "commit", real)
-        vacuum(str(maker.root), retention_hours=0, dry_run=False)
-        return real(log, *args, **named)
-
-    monkeypatch.setattr(DeltaLog, "commit", commit)
-    with pytest.raises(CommitConflict):
-        maker.run({0: [Event(7)]})
-    maker.written["events"].pop()
-    maker.run({0: [Event(7)]})
-    assert len(contents(maker)) == 121
-    assert verify(str(maker.root), deep=True).findings == []
 
 
 def test_what_is_committed_while_vacuum_lists__stays(

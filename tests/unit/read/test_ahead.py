@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -103,37 +102,6 @@ def test_what_a_call_raises_comes_in_its_place() -> None:
     assert next(found) == 1
     with pytest.raises(ValueError, match="no"):
         next(found)
-
-
-@pytest.mark.parametrize("others", [0, 1])
-def test_readers_who_keep_all_cores_busy_decode_on_their_own_threads(
-    logs: list[MadeLog], monkeypatch: pytest.MonkeyPatch, others: int
-) -> None:
-    asked, pool = list[str](), threads._pool
-
-    def counted(name: str, workers: int) -> Any:
-        asked.append(name)
-        return pool(name, workers)
-
-    monkeypatch.setattr(threads, "_pool", counted)
-    monkeypatch.setattr(threads, "_CORES", 2)
-    monkeypatch.setattr(threads, "DECODERS", 2)
-    store: Any = Shelf(logs, remote=False)
-    pieces = [log.piece(ALL) for log in logs]
-    batches = execute(LogFetch(store), pieces, SCHEMA, memory_bytes=2**19, threads=2)
-    with ExitStack() as busy:
-        for _ in range(others):
-            busy.enter_context(threads.READERS)
-        assert sum(map(len, batches)) == 16 * 200
-    assert bool(asked) != bool(others)
-
-
-def test_a_reader_that_waits_for_its_caller_is_not_busy(logs: list[MadeLog]) -> None:
-    store: Any = Shelf(logs, remote=False)
-    batches = execute(LogFetch(store), [log.piece(ALL) for log in logs], SCHEMA, memory_bytes=2**17)
-    next(batches)
-    with threads.READERS as alone:
-        assert alone == threads.DECODERS
 
 
 def test_work_on_items_comes_in_their_order_and_an_error_after_what_came_before() -> None:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import count
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -277,32 +276,6 @@ def test_threads_share_a_lake_that_moves_on(growing: Growing) -> None:
         for each in asked:
             each.result()
     assert lake.refresh().version == growing.maker.versions[-1]
-
-
-@pytest.mark.slow
-def test_a_fork_in_the_middle_of_lookups_goes_on(growing: Growing) -> None:
-    """Whatever locks other threads hold when the process forks, the child is not held up."""
-    log = seglake.open(str(growing.maker.root), cache_bytes=20_000).topic("events")
-    done = threading.Event()
-
-    def ask(first: int) -> None:
-        for seed in count(first):
-            if done.is_set():
-                return
-            growing.check(log, seed)
-
-    def ask_in_child(seed: int) -> None:
-        growing.check(log, seed)
-        assert not log.closed(T, T + 1)
-
-    context = multiprocessing.get_context("fork")
-    with ThreadPoolExecutor(3) as threads:
-        asked = [threads.submit(ask, first) for first in (0, 1000, 2000)]
-        ended = [exit_code_of(context.Process(target=ask_in_child, args=(n,))) for n in range(6)]
-        done.set()
-        assert ended == [0] * 6
-        for each in asked:
-            each.result()
 
 
 def exit_code_of(child: BaseProcess) -> int | None:

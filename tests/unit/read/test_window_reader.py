@@ -114,15 +114,6 @@ def test_mistakes_are_errors_at_the_call(log: Log) -> None:
         log.read_range(T, T + 1, order="key")
 
 
-def test_it_shows_what_the_catalog_says(log: Log) -> None:
-    head, columns, _, *rows = repr(log.read_range(T + 10, T + 150)).splitlines()
-    assert head.startswith("A window of events in version 2, 2026-06-01T00:00:00.010Z to ")
-    assert "at most 180 records in " in head
-    assert head.endswith("of 2 log partitions")
-    assert columns.split() == ["partition", "segments", "records", "at", "most", "log", "bytes"]
-    assert [(row.split()[0], row.split()[2]) for row in rows] == [("0", "120"), ("1", "60")]
-
-
 def test_it_shows_exact_counts_where_they_are_known(log: Log) -> None:
     segments = log.segments()
     everything = log.read_range(0, None)
@@ -138,11 +129,6 @@ def test_it_shows_exact_counts_where_they_are_known(log: Log) -> None:
     assert "a read gave 20" in repr(some)
     assert "a read gave 20" in some._repr_html_()
     assert ": 0 records in 0 B of 2 log" in repr(log.read_range(T + 70, T + 80))
-
-
-def test_plans_and_tails_say_whose_they_are(log: Log) -> None:
-    assert repr(log.tail(3)).startswith("A read of events in version 2: ")
-    assert repr(log.plan_range(0, 1).execute()).startswith("A read of nothing in version 2: ")
 
 
 def test_records_below_the_log_start_do_not_count(tmp_path: Path) -> None:

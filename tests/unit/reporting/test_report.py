@@ -142,8 +142,6 @@ def test_the_same_alert_of_many_topics_is_said_once(tmp_path: Path) -> None:
     assert {told._replace(topic=name) for name in names} < {*made.alerts}
     shown = CliRunner().invoke(app, ["report", str(tmp_path)]).output
     assert shown.count("No run declares an interval") == 1
-    page = made.as_html()
-    assert page.count("No run declares an interval") == 1
 
 
 def test_samples_of_rejects_name_file_and_line(found: LakeReport) -> None:

@@ -154,7 +154,7 @@ def test_the_command_and_the_job_tell_of_their_runs(
 @pytest.mark.parametrize(
     "variable", ["SEGLAKE_METRICS_FILE", "SEGLAKE_PUSHGATEWAY", "OPENLINEAGE_URL"]
 )
-def test_whoever_does_not_listen_costs_a_warning(
+def test_metrics_target_that_does_not_answer_is_a_warning(
     variable: str,
     pipeline: Pipeline,
     address: str,

@@ -120,7 +120,7 @@ def test_a_run_that_is_undone_meanwhile_hides_nothing(
     assert offsets(maker, 0) == [*range(90, 100)]
 
 
-def test_one_who_never_gets_through_says_so(
+def test_compaction_that_loses_every_race_is_an_error(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_ROUNDS", 3)

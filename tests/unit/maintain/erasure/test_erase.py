@@ -272,15 +272,6 @@ def test_an_erasure__is_one_commit_that_keeps_offsets(tmp_path: Path) -> None:
     assert len(old) == 12  # without --vacuum a pinned version keeps its answers
 
 
-def test_nothing_to_erase__commits_nothing(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    lake.ingest([*lines(5), *bad("{")])
-    before = lake.objects_but_fates()
-    report = lake.erase(vacuum=True)
-    assert (report.version, report.segments, report.deleted, report.exit_code) == (-1, 0, [], 0)
-    assert lake.objects_but_fates() == before
-
-
 # ------------------------------------------------------------------ old objects
 
 

@@ -102,17 +102,6 @@ def assert_is_told(report: Retained, before: list[PartitionView], wanted: list[K
     assert (report.version >= 0) == bool(report.moved)
 
 
-@pytest.mark.parametrize(
-    ("age", "keeps"), [(11, False), (10, True), (-(10**9), True)], ids=["older", "as old", "future"]
-)
-def test_a_segment_must_be_older_than_that(tmp_path: Path, age: int, keeps: bool) -> None:
-    table = sketched_lake(tmp_path, [[Sketch(3, NOW - age, 100)]], {"retention.ms": 10})
-    retain_topic(table, "orders", NOW, dry_run=False)
-    (view,) = views(table)
-    assert (len(view) == 1) == keeps
-    assert (view.log_start_offset, view.end_offset) == (0 if keeps else 3, 3)
-
-
 def test_what_is_blocked_names_the_record_and_what_helps(tmp_path: Path) -> None:
     log = [Sketch(2, NOW - 50, 100), Sketch(3, NOW + 10**9, 100), *[Sketch(1, NOW - 40, 70)] * 2]
     table = sketched_lake(tmp_path, [[], log], {"retention.ms": 10})
@@ -148,13 +137,6 @@ def test_an_empty_segment_is_told_as_that(tmp_path: Path) -> None:
     (found,) = retain_topic(table, "orders", NOW, dry_run=False).blocked
     assert found.help.startswith("orders-0: the empty segment at offset 0, made at ")
     assert found.help.endswith("in its time; an undo leaves such segments")
-
-
-def test_the_defaults_keep_everything(tmp_path: Path) -> None:
-    table = sketched_lake(tmp_path, [[Sketch(1, 0, 100)]], {})
-    version = table.snapshot().version
-    (report,) = seglake.retain(str(tmp_path))
-    assert (report.segments, report.version, table.snapshot().version) == (0, -1, version)
 
 
 def filled(root: Path, **settings: Any) -> LakeMaker:

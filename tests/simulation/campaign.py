@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.simulation import faults, history, stage
-from tests.simulation.plan import Plan, plan_of
+from tests.simulation.plan import plan_of
 
 MUST_MEET = (
     "commit of a run", "commit of merge", "commit of compact", "commit of retain",
@@ -77,13 +77,6 @@ def play(seed: int, *, until: float = float("inf"), step: int = 1, most: int = 1
         seed += step
     account.cpu_s = time.process_time() - begun
     return account
-
-
-def fails(plan: Plan) -> bool:
-    """Whether anything is wrong in the history of a plan."""
-    stage.install()
-    logging.disable(logging.CRITICAL)
-    return history.run(plan).problem is not None
 
 
 def differing(seed: int, count: int = 3) -> list[str]:

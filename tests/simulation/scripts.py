@@ -1,62 +1,314 @@
-"""Short histories that are written by hand: each finds one fault when that is put back.
-
-A script says who does what, and where somebody stops: before the call of storage that has a text in
-its name, as in `Mishap("create lake/catalog/log/_delta_log/", 5_000)`, which is the commit. It does
-not count calls, so it stays as it is when code moves.
-"""
+"""A scripted history for each planted fault: it fails with the fault, and not without it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.simulation import stage
 from tests.simulation.deeds import Deed
-from tests.simulation.inputs import KEYS
-from tests.simulation.plan import COMMIT, JSONL, LOST_REPLIES, Part, Plan, Task
-from tests.simulation.world import Mishap, Odds
+from tests.simulation.faults import put_back
+from tests.simulation.inputs import BINARY, FOLDER, KEYS
+from tests.simulation.judge import Broken
+from tests.simulation.script import Script
 
-_EVERY_KEY = tuple(sorted(key.encode() for key in KEYS))
-
-
-def script(*parts: Part, extreme: bool = False) -> Plan:
-    """A history on an object store with two runs, in which nothing goes wrong by chance."""
-    return Plan(1, Odds(), disk=False, old=True, parts=parts, readers=(), extreme=extreme)
+ALL = tuple(sorted(key.encode() for key in KEYS))
+SOME, OTHERS = ALL[:3], ALL[3:]
 
 
-def actor(name: str, *steps: tuple[float, Deed]) -> Part:
-    """An actor: each deed comes so many milliseconds after the one before it ended."""
-    return Part(name, 0, tuple(Task(*step) for step in steps))
+def ingest(run_id: str, *numbers: int) -> Deed:
+    """An ingest of some files that the lake does not have yet; the lake has 0, 1 and 2."""
+    return Deed("ingest", run_id, tuple(f"{FOLDER}/{number}.jsonl" for number in numbers))
 
 
-def _stopped(deed: Deed, ms: float, at: str = COMMIT) -> Deed:
-    return deed._replace(mishap=Mishap(at, ms))
+ERASE_ALL = Deed("erase", keys=ALL)
+ERASE_AND_DELETE = Deed("erase", keys=ALL, flag=True)
+REINDEX = Deed("reindex", number=1)
+VACUUM = Deed("vacuum", grace_hours=0)
+EXPIRE = Deed("vacuum", grace_hours=0, flag=True)
+MERGE = Deed("merge")
 
 
-_REINDEX, _ERASE = Deed("reindex", number=1), Deed("erase", keys=_EVERY_KEY[:2])
-_TAG = Deed("tag", "a")
+def last_timestamp_is_read(s: Script) -> None:
+    s.run(Deed("import", number=12))
+    s.read(s.newest)
 
-SCRIPTS: dict[str, Plan] = {
-    "a read without an end leaves out the largest timestamp": script(
-        actor("importer", (0, Deed("import", number=12))), extreme=True
+
+def two_reindexes_then_an_erasure(s: Script) -> None:
+    s.begin("first", REINDEX, before="commit")
+    s.run(REINDEX)
+    s.go_on("first")
+    s.run(ERASE_ALL)
+
+
+def commit_arrives_after_the_end(s: Script) -> None:
+    s.begin("reindex", REINDEX, lost="commit")
+    s.arrive()
+    s.run(VACUUM)
+
+
+def tagged_version_read_by_number(s: Script) -> None:
+    version = s.newest
+    s.run(Deed("tag", "a"), ERASE_ALL)
+    s.read(version)
+    s.run(Deed("delete-tag", "a"))
+    s.read(version)
+
+
+def tag_takes_the_version_after_an_erasure(s: Script) -> None:
+    s.begin("tagger", Deed("tag", "a"), before="commit")
+    s.run(ERASE_ALL)
+    s.go_on("tagger")
+
+
+def index_of_a_tag_is_damaged(s: Script) -> None:
+    s.run(Deed("tag", "a"))
+    old = {key for key in s.play.bucket.objects if key.endswith(".timeindex")}
+    s.run(MERGE)
+    s.damage(old)
+    s.run(Deed("repair"))
+
+
+def erasure_killed_before_its_rejects(s: Script) -> None:
+    s.begin("killed", Deed("erase", keys=SOME), before="commit of rejects")
+    s.kill("killed")
+    s.wait(26)
+    s.run(Deed("erase", keys=OTHERS))
+    for run_id in ("run 0", "run 1"):
+        s.begin(run_id, Deed("redrive", run_id, flag=True))
+
+
+def vacuum_after_tombstones(s: Script) -> None:
+    s.run(ingest("run 2", 3), MERGE, ingest("run 3", 4), MERGE, VACUUM)
+    version = s.newest
+    s.run(ingest("run 4", 5), MERGE, VACUUM)
+    s.read(version)
+
+
+def merge_ends_during_an_erasure_that_changes_nothing(s: Script) -> None:
+    s.run(ERASE_ALL)
+    s.begin("eraser", ERASE_AND_DELETE, before="look")
+    s.go_on("eraser", before="look")
+    s.go_on("eraser", before="look")
+    s.run(ingest("run 2", 3))
+    s.begin("merger", MERGE, before="commit")
+    s.go_on("eraser", before="commit")
+    s.go_on("merger")
+    s.go_on("eraser")
+
+
+def undone_again(s: Script) -> None:
+    undo = Deed("undo", "run 1", flag=True)
+    s.run(undo, undo)
+
+
+def given_up_before_its_claim(s: Script) -> None:
+    s.begin("ingest", ingest("run 2", 3), before="claim")
+    s.wait(1)
+    s.run(VACUUM)
+    s.go_on("ingest", ends="AttemptAbandoned")
+
+
+def given_up_before_its_commit(s: Script) -> None:
+    s.begin("ingest", ingest("run 2", 3), before="commit")
+    s.wait(1)
+    s.run(VACUUM)
+    s.go_on("ingest", ends="AttemptAbandoned")
+
+
+def given_up_by_a_vacuum_that_dies(s: Script) -> None:
+    again = ERASE_ALL._replace(grace_hours=0)
+    s.run(again)
+    s.begin("ingest", Deed("frame", "frame"), before="commit")
+    s.wait(1)
+    s.begin("vacuum", VACUUM, before="commit")
+    s.kill("vacuum")
+    s.run(again)
+    s.go_on("ingest", ends="AttemptAbandoned")
+
+
+def loses_twice(s: Script) -> None:
+    s.begin("first", ingest("run 2", 3), before="commit")
+    s.run(ingest("run 3", 4))
+    s.go_on("first", before="commit")
+    s.run(ingest("run 4", 5))
+    s.go_on("first")
+    s.run(ERASE_ALL)
+
+
+def erased_before_a_merge_commits(s: Script) -> None:
+    s.begin("merger", MERGE, before="commit")
+    s.run(Deed("undo", "run 1", flag=True))
+    s.go_on("merger")
+
+
+def undone_before_a_redrive_commits(s: Script) -> None:
+    s.begin("redrive", Deed("redrive", "run 0", flag=True), before="commit")
+    s.run(Deed("undo", "run 0", flag=True))
+    s.go_on("redrive", ends="UsageError")
+
+
+def erased_before_an_ingest_writes(s: Script) -> None:
+    s.begin("ingest", ingest("run 2", 3), before="input")
+    s.run(ERASE_ALL, ends="UsageError")
+    s.go_on("ingest")
+
+
+def erased_before_a_reindex_writes(s: Script) -> None:
+    s.run(Deed("index-keys", flag=True))
+    s.begin("reindex", REINDEX, before="log file")
+    s.run(ERASE_AND_DELETE, ends="UsageError")
+    s.go_on("reindex")
+
+
+def tagged_and_erased(s: Script) -> None:
+    s.run(Deed("tag", "a"), ERASE_ALL)
+
+
+def tagged_after_an_erasure(s: Script) -> None:
+    s.run(ERASE_ALL, MERGE)
+    s.run(Deed("tag", "a", number=2), ends="UsageError")
+
+
+def binary_keys_in_rejects(s: Script) -> None:
+    s.run(Deed("ingest", "run bin", (f"{FOLDER}/8.parquet", f"{FOLDER}/9.parquet")))
+    s.run(Deed("erase", keys=BINARY, flag=True))
+
+
+def key_indexes_of_erased_logs(s: Script) -> None:
+    s.run(Deed("index-keys", flag=True), REINDEX, ERASE_AND_DELETE)
+
+
+def tagged_while_a_vacuum_fences(s: Script) -> None:
+    s.run(MERGE)
+    s.begin("vacuum", EXPIRE, before="deletion of rows")
+    s.run(Deed("tag", "a", number=2))
+    s.go_on("vacuum")
+
+
+def tag_commits_while_segments_go(s: Script) -> None:
+    s.run(MERGE)
+    s.begin("vacuum", EXPIRE, before="deletion of rows")
+    s.begin("tagger", Deed("tag", "a", number=2), before="commit")
+    s.go_on("vacuum", before="deletion of logs")
+    s.go_on("tagger", ends="VersionExpired")
+    s.go_on("vacuum")
+
+
+def moved_segments_are_merged(s: Script) -> None:
+    s.begin("first", ingest("run 2", 3), before="commit")
+    s.run(ingest("run 3", 4))
+    s.go_on("first")
+    s.run(MERGE)
+
+
+def ingest_begins_after_the_look(s: Script) -> None:
+    s.begin("eraser", ERASE_ALL, before="commit")
+    s.begin("ingest", ingest("run 2", 3), before="log file")
+    s.go_on("eraser", exits=1)
+    s.go_on("ingest")
+
+
+def rejects_named_after_the_attempt_was_given_up(s: Script) -> None:
+    s.begin("ingest", ingest("run 2", 3, 4, 5, 6, 7), before="commit of rejects")
+    s.wait(1)
+    s.run(VACUUM)
+    s.go_on("ingest", ends="AttemptAbandoned")
+
+
+def given_up_and_goes_on_after_an_erasure(s: Script) -> None:
+    s.begin("ingest", ingest("run 2", 3, 4, 5, 6, 7), before="log file")
+    s.wait(1)
+    s.run(ERASE_AND_DELETE._replace(grace_hours=0))
+    s.go_on("ingest", ends="MissingObject")
+
+
+def folded_manifests(s: Script) -> None:
+    s.run(ingest("run 2", 3), MERGE, ingest("run 3", 4), MERGE)
+    s.wait(30 * 24)
+    s.run(VACUUM)
+
+
+def manifest_of_a_lost_race_is_late(s: Script) -> None:
+    s.begin("first", ingest("run 2", 3), doubled="manifest")
+    s.go_on("first", before="commit")
+    s.run(ingest("run 3", 4))
+    s.go_on("first")
+    s.arrive()
+    s.run(MERGE)
+
+
+def ingest_writes_rows_during_a_look(s: Script) -> None:
+    s.begin("eraser", ERASE_AND_DELETE, before="look")
+    s.go_on("eraser", before="look")
+    s.go_on("eraser", before="list of rows")
+    s.begin("ingest", ingest("run 2", 3), before="commit")
+    s.go_on("eraser", exits=1)
+    s.go_on("ingest")
+
+
+class Planned(NamedTuple):
+    """A script, and the pool of input files with which it finds the fault."""
+
+    script: Callable[[Script], None]
+    pool: int = 1
+    keyed: bool = False
+
+    def problem(self, fault: str | None = None) -> Broken | None:
+        """Play the script, with a fault if one is named. Return what was wrong first."""
+        stage.install()
+        with put_back(fault):
+            played = Script(self.pool, keyed=self.keyed)
+            try:
+                self.script(played)
+                return played.end()
+            finally:
+                stage.play(None)
+
+
+SCRIPTS: dict[str, Planned] = {
+    "an attempt that ends without a commit leaves its claim": Planned(
+        two_reindexes_then_an_erasure
     ),
-    "a number reads the object of a tag": script(
-        actor("tagger", (0, _TAG), (0, Deed("erase", keys=_EVERY_KEY)))
+    "an attempt takes its files back before a fence": Planned(commit_arrives_after_the_end),
+    "a read without an end leaves out the largest timestamp": Planned(last_timestamp_is_read),
+    "a number reads the object of a tag": Planned(tagged_version_read_by_number),
+    "an erasure hides what another one left": Planned(erasure_killed_before_its_rejects, 9),
+    "a vacuum reads no commit since the tombstones": Planned(vacuum_after_tombstones, 3),
+    "an erasure deletes by a look from before its last commit": Planned(
+        merge_ends_during_an_erasure_that_changes_nothing
     ),
-    "an attempt that ends without a commit leaves its claim": script(
-        actor("first", (0, _stopped(_REINDEX, 5_000))),
-        actor("second", (100, Deed("reindex", number=2))),
-        actor("eraser", (20_000, _ERASE)),
+    "a tag that loses to an erasure keeps to its version": Planned(
+        tag_takes_the_version_after_an_erasure
     ),
-    "an attempt takes its files back before a fence": script(
-        actor("first", (0, Deed("merge", mishap=Mishap(COMMIT, 2_800, cut=LOST_REPLIES))))
+    "a repair leaves what only a tag names": Planned(index_of_a_tag_is_damaged),
+    "an undo that was done is an error": Planned(undone_again),
+    "an attempt that was given up commits": Planned(given_up_before_its_claim),
+    "a vacuum makes no fence": Planned(given_up_before_its_commit),
+    "a claim that a dead vacuum overruled is not fenced": Planned(given_up_by_a_vacuum_that_dies),
+    "a merge replaces what changed meanwhile": Planned(erased_before_a_merge_commits),
+    "a redrive is committed although its run is gone": Planned(undone_before_a_redrive_commits),
+    "an attempt does not announce itself": Planned(erased_before_an_ingest_writes),
+    "a reindex that hashes keys does not announce itself": Planned(
+        erased_before_a_reindex_writes, keyed=True
     ),
-    "ids of a try that lost count as running": script(
-        # It loses to the second, gives its segments ids of their own, and loses to the third.
-        actor("first", (0, _stopped(Deed("ingest", "run 2", JSONL[3:4]), 4_000))),
-        actor("second", (100, Deed("ingest", "run 3", JSONL[4:5]))),
-        actor("third", (4_500, Deed("ingest", "run 4", JSONL[5:6]))),
-        actor("eraser", (20_000, _ERASE)),
+    "ids of a try that lost count as running": Planned(loses_twice),
+    "an erasure passes tags by": Planned(tagged_and_erased),
+    "an erasure and a tag pass each other": Planned(tag_takes_the_version_after_an_erasure),
+    "a version from before an erasure gets a tag": Planned(tagged_after_an_erasure),
+    "rejects with an erased binary key stay": Planned(binary_keys_in_rejects),
+    "an erasure leaves old key indexes": Planned(key_indexes_of_erased_logs, keyed=True),
+    "a vacuum does not look at tags again": Planned(tagged_while_a_vacuum_fences),
+    "a vacuum makes no fence before segments go": Planned(tag_commits_while_segments_go),
+    "a mark of moved segments stops a rebuild": Planned(moved_segments_are_merged),
+    "an erasure does not look again": Planned(ingest_begins_after_the_look),
+    "a commit names files of the quarantine that a vacuum deleted": Planned(
+        rejects_named_after_the_attempt_was_given_up, 0
     ),
-    "a repair leaves what only a tag names": script(actor("tagger", (0, _TAG), (0, Deed("merge")))),
-    "a tag that loses to an erasure keeps to its version": script(
-        actor("tagger", (0, _stopped(_TAG, 8_000))),
-        actor("eraser", (100, Deed("erase", keys=_EVERY_KEY))),
+    "an attempt that was given up leaves what it wrote": Planned(
+        given_up_and_goes_on_after_an_erasure
     ),
+    "a rebuild does not ask chronicles": Planned(folded_manifests, 3),
+    "a late manifest of a try that lost counts": Planned(manifest_of_a_lost_race_is_late),
+    "an erasure takes who writes rows for committed": Planned(ingest_writes_rows_during_a_look),
 }

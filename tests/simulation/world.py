@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import re
 import threading
 import zlib
 from collections.abc import Callable
@@ -76,6 +77,18 @@ class Mishap(NamedTuple):
     cut: int = 0
 
 
+class Halt(NamedTuple):
+    """Where a script stops a process: at its first requests whose name and full key match `at`.
+
+    It stops before the request, or after it if it is "doubled". Requests that are "lost" get no
+    answer. Both kinds reach storage when the script says so.
+    """
+
+    at: str
+    how: str
+    requests: int
+
+
 class Event(NamedTuple):
     """Something that went wrong on purpose: in which call of which process."""
 
@@ -109,6 +122,7 @@ class World:
         self._due: list[tuple[float, int, Process | Callable[[], None]]] = []
         self._number = itertools.count()
         self.processes: list[Process] = []
+        self.lost: list[Callable[[], None]] = []  # requests that a script lets arrive
 
     def start(self, process: Process, after_ms: float = 0) -> None:
         """Let a process begin."""
@@ -174,6 +188,7 @@ class Process:
     mishap: Mishap | None = None
     cut_off: str = ""  # the folder whose calls get no reply, so many more of them
     cut_left: int = 0
+    halt: Halt | None = None
     about: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -228,6 +243,8 @@ class Process:
         self.calls += 1
         if self.calls > self.patience:
             raise TooLong(f"{self.name} made {self.calls} calls, and goes on: {what}")
+        if self.halt and re.match(self.halt.at, place):
+            return self._halt(self.halt, what, effect)
         if self.mishap and self.mishap.at in place:
             self._reach(self.mishap, place, effect)
         elif self.cut_off and self.cut_off in place:
@@ -251,6 +268,22 @@ class Process:
             self.world.later(_late_ms(share), _silently(effect))
         self._after(fault, what)
         return result
+
+    def _halt(self, halt: Halt, what: str, effect: Callable[[], Result]) -> Result:
+        """Stop until a script lets this process go on, or lose the request."""
+        self.halt = halt._replace(requests=halt.requests - 1) if halt.requests > 1 else None
+        if halt.how == "lost":
+            self._note(f"late: {what}")
+            self.world.lost.append(_silently(effect))
+            raise StoreError(f"{what}: no reply")
+        if halt.how == "doubled":
+            result = effect()
+            self.world.lost.append(_silently(effect))
+        self._note(f"stops at: {what}")
+        self.world._hub.switch()
+        if self.dead:
+            raise Crash
+        return result if halt.how == "doubled" else effect()
 
     def _reach(self, mishap: Mishap, place: str, effect: Callable[[], Any]) -> None:
         """Have the mishap, or pass: this is a call in which it may be."""

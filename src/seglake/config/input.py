@@ -12,7 +12,6 @@ from seglake.config.sections import Section
 from seglake.text.patterns import groups_of
 
 FormatName = Literal["jsonl", "csv", "parquet", "text", "dataframe"]
-MULTILINE_BOUNDS = "multiline_max_lines", "multiline_max_bytes"
 
 
 class InputFormat(NamedTuple):
@@ -28,7 +27,9 @@ INPUT_FORMATS: dict[FormatName, InputFormat] = {
     "jsonl": InputFormat(knows_columns=False),
     "csv": InputFormat(("delimiter", "quote", "multiline")),
     "parquet": InputFormat(columnar=True),
-    "text": InputFormat(("pattern", "multiline_start_pattern", *MULTILINE_BOUNDS)),
+    "text": InputFormat(
+        ("pattern", "multiline_start_pattern", "multiline_max_lines", "multiline_max_bytes")
+    ),
     "dataframe": InputFormat(("order_column",), in_files=False, columnar=True),
 }
 
@@ -88,12 +89,7 @@ class Input(Section):
         description="text: RE2 expression from the start of a line that begins an event; other "
         "lines continue the event before them. Without it each line is an event",
     )
-    multiline_max_lines: int = Field(
-        default=5_000,
-        ge=1,
-        le=50_000,
-        description="text: lines of an event, up to the next; a longer event is quarantined",
-    )
+    multiline_max_lines: int = Field(default=5_000, ge=1, le=50_000)  # a constant, as in [task]
     multiline_max_bytes: Size = Field(
         default=2**20,
         ge=1,
@@ -153,6 +149,5 @@ class Input(Section):
             pc.match_substring_regex(pa.array([""]), f"^(?:{start})")
         except pa.ArrowInvalid as problem:
             yield f"input.multiline_start_pattern: {problem}; use RE2 syntax"
-        for key in MULTILINE_BOUNDS if start is None else ():
-            if self._is_set(key):
-                yield f"input.{key} needs input.multiline_start_pattern; add it or remove {key}"
+        if start is None and self._is_set("multiline_max_bytes"):
+            yield "input.multiline_max_bytes needs input.multiline_start_pattern; add it"

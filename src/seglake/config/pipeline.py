@@ -133,10 +133,8 @@ class Pipeline(Section):
             )
         bound = self.input.multiline_max_bytes
         if self.input.multiline_start_pattern is not None and 2 * bound >= self.task.chunk_bytes:
-            yield (
-                f"input.multiline_max_bytes = {bound} is not below half of task.chunk_bytes = "
-                f"{self.task.chunk_bytes}; lower it or raise task.chunk_bytes"
-            )
+            most = self.task.chunk_bytes // 2
+            yield f"input.multiline_max_bytes = {bound} is not below {most}; lower it"
         if self.input.format == "text":
             groups = self.input.groups()
             for name in (name for name in self.fields() if name not in groups):

@@ -19,6 +19,8 @@ def reference() -> str:
     parts.append(_section("pipeline", own, own_fields()))
     for name, model in SECTIONS.items():
         fields = {name: info for name, info in model.model_fields.items() if info.description}
+        if not fields:
+            continue
         usual = {name: info for name, info in fields.items() if info.alias not in LIFECYCLE}
         parts.append(_section(name, cleandoc(str(model.__doc__)), usual))
         if len(usual) < len(fields):

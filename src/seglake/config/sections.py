@@ -218,15 +218,9 @@ class HeaderFields(Section):
 
 
 class TaskLimits(Section):
-    """Bounds of one task. A size in bytes may be written as those of `[topic]`."""
+    """Bounds of one task. They are constants, which only tests set: files cannot."""
 
-    chunk_bytes: Size = Field(
-        default=32 * 2**20,
-        ge=64,
-        le=2**30,
-        description="input that a task holds at once, uncompressed; a longer line is rejected",
-    )
-    # Fields without a description are constants, which only tests set: files cannot.
+    chunk_bytes: Size = Field(default=32 * 2**20, ge=64)  # input at once; a longer line is rejected
     split_bytes: Size = Field(default=16 * 2**20, ge=1)  # input of a split
     blob_bytes: Size = Field(default=256 * 2**10, ge=1)  # records that one stage hands to the next
     merge_bytes: Size = Field(default=16 * 2**20, ge=1)  # records that a task holds in a merge

@@ -42,12 +42,9 @@ class Topic(Section):
     partitions: int = Field(
         default=1, ge=1, le=100_000, description="number of partitions; may only grow"
     )
-    partitioner: Literal["murmur2"] = Field(
-        default="murmur2", description="Kafka's: a hash of the key"
-    )
     partition_field: FieldName | None = Field(
         default=None,
-        description="the field that holds the partition number, instead of a partitioner",
+        description="the field that holds the partition number, instead of a hash of the key",
     )
     offset_field: FieldName | None = Field(
         default=None,
@@ -300,8 +297,6 @@ class Topic(Section):
     def _contradictions(self) -> Iterator[str]:
         if self.offset_field is not None and self.partition_field is None:
             yield "topic.offset_field needs topic.partition_field; add it"
-        if self.partition_field is not None and self._is_set("partitioner"):
-            yield "topic.partitioner contradicts topic.partition_field; remove one"
         intervals = [u for u in ("bytes", "records", "ms") if self._is_set(f"index_interval_{u}")]
         if len(intervals) > 1:
             names = " and ".join(f"topic.index.interval.{unit}" for unit in intervals)
@@ -337,14 +332,7 @@ class Topic(Section):
             yield f"topic.value.columns takes more than {_FORMAT_BYTES} bytes; shorten the names"
 
 
-IDENTITY = {
-    "name",
-    "partitions",
-    "partitioner",
-    "partition_field",
-    "offset_field",
-    "message_timestamp_type",
-}
+IDENTITY = {"name", "partitions", "partition_field", "offset_field", "message_timestamp_type"}
 DEFAULTS: Mapping[str, Any] = {
     info.alias or name: [*info.default] if isinstance(info.default, tuple) else info.default
     for name, info in Topic.model_fields.items()

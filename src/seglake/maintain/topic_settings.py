@@ -63,7 +63,6 @@ def settings_of(table: CatalogTable, topic: str) -> list[Setting]:
     """As `describe`, of a catalog that is open."""
     row = table.snapshot().topic(topic)
     values = topic_of(row).model_dump(mode="json", by_alias=True)
-    values["partitioner"] = row.partitioner
     return [
         Setting(
             key, values[key], DEFAULTS[key], values[key] != DEFAULTS[key], info.description or ""

@@ -166,7 +166,7 @@ def _row(topic: Topic, sequence: int, stored: Mapping[str, Any]) -> TopicRow:
 def _partitioner(topic: Topic) -> str:
     field, offsets = topic.partition_field, topic.offset_field
     if field is None:
-        return topic.partitioner
+        return "murmur2"
     return f"field:{field}" if offsets is None else f"field:{field} offset:{offsets}"
 
 

@@ -2,7 +2,7 @@
 
 A line ends at LF; one CR before the LF belongs to the line end. A chunk is a function of the file's
 bytes, the split and the settings, however many bytes a read returns. If a line is longer than
-`task.chunk_bytes`, its beginning is a rejected row, and its rest is skipped buffer by buffer.
+`chunk_bytes`, its beginning is a rejected row, and its rest is skipped buffer by buffer.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def read_split(
 ) -> Iterator[Extracted]:
     """The records and rejects of a split, in the order of the file.
 
-    Memory is a few times `task.chunk_bytes`, whatever the size of the file. The result is a
+    Memory is a few times `chunk_bytes`, whatever the size of the file. The result is a
     function of the bytes of the file, the settings and the limits.
 
     Raises:

@@ -172,5 +172,5 @@ class Format(Protocol):
         """The rows of a split, chunk by chunk, each with the path of its file or member.
 
         Chunks are a function of the file's bytes, the split and the settings. A chunk takes a few
-        times `task.chunk_bytes` of memory, and has at most `most_rows`. Raises InputError.
+        times `chunk_bytes` of memory, and has at most `most_rows`. Raises InputError.
         """

@@ -84,7 +84,7 @@ def test_what_a_pipeline_does_not_say_stays_as_it_is(runs: list[dict[str, Any]])
 
 
 IDENTITY = {
-    "partitions", "partitioner", "partition_field", "offset_field", "message.timestamp.type",
+    "partitions", "partition_field", "offset_field", "message.timestamp.type",
 }  # fmt: skip
 OTHERS: dict[str, Any] = {
     "retention.ms": 5,

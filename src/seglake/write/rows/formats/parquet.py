@@ -66,7 +66,7 @@ class Parquet:
     ) -> Iterator[tuple[str, Rows]]:
         """The rows of the row groups that begin in the split; see `Format.read`.
 
-        An Arrow batch takes about `task.chunk_bytes`, or is one row.
+        An Arrow batch takes about `chunk_bytes`, or is one row.
         """
         path, chunk_bytes = split.file.path, pipeline.task.chunk_bytes
         if split.file.size == 0:

@@ -18,7 +18,7 @@ PROJECT = Path(__file__).parents[1]
 BUDGETS = {  # what is counted: (budget, goal)
     "lines of code in src": (46_600, 42_500),
     "modules in src": (331, 330),
-    "lines of code in tests": (67_300, 62_000),
+    "lines of code in tests": (66_000, 62_000),
     "settings": (76, 72),
     "commands in --help": (28, 30),
 }

@@ -165,9 +165,7 @@ _came = st.lists(
 
 @examples(20)
 @given(_came, _came)
-def test_whoever_comes_meanwhile_nothing_is_lost(
-    at_moves: list[Any], at_commits: list[Any]
-) -> None:
+def test_runs_during_a_rebase_lose_nothing(at_moves: list[Any], at_commits: list[Any]) -> None:
     with TemporaryDirectory() as folder:
         topic = Topic(Path(folder))
         report = topic.backfill(at_moves, at_commits)

@@ -61,7 +61,7 @@ _NUMBER = "0|[1-9][0-9]{0,9}"
 _AGAIN = "(?:-[1-9][0-9]{0,8})?"  # the number of a later try
 _ATTEMPT_KEY = re.compile(
     rf"{ATTEMPTS}/({_UUID})/"
-    rf"(manifest{_AGAIN}\.json|success|begun|fate|clock|rejects{_AGAIN}|report\.json|inputs\.json|"
+    rf"(manifest{_AGAIN}\.json|success|begun|fate|clock|rejects{_AGAIN}|report\.json|"
     rf"(?:blobs|failed)/{_UUID})"
 )
 _SEGMENT_KEY = re.compile(
@@ -284,8 +284,7 @@ def _digest(*names: str) -> uuid.UUID:
 def parse_attempt_key(key: str) -> tuple[str, str]:
     """The attempt (or the digest of topic and run id) and the file name in an `attempts/` key.
 
-    Earlier versions wrote `inputs.json`, which nothing reads any more. Raises CorruptData if no
-    attempt's file can have this key.
+    Raises CorruptData if no attempt's file can have this key.
     """
     match = _ATTEMPT_KEY.fullmatch(key)
     if match is None:

@@ -10,7 +10,7 @@ from seglake.store import open_store
 from seglake.write.driver.run_input import plan_splits
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
-from seglake.write.input.listing import list_inputs
+from seglake.write.input.listing import find_inputs
 from seglake.write.map.unit import MapSettings, sizes_of
 from seglake.write.rows.records import Extracted, RowLimits, read_split
 from tests.makers.strategies import T
@@ -23,7 +23,7 @@ def store_of(settings: Pipeline) -> InputStore:
 
 
 def listed(settings: Pipeline) -> list[SourceFile]:
-    return [*list_inputs(settings.input, store_of(settings))]
+    return [*find_inputs(settings.input, store_of(settings)).distinct().files]
 
 
 def splits_of(settings: Pipeline, files: Sequence[SourceFile] | None = None) -> list[Split]:

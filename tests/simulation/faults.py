@@ -77,13 +77,6 @@ def _last_look() -> Any:
     return patch.object(_Erasure, "_note_running", _Erasure._look)
 
 
-def _lost_files() -> Any:
-    """What is there is listed first, and the names are read second."""
-    named = '    named = {f"{QUARANTINE_TABLE}/{file.path}" for file in self._live_files()[1]}\n'
-    lost = "    lost = {key"
-    return edited(QuarantineTable, "remove_lost_files", (named, ""), (lost, f"{named}{lost}"))
-
-
 def _listed_once() -> Any:
     """The data files that no version names are listed, and others come later."""
 
@@ -172,7 +165,6 @@ FAULTS: dict[str, Put] = {
             ("pc.and_(is_counted, self.goes(key, rows))", "self.goes(key, rows)"),
         ),
     ],
-    "a vacuum takes logs that come meanwhile for lost ones": lambda: [_lost_files()],
     "a vacuum makes no fence": lambda: [patch.object(CatalogTable, "fence", lambda *_: None)],
     "a claim that a dead vacuum overruled is not fenced": lambda: [
         edited(fate, "give_up", ("fate.topic\n", "None if fate.given_up else fate.topic\n")),
@@ -276,7 +268,6 @@ SEARCHED = {
     "a refresh takes moved rows twice": 700_000_147,
     "a commit names files of the catalog that a vacuum deleted": 3_100_285,
     "a refresh takes a rebuilt catalog for the old one": 30_784,
-    "a vacuum takes logs that come meanwhile for lost ones": 30_040,
     "an erasure takes logs that came after its commit": 30_045,
     "a vacuum takes who paused between rows for committed": 150_007_513,
     "a late write replaces the checkpoint of a rebuild": 42_602,

@@ -490,7 +490,7 @@ class Witness:
                 self._meet_erasure(owner)
         for row in rows.get("run", ()):
             play.met["commit of a run"] += 1
-            ranges = chain.from_iterable(json.loads(row["offset_ranges"] or "{}").values())
+            ranges = chain.from_iterable(json.loads(row["offset_ranges"]).values())
             covered = row["topic"] == EVENTS and sum(end - start for start, end in ranges)
             play.met["room covered"] += covered > row["records"]
         if owner is None:

@@ -151,7 +151,7 @@ class Model:
             found = f"{row['records']} records and {row['quarantined']} rejects"
             raise Wrong(f"run {name} says {found}, not {len(good)} and {len(bad)}")
         good.sort(key=lambda line: (line.times[meant.time], line.path, line.number))
-        ranges = json.loads(row["offset_ranges"] or "{}")
+        ranges = json.loads(row["offset_ranges"])
         _skip_room(state, ranges, Counter(map(_partition, good)))
         places = state.append(EVENTS, [_record(line, meant.time) for line in good])
         left = tuple(line for line in bad if line.key not in state.gone.get(attempt_id, ()))
@@ -170,7 +170,7 @@ class Model:
 
     def _archive(self, state: _Changing, row: Mapping[str, Any], meant: Meant) -> None:
         places = []
-        for partition, ranges in json.loads(row["offset_ranges"] or "{}").items():
+        for partition, ranges in json.loads(row["offset_ranges"]).items():
             number = int(partition)
             for start, end in ranges:
                 if start != state.ends[LIVE].get(number, start):

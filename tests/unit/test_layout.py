@@ -107,8 +107,6 @@ def test_attempt_keys__are_read_back(attempt: str) -> None:
     assert [*map(layout.lost_races, names)] == [0, 12, None, None]
     assert layout.parse_attempt_key(layout.success_key(attempt)) == (attempt, "success")
     assert layout.parse_attempt_key(layout.report_key(attempt)) == (attempt, "report.json")
-    old = f"attempts/{attempt}/inputs.json"  # of earlier versions
-    assert layout.parse_attempt_key(old) == (attempt, "inputs.json")
 
 
 RUN_KEYS = st.tuples(st.text(), st.text(), st.text())
@@ -134,7 +132,7 @@ def test_failed_key__never_changes() -> None:
     assert layout.failed_key("a", "b", "c,d") != layout.failed_key("a,c", "b", "d")
 
 
-@pytest.mark.parametrize("key", ["attempts/../inputs.json", f"attempts/{ATTEMPT}/x", "attempts/"])
+@pytest.mark.parametrize("key", ["attempts/../success", f"attempts/{ATTEMPT}/x", "attempts/"])
 def test_parse_attempt_key__refuses(key: str) -> None:
     with pytest.raises(CorruptData):
         layout.parse_attempt_key(key)

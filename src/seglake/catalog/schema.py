@@ -148,7 +148,7 @@ class RunRow:
 
     Rows are never removed: of several rows of one key the one with the highest `sequence` holds.
     `state` is what became of the run. `offset_ranges` is JSON: {partition: [[start, end], …]}, ends
-    exclusive, of the offsets that the run got; None if only the attempt's manifest tells. The
+    exclusive, of the offsets that the run got. The
     interval, start inclusive and end exclusive, is what the run declares to cover.
     `interval_records` counts the records in it at the commit. It is None if the run declares no
     interval, read no input, or its topic has LogAppendTime. `report` is JSON.
@@ -174,7 +174,7 @@ class RunRow:
     report: str = "{}"
     sequence: int = 0
     state: RunState = "committed"
-    offset_ranges: str | None = None
+    offset_ranges: str = "{}"
 
     @property
     def covered(self) -> Interval | None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from seglake.catalog.announcement import announced
-from seglake.catalog.chronicle import find_manifest
 from seglake.catalog.quarantine.redrives import chain_of
 from seglake.catalog.runs import history_command
 from seglake.catalog.schema import RunRow, RunState, SegmentRow
@@ -253,7 +252,7 @@ class RunRemoval:
     def place(self, base: Snapshot) -> RunPlace:
         """Where their records are. Raises UsageError if compaction is in the way."""
         runs, ranges, places = self.runs(base), dict[int, Ranges](), list[list[tuple[int, int]]]()
-        for partition, offsets in _offset_ranges(self._table.store, runs).items():
+        for partition, offsets in _offset_ranges(runs).items():
             view = base.partition(self._topic, partition)
             if not self._force:
                 _require_not_cleaned(view, offsets)
@@ -325,26 +324,13 @@ class WithoutRanges(NamedTuple):
         return Amounts("bytes of log", [sum(row.log_bytes for row in rows) for rows in groups])
 
 
-def _offset_ranges(store: Store, runs: Iterable[RunRow]) -> dict[int, Ranges]:
-    """The offsets that the runs got, by partition, in ascending order."""
+def _offset_ranges(runs: Iterable[RunRow]) -> dict[int, Ranges]:
+    """Return the offsets that the runs got, by partition, in ascending order."""
     by_partition: dict[int, Ranges] = {}
     for run in runs:
-        for partition, ranges in _of_run(store, run).items():
-            by_partition.setdefault(partition, []).extend(ranges)
+        for partition, pairs in json.loads(run.offset_ranges).items():
+            by_partition.setdefault(int(partition), []).extend(map(tuple, pairs))
     return {partition: sorted(ranges) for partition, ranges in sorted(by_partition.items())}
-
-
-def _of_run(store: Store, run: RunRow) -> dict[int, Ranges]:
-    if run.offset_ranges is not None:
-        stored = json.loads(run.offset_ranges)
-        return {
-            int(partition): [tuple(pair) for pair in pairs] for partition, pairs in stored.items()
-        }
-    by_partition: dict[int, Ranges] = {}
-    for row in find_manifest(store, run.attempt_id, run.finished_at_ms).rows:
-        if isinstance(row, SegmentRow):
-            by_partition.setdefault(row.partition, []).append((row.base_offset, row.end_offset))
-    return by_partition
 
 
 def _require_not_cleaned(view: PartitionView, ranges: Ranges) -> None:

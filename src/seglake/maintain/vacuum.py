@@ -325,7 +325,6 @@ class _Sweep:
         files = {*filter(writer_of, report.deleted)}
         lost = {key for key in files if not garbage.named.counts(attempt_of(key))}
         spared = quarantine.remove_files(lost, files - lost)
-        quarantine.remove_lost_files(garbage.committed)
         report.deleted = [key for key in report.deleted if key not in spared]
         return garbage.without(spared)
 
@@ -518,7 +517,7 @@ def _named(
 
 def _undone(runs: pa.Table) -> list[Any]:
     """The attempts of runs that are undone or replaced."""
-    goes = pc.is_in(runs["state"], pa.array(_GONE))  # older rows have no state
+    goes = pc.is_in(runs["state"], pa.array(_GONE))
     ids: list[Any] = runs["attempt_id"].filter(goes).to_pylist()
     return ids
 

@@ -109,14 +109,6 @@ def candidate_formats(text: str) -> list[str]:
     return [each.form for each in candidates_at_start(text) if each.end == len(text)]
 
 
-def looks_like_a_time(text: str) -> bool:
-    """Return whether a text begins with a date and a clock, or is a number as long as an epoch."""
-    return any(
-        each.form in EPOCH_POWERS or re.search("%[HI]|iso", each.form)
-        for each in candidates_at_start(text)
-    )
-
-
 def date_orders(form: str) -> list[str]:
     """Return the format with the days, months and years of its date in each possible order."""
     for forms, _ in _DATES:

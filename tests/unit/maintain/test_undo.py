@@ -357,19 +357,6 @@ def test_a_run_below_the_log_start__needs_no_new_segment(tmp_path: Path) -> None
     assert (report.segments, report.records, report.offsets, report.files) == (0, 0, {}, 1)
 
 
-def test_older_run_rows__get_their_offsets_from_the_manifest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = Lake(tmp_path)
-    for run_id in ("a", "b"):
-        lake.write(run_id, lines(7))
-        with monkeypatch.context() as patch:
-            patch.setattr("seglake.write.driver.commit._offset_ranges", lambda _: None)
-            lake.ingest(run_id)
-    lake.undo("b")
-    lake.assert_holds()
-
-
 # ------------------------------------------------------------------ replace
 
 

@@ -252,12 +252,8 @@ def test_the_history__is_kept(maker: LakeMaker) -> None:
     assert objects(maker) == before | {success_key(marked)}
 
 
-def test_what_is_known_of_failures_and_old_input_lists__goes_with_their_attempts(
-    maker: LakeMaker,
-) -> None:
-    digest = failed_key("events", "daily", "1").split("/")[1]
-    old = [report_key(new_attempt()), failed_key("events", "daily", "1"),
-           f"attempts/{digest}/inputs.json"]  # fmt: skip
+def test_what_is_known_of_failures__goes_with_their_attempts(maker: LakeMaker) -> None:
+    old = [report_key(new_attempt()), failed_key("events", "daily", "1")]
     young = report_key(new_attempt())
     for key in old:
         put(maker, key, 2 * DAY)

@@ -161,19 +161,6 @@ class QuarantineTable:
         removed = chain.from_iterable(commit.removed for commit in commits)
         return {f"{QUARANTINE_TABLE}/{path}" for path in chain(removed, (f.path for f in files))}
 
-    def remove_lost_files(self, committed: Collection[str]) -> None:
-        """Remove the files that are not there, of attempts that are not `committed`.
-
-        Older versions could delete a file of an attempt that went on to name it. Its rejects never
-        counted, but nobody could read the table. A file is there before it is named, so the names
-        are read first. Raises StoreError and CommitConflict.
-        """
-        named = {f"{QUARANTINE_TABLE}/{file.path}" for file in self._live_files()[1]}
-        there = {item.key for item in self._store.list(QUARANTINE_TABLE)}
-        lost = {key for key in named - there if attempt_of(key) not in {None, *committed}}
-        if lost:
-            self._take_out(lost)
-
     def _take_out(self, keys: Collection[str]) -> None:
         """Remove files from the table, in a fence. Another one, if a commit came just before it."""
         made = [self._delta_log().fence(lambda: self._removal(keys))]

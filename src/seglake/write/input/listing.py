@@ -151,11 +151,6 @@ def _matches(globs: Iterable[tuple[bool, re.Pattern[str]]], key: str) -> bool:
     return any(pattern.fullmatch(key if deep else name) for deep, pattern in globs)
 
 
-def list_inputs(settings: Input, store: InputStore, lake: str = "") -> FileList:
-    """The files that a pipeline names, each under one name, sorted by path; see `find_inputs`."""
-    return find_inputs(settings, store, lake).distinct().files
-
-
 def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInputs:
     """The files that `input.paths` names, sorted by path.
 

@@ -36,18 +36,11 @@ from seglake.maintain.erasure import erase, logs, wanted
 from seglake.maintain.erasure.erase import OldObjects, _Erasure
 from seglake.maintain.erasure.logs import RejectErasure, TagErasure
 from seglake.maintain.health import reindex, repair, verify
-from seglake.maintain.health.verify import History
 from seglake.write.driver import run
 from seglake.write.driver.placement import Placement
 from seglake.write.driver.redrive import redrive
 from seglake.write.driver.redrive.redrive_input import RedriveInput
 from seglake.write.live import archive
-
-_REMOVALS = "    removals = checked.removals(base)\n"
-_MARKS = """\
-    for each in sorted({row.attempt_id for row in checked.replaced}):
-        mark_committed(self.store, each)
-"""
 
 Put = Callable[[], list[Any]]
 
@@ -109,10 +102,6 @@ def _made_of_the_first_version(work: Any, base: Any) -> Any:
 
 
 FAULTS: dict[str, Put] = {
-    "a mark of moved segments stops a rebuild": lambda: [
-        edited(History, "check_marks", ("sorted({*alone} - self.named())", "sorted(alone)")),
-        edited(CatalogTable, "commit", (_REMOVALS, _REMOVALS + _MARKS)),
-    ],
     "a redrive is committed although its run is gone": lambda: [
         patch.object(RedriveInput, "is_taken", lambda *_: False)
     ],

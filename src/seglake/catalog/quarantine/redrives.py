@@ -7,9 +7,8 @@ records visible also closes the rejects:
     "redrives": {"run_id": "R", "attempt_id": "…"}
 
 `run_id` is that of the first run. The redrives of a run form a chain: each takes over what the one
-before it left open. A redrive is a run of the pipeline of the first run. It leaves with the runs
-before it; an earlier Seglake could commit one whose run had left meanwhile, which is then a chain
-of its own.
+before it left open. A redrive is a run of the pipeline of the first run, and is removed together
+with the runs before it.
 """
 
 import json
@@ -43,7 +42,7 @@ def open_attempts(runs: Iterable[RunRow]) -> list[str]:
 
 
 class Chain(NamedTuple):
-    """A run and its redrives, in order; `first` is a redrive if its run is gone."""
+    """A run and its redrives, in order."""
 
     first: RunRow
     redrives: list[RunRow]
@@ -58,7 +57,7 @@ class Chain(NamedTuple):
 def chain_of(run: RunRow, runs: Sequence[RunRow]) -> Chain:
     """The chain of a run or of a redrive, given all runs of its topic."""
     by_attempt, first = {other.attempt_id: other for other in runs}, run
-    while (before := redrive_of(first)) and before.attempt_id in by_attempt:
+    while before := redrive_of(first):
         first = by_attempt[before.attempt_id]
     after = {redrive.attempt_id: other for other in runs if (redrive := redrive_of(other))}
     redrives: list[RunRow] = []

@@ -288,7 +288,11 @@ class History(NamedTuple):
         history = History({**told_ones, **_read(store, written, first)})
         history.add_what_others_build_on(_read(store, written, written.keys() - first))
         untrusted[:] = sorted(written.keys() - history.manifests.keys())
-        history.check_marks(marked - written.keys() - told_ones.keys())
+        for attempt_id in sorted(marked - written.keys() - told_ones.keys()):
+            where = layout.manifest_key(attempt_id)
+            what = "this attempt is marked as committed, and its manifest is gone: what it changed"
+            key = layout.success_key(attempt_id)
+            raise CorruptData(f"{what} is not known; restore {where}", file=key)
         return history
 
     def add_what_others_build_on(self, unknown: Mapping[str, Manifest]) -> None:
@@ -319,14 +323,6 @@ class History(NamedTuple):
             )
         return attempt_ids
 
-    def check_marks(self, alone: Collection[str]) -> None:
-        """Raise CorruptData if one of the marks without a manifest tells of an unknown commit."""
-        for attempt_id in sorted({*alone} - self.named()) if alone else ():
-            where = layout.manifest_key(attempt_id)
-            what = "this attempt is marked as committed, and its manifest is gone: what it changed"
-            key = layout.success_key(attempt_id)
-            raise CorruptData(f"{what} is not known; restore {where}", file=key)
-
     def lake(self) -> str:
         """The lake's identity, "" without a manifest."""
         lakes = ((each.version, each.lake) for each in self.manifests.values())
@@ -355,16 +351,9 @@ class History(NamedTuple):
 
 
 def lone_marks(store: Store) -> list[str]:
-    """The keys of marks without a manifest, but for those that a marked manifest explains.
-
-    Segments that moved after a lost race once got such a mark; the manifest of their run has them.
-    """
+    """Return the keys of success markers whose attempt has no manifest."""
     written, marked, told_ones = _attempts(store)
-    alone = marked - written.keys() - told_ones.keys()
-    if not alone:
-        return []
-    history = History({**told_ones, **_read(store, written, written.keys() & marked)})
-    return [layout.success_key(attempt_id) for attempt_id in sorted(alone - history.named())]
+    return [*map(layout.success_key, sorted(marked - written.keys() - told_ones.keys()))]
 
 
 def _read(store: Store, written: Mapping[str, int], some: Collection[str]) -> dict[str, Manifest]:

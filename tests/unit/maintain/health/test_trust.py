@@ -91,7 +91,7 @@ def mark(root: Path, attempt_id: str) -> None:
     path.touch()
 
 
-def test_any_other_mark_without_a_manifest__is_named(root: Path) -> None:
+def test_a_mark_without_a_manifest__is_named(root: Path) -> None:
     unknown = new_attempt()
     mark(root, unknown)
     findings = verify(str(root)).findings

@@ -257,17 +257,11 @@ def _settle(report: RedriveReport, rejects: RedriveInput) -> None:
 
 
 def _require_usable(rejects: _Open) -> None:
-    """Raise UsageError if rejects can be nobody's any more."""
-    first, last = rejects.chain.first, rejects.chain.last
-    if gone := redrive_of(first):
-        raise UsageError(
-            f"run {first.run_id!r} is a redrive of run {gone.run_id!r}, which was undone or "
-            "replaced: undo the redrive, and ingest the files again"
-        )
+    """Raise UsageError if the rejects have expired."""
     if rejects.expired:
         raise UsageError(
-            f"the rejects of run {last.run_id!r} have expired (quarantine.retention.ms): "
-            "ingest their files in another run"
+            f"the rejects of run {rejects.chain.last.run_id!r} have expired "
+            "(quarantine.retention.ms): ingest their files in another run"
         )
 
 

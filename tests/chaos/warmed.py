@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from seglake.catalog import fate
+from seglake.catalog import attempts as claims
 from seglake.catalog.schema import FILE_SCHEMAS, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import EMPTY
@@ -46,7 +46,7 @@ class _NoCatalog:
         return FILE_SCHEMAS["source"].empty_table()
 
     def commit(self, rows: list[Any], *, topic: str, attempt_id: str, **_: Any) -> int:
-        fate.claim(self.store, attempt_id, topic)  # else the attempt deletes what it wrote
+        claims.claim(self.store, attempt_id, topic)  # else the attempt deletes what it wrote
         self.rows = rows
         return 1
 

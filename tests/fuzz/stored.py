@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+from seglake.catalog.attempts import read_manifest
 from seglake.catalog.delta.actions import WrittenFile, add, remove
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.catalog.delta.data_files import read_parquet
 from seglake.catalog.failed_run import failed_runs
-from seglake.catalog.manifest import read_manifest
 from seglake.catalog.schema import FILE_SCHEMAS, SourceRow
 from seglake.catalog.table import CONTRACT
 from seglake.catalog.version.segments import segments_by_partition

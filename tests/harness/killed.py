@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from seglake.catalog import announcement, fate, transaction
+from seglake.catalog import transaction
 
 
 @contextmanager
@@ -14,7 +14,7 @@ def killed() -> Iterator[None]:
     """In the block, a command that ends by an exception withdraws nothing and deletes nothing."""
     with (
         patch.object(transaction._Transaction, "_withdraw", lambda _: None),
-        patch.object(fate, "end", lambda *_: False),
-        patch.object(announcement, "_take_back", lambda *_: None),
+        patch.object(transaction, "end", lambda *_: False),
+        patch.object(transaction, "_take_back", lambda *_: None),
     ):
         yield

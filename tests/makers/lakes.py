@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +34,7 @@ from seglake.maintain.commit import carry_out
 from seglake.maintain.expiry.retention import change_of, moved
 from seglake.maintain.report import TopicReport
 from seglake.store import open_store
+from seglake.write.driver.commit import offset_ranges
 
 
 def open_catalog(root: str, options: Mapping[str, str] | None = None) -> CatalogTable:
@@ -139,7 +140,9 @@ class LakeMaker:
             self._remember(partition, given, next_offset, shape)
             parts = _encode(given, next_offset, shape)
             commit += self._segments(partition, next_offset, parts, shape, attempt)
-        commit.append(self._run_row(rows, attempt, interval))
+        ranges = offset_ranges(row for row in commit if isinstance(row, SegmentRow))
+        run = self._run_row(rows, attempt, interval)
+        commit.append(replace(run, offset_ranges=ranges))
         version = self.catalog.commit(commit, topic=self.topic, base=base, attempt_id=attempt)
         self.versions.append(version)
         return version

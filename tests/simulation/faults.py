@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from seglake.catalog import announcement, fate, retention, table, transaction
+from seglake.catalog import retention, table, transaction
 from seglake.catalog.delta import delta_rs
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -120,7 +120,9 @@ FAULTS: dict[str, Put] = {
         edited(delta_rs, "renumber", ("if not store.put_if_absent(", "if store.put("))
     ],
     "a commit names files of the quarantine that a vacuum deleted": lambda: [
-        edited(QuarantineTable, "add_files", ("fate.require_hope(self._store, attempt_id)", "pass"))
+        edited(
+            QuarantineTable, "add_files", ("require_not_abandoned(self._store, attempt_id)", "pass")
+        )
     ],
     "rejects with an erased binary key stay": lambda: [
         patch.object(wanted, "_encoded_in", lambda _row: iter(()))
@@ -156,14 +158,18 @@ FAULTS: dict[str, Put] = {
     ],
     "a vacuum makes no fence": lambda: [patch.object(CatalogTable, "fence", lambda *_: None)],
     "a claim that a dead vacuum overruled is not fenced": lambda: [
-        edited(fate, "give_up", ("fate.topic\n", "None if fate.given_up else fate.topic\n")),
-        patch.object(fate, "settle", lambda *_: None),
+        edited(
+            transaction,
+            "abandon",
+            ("before.topic\n", "None if before.abandoned else before.topic\n"),
+        ),
+        patch.object(transaction, "confirm_abandoned", lambda *_: None),
     ],
     "a late manifest of a try that lost counts": lambda: [
         edited(table, "write_manifest", ("sorted({lost_races, 0}, reverse=True)", "[0]"))
     ],
     "an attempt that was given up commits": lambda: [
-        edited(fate, "claim", ("require_hope(store, attempt_id)", "pass"))
+        edited(table, "claim", ("require_not_abandoned(store, attempt_id)", "pass"))
     ],
     "a merge replaces what changed meanwhile": lambda: [
         patch.object(merge, "_stands", lambda *_: True)
@@ -193,7 +199,7 @@ FAULTS: dict[str, Put] = {
         edited(DeltaLog, "since", ("any(commit.begins for commit in commits)", "False"))
     ],
     "an attempt that was given up leaves what it wrote": lambda: [
-        patch.object(announcement, "_take_back", lambda *_: None),
+        patch.object(transaction, "_take_back", lambda *_: None),
         patch.object(run, "_take_back_rejects", lambda *_: None),
         patch.object(QuarantineTable, "_named_or_deleted", lambda *_: nullcontext()),
     ],
@@ -217,7 +223,9 @@ FAULTS: dict[str, Put] = {
     "a version from before an erasure gets a tag": lambda: [
         patch.object(tagging, "_erasures", lambda *_: set())
     ],
-    "a rebuild does not ask chronicles": lambda: [patch.object(verify, "told", lambda _: {})],
+    "a rebuild does not ask chronicles": lambda: [
+        patch.object(verify, "read_archives", lambda _: {})
+    ],
     "a vacuum reads no commit since the tombstones": lambda: [
         edited(retention, "tombstones", ("there.keys() - found.keys()", "[] if found else there"))
     ],
@@ -232,10 +240,10 @@ FAULTS: dict[str, Put] = {
     ],
     "an attempt that ends without a commit leaves its claim": lambda: [
         patch.object(_Transaction, "_withdraw", lambda _: None),
-        patch.object(fate, "end", lambda *_: False),
+        patch.object(transaction, "end", lambda *_: False),
     ],
     "an attempt takes its files back before a fence": lambda: [
-        edited(_Transaction, "_withdraw", ("        table.fence(self._topic)\n", ""))
+        edited(transaction, "abandon_all", ("        table.fence(topic)\n", "        pass\n"))
     ],
     "ids of a try that lost count as running": lambda: [
         patch.object(_Transaction, "_give_up_unused", lambda _: None)

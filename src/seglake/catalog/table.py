@@ -24,14 +24,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog import fate, rebuild_marks
-from seglake.catalog.chronicle import chronicles, find_manifest
+from seglake.catalog.attempts import (
+    Manifest,
+    archives,
+    attempts_without_marker,
+    claim,
+    find_manifest,
+    is_rebuilding,
+    mark_committed,
+    write_manifest,
+)
 from seglake.catalog.delta import delta_rs, file_merges
 from seglake.catalog.delta.actions import Action, AddedFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog, highest_version
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.delta.table_contract import TableContract
-from seglake.catalog.manifest import Manifest, mark_committed, unmarked, write_manifest
 from seglake.catalog.schema import (
     FILE_SCHEMAS,
     PARTITION_COLUMNS,
@@ -481,7 +488,7 @@ class CatalogTable:
         change = Change(rows, replaced, forgotten, files_of, tags=tags)
         checked = checked_change(change, topic, base)
         for owner in (attempt_id, *files_of):
-            fate.claim(self.store, owner, topic)
+            claim(self.store, owner, topic)
         removals = checked.removals(base)
         actions = self._write_files(checked, removals, base)
         manifest = Manifest(
@@ -505,7 +512,7 @@ class CatalogTable:
 
     def unmarked(self, files: Collection[DataFile]) -> set[str]:
         """The attempts without a mark that rows in these files, or the log's commits, name."""
-        waiting = unmarked(self.store)
+        waiting = attempts_without_marker(self.store)
         if not waiting:
             return set()
         since_ms = min(waiting.values()) - _A_DAY_MS  # a copied lake has the times of copying
@@ -603,7 +610,7 @@ def _open_complete(store: Store) -> CatalogTable:
 
 def _require_rebuilt(store: Store) -> None:
     """Raise CorruptData if a rebuild of the catalog has begun, and not ended."""
-    if rebuild_marks.is_under_way(store):
+    if is_rebuilding(store):
         what = f"the catalog is only rebuilt in part; {CONTRACT.at(store.uri).remedy}"
         raise CorruptData(what, file=layout.REBUILDING)
 
@@ -618,6 +625,6 @@ def _open_used(store: Store) -> CatalogTable:
 
 
 def _was_used(store: Store) -> bool:
-    """Whether there are manifests, marks or chronicles, which only follow a catalog's creation."""
+    """Whether there are manifests, marks or archives, which only follow a catalog's creation."""
     names = (item.key.rpartition("/")[2] for item in store.list(layout.ATTEMPTS))
-    return not {"manifest.json", "success"}.isdisjoint(names) or any(chronicles(store))
+    return not {"manifest.json", "success"}.isdisjoint(names) or any(archives(store))

@@ -1,36 +1,47 @@
-"""One commit of one attempt to a topic, tried until it holds: of an ingest and of maintenance.
+"""The one commit of an attempt to a topic, tried until it holds, and how an attempt ends.
 
-A commit that failed may have been made: a lost reply looks like a lost race. So after every failure
-the catalog is read again, and the attempt is looked for. After a lost race its change is planned
-anew; after a failure of storage the same change is committed again.
+`transact` commits. A commit that failed may have been made: a lost reply looks like a lost race.
 
-An attempt that ends without its commit must not count as running, and a commit whose reply was lost
-must not land later and name deleted files. So it withdraws, as a vacuum gives up an attempt:
+    1. After every failure, the catalog is read again and the attempt is looked for.
+    2. After a lost race its change is planned again, on top of the newer version.
+    3. After a failure of storage the same change is committed again. The failed commit may still
+       land, and the manifest must be that of the commit that counts.
 
-    1. It overrules its own claims (`catalog.fate`).
-    2. It commits a fence: a commit of the attempt is in an older version, or cannot land any more.
-    3. If the catalog has its commit, the claims are restored. Else they are settled.
+`announced` is the block in which an attempt reads, writes and commits. An erasure that abandons the
+attempt deletes what it has written. But the attempt may be alive and write more after that. So it
+cleans up after itself, also when it seems that objects were lost, because the erasure deleted them:
 
-Its files are deleted only after that, see `announced`.
+    1. `transact` withdraws an attempt that claimed and ends without its commit, see `abandon_all`.
+       Else it would count as running for the grace period, and a commit whose reply was lost could
+       land later and name deleted files.
+    2. At the end of the block, an attempt that never claimed abandons itself.
+    3. Only if no commit of it can land any more, its segments are deleted. Then its announcement.
 """
 
+import json
 import logging
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import compress
+from itertools import chain, compress
 from typing import Any
 
-from seglake.catalog import fate
+from seglake.catalog.attempts import (
+    abandon,
+    confirm_abandoned,
+    end,
+    lacks_mark,
+    mark_committed,
+    restore_claim,
+)
 from seglake.catalog.delta.data_files import DataFile, read_at_once
-from seglake.catalog.manifest import lacks_mark, mark_committed
 from seglake.catalog.schema import Kind, MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CommitConflict, MissingObject, SeglakeError, StoreError
-from seglake.layout import success_key
+from seglake.layout import attempt_folder, begun_key, success_key
 from seglake.store import Store
 
 PATIENCE = 100  # an attempt gives up when its lost races and storage failures cost this much
@@ -113,6 +124,68 @@ def mark_recent(table: CatalogTable, files: Collection[DataFile], topic: str, ki
             store.sync(success_key(recent[-1]))
 
 
+@contextmanager
+def announced(
+    table: CatalogTable, attempt_id: str, topic: str, *others: Collection[str], partitions: int = 0
+) -> Iterator[None]:
+    """Announce an attempt at a topic for a block, and clean up at its end. Raises StoreError.
+
+    At the end, `others` have the further ids under which it wrote segments. The commit may give the
+    topic up to `partitions`.
+    """
+    store = table.store
+    store.put(begun_key(attempt_id), json.dumps({"topic": topic}).encode())
+    try:
+        yield
+    finally:
+        try:
+            own = [attempt_id, *chain(*others)]
+            ended = read_at_once(store, partial(end, store), own)
+            if any(ended):
+                _take_back(table, topic, partitions, [*compress(own, ended)])
+        except SeglakeError as error:
+            _log.warning("what this attempt wrote is left for `seglake vacuum`: %s", error)
+        try:
+            store.delete([begun_key(attempt_id)])
+        except StoreError as error:
+            _log.warning("an announcement is left for `seglake vacuum` to delete: %s", error)
+
+
+def _take_back(table: CatalogTable, topic: str, partitions: int, own: Collection[str]) -> None:
+    """Delete the files of segments that an attempt wrote under its own ids.
+
+    Raises StoreError and CorruptData.
+    """
+    row = table.snapshot(topics=[topic]).find_topic(topic)
+    count = max(partitions, 0 if row is None else row.partitions)
+    folders = [attempt_folder(topic, number, each) for number in range(count) for each in own]
+    listed = read_at_once(table.store, lambda folder: [*table.store.list(folder)], folders)
+    table.store.delete([item.key for item in chain.from_iterable(listed)])
+
+
+def abandon_all(
+    table: CatalogTable, attempts: Iterable[str], committed: Callable[[], Collection[str]]
+) -> bool:
+    """Abandon attempts, so that they cannot commit. Return whether one of them had claimed.
+
+    Then fences were committed to their topics, and after them `committed` was called. It returns
+    the attempts that the catalog has, whose claims are restored. Raises CommitConflict and
+    StoreError.
+    """
+    store = table.store
+    topics = {each: abandon(store, each) for each in sorted(attempts)}
+    claimed = {each: topic for each, topic in topics.items() if topic is not None}
+    for topic in {*claimed.values()}:
+        table.fence(topic)
+    made = committed() if claimed else ()
+    for each, topic in claimed.items():
+        if each in made:
+            restore_claim(store, each, topic)
+        else:
+            confirm_abandoned(store, each)
+    return bool(claimed)
+
+
 class _Transaction:
     """The tries of one attempt at its commit."""
 
@@ -141,30 +214,26 @@ class _Transaction:
         """
         for each in [each for each in self._owners if each not in self._tried]:
             try:
-                fate.settle(self._table.store, each)
+                confirm_abandoned(self._table.store, each)
             except StoreError as error:
                 _log.warning("%s counts as running until `seglake vacuum` ends it: %s", each, error)
 
     def _withdraw(self) -> int | None:
         """Make sure that no commit can land any more. Return a version if one was made before."""
-        table, store = self._table, self._table.store
+        made: int | None = None
+
+        def committed() -> Collection[str]:
+            nonlocal made
+            newest = self._table.snapshot(topics=[self._topic])
+            made = newest.version if self._is_made(newest) else None
+            return () if made is None else self._owners
+
         try:
-            given_up = {each: fate.give_up(store, each) for each in self._owners}
-            claimed = [each for each, topic in given_up.items() if topic is not None]
-            if not claimed:
-                return None
-            table.fence(self._topic)
-            newest = table.snapshot(topics=[self._topic])
-            made = self._is_made(newest)
-            for each in claimed:
-                if made:
-                    fate.restore(store, each, self._topic)
-                else:
-                    fate.settle(store, each)
+            abandon_all(self._table, self._owners, committed)
         except SeglakeError as error:
             _log.warning("this attempt counts as running until `seglake vacuum` ends it: %s", error)
             return None
-        return newest.version if made else None
+        return made
 
     def _try(self, plan: Plan, base: Snapshot | None) -> int | None:
         base = base or self._table.snapshot(topics=[self._topic])

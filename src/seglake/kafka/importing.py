@@ -21,11 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from seglake.catalog.announcement import announced
 from seglake.catalog.schema import PartitionRow, Row, SegmentId, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import PATIENCE, mark_recent, transact
+from seglake.catalog.transaction import PATIENCE, announced, mark_recent, transact
 from seglake.catalog.version.segments import Segments
 from seglake.catalog.version.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.clock import now_ms

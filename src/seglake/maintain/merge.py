@@ -13,10 +13,10 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from seglake.catalog.announcement import announced
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
+from seglake.catalog.transaction import announced
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
 from seglake.errors import CorruptData, MissingObject

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from seglake.catalog.announcement import announced
 from seglake.catalog.quarantine.redrives import chain_of
 from seglake.catalog.runs import history_command
 from seglake.catalog.schema import RunRow, RunState, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import mark
+from seglake.catalog.transaction import announced, mark
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.clock import now_ms
 from seglake.config import Pipeline

@@ -36,9 +36,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog import deletions, fate
-from seglake.catalog.announcement import announced
-from seglake.catalog.chronicle import tell, told_since
+from seglake.catalog import deletions
+from seglake.catalog.attempts import archived_since, write_archives
 from seglake.catalog.quarantine.files import attempt_of, writer_of
 from seglake.catalog.quarantine.gone import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -51,6 +50,7 @@ from seglake.catalog.retention import (
 )
 from seglake.catalog.schema import Kind, MaintenanceRow, RunState, rows_of
 from seglake.catalog.table import CatalogTable, sync_commits
+from seglake.catalog.transaction import abandon_all, announced
 from seglake.clock import now_ms
 from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData, MissingObject, StoreError
 from seglake.maintain.commit import checked_hours, time_of_storage
@@ -123,7 +123,7 @@ def vacuum(
     times = own if dry_run else _by_storage(table, own)
     if times is None:
         return report
-    told = told_since(store, times.asked_ms)
+    told = archived_since(store, times.asked_ms)
     old = {attempt_id for attempt_id, ms in told.items() if ms <= times.oldest_ms}
     times = times._replace(told=old)
     mark = table.unmarked if dry_run else table.mark_committed
@@ -156,27 +156,20 @@ AnyEnded = TypeVar("AnyEnded", bound=EndedAttempts)
 
 
 def settled(table: CatalogTable, find: Callable[[], AnyEnded]) -> AnyEnded:
-    """What `find` finds once every attempt that it calls dying is given up.
+    """Return what `find` finds once every attempt that it calls dying is abandoned.
 
     Raises CommitConflict and StoreError.
     """
     garbage = find()
-    while topics := _give_up(table.store, garbage.dying):
-        for topic in {*topics.values()}:
-            table.fence(topic)
+
+    def committed() -> Collection[str]:
+        nonlocal garbage
         garbage = find()  # one of them may have committed before
-        for attempt_id, topic in topics.items():
-            if attempt_id in garbage.committed:
-                fate.restore(table.store, attempt_id, topic)
-            else:
-                fate.settle(table.store, attempt_id)
+        return garbage.committed
+
+    while abandon_all(table, garbage.dying, committed):
+        pass
     return garbage
-
-
-def _give_up(store: Store, attempts: Iterable[str]) -> dict[str, str]:
-    """Give up attempts; returns those that may be about to commit, each with its topic."""
-    topics = {attempt_id: fate.give_up(store, attempt_id) for attempt_id in sorted(attempts)}
-    return {attempt_id: topic for attempt_id, topic in topics.items() if topic is not None}
 
 
 def delete(store: Store, keys: Sequence[str], progress: Progress = silent) -> None:
@@ -555,10 +548,10 @@ def _place(key: str, named: Named) -> tuple[str, bool]:
 
 
 # ---------------- folding
-# Old manifests are folded into chronicles, so that what a vacuum lists does not grow with
+# Old manifests are folded into archives, so that what a vacuum lists does not grow with
 # history.
 #
-#     manifests and marks older than the grace period, a thousand at least → chronicles
+#     manifests and marks older than the grace period, a thousand at least → archives
 #     chronicles older than the grace period → their manifests, then their marks, go
 #
 # A reader of manifests that began before the one sees the manifests, one that begins later both.
@@ -595,7 +588,7 @@ def fold(store: Store, told: Container[str], oldest_ms: float, *, dry_run: bool)
     }
     if len(old) < _FEW:
         return 0
-    return len(old if dry_run else tell(store, old))
+    return len(old if dry_run else write_archives(store, old))
 
 
 def _written(store: Store) -> dict[str, _Written]:

@@ -9,8 +9,8 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
+from seglake.catalog.attempts import Manifest, write_manifest
 from seglake.catalog.delta.table_contract import FORMAT
-from seglake.catalog.manifest import Manifest, write_manifest
 from seglake.catalog.quarantine import files as quarantine_files
 from seglake.catalog.schema import FILE_SCHEMAS, TABLE_SCHEMA, Kind, SegmentId
 from seglake.config import combined_topic

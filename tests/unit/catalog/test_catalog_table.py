@@ -15,10 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seglake.catalog import table
+from seglake.catalog.attempts import Manifest, read_manifest
 from seglake.catalog.delta import commit_log, delta_rs, file_merges
 from seglake.catalog.delta.actions import WrittenFile, add
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.manifest import Manifest, read_manifest
 from seglake.catalog.retention import NeverNamed, expired_files, retained_rows
 from seglake.catalog.schema import PartitionRow, Row, SegmentId, SegmentRow
 from seglake.catalog.table import CONTRACT, CatalogTable

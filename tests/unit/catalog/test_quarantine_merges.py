@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog import fate
+from seglake.catalog import attempts as claims
+from seglake.catalog.attempts import mark_committed
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.manifest import mark_committed
 from seglake.catalog.quarantine import table as quarantines
 from seglake.catalog.quarantine.files import (
     FILE_SCHEMA,
@@ -200,9 +200,9 @@ def test_rejects_of_runs_that_a_chronicle_tells__are_merged(quarantine: Quaranti
     """Their marks are gone. Of one that was given up a fate may be left, too."""
     attempts = [quarantine.run(["x"]) for _ in range(8)]
     quarantine.store.delete(list(map(success_key, attempts)))
-    fate.claim(quarantine.store, attempts[0], TOPIC)
-    fate.give_up(quarantine.store, attempts[1])
-    fate.settle(quarantine.store, attempts[1])
+    claims.claim(quarantine.store, attempts[0], TOPIC)
+    claims.abandon(quarantine.store, attempts[1])
+    claims.confirm_abandoned(quarantine.store, attempts[1])
     quarantine.run(["y"])
     quarantine.run(["z"])
     left = [attempt_of(key) for key in quarantine.files() if not is_merged(key)]
@@ -306,7 +306,7 @@ def test_a_drop_that_is_given_up__leaves_nothing(
     before = quarantine.objects()
 
     def given_up(store: Store, topic: str, attempt_id: str, rows: pa.Table) -> Any:
-        fate.give_up(store, attempt_id)
+        claims.abandon(store, attempt_id)
         return write_merged(store, topic, attempt_id, rows)
 
     monkeypatch.setattr(quarantines, "write_merged", given_up)
@@ -334,7 +334,7 @@ def test_an_attempt_that_is_given_up__merges_nothing(
     real = quarantines.merge
 
     def given_up(store: Store, topic: str, attempt_id: str, keys: Any) -> Any:
-        fate.give_up(store, attempt_id)
+        claims.abandon(store, attempt_id)
         return real(store, topic, attempt_id, keys)
 
     monkeypatch.setattr(quarantines, "merge", given_up)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import seglake
-from seglake.catalog import fate
+from seglake.catalog import attempts as claims
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.table import CatalogTable
 from seglake.layout import parse_segment_key
@@ -65,7 +65,7 @@ def test_an_erasure_is_not_refused_after_a_command_lost_its_race(
     call(root)
     owners = {parse_segment_key(key).attempt_id for key in unnamed_logs(root) - before}
     store = open_store(root)
-    assert not any(fate.is_given_up(store, owner) for owner in owners)  # only replaced files
+    assert not any(claims.is_abandoned(store, owner) for owner in owners)  # only replaced files
     assert erase(root, "events", ["gone"], vacuum=True).exit_code == 0
     assert verify(root, deep=True).findings == []
 

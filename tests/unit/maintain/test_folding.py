@@ -1,4 +1,4 @@
-"""Old manifests become a chronicle, then go: a rebuild, an undo and `verify` know no difference."""
+"""Old manifests are archived, then go: a rebuild, an undo and `verify` know no difference."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog import chronicle
-from seglake.catalog.chronicle import find_manifest, told
-from seglake.catalog.manifest import Manifest, read_manifest, write_manifest
+from seglake.catalog import attempts as claims
+from seglake.catalog.attempts import (
+    Manifest,
+    find_manifest,
+    read_archives,
+    read_manifest,
+    write_manifest,
+)
 from seglake.catalog.schema import Row
 from seglake.errors import CorruptData, MissingObject
 from seglake.layout import ATTEMPTS, CHRONICLES, manifest_key, new_attempt, rejects_key, success_key
@@ -261,14 +266,14 @@ def test_chronicles_tell_what_the_manifests_said(
     untrusted = list[str]()
     before = History.of(store, (), untrusted).manifests
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(chronicle, "_MOST_BYTES", most_bytes)
-        assert chronicle.tell(store, marked) == marked.keys()
+        patched.setattr(claims, "_MOST_BYTES", most_bytes)
+        assert claims.write_archives(store, marked) == marked.keys()
     for attempt in marked:
         store.delete([item.key for item in store.list(f"{ATTEMPTS}/{attempt}")])
     again = list[str]()
     assert History.of(store, (), again).manifests == before
     assert again == untrusted
-    assert told(store).keys() == marked.keys()
+    assert read_archives(store).keys() == marked.keys()
     for attempt in marked:
         with pytest.raises(MissingObject):
             read_manifest(store, attempt)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.fate import end
+from seglake.catalog.attempts import end
 from seglake.catalog.quarantine import table
 from seglake.catalog.quarantine.files import is_merged, writer_of
 from seglake.catalog.quarantine.table import QuarantineTable

@@ -11,9 +11,7 @@ import pytest
 
 from seglake.catalog.delta import file_merges
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.layout import QUARANTINE_TABLE, new_attempt
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
@@ -101,18 +99,4 @@ def test_rejects_that_go_while_a_vacuum_deletes__stay_until_the_next(
     assert_rejects_can_be_read(root)
     sweep(root)
     assert len(QuarantineTable(open_store(root)).all_keys("events")) < len(before)
-    assert_rejects_can_be_read(root)
-
-
-def test_a_file_that_the_quarantine_lost__leaves_its_table(root: str) -> None:
-    """As earlier versions left it; the attempt did not commit."""
-    store, dead = open_store(root), new_attempt()
-    table = QuarantineTable(store)
-    (known, *_) = table.all_keys("events")
-    written = write_rejects(store, "events", dead, read_all_rejects(store, known))
-    table.add_files([written], dead)
-    lost = f"{QUARANTINE_TABLE}/{written.path}"
-    store.delete([lost])
-    vacuum(root, dry_run=False)
-    assert lost not in table.all_keys("events")
     assert_rejects_can_be_read(root)

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog import fate
+from seglake.catalog import attempts as claims
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.schema import TagRow
 from seglake.catalog.table import CatalogTable
@@ -755,7 +755,7 @@ def test_an_erasure_that_was_given_up__takes_back_what_it_wrote_for_a_tag(
 
     def given_up(table: CatalogTable, *_: Any, attempt_id: str, **__: Any) -> Any:
         assert logs(maker.root) > before
-        fate.give_up(table.store, attempt_id)
+        claims.abandon(table.store, attempt_id)
         raise error
 
     with monkeypatch.context() as patch:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from seglake.catalog import fate, transaction
+from seglake.catalog import attempts as claims
+from seglake.catalog import transaction
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
@@ -189,7 +190,7 @@ def test_segments_that_were_moved__are_given_up_too(
         if len(calls) == 3:  # the second one was the other run's
             (moved,) = named["files_of"]
             assert moved != calls[0]
-            assert fate.give_up(table.store, moved) is None
+            assert claims.abandon(table.store, moved) is None
         return real(table, *given, **named)
 
     monkeypatch.setattr(CatalogTable, "commit", commit)
@@ -203,23 +204,23 @@ def test_segments_that_were_moved__are_given_up_too(
 def test_a_fate__is_decided_once_and_claimed_again(pipeline: Pipeline) -> None:
     store, mine, other = open_store(pipeline.root), new_attempt(), new_attempt()
     for _ in range(2):
-        fate.claim(store, mine, "events")
-    assert fate.give_up(store, other) is None
+        claims.claim(store, mine, "events")
+    assert claims.abandon(store, other) is None
     with pytest.raises(AttemptAbandoned):
-        fate.claim(store, other, "events")
+        claims.claim(store, other, "events")
     for topic in ("events", None):  # until there was a fence
-        assert [fate.give_up(store, mine) for _ in range(2)] == [topic, topic]
-        assert fate.is_given_up(store, mine)
+        assert [claims.abandon(store, mine) for _ in range(2)] == [topic, topic]
+        assert claims.is_abandoned(store, mine)
         with pytest.raises(AttemptAbandoned):
-            fate.claim(store, mine, "events")
-        fate.settle(store, mine)
+            claims.claim(store, mine, "events")
+        claims.confirm_abandoned(store, mine)
     for content in (b"", b"[]", b"{}", b'{"fate": "committing"}'):
         store.put(fate_key(mine), content)
         with pytest.raises(CorruptData) as caught:
-            fate.claim(store, mine, "events")
+            claims.claim(store, mine, "events")
         assert caught.value.file == fate_key(mine)
         with pytest.raises(CorruptData) as caught:
-            fate.give_up(store, mine)
+            claims.abandon(store, mine)
         assert caught.value.file == fate_key(mine)
 
 

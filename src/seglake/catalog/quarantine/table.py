@@ -14,13 +14,12 @@ from itertools import chain, compress
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seglake.catalog import fate
+from seglake.catalog.attempts import is_abandoned, require_not_abandoned
 from seglake.catalog.delta import delta_rs, file_merges
 from seglake.catalog.delta.actions import Action, AddedFile, Operation, WrittenFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.delta.table_contract import TableContract
-from seglake.catalog.fate import is_given_up
 from seglake.catalog.quarantine.files import (
     SCHEMA,
     RejectsFile,
@@ -76,7 +75,8 @@ class QuarantineTable:
         for tries_left in reversed(range(_TRIES)):
             base = delta_rs.open_table(self._delta_log()).version()
             try:
-                fate.require_hope(self._store, attempt_id)  # a fence that comes after this is seen
+                # a fence that comes after this check stops the commit
+                require_not_abandoned(self._store, attempt_id)
                 self._commit(base, actions, "WRITE", info)
             except AttemptAbandoned:
                 if tries_left == _TRIES - 1:  # else it had hope when they were written
@@ -100,7 +100,7 @@ class QuarantineTable:
             if chosen:
                 merged = merge(self._store, topic, attempt_id, list(map(_key, chosen)))
                 with self._named_or_deleted([merged]):
-                    fate.require_hope(self._store, attempt_id)
+                    require_not_abandoned(self._store, attempt_id)
                     self._replace(base, chosen, [merged], attempt_id, changes=False)
         except AttemptAbandoned:
             raise
@@ -236,7 +236,7 @@ class QuarantineTable:
                 goes = pc.is_in(rows["attempt_id"], pa.array(sorted(attempts), pa.string()))
                 if len(stay := rows.filter(pc.invert(goes))):
                     rest.append(write_merged(self._store, topic, attempt_id, stay))
-            fate.require_hope(self._store, attempt_id)
+            require_not_abandoned(self._store, attempt_id)
             if keys:
                 self.replace_files(base, keys, rest, attempt_id)
         return keys
@@ -342,7 +342,7 @@ def is_committed(store: Store, attempt_id: str) -> bool:
     keys = {item.key for item in store.list(attempt_objects(attempt_id))}
     if success_key(attempt_id) in keys:
         return True
-    return keys <= {fate_key(attempt_id)} and not is_given_up(store, attempt_id)
+    return keys <= {fate_key(attempt_id)} and not is_abandoned(store, attempt_id)
 
 
 def merge(store: Store, topic: str, attempt_id: str, keys: Sequence[str]) -> RejectsFile:

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seglake.catalog.announcement import announced
 from seglake.catalog.schema import PartitionRow, Row, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import mark_recent, transact
+from seglake.catalog.transaction import announced, mark_recent, transact
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.engine import Engine, SparkEngine, ThreadEngine
 from seglake.errors import CommitConflict

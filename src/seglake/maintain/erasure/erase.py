@@ -35,8 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog.announcement import announced
-from seglake.catalog.fate import is_given_up
+from seglake.catalog.attempts import is_abandoned
 from seglake.catalog.quarantine.files import attempt_of, read_all_rejects, writer_of
 from seglake.catalog.quarantine.gone import ERASE, erasures
 from seglake.catalog.quarantine.leaving import Leaving, joined, unfinished, write_list
@@ -45,7 +44,7 @@ from seglake.catalog.retention import NeverNamed
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import transact_upkeep
+from seglake.catalog.transaction import announced, transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
 from seglake.engine import Amounts, Engine, LocalEngine, SparkEngine
@@ -179,7 +178,7 @@ def _unnamed(table: CatalogTable, times: _RunningSince) -> tuple[Unnamed, Named]
 def _may_run(store: Store, attempt_id: str, objects: Sequence[Listed], oldest_ms: float) -> bool:
     if any(item.key.endswith("/report.json") for item in objects):  # it ended by an error
         return False
-    if any(map(is_fate, objects)) and is_given_up(store, attempt_id):
+    if any(map(is_fate, objects)) and is_abandoned(store, attempt_id):
         return False
     return max(item.modified_ms for item in objects if not is_fate(item)) > oldest_ms
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from seglake.catalog.announcement import announced
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
+from seglake.catalog.transaction import announced
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, StoreError
 from seglake.format.index import IndexPolicy, Subjects

@@ -18,15 +18,20 @@ import crc32c
 import numpy as np
 
 from seglake import layout
-from seglake.catalog import rebuild_marks
-from seglake.catalog.announcement import announced
-from seglake.catalog.manifest import Manifest, mark_committed, unmarked
+from seglake.catalog.attempts import (
+    Manifest,
+    attempts_without_marker,
+    begin_rebuild,
+    end_rebuild,
+    mark_committed,
+    replaced_version,
+)
 from seglake.catalog.retention import committed_attempts
 from seglake.catalog.schema import Row, SegmentRow, TagRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.tags import live_tags
 from seglake.catalog.topic_change import Change, checked_change
-from seglake.catalog.transaction import transact_upkeep
+from seglake.catalog.transaction import announced, transact_upkeep
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.clock import now
@@ -278,14 +283,14 @@ def rebuild_catalog(
         if topic != layout.WHOLE_LAKE
     }
     if not dry_run:
-        for attempt_id in sorted(unmarked(store).keys() & set(report.attempts)):
+        for attempt_id in sorted(attempts_without_marker(store).keys() & set(report.attempts)):
             mark_committed(store, attempt_id)  # only the old catalog may know of them
         last_version = _last_version(store, history.manifests.values())
-        rebuild_marks.begin(store, last_version)
+        begin_rebuild(store, last_version)
         lake = history.lake() or _own(store)
         report.backup = _move_aside(store)
         report.version = _made_anew(store, topics, last_version + 1, lake)
-        rebuild_marks.end(store, report.version)
+        end_rebuild(store, report.version)
     return report
 
 
@@ -389,7 +394,7 @@ def _last_version(store: Store, manifests: Iterable[Manifest]) -> int:
 
     Files of a rebuild that died may have lower numbers than the catalog that was lost before it.
     """
-    highest = max(CatalogTable.highest_version(store), rebuild_marks.replaced_version(store))
+    highest = max(CatalogTable.highest_version(store), replaced_version(store))
     if highest >= 0:
         return highest
     by_manifests = max((manifest.version for manifest in manifests), default=-1)

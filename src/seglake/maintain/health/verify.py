@@ -21,8 +21,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog.chronicle import told
-from seglake.catalog.manifest import Manifest, read_manifests
+from seglake.catalog.attempts import Manifest, read_archives, read_manifests
 from seglake.catalog.quarantine.gone import expired_attempts, rejects_left
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import committed_attempts
@@ -191,13 +190,13 @@ def _check_history(
     A re-based segment carries an attempt id without a manifest of its own; its run's has it.
     """
     there = {item.key for item in table.store.list(layout.ATTEMPTS)}
-    alone, told_ones = {*lone_marks(table.store)}, told(table.store)
+    alone, archived = {*lone_marks(table.store)}, read_archives(table.store)
     for topic in topics:
         attempt_ids = {run.attempt_id for run in table.run_history(snapshot, topic)}
         attempt_ids |= {row.attempt_id for row in table.maintenance(snapshot, topic)}
         if topic != layout.WHOLE_LAKE:
             attempt_ids |= snapshot.index_attempts(topic)
-        for attempt_id in sorted(attempt_ids - told_ones.keys()):
+        for attempt_id in sorted(attempt_ids - archived.keys()):
             manifest, mark = layout.manifest_key(attempt_id), layout.success_key(attempt_id)
             alone.discard(mark)
             if manifest not in there:
@@ -278,17 +277,17 @@ class History(NamedTuple):
         Raises UsageError if an attempt in `trust` has no manifest, CorruptData for a manifest that
         cannot be read, and for a mark without one, see `lone_marks`.
         """
-        written, marked, told_ones = _attempts(store)
-        if unknown := {*trust} - written.keys() - told_ones.keys():
+        written, marked, archived = _attempts(store)
+        if unknown := {*trust} - written.keys() - archived.keys():
             names = ", ".join(sorted(unknown))
             raise UsageError(f"there is no manifest of the attempts {names}")
         untrusted[:] = waiting = sorted(written.keys() - marked - {*trust})
         committed = {*waiting} & committed_attempts(store) if waiting else set[str]()
         first = written.keys() & {*marked, *trust, *committed}
-        history = History({**told_ones, **_read(store, written, first)})
+        history = History({**archived, **_read(store, written, first)})
         history.add_what_others_build_on(_read(store, written, written.keys() - first))
         untrusted[:] = sorted(written.keys() - history.manifests.keys())
-        for attempt_id in sorted(marked - written.keys() - told_ones.keys()):
+        for attempt_id in sorted(marked - written.keys() - archived.keys()):
             where = layout.manifest_key(attempt_id)
             what = "this attempt is marked as committed, and its manifest is gone: what it changed"
             key = layout.success_key(attempt_id)
@@ -352,8 +351,8 @@ class History(NamedTuple):
 
 def lone_marks(store: Store) -> list[str]:
     """Return the keys of success markers whose attempt has no manifest."""
-    written, marked, told_ones = _attempts(store)
-    return [*map(layout.success_key, sorted(marked - written.keys() - told_ones.keys()))]
+    written, marked, archived = _attempts(store)
+    return [*map(layout.success_key, sorted(marked - written.keys() - archived.keys()))]
 
 
 def _read(store: Store, written: Mapping[str, int], some: Collection[str]) -> dict[str, Manifest]:
@@ -366,7 +365,7 @@ def _attempts(store: Store) -> tuple[dict[str, int], set[str], dict[str, Manifes
 
     Last the manifests that chronicles tell: of these attempts no other one counts.
     """
-    written, marked, told_ones = dict[str, int](), set[str](), told(store)
+    written, marked, archived = dict[str, int](), set[str](), read_archives(store)
     for item in store.list(layout.ATTEMPTS):
         with contextlib.suppress(CorruptData):  # a key that Seglake does not write
             attempt_id, name = layout.parse_attempt_key(item.key)
@@ -374,4 +373,4 @@ def _attempts(store: Store) -> tuple[dict[str, int], set[str], dict[str, Manifes
                 marked.add(attempt_id)
             elif (number := layout.lost_races(name)) is not None:
                 written[attempt_id] = max(number, written.get(attempt_id, 0))
-    return {name: written[name] for name in written.keys() - told_ones.keys()}, marked, told_ones
+    return {name: written[name] for name in written.keys() - archived.keys()}, marked, archived

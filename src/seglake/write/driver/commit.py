@@ -162,7 +162,7 @@ class Commit:
             finished_at_ms=now_ms(),
             report=report.as_row(),
             sequence=self._sequence(others),
-            offset_ranges=_offset_ranges(segments),
+            offset_ranges=offset_ranges(segments),
         )
         log_starts = attempt.log_starts()
         return [*self._topic_rows, *log_starts, run, *segments, *self._sources]
@@ -195,8 +195,8 @@ def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
     )
 
 
-def _offset_ranges(segments: list[SegmentRow]) -> str:
-    """The offsets of a run as JSON: one [start, end) for each log partition that it appended to."""
+def offset_ranges(segments: Iterable[SegmentRow]) -> str:
+    """Return the offsets of a run as JSON: for each log partition one [start, end)."""
     ranges: dict[int, list[int]] = {}
     for row in segments:
         ranges.setdefault(row.partition, [row.base_offset, 0])[1] = row.end_offset

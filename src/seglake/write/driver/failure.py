@@ -11,8 +11,8 @@ import logging
 from types import TracebackType
 from typing import Any
 
+from seglake.catalog.attempts import is_abandoned
 from seglake.catalog.failed_run import FailedRun, rewrite_failed_run, write_failed_run
-from seglake.catalog.fate import is_given_up
 from seglake.clock import now_ms
 from seglake.errors import CorruptData, SeglakeError, StoreError
 from seglake.layout import new_attempt
@@ -69,9 +69,9 @@ class Failure:
         would bring a key back, so the attempt looks again when it has written one.
         """
         write_failed_run(self._store, failed)
-        if self.rejects and not is_given_up(self._store, failed.attempt_id):
+        if self.rejects and not is_abandoned(self._store, failed.attempt_id):
             rewrite_failed_run(self._store, failed.model_copy(update={"rejects": self.rejects}))
-            if is_given_up(self._store, failed.attempt_id):
+            if is_abandoned(self._store, failed.attempt_id):
                 rewrite_failed_run(self._store, failed)
 
 

@@ -11,7 +11,7 @@ as long as a commit.
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from seglake.catalog.fate import require_hope
+from seglake.catalog.attempts import require_not_abandoned
 from seglake.catalog.schema import SegmentId, SegmentRow
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.layout import new_attempt
@@ -88,7 +88,7 @@ class Placement:
         """Copy the segments of some log partitions, by so many offsets; the others stay."""
         attempt = self._attempt
         for owner in (attempt.attempt_id, *sorted(self.copied_to)):
-            require_hope(attempt.store, owner)  # an erasure would not see the copies
+            require_not_abandoned(attempt.store, owner)  # an erasure would not see the copies
         self._append_time_ms = append_time(newest, attempt.topic, self._append_time_ms)
         copied_to = new_attempt()
         attempt.moved.add(copied_to)

@@ -22,13 +22,12 @@ import pyarrow as pa
 
 from seglake.advice.conclude import Observed, conclude, merge_files, stops_a_run
 from seglake.advice.finding import Finding
-from seglake.catalog.announcement import announced
-from seglake.catalog.fate import is_given_up
+from seglake.catalog.attempts import is_abandoned
 from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.transaction import mark
+from seglake.catalog.transaction import announced, mark
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Engine, SparkEngine
@@ -354,7 +353,7 @@ def _take_back_rejects(attempt: Attempt, failure: Exception) -> None:
         return
     store = attempt.store
     try:
-        if is_given_up(store, attempt.attempt_id):
+        if is_abandoned(store, attempt.attempt_id):
             files = QuarantineTable(store).unnamed_keys(attempt.topic, attempt.attempt_id)
             store.delete(files)
     except (StoreError, CorruptData) as error:

@@ -14,7 +14,7 @@ import pytest
 
 import seglake
 from seglake.catalog import transaction
-from seglake.catalog.manifest import read_manifest
+from seglake.catalog.attempts import read_manifest
 from seglake.catalog.schema import MaintenanceRow, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import Plan

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from seglake.catalog import announcement, failed_run, fate
+from seglake.catalog import attempts as claims
+from seglake.catalog import failed_run, transaction
 from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.config import Pipeline
@@ -183,7 +184,7 @@ def test_what_was_erased_before_an_announcement__is_not_copied(
     copied: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """A command may have read a version before; once it is announced, it goes by the newest."""
-    copier, announce = COPIERS[name], announcement.announced
+    copier, announce = COPIERS[name], transaction.announced
 
     def erased_before(*given: Any, **named: Any) -> Any:
         monkeypatch.setattr(copier.announces, "announced", announce)
@@ -262,7 +263,7 @@ def test_a_dead_attempt_that_writes_while_an_erasure_deletes__leaves_no_key(
     table = open_catalog(str(root))
     rows = [row for row in table.segments(table.snapshot(), "events") if row.record_count]
     late, dead = open_store(str(root)), new_attempt()
-    fate.give_up(late, dead)
+    claims.abandon(late, dead)
     logs_of = {row.key("log"): bytes(late.read_all(row.key("log"))) for row in rows}
     real: Any = vars(erase_module)["delete"]
     deletions = list[int]()
@@ -311,7 +312,7 @@ def test_a_dead_announcement__is_removed_and_its_attempt_cannot_commit(root: Pat
         erase(str(root), "events", ["gone"])
     vacuum(str(root), dry_run=False, grace_hours=0)
     assert announcements(root) == []
-    assert fate.is_given_up(store, dead)
+    assert claims.is_abandoned(store, dead)
     assert erase(str(root), "events", ["gone"]).records == 4
 
 
@@ -372,7 +373,7 @@ def test_an_attempt_that_is_given_up_while_it_fails__leaves_no_sample_with_the_k
     """Its sample came after the erasure's look at samples."""
     rewrite = failed_run.rewrite_failed_run
     monkeypatch.setattr(failure, "rewrite_failed_run", lambda store, failed: (
-        fate.give_up(store, failed.attempt_id), rewrite(store, failed)))  # fmt: skip
+        claims.abandon(store, failed.attempt_id), rewrite(store, failed)))  # fmt: skip
     with pytest.raises(QuarantineLimit):
         ingest(rejecting(root).model_copy(update={"max_quarantine_ratio": 0.0}), "2")
     assert len(list(root.glob("attempts/*/report.json"))) == 1

@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog import fate
+from seglake.catalog import attempts, transaction
 from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.quarantine import table as quarantine_table
 from seglake.catalog.quarantine.files import FILE_SCHEMA, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import SegmentRow
@@ -476,7 +477,7 @@ def test_a_file_that_a_dead_attempt_names_at_last__goes(
     def late(self: RejectErasure, *given: Any) -> None:
         real(self, *given)
         with monkeypatch.context() as patch:
-            patch.setattr(fate, "require_hope", lambda *_: None)
+            patch.setattr(quarantine_table, "require_not_abandoned", lambda *_: None)
             QuarantineTable(store).add_files([part], dead)
 
     monkeypatch.setattr(RejectErasure, "erase", late)
@@ -489,7 +490,7 @@ def test_what_an_attempt_writes_before_it_is_given_up__goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The erasure has listed what there is, and pauses; the attempt writes one blob more."""
-    lake, slow, give_up = Lake(tmp_path), new_attempt(), fate.give_up
+    lake, slow, abandon = Lake(tmp_path), new_attempt(), attempts.abandon
     lake.ingest(lines(3))
     store = open_catalog(str(lake.root)).store
     store.put(f"attempts/{slow}/blobs/{new_attempt()}", b"no key")
@@ -498,7 +499,7 @@ def test_what_an_attempt_writes_before_it_is_given_up__goes(
     def paused(given: Any, attempt_id: str) -> str | None:
         if attempt_id == slow and erased:
             store.put(late, SECRET.encode())
-        return give_up(given, attempt_id)
+        return abandon(given, attempt_id)
 
     erased: list[bool] = []
     delete_old = erase_module._Erasure.delete_old
@@ -508,6 +509,6 @@ def test_what_an_attempt_writes_before_it_is_given_up__goes(
         delete_old(self)
 
     monkeypatch.setattr(erase_module._Erasure, "delete_old", deletes)
-    monkeypatch.setattr(fate, "give_up", paused)
+    monkeypatch.setattr(transaction, "abandon", paused)
     assert late in lake.erase(vacuum=True, grace_hours=0).deleted
     assert list(traces(lake.root)) == []

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.manifest import read_manifest
+from seglake.catalog.attempts import read_manifest
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, StoreError, UnknownTopic

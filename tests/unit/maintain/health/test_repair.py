@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import seglake
+from seglake.catalog.attempts import read_manifest, read_manifests
 from seglake.catalog.delta import commit_log, delta_rs
-from seglake.catalog.manifest import read_manifest, read_manifests
 from seglake.catalog.schema import Row
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app

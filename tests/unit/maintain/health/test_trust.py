@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from seglake.catalog import manifest, transaction
+from seglake.catalog import attempts as claims
 from seglake.catalog import table as catalog_table
+from seglake.catalog import transaction
 from seglake.catalog.delta import delta_rs
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
@@ -69,7 +70,7 @@ def test_a_mark_that_storage_refuses_for_a_while__is_written(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody runs again what ended well; without its mark a rebuild would not trust it."""
-    failures, write = [StoreError("busy")] * 3, manifest.mark_committed
+    failures, write = [StoreError("busy")] * 3, claims.mark_committed
 
     def busy(store: Store, attempt_id: str) -> None:
         if failures:

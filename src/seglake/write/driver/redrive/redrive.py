@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from seglake.catalog.announcement import announced
 from seglake.catalog.failed_run import failed_runs
 from seglake.catalog.quarantine.gone import erasures_of, expired_attempts, rejects_left
 from seglake.catalog.quarantine.leaving import joined, unfinished
@@ -24,7 +23,7 @@ from seglake.catalog.quarantine.redrives import Chain, chain_of, redrive_of
 from seglake.catalog.runs import history_command
 from seglake.catalog.schema import RunRow, committed_runs
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.transaction import mark
+from seglake.catalog.transaction import announced, mark
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine

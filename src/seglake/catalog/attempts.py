@@ -1,0 +1,439 @@
+"""The objects that say what became of an attempt: its claim, its manifest and its marker.
+
+An attempt is one try at a run or at a command of maintenance. It goes through these steps:
+
+    1. It puts `begun`, its announcement, before it reads input or copies records. Without it, an
+       erasure would not wait for an attempt that has read a key and written nothing yet.
+    2. It puts `fate`, its claim, if absent: "committing". A vacuum or an erasure that takes the
+       attempt for dead puts "abandoned". Whoever is first decides: an abandoned attempt stops, so
+       it never commits files that were deleted meanwhile.
+    3. It puts `manifest.json`: the rows that its commit adds, and the segments and source rows that
+       it removes. A lost catalog is rebuilt from manifests, so none may be missing after a commit.
+       After a lost race it writes another manifest. The request of an earlier try may reach storage
+       late and put the old one back, so each later try also has a key of its own, and the last
+       counts.
+    4. It commits to the Delta table.
+    5. It puts `success`, its marker. A manifest without a marker may be that of a failed attempt.
+       The catalog knows; if the catalog is lost, only a person does.
+    6. It deletes its announcement.
+
+A claim "committing" may belong to a process that died or pauses. It is overruled like this, by a
+vacuum, by an erasure, or by the attempt itself when it ends without its commit:
+
+    1. `abandon` overwrites the claim with "abandoned" and the topic.
+    2. A fence is committed: a commit of the attempt is in an older version, or lands never.
+    3. If the catalog has its commit, `restore_claim` writes "committing" again. Else
+       `confirm_abandoned` removes the topic. A process that dies before this leaves the topic, so
+       the next one that abandons the attempt commits a fence again.
+
+The history of manifests needs no order. A segment is live if a manifest adds it and none replaces
+it. An input file is known if a manifest adds its row and none forgets its attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple, get_args
+
+import zstandard
+
+from seglake.catalog.delta.data_files import read_at_once
+from seglake.catalog.schema import Row, SegmentId, SegmentRow
+from seglake.errors import AttemptAbandoned, CorruptData, MissingObject
+from seglake.layout import (
+    ATTEMPTS,
+    CHRONICLES,
+    REBUILDING,
+    REBUILT,
+    fate_key,
+    is_chronicle_key,
+    manifest_key,
+    new_chronicle_key,
+    success_key,
+)
+from seglake.store import Listed, Store
+
+FORMAT = 3  # of a manifest
+ARCHIVE_FORMAT = 1
+_ABANDONED = json.dumps({"fate": "abandoned"}).encode()
+_ROW_TYPES = {row_type.KIND: row_type for row_type in get_args(Row)}
+_FIELDS = {
+    kind: [field.name for field in fields(row_type)] for kind, row_type in _ROW_TYPES.items()
+}
+_MOST_BYTES = 64 * 2**20  # of manifests in an archive
+_AT_ONCE = 64  # manifests
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_log = logging.getLogger(__name__)
+
+
+# ---------------- claims
+
+
+class _Claim(NamedTuple):
+    """A claim; `topic` is where a commit of the attempt may be in progress."""
+
+    abandoned: bool
+    topic: str | None
+
+
+def claim(store: Store, attempt_id: str, topic: str) -> None:
+    """Let an attempt commit to a topic, now and after a lost race.
+
+    Raises AttemptAbandoned if it was abandoned, and StoreError.
+    """
+    if not store.put_if_absent(fate_key(attempt_id), _written("committing", topic)):
+        require_not_abandoned(store, attempt_id)
+
+
+def require_not_abandoned(store: Store, attempt_id: str) -> None:
+    """Raise AttemptAbandoned if an attempt was abandoned, and StoreError."""
+    if is_abandoned(store, attempt_id):
+        raise AttemptAbandoned(
+            f"a vacuum or an erasure gave up attempt {attempt_id}, which had written nothing for "
+            "longer than the grace period, and may delete its files; nothing was committed: run "
+            "again with the same run id, and give that command a longer --grace-hours"
+        )
+
+
+def is_abandoned(store: Store, attempt_id: str) -> bool:
+    """Return whether an attempt was abandoned. Raises CorruptData, StoreError."""
+    try:
+        return _claim(store, attempt_id).abandoned
+    except MissingObject:  # nobody has decided
+        return False
+
+
+def abandon(store: Store, attempt_id: str) -> str | None:
+    """Forbid an attempt to commit.
+
+    Returns its topic if a commit of it may be in progress, or made. The caller then commits a
+    fence, and calls `restore_claim` or `confirm_abandoned`.
+    """
+    if store.put_if_absent(fate_key(attempt_id), _ABANDONED):
+        return None
+    before = _claim(store, attempt_id)
+    if not before.abandoned:
+        store.put(fate_key(attempt_id), _written("abandoned", before.topic))
+    return before.topic
+
+
+def confirm_abandoned(store: Store, attempt_id: str) -> None:
+    """Note that no commit of an abandoned attempt was made or is in progress."""
+    store.put(fate_key(attempt_id), _ABANDONED)
+
+
+def restore_claim(store: Store, attempt_id: str, topic: str) -> None:
+    """Undo `abandon` for an attempt that had committed before."""
+    store.put(fate_key(attempt_id), _written("committing", topic))
+
+
+def end(store: Store, attempt_id: str) -> bool:
+    """Abandon an attempt that never claimed. Return whether no commit of it can land.
+
+    False for an attempt that claimed, and was neither abandoned nor withdrew. Raises CorruptData
+    and StoreError.
+    """
+    try:
+        return _claim(store, attempt_id) == _Claim(abandoned=True, topic=None)
+    except MissingObject:
+        return abandon(store, attempt_id) is None
+
+
+def _written(fate: str, topic: str | None) -> bytes:
+    return json.dumps({"fate": fate, "topic": topic}).encode()
+
+
+def _claim(store: Store, attempt_id: str) -> _Claim:
+    key = fate_key(attempt_id)
+    try:
+        content: Any = json.loads(bytes(store.read_all(key)))
+        if content["fate"] == "committing":
+            return _Claim(abandoned=False, topic=str(content["topic"]))
+        topic = content.get("topic")
+        return _Claim(abandoned=True, topic=None if topic is None else str(topic))
+    except _DAMAGE as error:
+        raise CorruptData(f"this is not the fate of an attempt: {error!r}", file=key) from error
+
+
+# ---------------- manifests
+
+
+class Manifest(NamedTuple):
+    """One commit: the rows that it adds; it removes the segments `replaced`.
+
+    It also removes the source rows of the attempts `forgotten`. `version` is the lowest version of
+    the catalog that it may make, and `lake` the lake's identity.
+    """
+
+    attempt_id: str
+    rows: Sequence[Row]
+    replaced: Sequence[SegmentId] = ()
+    forgotten: Sequence[str] = ()
+    version: int = -1
+    lake: str = ""
+
+    @property
+    def segments(self) -> list[SegmentRow]:
+        """The segments that it adds."""
+        return [row for row in self.rows if isinstance(row, SegmentRow)]
+
+
+def write_manifest(store: Store, manifest: Manifest, lost_races: int = 0) -> None:
+    """Write the manifest of a commit to come, after `lost_races` earlier tries."""
+    content = {
+        "format": FORMAT,
+        "version": manifest.version,
+        "rows": [{"kind": row.KIND, **_values(row)} for row in manifest.rows],
+        "replaced": [segment._asdict() for segment in manifest.replaced],
+        "forgotten": list(manifest.forgotten),
+        "lake": manifest.lake,
+    }
+    data = json.dumps(content).encode()
+    for number in sorted({lost_races, 0}, reverse=True):
+        store.put(manifest_key(manifest.attempt_id, number), data)
+
+
+def _values(row: Row) -> dict[str, Any]:
+    """Return the fields of a row that are not None."""
+    names = _FIELDS[row.KIND]  # `asdict` would copy every value
+    return {name: value for name in names if (value := getattr(row, name)) is not None}
+
+
+def read_manifest(store: Store, attempt_id: str, lost_races: int = 0) -> Manifest:
+    """Read the manifest of an attempt. Raises MissingObject, and CorruptData if it is damaged."""
+    key = manifest_key(attempt_id, lost_races)
+    return _parsed_manifest(attempt_id, bytes(store.read_all(key)), key)
+
+
+def read_manifests(store: Store, lost_races: Mapping[str, int]) -> dict[str, Manifest]:
+    """Read the last manifests of attempts, given the number of lost races of each, concurrently."""
+    pairs = [*lost_races.items()]
+    manifests = read_at_once(store, lambda pair: read_manifest(store, *pair), pairs)
+    return dict(zip(lost_races, manifests, strict=True))
+
+
+def _parsed_manifest(attempt_id: str, data: bytes, key: str) -> Manifest:
+    try:
+        content: Any = json.loads(data)
+        if content["format"] != FORMAT:
+            raise CorruptData(f"a manifest of format {content['format']}, not {FORMAT}", file=key)
+        rows: list[Row] = [_ROW_TYPES[row.pop("kind")](**row) for row in content["rows"]]
+        replaced = [SegmentId(**fields) for fields in content["replaced"]]
+        forgotten = list(map(str, content["forgotten"]))
+        version, lake = int(content["version"]), str(content["lake"])
+    except _DAMAGE as error:
+        raise CorruptData(f"this is not a manifest: {error!r}", file=key) from error
+    return Manifest(attempt_id, rows, replaced, forgotten, version, lake)
+
+
+# ---------------- markers
+
+
+def mark_committed(store: Store, attempt_id: str) -> None:
+    """Write the success marker of an attempt."""
+    store.put(success_key(attempt_id), b"")
+
+
+def lacks_mark(store: Store, attempt_id: str) -> bool:
+    """Return whether a committed attempt has a manifest, and no marker."""
+    return not _is_there(store, success_key(attempt_id)) and _is_there(
+        store, manifest_key(attempt_id)
+    )
+
+
+def _is_there(store: Store, key: str) -> bool:
+    try:
+        store.size(key)
+    except MissingObject:
+        return False
+    return True
+
+
+def attempts_without_marker(store: Store) -> dict[str, int]:
+    """Return the attempts with a manifest and no marker, and when each manifest was written (ms).
+
+    They failed, are about to commit, or died between their commit and the marker.
+    """
+    written, marked = dict[str, int](), set[str]()
+    for item in store.list(ATTEMPTS):
+        attempt_id, _, name = item.key.removeprefix(f"{ATTEMPTS}/").partition("/")
+        if name == "manifest.json":
+            written[attempt_id] = item.modified_ms
+        elif name == "success":
+            marked.add(attempt_id)
+    return {attempt_id: ms for attempt_id, ms in written.items() if attempt_id not in marked}
+
+
+# ---------------- archives
+# An archive has the manifests of many old commits, byte for byte, so that `attempts/` stays small.
+# It is one Zstandard frame with a checksum. Its first line has the number of manifests. Each
+# further line has an attempt, a space and its manifest.
+#
+#     1. A vacuum writes archives of old manifests whose attempts have markers.
+#     2. When an archive is older than the grace period, a vacuum deletes the archived manifests,
+#        then their markers. A reader that began before step 1 still finds the manifests. In the
+#        other order, a vacuum that dies would leave manifests that look like failed attempts.
+
+
+def write_archives(store: Store, lost_races: Mapping[str, int]) -> set[str]:
+    """Archive the manifests of attempts that have markers, given their numbers of lost races.
+
+    Returns the archived attempts: a damaged manifest is left out. Raises StoreError, and
+    CorruptData if storage does not return what was written.
+    """
+    archived = set[str]()
+    lines, size = list[bytes](), 0
+    for attempt_id, manifest in _manifests(store, lost_races):
+        lines.append(attempt_id.encode() + b" " + manifest)
+        size += len(manifest)
+        archived.add(attempt_id)
+        if size >= _MOST_BYTES:
+            _write_archive(store, lines)
+            lines, size = [], 0
+    if lines:
+        _write_archive(store, lines)
+    return archived
+
+
+def read_archives(store: Store) -> dict[str, Manifest]:
+    """Read the archived manifests, by attempt. Raises CorruptData and StoreError.
+
+    The oldest archive counts: a later one may have a manifest that reached storage late.
+    """
+    manifests = dict[str, Manifest]()
+    for item in sorted(archives(store), key=lambda item: item.modified_ms):
+        for attempt_id, manifest in _lines(store, item.key):
+            if attempt_id not in manifests:
+                manifests[attempt_id] = _parsed_manifest(attempt_id, manifest, item.key)
+    return manifests
+
+
+def archived_since(store: Store, after_ms: float) -> dict[str, float]:
+    """Return the attempts in archives written after a time, and when each was archived first.
+
+    An archive that cannot be read is skipped; `seglake verify` names it. Raises StoreError.
+    """
+    attempts = dict[str, float]()
+    for item in archives(store):
+        if item.modified_ms > after_ms:
+            try:
+                for attempt_id, _ in _lines(store, item.key):
+                    first_ms = attempts.get(attempt_id, item.modified_ms)
+                    attempts[attempt_id] = min(first_ms, item.modified_ms)
+            except CorruptData as error:
+                _log.warning("%s", error)
+    return attempts
+
+
+def archives(store: Store) -> Iterator[Listed]:
+    """Return all archives."""
+    return (item for item in store.list(CHRONICLES) if is_chronicle_key(item.key))
+
+
+def find_manifest(store: Store, attempt_id: str, finished_ms: int) -> Manifest:
+    """Read the manifest of an attempt, from an archive if need be. Raises as `read_manifest`.
+
+    Archives written after `finished_ms` are read first.
+    """
+    try:
+        return read_manifest(store, attempt_id)
+    except MissingObject:
+        by_age = sorted(archives(store), key=lambda item: item.modified_ms)
+        for item in sorted(by_age, key=lambda item: item.modified_ms < finished_ms):
+            for name, manifest in _lines(store, item.key):
+                if name == attempt_id:
+                    return _parsed_manifest(attempt_id, manifest, item.key)
+        raise
+
+
+def _manifests(store: Store, lost_races: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
+    """Read the bytes of the manifests that are not damaged."""
+    pairs = [*lost_races.items()]
+    for first in range(0, len(pairs), _AT_ONCE):
+        some = pairs[first : first + _AT_ONCE]
+        keys = [manifest_key(*pair) for pair in some]
+        read = read_at_once(store, lambda key: bytes(store.read_all(key)), keys)
+        for (attempt_id, _), key, data in zip(some, keys, read, strict=True):
+            try:
+                _parsed_manifest(attempt_id, data, key)
+            except CorruptData as error:
+                _log.warning("%s", error)
+                continue
+            yield attempt_id, data.replace(b"\n", b" ")
+
+
+def _write_archive(store: Store, lines: list[bytes]) -> None:
+    head = json.dumps({"format": ARCHIVE_FORMAT, "manifests": len(lines)}).encode()
+    data = zstandard.ZstdCompressor(write_checksum=True).compress(b"\n".join([head, *lines]))
+    key = new_chronicle_key()
+    store.put(key, data)
+    if bytes(store.read_all(key)) != data:
+        raise CorruptData("storage does not give back what was written", file=key)
+
+
+def _lines(store: Store, key: str) -> Iterator[tuple[str, bytes]]:
+    """Read each attempt in an archive, and its manifest. Raises CorruptData."""
+    data = bytes(store.read_all(key))
+    try:
+        text = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
+        first, *lines = text.split(b"\n")
+        head: Any = json.loads(first)
+        is_whole = head["format"] == ARCHIVE_FORMAT and head["manifests"] == len(lines)
+    except (zstandard.ZstdError, *_DAMAGE) as error:
+        raise CorruptData(f"this is not a chronicle: {error!r}", file=key) from error
+    if not is_whole:
+        raise CorruptData(f"a chronicle of {head} has {len(lines)} manifests", file=key)
+    for line in lines:
+        attempt_id, _, manifest = line.partition(b" ")
+        yield attempt_id.decode(), manifest
+
+
+# ---------------- rebuilds
+# A rebuild of the catalog from manifests has two objects. While it is in progress, a catalog that
+# can be opened may lack rows. One object that is deleted at the end would not do: storage may carry
+# out a late request that writes it again. So the end has an object too, which stays:
+#
+#     begin   the highest version of the catalog that is replaced
+#     end     the lowest version of the new one, which is higher
+
+_NONE = -2  # below every version: there is no object
+_UNREADABLE = 1 << 63  # above every version: the object is damaged
+
+
+def begin_rebuild(store: Store, last_version: int) -> None:
+    """Note that the catalog, which never went beyond `last_version`, is about to be replaced."""
+    store.delete([REBUILT])  # so that a late write of an earlier begin does not look ended
+    store.put(REBUILDING, json.dumps({"last_version": last_version}).encode())
+
+
+def end_rebuild(store: Store, first_version: int) -> None:
+    """Note that the catalog is whole, and that its versions begin at `first_version`."""
+    store.put(REBUILT, json.dumps({"first_version": first_version}).encode())
+    store.delete([REBUILDING])
+
+
+def replaced_version(store: Store) -> int:
+    """Return the version that a begin of a rebuild names, or -1. Raises StoreError."""
+    version = _version(store, REBUILDING, "last_version")
+    return max(version, -1) if version < _UNREADABLE else -1
+
+
+def is_rebuilding(store: Store) -> bool:
+    """Return whether a rebuild has begun, and not ended. Raises StoreError."""
+    begun = _version(store, REBUILDING, "last_version")
+    if begun == _NONE:
+        return False
+    ended = _version(store, REBUILT, "first_version")
+    return not begun < ended < _UNREADABLE
+
+
+def _version(store: Store, key: str, name: str) -> int:
+    try:
+        return int(json.loads(bytes(store.read_all(key)))[name])
+    except MissingObject:
+        return _NONE
+    except (ValueError, KeyError, TypeError):
+        return _UNREADABLE

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 import seglake
-from seglake.catalog.quarantine.gone import expired_attempts
-from seglake.catalog.quarantine.redrives import open_attempts
+from seglake.catalog.quarantine.open_rejects import expired_attempts, open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow, SegmentRow, SourceRow, rows_of
 from seglake.catalog.table import CatalogTable

@@ -15,7 +15,7 @@ import seglake
 from seglake.catalog.table import CatalogTable
 from seglake.engine import Engine, LocalEngine, ThreadEngine
 from seglake.layout import new_attempt
-from seglake.maintain.compaction import keys
+from seglake.maintain.compaction import passes as keys
 from seglake.maintain.compaction.compact import Compacted, compact_topic
 from seglake.maintain.compaction.passes import How
 from seglake.maintain.health.verify import verify

@@ -30,9 +30,8 @@ from seglake.format.segment import Roller, Sealed, SegmentLimits
 from seglake.layout import SegmentFile, Suffix, new_attempt, segment_key
 from seglake.log.files import content_of
 from seglake.log.key_index_builder import KeyIndexBuilder
-from seglake.maintain.commit import carry_out
+from seglake.maintain.commit import TopicReport, carry_out
 from seglake.maintain.expiry.retention import change_of, moved
-from seglake.maintain.report import TopicReport
 from seglake.store import open_store
 from seglake.write.driver.commit import offset_ranges
 

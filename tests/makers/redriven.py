@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from seglake.catalog.quarantine.redrives import open_attempts
+from seglake.catalog.quarantine.open_rejects import open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.config import Pipeline
 from seglake.engine import Engine, LocalEngine

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 import seglake
-from seglake.catalog.quarantine.redrives import open_attempts
+from seglake.catalog.quarantine.open_rejects import open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.read.lake import Lake

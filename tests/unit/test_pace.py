@@ -30,8 +30,7 @@ from seglake.terminal.progress import (
     watched,
 )
 from seglake.terminal.wording import short_bytes
-from seglake.write.reduce.piece import StraddlingBlob
-from seglake.write.reduce.tasks import CountStraddling
+from seglake.write.reduce.tasks import CountStraddling, StraddlingBlob
 from tests.makers.lakes import Event, LakeMaker
 from tests.makers.raw_events import ingest
 from tests.makers.redriven import Event as RawEvent

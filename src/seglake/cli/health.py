@@ -22,8 +22,8 @@ from seglake.terminal.wording import counted
 
 if TYPE_CHECKING:
     from seglake.format.index import IndexPolicy
+    from seglake.maintain.commit import MaintenanceReport
     from seglake.maintain.health.verify import Verification
-    from seglake.maintain.report import MaintenanceReport
     from seglake.maintain.vacuum import Vacuumed
 
 _COLUMNS = [

@@ -13,8 +13,12 @@ import pyarrow as pa
 
 from seglake.catalog.failed_run import FailedRun, all_failed_runs, failed_runs
 from seglake.catalog.quarantine.files import place_of
-from seglake.catalog.quarantine.gone import expired_attempts, rejects_left
-from seglake.catalog.quarantine.redrives import chain_of, open_attempts
+from seglake.catalog.quarantine.open_rejects import (
+    chain_of,
+    expired_attempts,
+    open_attempts,
+    rejects_left,
+)
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow, committed_runs
 from seglake.catalog.table import CatalogTable

@@ -42,7 +42,7 @@ from seglake.log.rewrite.segments import staying
 from seglake.log.segment import LogSegment
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.log.writer import LogWriter
-from seglake.maintain.report import MaintenanceReport
+from seglake.maintain.commit import MaintenanceReport
 from seglake.read.window.edges import open_window
 from seglake.store import Store, open_store
 from seglake.times.instants import Time

@@ -48,8 +48,7 @@ from seglake.layout import check_topic
 from seglake.log.encoding import policy_of
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.log.writer import NewSegment
-from seglake.maintain.commit import store_for
-from seglake.maintain.report import MaintenanceReport, TopicReport
+from seglake.maintain.commit import MaintenanceReport, TopicReport, store_for
 from seglake.maintain.topic_settings import topic_of
 from seglake.store import Store
 from seglake.terminal.wording import counted

@@ -28,8 +28,7 @@ from seglake.log.encoding import limits_of, policy_of
 from seglake.log.rewrite.keep import Keep
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.log.tasks import Progress, SegmentTasks, logged
-from seglake.maintain.commit import carry_out, store_for
-from seglake.maintain.report import MaintenanceReport, TopicReport
+from seglake.maintain.commit import MaintenanceReport, TopicReport, carry_out, store_for
 from seglake.maintain.topic_settings import topic_of
 from seglake.store import Store
 

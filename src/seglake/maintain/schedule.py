@@ -19,11 +19,10 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
 from seglake.errors import SeglakeError
 from seglake.log.tasks import SegmentTasks
-from seglake.maintain.commit import CarefulClock, checked_hours
+from seglake.maintain.commit import CarefulClock, MaintenanceReport, checked_hours
 from seglake.maintain.compaction.compact import Compacted, compact_in
 from seglake.maintain.expiry.retention import Retained, expire_rejects, retain_topic
 from seglake.maintain.merge import Merged, MergeRequest, merge_in
-from seglake.maintain.report import MaintenanceReport
 from seglake.maintain.topic_settings import topic_of
 from seglake.maintain.vacuum import GRACE_HOURS, vacuum
 from seglake.store import open_store

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from seglake import layout
-from seglake.catalog.quarantine.gone import ERASE
+from seglake.catalog.quarantine.open_rejects import ERASE
 from seglake.catalog.schema import SegmentRow, TagRow, file_table
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.tags import (
@@ -36,7 +36,7 @@ from seglake.catalog.version.snapshot_files import retained
 from seglake.clock import now_ms
 from seglake.errors import UsageError, VersionExpired
 from seglake.layout import new_attempt
-from seglake.maintain.report import Status, TopicReport
+from seglake.maintain.commit import Status, TopicReport
 from seglake.store import open_store
 from seglake.times.instants import Time, to_epoch_ms
 

@@ -15,8 +15,7 @@ from seglake.config import Topic, combined_topic
 from seglake.config.topic import DEFAULTS, IDENTITY
 from seglake.errors import UsageError
 from seglake.format.index import Subject
-from seglake.maintain.commit import carry_out
-from seglake.maintain.report import MaintenanceReport, TopicReport
+from seglake.maintain.commit import MaintenanceReport, TopicReport, carry_out
 from seglake.store import open_store
 from seglake.write.driver.topics import settings_json, stored_settings
 

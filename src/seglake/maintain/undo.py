@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from seglake.catalog.quarantine.redrives import chain_of
-from seglake.catalog.runs import history_command
+from seglake.catalog.quarantine.open_rejects import chain_of
 from seglake.catalog.schema import RunRow, RunState, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -32,10 +31,9 @@ from seglake.layout import new_attempt
 from seglake.limits import INT32_MAX
 from seglake.log.rewrite.keep import WithoutOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
-from seglake.maintain.commit import carry_out, opened
-from seglake.maintain.report import Status, TopicReport
+from seglake.maintain.commit import Status, TopicReport, carry_out, opened
 from seglake.store import Store
-from seglake.terminal.wording import advice
+from seglake.terminal.wording import advice, history_command
 from seglake.times.instants import format_ms
 from seglake.write.api import Interval, declared
 from seglake.write.driver.attempt import DeclaredRun

@@ -39,7 +39,7 @@ from seglake import layout
 from seglake.catalog import deletions
 from seglake.catalog.attempts import archived_since, write_archives
 from seglake.catalog.quarantine.files import attempt_of, writer_of
-from seglake.catalog.quarantine.gone import expired_attempts
+from seglake.catalog.quarantine.open_rejects import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import (
     NeverNamed,
@@ -53,8 +53,7 @@ from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.transaction import abandon_all, announced
 from seglake.clock import now_ms
 from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData, MissingObject, StoreError
-from seglake.maintain.commit import checked_hours, time_of_storage
-from seglake.maintain.report import MaintenanceReport
+from seglake.maintain.commit import MaintenanceReport, checked_hours, time_of_storage
 from seglake.maintain.tagging import delete_ended, ended, holds
 from seglake.store import Listed, Store, open_store
 from seglake.write.driver.report import Progress, silent

@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.catalog.quarantine.files import place_of
-from seglake.catalog.quarantine.gone import expired_attempts, rejects_left
-from seglake.catalog.quarantine.redrives import open_attempts
+from seglake.catalog.quarantine.open_rejects import expired_attempts, open_attempts, rejects_left
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import MaintenanceRow, RunRow, committed_runs
 from seglake.config.topic import Topic

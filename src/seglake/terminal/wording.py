@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher, get_close_matches
 from functools import partial
+from shlex import quote
 from textwrap import fill
 from typing import IO
 
@@ -110,3 +111,8 @@ def path_ends(paths: Iterable[str]) -> Callable[[str], str]:
 def _end(path: str, depth: int) -> str:
     """The last parts of a path."""
     return "/".join(path.split("/")[-depth:])
+
+
+def history_command(root: str, topic: str) -> str:
+    """Return what to say of the command that lists the runs of a topic."""
+    return f"`seglake history {quote(root)} --topic {topic}` lists the runs"

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.catalog.quarantine.files import FILE_SCHEMA, FRAME
-from seglake.catalog.quarantine.leaving import are_listed, count, has_one_of, joined, listed
+from seglake.catalog.quarantine.open_rejects import (
+    are_listed,
+    count_listed,
+    has_one_of,
+    joined,
+    listed,
+)
 
 KEY, OTHER = "catalog/quarantine/topic=t/one.parquet", "catalog/quarantine/topic=t/two.parquet"
 files = st.tuples(st.sampled_from("xy"), st.sampled_from(["a", "b", None]), st.integers(1, 6))
@@ -35,7 +41,7 @@ def test_a_list__names_what_goes(rows: list[Any], data: st.DataObject) -> None:
     made, go = table(rows)
     leaving = joined([{}, listed(KEY, made, go)])
     assert are_listed(KEY, made, leaving).to_pylist() == go.to_pylist()
-    assert sum(map(count, leaving.values())) == sum(map(bool, go.to_pylist()))
+    assert sum(map(count_listed, leaving.values())) == sum(map(bool, go.to_pylist()))
     assert are_listed(KEY, made, {}).to_pylist() == [False] * len(rows)
 
     moved: list[Any] = data.draw(st.permutations(rows))  # another program rewrote the file

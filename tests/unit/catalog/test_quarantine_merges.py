@@ -29,7 +29,7 @@ from seglake.catalog.quarantine.files import (
     write_merged,
     write_rejects,
 )
-from seglake.catalog.quarantine.leaving import are_listed, joined, listed
+from seglake.catalog.quarantine.open_rejects import are_listed, joined, listed
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData
 from seglake.layout import QUARANTINE_TABLE, begun_key, success_key

@@ -24,7 +24,7 @@ from seglake.layout import SUFFIXES, new_attempt
 from seglake.log.files import index_files
 from seglake.log.rewrite.keep import Keep, OnlyOffsets, WithoutKeys, WithoutOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
-from seglake.maintain.health.findings import check_segment, rebuild_index_files
+from seglake.maintain.health.reindex import check_segment, rebuild_index_files
 from seglake.maintain.health.verify import verify
 from tests.judges.oracle import as_written
 from tests.makers.lakes import Event, LakeMaker, Shape, Written

@@ -7,10 +7,9 @@ import json
 import pytest
 
 from seglake.kafka.importing import Imported
-from seglake.maintain.health.findings import Finding
-from seglake.maintain.health.reindex import Reindexed
+from seglake.maintain.commit import TopicReport
+from seglake.maintain.health.reindex import Finding, Reindexed
 from seglake.maintain.merge import DamagedFile, Merged
-from seglake.maintain.report import TopicReport
 
 MANY = 1000
 FILES = [f"topics/events-0/{number:020}.log" for number in range(MANY)]

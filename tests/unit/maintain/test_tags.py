@@ -32,7 +32,7 @@ from seglake.maintain import commit
 from seglake.maintain import vacuum as vacuums
 from seglake.maintain.erasure import logs as erased_logs
 from seglake.maintain.erasure.erase import erase
-from seglake.maintain.health.findings import rebuild_index_files
+from seglake.maintain.health.reindex import rebuild_index_files
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.health.verify import verify
 from seglake.maintain.tagging import holds, tag

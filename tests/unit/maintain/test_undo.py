@@ -23,9 +23,9 @@ from seglake.errors import InputError, OffsetNotFound, UsageError
 from seglake.layout import new_attempt, success_key
 from seglake.log.rewrite.keep import Keep
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
+from seglake.maintain.commit import TopicReport
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
-from seglake.maintain.report import TopicReport
 from seglake.maintain.undo import Undone, replace_files, undo
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.attempt import DeclaredRun

@@ -24,7 +24,7 @@ from seglake.engine import Engine, SparkEngine, ThreadEngine
 from seglake.errors import CommitConflict
 from seglake.layout import new_attempt
 from seglake.log.tasks import Progress, logged
-from seglake.maintain.commit import CarefulClock
+from seglake.maintain.commit import CarefulClock, TopicReport
 from seglake.maintain.compaction.passes import (
     CleanedLog,
     DirtyBounds,
@@ -34,7 +34,6 @@ from seglake.maintain.compaction.passes import (
     Policy,
     log_to_clean,
 )
-from seglake.maintain.report import TopicReport
 from seglake.store import dry, open_store
 
 if TYPE_CHECKING:

@@ -37,8 +37,14 @@ import pyarrow.compute as pc
 from seglake import layout
 from seglake.catalog.attempts import is_abandoned
 from seglake.catalog.quarantine.files import attempt_of, read_all_rejects, writer_of
-from seglake.catalog.quarantine.gone import ERASE, erasures
-from seglake.catalog.quarantine.leaving import Leaving, joined, unfinished, write_list
+from seglake.catalog.quarantine.open_rejects import (
+    ERASE,
+    Leaving,
+    erasures,
+    joined,
+    unfinished,
+    write_list,
+)
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import NeverNamed
 from seglake.catalog.schema import SegmentRow
@@ -51,7 +57,7 @@ from seglake.engine import Amounts, Engine, LocalEngine, SparkEngine
 from seglake.errors import CorruptData, MissingObject, UsageError
 from seglake.layout import TOPICS, WHOLE_LAKE, new_attempt, rejects_key
 from seglake.log.tasks import Progress, SegmentTasks, logged
-from seglake.maintain.commit import checked_hours, time_of_storage
+from seglake.maintain.commit import TopicReport, checked_hours, time_of_storage
 from seglake.maintain.erasure.logs import (
     LogErasure,
     RejectErasure,
@@ -62,7 +68,6 @@ from seglake.maintain.erasure.logs import (
     require_own,
 )
 from seglake.maintain.erasure.wanted import ErasureCriteria
-from seglake.maintain.report import TopicReport
 from seglake.maintain.vacuum import (
     GRACE_HOURS,
     HOUR_MS,

@@ -23,7 +23,13 @@ from seglake.catalog.quarantine.files import (
     write_merged,
     write_rejects,
 )
-from seglake.catalog.quarantine.leaving import Leaving, are_listed, count, joined, listed
+from seglake.catalog.quarantine.open_rejects import (
+    Leaving,
+    are_listed,
+    count_listed,
+    joined,
+    listed,
+)
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import SegmentRow, TagRow
 from seglake.catalog.table import CatalogTable
@@ -297,7 +303,7 @@ class RejectErasure:
         for file in live:
             all_of.update(file.all)
         self._counted, self.leaving = {*all_of}, joined(file.go for file in live)
-        go = {attempt_id: count(files) for attempt_id, files in sorted(self.leaving.items())}
+        go = {attempt_id: count_listed(files) for attempt_id, files in sorted(self.leaving.items())}
         return sum(go.values()), {
             attempt: all_of[attempt] - number for attempt, number in go.items()
         }

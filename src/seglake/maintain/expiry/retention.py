@@ -21,7 +21,7 @@ from shlex import quote
 import numpy as np
 import numpy.typing as npt
 
-from seglake.catalog.quarantine.gone import EXPIRE, expired_attempts
+from seglake.catalog.quarantine.open_rejects import EXPIRE, expired_attempts
 from seglake.catalog.schema import PartitionRow, Row
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -29,8 +29,7 @@ from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.config import Topic
 from seglake.errors import OffsetOutOfRange, PolicyViolation, UsageError
 from seglake.format.records import Int64s
-from seglake.maintain.commit import CarefulClock, carry_out
-from seglake.maintain.report import MaintenanceReport, TopicReport
+from seglake.maintain.commit import CarefulClock, MaintenanceReport, TopicReport, carry_out
 from seglake.maintain.topic_settings import topic_of
 from seglake.read.log import Log
 from seglake.read.origin import Origin

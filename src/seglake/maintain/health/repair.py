@@ -47,11 +47,17 @@ from seglake.format.records import Int64s
 from seglake.layout import KEY_INDEX, SUFFIXES, Suffix, new_attempt
 from seglake.log.files import check_crc, check_size, index_files
 from seglake.log.tasks import Progress, SegmentTasks, logged
-from seglake.maintain.commit import opened
-from seglake.maintain.health.findings import Finding, file_finding, finding_of, rebuild_index_files
-from seglake.maintain.health.reindex import Reindexed, reindex_rows, write_indexes
+from seglake.maintain.commit import MaintenanceReport, Status, TopicReport, opened
+from seglake.maintain.health.reindex import (
+    Finding,
+    Reindexed,
+    file_finding,
+    finding_of,
+    rebuild_index_files,
+    reindex_rows,
+    write_indexes,
+)
 from seglake.maintain.health.verify import History, only_tagged
-from seglake.maintain.report import MaintenanceReport, Status, TopicReport
 from seglake.maintain.tagging import with_segments
 from seglake.store import Store, open_store
 

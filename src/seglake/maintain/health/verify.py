@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog.attempts import Manifest, read_archives, read_manifests
-from seglake.catalog.quarantine.gone import expired_attempts, rejects_left
+from seglake.catalog.quarantine.open_rejects import expired_attempts, rejects_left
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import committed_attempts
 from seglake.catalog.schema import Row, RunRow, SegmentId, SegmentRow, SourceRow
@@ -31,8 +31,8 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.errors import CorruptData, StoreError, UsageError, VersionExpired
 from seglake.log.tasks import Progress, SegmentTasks, logged
-from seglake.maintain.health.findings import Finding, catalog_finding, check_segment
-from seglake.maintain.report import MaintenanceReport
+from seglake.maintain.commit import MaintenanceReport
+from seglake.maintain.health.reindex import Finding, catalog_finding, check_segment
 from seglake.maintain.vacuum import orphans
 from seglake.store import Store, open_store
 

@@ -13,15 +13,14 @@ import json
 from collections.abc import Iterable, Sequence
 
 from seglake.advice.finding import Finding
-from seglake.catalog.quarantine.redrives import redrive_of
-from seglake.catalog.runs import history_command
+from seglake.catalog.quarantine.open_rejects import redrive_of
 from seglake.catalog.schema import Row, RunRow, SegmentRow
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
 from seglake.errors import UsageError
-from seglake.terminal.wording import counted, nearest
+from seglake.terminal.wording import counted, history_command, nearest
 from seglake.write.driver.attempt import Attempt, PlanAgain
 from seglake.write.driver.placement import Placement
 from seglake.write.driver.report import Report

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from seglake.engine import share_out
 from seglake.format.records import Int64s
-from seglake.write.reduce.piece import PieceBounds
+from seglake.write.reduce.tasks import PieceBounds
 from seglake.write.spool.sorted_records import FIRST, LAST, Place
 
 _UNIT_SHIFT = 32  # bits: a blob's name is (unit << 32 | number in the unit)

@@ -23,7 +23,7 @@ import pyarrow as pa
 from seglake.advice.conclude import Observed, conclude, merge_files, stops_a_run
 from seglake.advice.finding import Finding
 from seglake.catalog.attempts import is_abandoned
-from seglake.catalog.quarantine.redrives import redrive_of
+from seglake.catalog.quarantine.open_rejects import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
@@ -55,8 +55,7 @@ from seglake.write.driver.attempt import (
     sources_left,
 )
 from seglake.write.driver.commit import Commit
-from seglake.write.driver.failure import Failure
-from seglake.write.driver.report import Progress, Report, silent
+from seglake.write.driver.report import Failure, Progress, Report, silent
 from seglake.write.driver.run_input import (
     ChangedFiles,
     Differences,
@@ -71,8 +70,14 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.listing import require_apart
 from seglake.write.map.unit import IntervalTimes, add_up
 from seglake.write.quarantine import Quarantine
-from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
-from seglake.write.reduce.tasks import CountStraddling, WritePieces
+from seglake.write.reduce.tasks import (
+    CountStraddling,
+    PieceBounds,
+    PieceInput,
+    ReducePiece,
+    StraddlingBlob,
+    WritePieces,
+)
 from seglake.write.spool.sorted_records import FIRST, LAST
 from seglake.write.spool.spool import (
     REJECTS,

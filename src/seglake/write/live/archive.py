@@ -38,8 +38,7 @@ from seglake.terminal.tables import Column, ShowsTable, Table, prose
 from seglake.terminal.wording import counted
 from seglake.write.api import declared
 from seglake.write.driver.attempt import DeclaredRun, end_offsets
-from seglake.write.driver.failure import error_text
-from seglake.write.driver.report import Progress, Report, silent
+from seglake.write.driver.report import Progress, Report, error_text, silent
 from seglake.write.driver.run import ingest_frame
 from seglake.write.driver.topics import topic_in_force
 

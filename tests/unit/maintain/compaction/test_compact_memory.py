@@ -11,10 +11,10 @@ from typing import cast
 import pytest
 
 from seglake.engine import Item, LocalEngine, Result, Task
-from seglake.maintain.compaction import keys, passes
+from seglake.maintain.compaction import passes
+from seglake.maintain.compaction import passes as keys
 from seglake.maintain.compaction.compact import compact_topic
-from seglake.maintain.compaction.keys import FindKeys, Keys
-from seglake.maintain.compaction.passes import FindSurvivors, How
+from seglake.maintain.compaction.passes import FindKeys, FindSurvivors, How, Keys
 from seglake.write.spool.spool import unpacked_rows
 from tests.makers.keyed_logs import TOPIC, Keyed, make_keyed_lake
 from tests.makers.lakes import open_catalog
@@ -26,7 +26,7 @@ COMPACT = """
 import sys
 from seglake.engine import LocalEngine
 from seglake.catalog.table import CatalogTable
-from seglake.maintain.compaction import keys
+from seglake.maintain.compaction import passes as keys
 from seglake.maintain.compaction.compact import compact_topic
 from seglake.maintain.compaction.passes import How
 from seglake.store import open_store

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.maintain.compaction import latest_kernels
-from seglake.maintain.compaction.keys import KeyTable
+from seglake.maintain.compaction.passes import KeyTable
 from tests.judges.latest import hash_of
 from tests.makers.strategies import examples
 

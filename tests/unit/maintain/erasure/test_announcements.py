@@ -35,7 +35,7 @@ from seglake.maintain.merge import merge
 from seglake.maintain.undo import replace_files, undo
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
-from seglake.write.driver import failure
+from seglake.write.driver import report as failure
 from seglake.write.driver import run as run_module
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files

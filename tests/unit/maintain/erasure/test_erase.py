@@ -29,13 +29,13 @@ from seglake.errors import CommitConflict, QuarantineLimit, UsageError, VersionE
 from seglake.layout import LOG_TABLE, SegmentFile, new_attempt, segment_key
 from seglake.log.rewrite.keep import Keep
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
+from seglake.maintain.commit import TopicReport
 from seglake.maintain.erasure import erase as erase_module
 from seglake.maintain.erasure import logs
 from seglake.maintain.erasure.erase import Erased, erase
 from seglake.maintain.erasure.logs import RejectErasure
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
-from seglake.maintain.report import TopicReport
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
 from seglake.reporting.figures import topic_figures

@@ -9,7 +9,7 @@ import pytest
 from seglake.catalog.schema import SegmentRow
 from seglake.format.decode import scan_batches
 from seglake.layout import SUFFIXES
-from seglake.maintain.health.findings import check_segment
+from seglake.maintain.health.reindex import check_segment
 from tests.harness.damaged import DamagedStore, flipped
 from tests.makers.lakes import Event, LakeMaker, Shape
 

@@ -21,7 +21,7 @@ from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.undo import undo
 from seglake.write.driver import placement
-from seglake.write.driver.rebase import Move
+from seglake.write.driver.placement import Move
 from seglake.write.driver.report import Report
 from tests.makers.raw_events import T, ingest, pipeline_of, read_lake, read_raw, segments_of
 from tests.makers.strategies import examples

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from seglake.engine import share_out
 from seglake.write.driver import plan
-from seglake.write.reduce.piece import PieceBounds
-from seglake.write.reduce.tasks import merge
+from seglake.write.reduce.tasks import PieceBounds, merge
 from seglake.write.spool.sorted_records import FIRST, LAST, Place, PlacedRecords
 from seglake.write.spool.spool import RECORDS, SPOOLED, Blob
 from tests.makers.sorted_blobs import Item, blob_lists, items_of

@@ -16,13 +16,13 @@ from seglake.errors import CorruptData, StoreError
 from seglake.format.decode import scan_batches
 from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.layout import KEY_INDEX, SUFFIXES, new_attempt
-from seglake.maintain.health.findings import rebuild_index_files
+from seglake.maintain.health.reindex import rebuild_index_files
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
-from seglake.write.driver import rebase
-from seglake.write.driver.rebase import Move
+from seglake.write.driver import placement as rebase
+from seglake.write.driver.placement import Move
 from seglake.write.driver.report import Report
 from tests.harness.damaged import flipped
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog

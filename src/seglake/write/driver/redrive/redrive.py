@@ -17,10 +17,16 @@ from functools import partial
 from typing import NamedTuple
 
 from seglake.catalog.failed_run import failed_runs
-from seglake.catalog.quarantine.gone import erasures_of, expired_attempts, rejects_left
-from seglake.catalog.quarantine.leaving import joined, unfinished
-from seglake.catalog.quarantine.redrives import Chain, chain_of, redrive_of
-from seglake.catalog.runs import history_command
+from seglake.catalog.quarantine.open_rejects import (
+    Chain,
+    chain_of,
+    erasures_of,
+    expired_attempts,
+    joined,
+    redrive_of,
+    rejects_left,
+    unfinished,
+)
 from seglake.catalog.schema import RunRow, committed_runs
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import announced, mark
@@ -30,11 +36,10 @@ from seglake.engine import Engine
 from seglake.errors import CommitConflict, ConfigError, QuarantineLimit, UsageError
 from seglake.layout import new_attempt
 from seglake.store import open_store
-from seglake.terminal.wording import advice, counted
+from seglake.terminal.wording import advice, counted, history_command
 from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain
-from seglake.write.driver.failure import Failure
 from seglake.write.driver.redrive.redrive_input import RedriveInput
-from seglake.write.driver.report import Progress, Report, silent
+from seglake.write.driver.report import Failure, Progress, Report, silent
 from seglake.write.driver.run import carry_out, check_rejects, check_times, count
 
 

@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 
 from seglake.catalog.quarantine.files import FILE_SCHEMA as QUARANTINE_SCHEMA
 from seglake.catalog.quarantine.files import FILES, read_rejects
-from seglake.catalog.quarantine.leaving import Leaving, has_one_of
-from seglake.catalog.quarantine.redrives import Chain
+from seglake.catalog.quarantine.open_rejects import Chain, Leaving, has_one_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import SourceRow, rows_of
 from seglake.catalog.version.snapshot import Snapshot

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import seglake
-from seglake.catalog.quarantine.redrives import open_attempts, redrive_of
+from seglake.catalog.quarantine.open_rejects import open_attempts, redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app

@@ -1,0 +1,255 @@
+"""Which rejects are open: not redriven, not expired, and not about to be erased.
+
+Rejects become records, expire or are erased in a commit to the catalog. So the rows of runs and of
+maintenance say which rejects of the quarantine still count:
+
+- A redrive takes over all open rejects of one attempt. Each becomes a record, or a reject of the
+  redrive's own attempt. The report in its run row has `"redrives": {"run_id": "R", "attempt_id":
+  "…"}`, where `run_id` is that of the first run. Each redrive takes over what the one before it
+  left open, so the redrives of a run form a chain. A redrive is a run of the pipeline of the first
+  run, and is removed together with the runs before it.
+- A commit of the operation `expire-rejects` lists the `attempts` whose rejects no longer count.
+- A commit of the operation `erase` has `"rejects_left": {"<attempt>": 3}`: how many rejects the
+  erasure leaves of each attempt that loses some.
+
+An erasure commits to the catalog and to the quarantine, and may die between both:
+
+    1. It puts a list of the rejects that it takes, `attempts/<attempt>/rejects`.
+    2. It commits to the catalog, and then to the quarantine.
+    3. It deletes the list. A committed erasure that still has a list is unfinished: the next
+       erasure of the topic takes these rejects too, and a redrive refuses to read them.
+
+A list may stay for long, so it names rejects without their content: by attempt, a digest of the
+path of the source file, and the line, as in `{"topic": "T", "rejects": {"<attempt>": {"<SHA-256>":
+[2, 7]}}}`. After a lost race an erasure writes another list under another key, because the request
+of an earlier try may reach storage late. Two rows of a DataFrame may have the same line, such as
+records of two partitions. They are named by the quarantine file that they were written to first,
+and their place in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, count
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.catalog.delta.data_files import read_at_once
+from seglake.catalog.quarantine.files import are_of_frames, first_places
+from seglake.catalog.schema import MaintenanceRow, RunRow
+from seglake.errors import CorruptData, MissingObject
+from seglake.format.records import Int64s
+from seglake.layout import attempt_objects, is_rejects_key
+from seglake.store import Store
+
+
+class Redrive(NamedTuple):
+    """What a redrive took over: rejects of the run `run_id`, which the attempt had left open."""
+
+    run_id: str
+    attempt_id: str
+
+
+def redrive_of(run: RunRow) -> Redrive | None:
+    """What a run took over; None for an ordinary run."""
+    if '"redrives"' not in run.report:  # spares the parsing of most reports
+        return None
+    taken = json.loads(run.report).get("redrives")
+    return Redrive(taken["run_id"], taken["attempt_id"]) if taken else None
+
+
+def open_attempts(runs: Iterable[RunRow]) -> list[str]:
+    """The attempts whose rejects are open, given all runs of a topic."""
+    runs = list(runs)
+    taken = {redrive.attempt_id for redrive in map(redrive_of, runs) if redrive}
+    return [run.attempt_id for run in runs if run.attempt_id not in taken]
+
+
+class Chain(NamedTuple):
+    """A run and its redrives, in order."""
+
+    first: RunRow
+    redrives: list[RunRow]
+    next_run_id: str  # for a redrive that follows
+
+    @property
+    def last(self) -> RunRow:
+        """The run that has the open rejects."""
+        return self.redrives[-1] if self.redrives else self.first
+
+
+def chain_of(run: RunRow, runs: Sequence[RunRow]) -> Chain:
+    """The chain of a run or of a redrive, given all runs of its topic."""
+    by_attempt, first = {other.attempt_id: other for other in runs}, run
+    while before := redrive_of(first):
+        first = by_attempt[before.attempt_id]
+    after = {redrive.attempt_id: other for other in runs if (redrive := redrive_of(other))}
+    redrives: list[RunRow] = []
+    attempt_id = first.attempt_id
+    while attempt_id in after:
+        redrives.append(after[attempt_id])
+        attempt_id = redrives[-1].attempt_id
+    same = {other.run_id for other in runs if other.pipeline == run.pipeline}
+    names = (f"{first.run_id} redrive {number}" for number in count(1))
+    return Chain(first, redrives, next(name for name in names if name not in same))
+
+
+# ---------------- expired and erased
+
+
+ERASE, EXPIRE = "erase", "expire-rejects"
+_RECENT = 100  # erasures of a topic, by clocks that may differ
+
+
+def expired_attempts(rows: Iterable[MaintenanceRow]) -> set[str]:
+    """The attempts whose rejects have expired, given all rows of maintenance."""
+    return {
+        attempt_id
+        for row in rows
+        if row.operation == EXPIRE
+        for attempt_id in json.loads(row.report)["attempts"]
+    }
+
+
+def rejects_left(rows: Iterable[MaintenanceRow]) -> dict[str, int]:
+    """The count of each attempt that lost rejects, given all rows of maintenance.
+
+    Of several erasures the last left the fewest.
+    """
+    left: dict[str, int] = {}
+    for row in rows:
+        for attempt_id, number in _rejects_left(row).items():
+            left[attempt_id] = min(number, left.get(attempt_id, number))
+    return left
+
+
+def erasures(rows: Iterable[MaintenanceRow]) -> list[str]:
+    """The erasures that took rejects last: each ends those before it, so they are enough."""
+    commits = sorted((row.finished_at_ms, row.attempt_id) for row in rows if _rejects_left(row))
+    return [attempt_id for _, attempt_id in commits[-_RECENT:]]
+
+
+def erasures_of(rejects_of: str, rows: Iterable[MaintenanceRow]) -> list[str]:
+    """The erasures that took rejects of an attempt."""
+    return [row.attempt_id for row in rows if rejects_of in _rejects_left(row)]
+
+
+def _rejects_left(row: MaintenanceRow) -> dict[str, int]:
+    """How many rejects an erasure left of each attempt that lost some."""
+    counts: dict[str, int] = (
+        json.loads(row.report)["rejects_left"] if row.operation == ERASE else {}
+    )
+    return counts
+
+
+# ---------------- about to be erased
+
+
+Leaving = Mapping[str, Mapping[str, Sequence[int]]]  # lines, by attempt and digest of the path
+
+
+class _RejectGroup(NamedTuple):
+    """The rejects of an attempt and source file: their lines, and their places in the file read."""
+
+    attempt_id: str
+    digest: str
+    lines: Int64s
+    at: Int64s
+
+
+def write_list(store: Store, key: str, topic: str, rejects: Leaving) -> None:
+    """Write a list. Raises StoreError."""
+    store.put(key, json.dumps({"topic": topic, "rejects": rejects}).encode())
+
+
+def unfinished(store: Store, erasures: Sequence[str]) -> dict[str, Leaving]:
+    """The lists of those of these committed erasures that still have some, by their keys.
+
+    Whoever reads the quarantine after this sees the end of the others. Raises StoreError and
+    CorruptData.
+    """
+    keys = list(chain(*read_at_once(store, partial(_lists, store), erasures)))
+    return dict(zip(keys, read_at_once(store, partial(_read, store), keys), strict=True))
+
+
+def _lists(store: Store, attempt_id: str) -> list[str]:
+    keys = (item.key for item in store.list(attempt_objects(attempt_id)))
+    return list(filter(is_rejects_key, keys))
+
+
+def _read(store: Store, key: str) -> Leaving:
+    """A list; an empty one if it is gone."""
+    try:
+        content: Any = json.loads(bytes(store.read_all(key)))
+        return {
+            str(attempt): {str(digest): [*map(int, lines)] for digest, lines in files.items()}
+            for attempt, files in content["rejects"].items()
+        }
+    except MissingObject:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptData(f"this is not a list of rejects: {error!r}", file=key) from error
+
+
+def listed(key: str, rows: pa.Table, go: pa.BooleanArray) -> Leaving:
+    """The list of those that go of all rejects in the file of the quarantine with this key."""
+    leaves = go.to_numpy(zero_copy_only=False)
+    groups = ((group, group.lines[leaves[group.at]].tolist()) for group in _groups(key, rows))
+    return joined({group.attempt_id: {group.digest: lines}} for group, lines in groups if lines)
+
+
+def joined(lists: Iterable[Leaving]) -> Leaving:
+    """One list of the rejects of all."""
+    merged: dict[str, dict[str, list[int]]] = {}
+    for leaving in lists:
+        for attempt_id, files in leaving.items():
+            for digest, lines in files.items():
+                merged.setdefault(attempt_id, {}).setdefault(digest, []).extend(lines)
+    return merged
+
+
+def count_listed(files: Mapping[str, Sequence[int]]) -> int:
+    """How many rejects of an attempt a list has."""
+    return sum(map(len, files.values()))
+
+
+def are_listed(key: str, rows: pa.Table, leaving: Leaving) -> pa.BooleanArray:
+    """Which of all rejects in the file of the quarantine with this key a list has."""
+    flags = np.zeros(len(rows), np.bool_)
+    for group in _groups(key, rows) if leaving else ():
+        lines = leaving.get(group.attempt_id, {}).get(group.digest, ())
+        flags[group.at] = np.isin(group.lines, lines)
+    return pa.array(flags)
+
+
+def has_one_of(leaving: Leaving, attempt_id: str, lines: Mapping[str, Int64s]) -> bool:
+    """Whether a list has some of an attempt's rejects, given as lines by path of the file."""
+    files = leaving.get(attempt_id, {})
+    some: Collection[str] = lines if files else ()
+    return any(np.isin(lines[path], files.get(_digest(path), ())).any() for path in some)
+
+
+def _groups(key: str, rows: pa.Table) -> Iterator[_RejectGroup]:
+    files, places = first_places(key, rows)
+    is_of_frame = are_of_frames(rows)
+    columns = {
+        "attempt_id": rows["attempt_id"],
+        "named": pc.if_else(is_of_frame, files, rows["source_file"]),
+        "at": pa.array(np.arange(len(rows))),
+    }
+    numbers = np.where(is_of_frame.to_numpy(zero_copy_only=False), places, rows["line"].to_numpy())
+    grouped = pa.table(columns).group_by(["attempt_id", "named"]).aggregate([("at", "list")])
+    groups: list[Any] = grouped.to_pylist()
+    for group in groups:
+        at = np.array(group["at_list"], np.int64)
+        yield _RejectGroup(group["attempt_id"], _digest(group["named"]), numbers[at], at)
+
+
+def _digest(path: str | None) -> str:
+    return hashlib.sha256((path or "").encode()).hexdigest()

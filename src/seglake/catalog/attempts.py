@@ -268,7 +268,8 @@ def attempts_without_marker(store: Store) -> dict[str, int]:
 
 
 # ---------------- archives
-# An archive has the manifests of many old commits, byte for byte, so that `attempts/` stays small.
+# An archive, `chronicles/<name>` on storage, has the manifests of many old commits, byte for byte,
+# so that `attempts/` stays small.
 # It is one Zstandard frame with a checksum. Its first line has the number of manifests. Each
 # further line has an attempt, a space and its manifest.
 #

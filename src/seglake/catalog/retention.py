@@ -149,12 +149,11 @@ def tagged_rows(table: CatalogTable, tags: Iterable[TagRow]) -> Iterator[Retaine
 
 
 # ---------------- tombstones
-# What each commit removed, remembered in one object: a vacuum reads only the commits since then.
-#
-# The object is one Zstandard frame with a checksum. Its first line says how many commits follow,
-# each on a line of its own with its number, the time at which storage has it, and the files it
-# removed. No other commit has the number and time of one that was cleaned up, so a line holds or
-# is not asked. What cannot be read tells nothing: the next vacuum writes it anew.
+# The removed-files list: what each commit removed, in one object, so that a vacuum reads only the
+# commits since the last one. It is a Zstandard frame with a checksum. Its first line has the number
+# of commits. Each further line has a commit's version, its time by storage's clock, and the files
+# that it removed. A line counts only for a commit with this version and time. A damaged list is
+# ignored, and the next vacuum writes it again.
 
 FORMAT = 1
 _FEW = 100  # commits that are read anew each time, rather than remembered

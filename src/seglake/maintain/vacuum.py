@@ -1,22 +1,31 @@
-"""Deletion of the objects that no retained version of the lake names.
+"""Delete the objects that no retained version, tag or running attempt needs.
 
-The catalog's own retention (30 days, see `catalog.retention`) decides which versions are
-retained. Its expired data files are deleted first, so that an expired version cannot be opened any
-more, then the objects that only expired versions named.
+A vacuum must not delete a file that a paused writer is about to commit:
 
-An attempt that may still run is left alone: one whose newest unnamed object is younger than the
-grace period. So is a young data file of the catalog, which a commit may be about to name. The time
-is that of storage: the modification time of an object that the vacuum writes.
+    1. A writer reads version 7, writes data file F for its commit, and pauses for a day.
+    2. A vacuum finds no version that names F, and deletes it.
+    3. The writer commits version 8, which names F. Nobody can open the lake any more.
 
-What a tag names is spared as long as the tag is there. A tag may be made meanwhile, of a version
-whose data files are about to go. So, when these are gone, a fence is committed, and the tags are
-looked at again before segments go (decision 27).
+So a vacuum works in this order (I1, I5, I6):
 
-An attempt whose files are to be deleted is given up first (`catalog.fate`): it cannot commit any
-more. Its fate is kept for so long that it has surely ended. The manifests of committed attempts are
-the history, and stay until a chronicle that is older than the grace period tells them (`folding`);
-a committed attempt that died before its mark gets it. Memory holds a hash of each named object, and
-the keys of the others.
+    1. Read storage's clock, and write missing markers of committed attempts. Delete ended tags.
+    2. Find the old objects that nothing names. An attempt whose newest unnamed object is younger
+       than the grace period may still run: its objects are kept. Abandon the others, see
+       `catalog.attempts`. Claims are kept for as long as an abandoned attempt may still find out.
+    3. If data files of the catalog are among the objects, commit a fence, then search again among
+       the same files. A commit before the fence is found by this search. A later commit loses, and
+       its writer writes its files again.
+    4. Remove the quarantine files to delete from their table, in a fence.
+    5. Delete the expired data files first, so that an expired version cannot be opened any more.
+    6. If segments are to be deleted, commit a fence and read the tags again. A tag of an expired
+       version that was made in the meantime keeps its segments; a later one finds that the version
+       has expired (decision 27).
+    7. Delete archived manifests, then everything else. A manifest without its marker would look
+       like that of a failed attempt.
+    8. Archive old manifests, if there are many.
+
+The catalog's retention decides which versions are retained (30 days, see `catalog.retention`).
+Memory holds a hash of each named object, and the keys of the others.
 """
 
 from __future__ import annotations
@@ -547,13 +556,8 @@ def _place(key: str, named: Named) -> tuple[str, bool]:
 
 
 # ---------------- folding
-# Old manifests are folded into archives, so that what a vacuum lists does not grow with
-# history.
-#
-#     manifests and marks older than the grace period, a thousand at least → archives
-#     chronicles older than the grace period → their manifests, then their marks, go
-#
-# A reader of manifests that began before the one sees the manifests, one that begins later both.
+# Old manifests are archived, see `catalog.attempts`, so that what a vacuum lists does not grow with
+# the history: at least a thousand, whose attempts have written nothing for the grace period.
 
 _FEW = 1000  # commits whose manifests stay as they are
 

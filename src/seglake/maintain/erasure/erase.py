@@ -1,21 +1,30 @@
-"""Erasure: every record with some keys leaves a topic, and every reject that has one of them.
+"""Erase every record with some keys from a topic, and every reject that has one of them.
 
-The records go first, in one commit to the catalog; then the rejects, in one commit to the
-quarantine; then rows of samples; and old objects last. The catalog's commit says how many rejects
-the second commit leaves, so that `verify` finds an erasure that was killed in between. A list of
-these rejects, without what they are, stands from before the first commit until after the second:
-the next erasure of the topic, whatever its keys, takes them too. No report has a key, since the
-history would keep it.
+An ingest that runs at the same time could bring a key back unseen:
 
-An ingest that runs meanwhile could bring a key back unseen, so an erasure is refused while an
-attempt may still run, or waits for it: then it erases, waits until all have ended that ran by then,
-and erases what they brought. An attempt that has ended is given up: it cannot commit later. If an
-attempt commits after the erasure looked, the erasure's commit is planned again on top of it.
-A merge, a compaction and another erasure copy records, and are announced as an ingest is.
+    1. An ingest reads a file with the key, and has written nothing yet.
+    2. An erasure finds no segment with the key, and ends.
+    3. The ingest commits the record.
 
-An erasure goes through tags: the same commit gives each tag that holds one of the keys an object
-without the records, which says what left. A tag and an erasure do not pass each other: the commit
-of the one that comes second is planned again.
+So an erasure is refused while an attempt at the topic may still run, or it waits. Attempts announce
+themselves before they read input or copy records: ingests, merges, compactions, other erasures.
+
+    1. Find the attempts at the topic. Abandon those that have ended, so that they cannot commit
+       later. If one may still run, stop, unless the caller waits.
+    2. Announce the erasure. Find the segments, tags and rejects of the newest version that have a
+       key, and write the segments again without the records.
+    3. Put a list of the rejects, which has nothing of their content, see `open_rejects`.
+    4. Commit to the catalog. The same commit gives each tag with the key an object without the
+       records. If another commit came first, go on with step 2. The row of the commit says how many
+       rejects the next step leaves, so `verify` finds an erasure that was killed in between.
+    5. Commit to the quarantine. Delete the list. Until then the next erasure of the topic, whatever
+       its keys, takes the listed rejects too.
+    6. Remove rows from the samples of failed runs.
+    7. With `wait`, wait for the attempts that ran before the commit, and erase what they added.
+    8. With `vacuum`, delete the old objects that have a key, and look again until abandoned
+       attempts have written nothing more.
+
+No report has a key, since the history would keep it.
 """
 
 from __future__ import annotations
@@ -86,11 +95,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # ---------------- attempts
-# Attempts at a topic that did not commit: those that may still run, and those that have ended.
-#
-# As for a vacuum, an attempt whose newest unnamed object is younger than the grace period may
-# still run; but not if it is known that it failed, or was given up. The announcement of an
-# attempt is such an object. One that has written only blobs may be at any topic.
+# Attempts at a topic that did not commit. As for a vacuum, an attempt may still run if its newest
+# unnamed object, such as its announcement, is younger than the grace period. It has ended if it
+# stored a report of its failure, or was abandoned. One with only blobs may be at any topic.
 
 _TRIES = 20  # at a look, while commits are made
 _QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
@@ -218,12 +225,10 @@ def _topic_of(store: Store, key: str) -> str | None:
 
 
 # ---------------- objects
-# The objects that hold what is erased, and that the newest version does not need.
-#
-# They are logs of the topic with one of the keys, with their index files; its old key indexes;
-# files of the quarantine with a row that goes; and, of attempts that have ended, all blobs and
-# all writes that a crash left: nothing reads them. Objects of attempts that may still run are
-# spared.
+# The objects with erased content that the newest version does not need: logs of the topic with
+# one of the keys, and their index files; its old key indexes; quarantine files with such a row;
+# and the blobs and unfinished writes of attempts that have ended. Objects of attempts that may
+# still run are kept.
 
 _WITHOUT_EVENTS = re.compile(
     r"/(manifest\.json|success|fate|clock|rejects(-\d+)?)\.[0-9a-f]+\.tmp$"

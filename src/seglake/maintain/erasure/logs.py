@@ -1,4 +1,4 @@
-"""Logs that hold one of some keys: found, and written again without the records."""
+"""What an erasure removes: records of logs and of tags, rejects, and rows of samples."""
 
 from __future__ import annotations
 
@@ -168,11 +168,10 @@ def _without(keys: Keys, target: RewriteTarget, store: Store, row: SegmentRow) -
 
 
 # ---------------- tags
-# Tags of versions that hold one of some keys: each gets an object without the records.
-#
-# The new row of a tag names a new object of the same version. The object lists segments that were
-# written again, and says which offsets left. It is in the commit of the erasure: nobody sees a
-# tag with the records and a newest version without them.
+# A tag whose version has one of the keys gets a new row, which names a new object of the same
+# version: with the segments that were written again, and the offsets that were erased. The row is
+# in the commit of the erasure, so nobody sees a tag with the records next to a newest version
+# without them.
 
 
 def require_own(snapshot: Snapshot, topic: str) -> None:
@@ -256,7 +255,7 @@ class TagErasure:
 
 
 # ---------------- rejects
-# Rejected rows that go: out of the quarantine, and out of the samples of failed runs.
+# Rejected rows are removed from the quarantine and from the samples of failed runs.
 
 _TRIES = 20  # of a commit to the quarantine, when others remove the same files
 

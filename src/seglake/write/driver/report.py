@@ -13,20 +13,33 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from shlex import join
 from types import TracebackType
 from typing import Any, Literal
 
+from seglake.advice.conclude import stops_a_run
 from seglake.advice.finding import Finding
 from seglake.catalog.attempts import is_abandoned
 from seglake.catalog.failed_run import FailedRun, rewrite_failed_run, write_failed_run
+from seglake.catalog.quarantine.open_rejects import redrive_of
 from seglake.catalog.schema import RunRow, SegmentRow, in_a_row
 from seglake.clock import now_ms
-from seglake.errors import CorruptData, SeglakeError, StoreError
+from seglake.config import Pipeline
+from seglake.errors import (
+    ConfigError,
+    CorruptData,
+    InputError,
+    OutsideInterval,
+    QuarantineLimit,
+    SeglakeError,
+    StoreError,
+)
 from seglake.layout import new_attempt
 from seglake.store import Store
 from seglake.terminal.progress import told_soon
 from seglake.terminal.tables import ShowsTable, Table, of_report
 from seglake.terminal.wording import counted, short_bytes
+from seglake.times.instants import format_ms
 from seglake.write.driver.run_input import Differences, InputSelection
 
 _UNUSUAL = (
@@ -131,6 +144,49 @@ class Report(ShowsTable):
         self.records, self.quarantined = done.records, done.quarantined
         self.input_rows = done.input_rows
         self.new_files, self.changed_files, self.gone_files = since
+
+    def log_commit(self) -> None:
+        """Log the version that the run committed."""
+        self.log(
+            f"version {self.version} has {counted(self.records, 'record')}, "
+            f"{self.quarantined} rejected"
+        )
+
+    def check_rejects(self, pipeline: Pipeline, root: str | None) -> None:
+        """Raise QuarantineLimit if more rows are rejected than the pipeline allows.
+
+        The message names the command that shows some of them, if the lake at `root` keeps them.
+        """
+        rejected, rows = self.quarantined, self.input_rows
+        if pipeline.allows_rejects(rejected, rows):
+            return
+        why = (
+            "and a run without a record is not committed"
+            if rejected == rows
+            else f"more than pipeline.max_quarantine_ratio = {pipeline.max_quarantine_ratio} allows"
+        )
+        reasons = ", ".join(f"{reason}: {count:,}" for reason, count in self.reasons.items())
+        words = "seglake", "quarantine", root or "", self.topic, "--run-id", self.run_id
+        raise QuarantineLimit(
+            f"{rejected:,} of {counted(rows, 'row')} {'was' if rejected == 1 else 'were'} rejected "
+            f"({reasons}), {why}; nothing was committed. "
+            + "".join(f"{sentence} " for sentence in map(str, self.findings))
+            + (f"Some of them: {join(words)}" if root else "")
+        )
+
+    def check_times(self, pipeline: Pipeline) -> None:
+        """Raise InputError if all times of a file are in January 1970.
+
+        Raises OutsideInterval if no record is in the declared interval and the pipeline forbids it.
+        """
+        for finding in self.findings:
+            if stops_a_run(finding):
+                raise InputError(f"{finding} Nothing was committed")
+            if finding.code == "outside-interval" and pipeline.on_outside_interval == "fail":
+                raise OutsideInterval(
+                    f"{finding} Nothing was committed, because pipeline.on_outside_interval is "
+                    "'fail'"
+                )
 
     @property
     def summary(self) -> str:
@@ -253,6 +309,30 @@ class Report(ShowsTable):
 
 def _files(paths: Sequence[str]) -> str:
     return counted(len(paths), "file")
+
+
+def require_same(done: RunRow, pipeline: Pipeline, declared: tuple[int, int] | None) -> None:
+    """Raise ConfigError if a run is committed with other settings or another interval."""
+    committed = f"run {done.run_id!r} of pipeline {pipeline.name!r} is committed"
+    winner = f"attempt {done.attempt_id}, which ended at {format_ms(done.finished_at_ms)}"
+    if redrive_of(done):
+        raise ConfigError(f"{committed}, and is a redrive: give this run another --run-id")
+    if done.fingerprint != pipeline.fingerprint():
+        raise ConfigError(
+            f"{committed} with other settings or paths, by {winner}; nothing was ingested now. "
+            "Other files (by --source or input.paths) need another --run-id. If the same files are "
+            "meant anew, with these settings, --replace puts their records in the place of all "
+            "that the run has (`seglake undo` takes it out); else restore the settings"
+        )
+    start_ms, end_ms = done.interval_start_ms, done.interval_end_ms
+    if (start_ms, end_ms) != (declared or (None, None)):
+        interval, same = "no interval", "leave out the interval"
+        if start_ms is not None and end_ms is not None:
+            interval = f"the interval {format_ms(start_ms)} to {format_ms(end_ms)}"
+            same = "the same interval"
+        raise ConfigError(
+            f"{committed} with {interval}, by {winner}: give this run another --run-id, or {same}"
+        )
 
 
 # ---------------- failures

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
-from shlex import join
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from seglake.advice.conclude import Observed, conclude, merge_files, stops_a_run
+from seglake.advice.conclude import Observed, conclude, merge_files
 from seglake.advice.finding import Finding
 from seglake.catalog.attempts import is_abandoned
 from seglake.catalog.quarantine.open_rejects import redrive_of
@@ -31,15 +30,7 @@ from seglake.catalog.transaction import announced, mark
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Engine, SparkEngine
-from seglake.errors import (
-    ConfigError,
-    CorruptData,
-    InputError,
-    MissingObject,
-    OutsideInterval,
-    QuarantineLimit,
-    StoreError,
-)
+from seglake.errors import ConfigError, CorruptData, MissingObject, StoreError
 from seglake.format.records import Int64s
 from seglake.layout import new_attempt
 from seglake.store import open_store
@@ -55,7 +46,7 @@ from seglake.write.driver.attempt import (
     sources_left,
 )
 from seglake.write.driver.commit import Commit
-from seglake.write.driver.report import Failure, Progress, Report, silent
+from seglake.write.driver.report import Failure, Progress, Report, require_same, silent
 from seglake.write.driver.run_input import (
     ChangedFiles,
     Differences,
@@ -254,7 +245,7 @@ def _is_done(
     )
     if replacement and not _is_same(done, pipeline, run, replacement.runs(base), differences):
         return False
-    _require_same(done, pipeline, run)
+    require_same(done, pipeline, run.interval)
     report.describe_done(done, differences)
     report.log(report.summary)
     mark(table.store, done.attempt_id)  # the attempt may have died before it wrote the mark
@@ -277,30 +268,6 @@ def _is_same(
         and not any(differences)
         and not others
     )
-
-
-def _require_same(done: RunRow, pipeline: Pipeline, run: DeclaredRun) -> None:
-    """Raise ConfigError if a run is committed with other settings or another interval."""
-    committed = f"run {run.run_id!r} of pipeline {pipeline.name!r} is committed"
-    winner = f"attempt {done.attempt_id}, which ended at {format_ms(done.finished_at_ms)}"
-    if redrive_of(done):
-        raise ConfigError(f"{committed}, and is a redrive: give this run another --run-id")
-    if done.fingerprint != pipeline.fingerprint():
-        raise ConfigError(
-            f"{committed} with other settings or paths, by {winner}; nothing was ingested now. "
-            "Other files (by --source or input.paths) need another --run-id. If the same files are "
-            "meant anew, with these settings, --replace puts their records in the place of all "
-            "that the run has (`seglake undo` takes it out); else restore the settings"
-        )
-    start_ms, end_ms = done.interval_start_ms, done.interval_end_ms
-    if (start_ms, end_ms) != (run.interval or (None, None)):
-        interval, same = "no interval", "leave out the interval"
-        if start_ms is not None and end_ms is not None:
-            interval = f"the interval {format_ms(start_ms)} to {format_ms(end_ms)}"
-            same = "the same interval"
-        raise ConfigError(
-            f"{committed} with {interval}, by {winner}: give this run another --run-id, or {same}"
-        )
 
 
 def carry_out(
@@ -326,8 +293,7 @@ def carry_out(
             rejects = of_kinds(spooled, REJECTS).cast(SPOOLED)
             spooled = in_one(of_kinds(spooled, *WITH_RECORDS))
             try:
-                check_rejects(attempt)
-                check_times(attempt)
+                check_input(attempt)
                 segments = _write_segments(attempt, spooled)
                 _write_quarantine(attempt, rejects, quarantine)
                 before_commit(attempt)
@@ -341,11 +307,15 @@ def carry_out(
     commit = Commit(attempt, counts, segments)
     with attempt.step("commit"):
         report.version = commit.run()
-    report.log(
-        f"version {report.version} has {counted(report.records, 'record')}, "
-        f"{report.quarantined} rejected"
-    )
+    report.log_commit()
     return report
+
+
+def check_input(attempt: Attempt) -> None:
+    """Raise an error if the rejects or the times of the input forbid a commit."""
+    root = attempt.store.uri if attempt.input.keeps_rejects else None
+    attempt.report.check_rejects(attempt.pipeline, root)
+    attempt.report.check_times(attempt.pipeline)
 
 
 def _take_back_rejects(attempt: Attempt, failure: Exception) -> None:
@@ -392,47 +362,6 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     if report.input_rows != report.records + report.quarantined:
         raise AssertionError(f"rows do not add up: {report}")
     return totals.splits
-
-
-def check_rejects(attempt: Attempt) -> None:
-    """Raise QuarantineLimit if more rows are rejected than the pipeline allows."""
-    report, ratio = attempt.report, attempt.pipeline.max_quarantine_ratio
-    rejected, rows = report.quarantined, report.input_rows
-    if attempt.pipeline.allows_rejects(rejected, rows):
-        return
-    why = (
-        "and a run without a record is not committed"
-        if rejected == rows
-        else f"more than pipeline.max_quarantine_ratio = {ratio} allows"
-    )
-    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in report.reasons.items())
-    raise QuarantineLimit(
-        f"{rejected:,} of {counted(rows, 'row')} {'was' if rejected == 1 else 'were'} rejected "
-        f"({reasons}), {why}; nothing was committed. "
-        + "".join(f"{sentence} " for sentence in map(str, report.findings))
-        + (f"Some of them: {_quarantine_command(attempt)}" if attempt.input.keeps_rejects else "")
-    )
-
-
-def _quarantine_command(attempt: Attempt) -> str:
-    """The command that shows rejects of a run, as a shell takes it."""
-    report = attempt.report
-    words = "seglake", "quarantine", attempt.store.uri, report.topic, "--run-id", report.run_id
-    return join(words)
-
-
-def check_times(attempt: Attempt) -> None:
-    """Raise InputError if all times of a file are in January 1970.
-
-    Raises OutsideInterval if no record is in the declared interval and the pipeline forbids it.
-    """
-    for finding in attempt.report.findings:
-        if stops_a_run(finding):
-            raise InputError(f"{finding} Nothing was committed")
-        if finding.code == "outside-interval" and attempt.pipeline.on_outside_interval == "fail":
-            raise OutsideInterval(
-                f"{finding} Nothing was committed, because pipeline.on_outside_interval is 'fail'"
-            )
 
 
 def _outside_interval(attempt: Attempt, times: IntervalTimes) -> list[Finding]:

@@ -40,7 +40,7 @@ from seglake.terminal.wording import advice, counted, history_command
 from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain
 from seglake.write.driver.redrive.redrive_input import RedriveInput
 from seglake.write.driver.report import Failure, Progress, Report, silent
-from seglake.write.driver.run import carry_out, check_rejects, check_times, count
+from seglake.write.driver.run import carry_out, check_input, count
 
 
 @dataclass(repr=False)
@@ -244,8 +244,7 @@ class _RedriveCall:
         with attempt.step("read and sort", f"reading {report.input_size}"):
             spooled = rejects.spool(attempt.map_settings)
         count(attempt, spooled)
-        check_rejects(attempt)
-        check_times(attempt)
+        check_input(attempt)
         _settle(report, rejects)
         report.status = "dry run"
         return report

@@ -195,13 +195,6 @@ def tag_commits_while_segments_go(s: Script) -> None:
     s.go_on("vacuum")
 
 
-def moved_segments_are_merged(s: Script) -> None:
-    s.begin("first", ingest("run 2", 3), before="commit")
-    s.run(ingest("run 3", 4))
-    s.go_on("first")
-    s.run(MERGE)
-
-
 def ingest_begins_after_the_look(s: Script) -> None:
     s.begin("eraser", ERASE_ALL, before="commit")
     s.begin("ingest", ingest("run 2", 3), before="log file")
@@ -300,7 +293,6 @@ SCRIPTS: dict[str, Planned] = {
     "an erasure leaves old key indexes": Planned(key_indexes_of_erased_logs, keyed=True),
     "a vacuum does not look at tags again": Planned(tagged_while_a_vacuum_fences),
     "a vacuum makes no fence before segments go": Planned(tag_commits_while_segments_go),
-    "a mark of moved segments stops a rebuild": Planned(moved_segments_are_merged),
     "an erasure does not look again": Planned(ingest_begins_after_the_look),
     "a commit names files of the quarantine that a vacuum deleted": Planned(
         rejects_named_after_the_attempt_was_given_up, 0

@@ -19,8 +19,9 @@ from seglake.config import load
 from seglake.errors import ConfigError, UsageError
 from seglake.maintain.health.verify import verify
 from seglake.read.lake import Lake
-from seglake.store import CountingStore, open_store
+from seglake.store import open_store
 from seglake.write.check import topic_remark
+from tests.harness.counting import CountingStore
 from tests.harness.s3_server import Server, main
 from tests.harness.tiers import rest_but
 from tests.makers.raw_events import (

@@ -22,8 +22,9 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.config import load
 from seglake.engine import Item, LocalEngine, Result, Task
 from seglake.errors import ConfigError, SeglakeError, StoreError
-from seglake.store import CountingStore, open_store
+from seglake.store import open_store
 from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.harness.counting import CountingStore
 from tests.harness.s3_server import BUCKET, REGION, Server
 from tests.makers.lakes import create_catalog
 from tests.makers.raw_events import TINY, Line, T, pipeline_of, read_lake, write_file

@@ -43,9 +43,9 @@ from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.read.lake import Lake
 from seglake.store import Store, open_store
-from seglake.store.counting import CountingStore
 from seglake.write.driver import run as driver
 from seglake.write.driver.report import Report
+from tests.harness.counting import CountingStore
 from tests.makers.catalog_rows import new_attempt, run, segment, source, topic
 from tests.makers.lakes import create_catalog, open_catalog
 from tests.makers.raw_events import Line, T, pipeline_of, write_file

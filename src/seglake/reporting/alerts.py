@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from seglake.reporting.figures import TINY, TopicFigures
-from seglake.reporting.wording import minute
+from seglake.reporting.figures import TINY, TopicFigures, minute
 from seglake.terminal.wording import counted, duration
 
 Severity = Literal["problem", "warning", "note"]

@@ -1,6 +1,6 @@
-"""The figures of a topic: everything that the page, its JSON twin and the metrics show.
+"""The figures of a lake and its topics: everything that the page, its JSON twin and metrics show.
 
-They come from one version of the catalog and from some zone maps. No record is read.
+Figures of a topic come from one version of the catalog and from some zone maps. No record is read.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,17 +18,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seglake.catalog.failed_run import FailedRun, all_failed_runs
 from seglake.catalog.quarantine.files import place_of
 from seglake.catalog.quarantine.open_rejects import expired_attempts, open_attempts, rejects_left
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import MaintenanceRow, RunRow, committed_runs
+from seglake.catalog.table import CatalogTable
 from seglake.config.topic import Topic
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
+from seglake.maintain.tagging import Hold, holds
 from seglake.maintain.topic_settings import topic_of
+from seglake.maintain.vacuum import vacuum
 from seglake.read.lake import Lake
 from seglake.read.log import Log
+from seglake.store import Store
+from seglake.times.instants import format_ms
 from seglake.times.intervals import Interval, united
 
 # ---------------- coverage
@@ -232,12 +238,6 @@ def spread(spans: TimeSpans, bins: Bins, partitions: int) -> npt.NDArray[np.floa
     shape = partitions, bins.length + 1
     counts = parts.reshape(shape) + np.cumsum(between.reshape(shape), axis=1)
     return np.maximum(counts[:, :-1], 0)
-
-
-def wide(spans: TimeSpans, bins: Bins) -> npt.NDArray[np.bool_]:
-    """Which spans lie in more than one bin."""
-    several: npt.NDArray[np.bool_] = bins.of(spans.lows) != bins.of(spans.highs)
-    return several
 
 
 class Usual(NamedTuple):
@@ -542,7 +542,8 @@ def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> TimeSpans
     if time is None:
         return refined(log, columns, future, spans)
     bins = Bins.over(time.low_ms, time.high_ms, _BINS)
-    return refined(log, columns, future | ~time.inside(spans) | wide(spans, bins), spans)
+    in_several_bins = bins.of(spans.lows) != bins.of(spans.highs)
+    return refined(log, columns, future | ~time.inside(spans) | in_several_bins, spans)
 
 
 def _end_offsets(
@@ -670,3 +671,97 @@ def _window(log: Log, activity: Activity | None) -> WindowFigures | None:
     return WindowFigures(
         start, end, planned.records_at_most, planned.ranges, planned.size_bytes, whole, pieces
     )
+
+
+# ---------------- failures
+# The newest attempts at runs that failed, with the error of each.
+
+_FAILURES = 20  # the newest are listed
+_ERROR = 300  # characters
+
+_RunKey = tuple[str, str, str]
+
+
+class FailedAttempt(NamedTuple):
+    """An attempt at a run that failed at `failed_at_ms`.
+
+    `error` is the start of its message's first line. `committed` says whether the lake has the run
+    all the same, as an attempt before or after this one committed it.
+    """
+
+    topic: str
+    pipeline: str
+    run_id: str
+    failed_at_ms: int
+    exit_code: int
+    error: str
+    committed: bool
+
+
+def newest_failures(
+    store: Store, topic: str | None, topics: Sequence[TopicFigures]
+) -> list[FailedAttempt]:
+    """The newest failed attempts at one topic or at any, newest first; `topics` have the runs.
+
+    Raises StoreError and CorruptData.
+    """
+    there = {(run.topic, run.pipeline, run.run_id) for each in topics for run in each.committed}
+    failed = [_attempt(run, there) for run in islice(all_failed_runs(store, topic), _FAILURES)]
+    return sorted(failed, key=lambda attempt: attempt.failed_at_ms, reverse=True)
+
+
+def _attempt(run: FailedRun, committed: Collection[_RunKey]) -> FailedAttempt:
+    key = run.topic, run.pipeline, run.run_id
+    line = next(iter(run.error.splitlines()), "")
+    error = line if len(line) <= _ERROR else f"{line[: _ERROR - 1]}…"
+    return FailedAttempt(*key, run.failed_at_ms, run.exit_code, error, key in committed)
+
+
+# ---------------- storage
+# The versions that are retained, tags, and what a vacuum would free.
+
+
+class Freed(NamedTuple):
+    """What a vacuum would delete now, and what more when older versions have expired."""
+
+    objects: int
+    size_bytes: int
+    later_objects: int
+    later_bytes: int
+    young_objects: int
+
+
+class StorageFigures(NamedTuple):
+    """The versions that the catalog's log has; `freed` is None unless objects were listed.
+
+    `commits` has (version, time in ms) of each commit, oldest first. In the report of one topic,
+    `tags` are those that have it, and what they hold of it.
+    """
+
+    commits: list[tuple[int, int]]
+    retention_ms: int
+    freed: Freed | None
+    tags: list[Hold]
+
+
+def storage_figures(table: CatalogTable, topic: str | None, freed: Freed | None) -> StorageFigures:
+    """The versions, and what tags hold of a topic, or of all. Raises StoreError and CorruptData."""
+    tags = holds(table, topic=topic)
+    return StorageFigures(table.commit_times(), table.handle.retention_ms(), freed, tags)
+
+
+def what_a_vacuum_frees(root: str, options: Mapping[str, str] | None) -> Freed:
+    """What a vacuum would free: all objects are listed."""
+    now = vacuum(root, dry_run=True, storage_options=options)
+    then = vacuum(root, dry_run=True, grace_hours=0, retention_hours=0, storage_options=options)
+    objects = len(now.deleted) + len(now.catalog_files)
+    later = len(then.deleted) + len(then.catalog_files)
+    return Freed(
+        objects, now.deleted_bytes, max(0, later - objects),
+        max(0, then.deleted_bytes - now.deleted_bytes), len(now.young),
+    )  # fmt: skip
+
+
+def minute(ms: int) -> str:
+    """Return a time to the minute, in UTC. A negative time means that there is none: "-"."""
+    return "-" if ms < 0 else format_ms(ms)[:16].replace("T", " ") + " UTC"

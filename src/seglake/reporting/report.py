@@ -13,10 +13,16 @@ from seglake.catalog.table import CatalogTable
 from seglake.maintain.tagging import Hold
 from seglake.read.lake import open as open_lake
 from seglake.reporting.alerts import Alert, alerts, severity_rank
-from seglake.reporting.failures import FailedAttempt, newest_failures
-from seglake.reporting.figures import TopicFigures, topic_figures
+from seglake.reporting.figures import (
+    FailedAttempt,
+    StorageFigures,
+    TopicFigures,
+    newest_failures,
+    storage_figures,
+    topic_figures,
+    what_a_vacuum_frees,
+)
 from seglake.reporting.page.document import page
-from seglake.reporting.storage import StorageFigures, storage_figures, what_a_vacuum_frees
 from seglake.store import open_store
 from seglake.write.driver.report import Progress, silent
 

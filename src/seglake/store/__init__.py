@@ -8,17 +8,14 @@ from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from seglake.errors import ConfigError
-from seglake.store.counting import CountingStore, RequestCounts
 from seglake.store.dry import dry
 from seglake.store.interface import Listed, Reader, Stat, Store, Writer
 from seglake.store.local import OpenFile, is_local, local_file, local_store, nearby_root, release
 
 __all__ = [
-    "CountingStore",
     "Listed",
     "OpenFile",
     "Reader",
-    "RequestCounts",
     "Stat",
     "Store",
     "Writer",

@@ -20,8 +20,8 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CommitConflict, CorruptData
 from seglake.layout import LOG_TABLE
 from seglake.store import open_store
-from seglake.store.counting import CountingStore
 from seglake.write.driver.topics import append_time
+from tests.harness.counting import CountingStore
 from tests.harness.tiers import rest_but
 from tests.makers.catalog_rows import new_attempt, run, segment, topic
 from tests.makers.lakes import create_catalog, open_catalog

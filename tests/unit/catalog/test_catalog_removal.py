@@ -23,7 +23,7 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CommitConflict, UsageError
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.store import open_store
-from seglake.store.counting import CountingStore
+from tests.harness.counting import CountingStore
 from tests.makers.catalog_rows import new_attempt, run, segment, source, topic
 from tests.makers.lakes import create_catalog
 from tests.makers.strategies import examples

@@ -16,7 +16,7 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, UnknownTopic, VersionExpired
 from seglake.read.lake import Lake
 from seglake.store import open_store
-from seglake.store.counting import CountingStore
+from tests.harness.counting import CountingStore
 from tests.harness.tiers import rest_but
 from tests.makers.catalog_rows import new_attempt, run, segment, topic
 from tests.makers.lakes import create_catalog, open_catalog

@@ -21,7 +21,7 @@ from seglake.catalog.topic_change import Change, Divided, Removal, divided
 from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.store import open_store
-from seglake.store.counting import CountingStore
+from tests.harness.counting import CountingStore
 from tests.makers.catalog_rows import new_attempt, run, segment, topic
 from tests.makers.lakes import create_catalog
 

@@ -23,7 +23,7 @@ from seglake.layout import new_attempt
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.store import open_store
-from seglake.store.counting import CountingStore
+from tests.harness.counting import CountingStore
 from tests.harness.foreign import (
     assert_digested,
     assert_refused,

@@ -21,7 +21,7 @@ from seglake.maintain.health.verify import verify
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
-from seglake.store.counting import CountingStore
+from tests.harness.counting import CountingStore
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, write_file
 from tests.makers.strategies import examples
 

@@ -31,7 +31,8 @@ from seglake.errors import (
 from seglake.format.index import IndexPolicy
 from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.read.lake import Lake
-from seglake.store import CountingStore, open_store
+from seglake.store import open_store
+from tests.harness.counting import CountingStore
 from tests.makers.gaps import Loss, emptied, lose_records
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import examples

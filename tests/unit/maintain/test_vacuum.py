@@ -23,7 +23,7 @@ from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
 from seglake.store import Listed, open_store
-from seglake.store.counting import CountingStore
+from tests.harness.counting import CountingStore
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 
 DAY = 86_400

@@ -28,7 +28,8 @@ from seglake.log.piece import Window
 from seglake.log.zones.bounds import Bounds, union
 from seglake.read.lake import Lake
 from seglake.read.log import Log
-from seglake.store import CountingStore, open_store
+from seglake.store import open_store
+from tests.harness.counting import CountingStore
 from tests.makers.gaps import Loss
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import examples

@@ -30,7 +30,8 @@ from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import ZoneSearch
 from seglake.read.lake import Lake
-from seglake.store import CountingStore, open_store
+from seglake.store import open_store
+from tests.harness.counting import CountingStore
 from tests.judges.described import describe
 from tests.makers.lakes import Event, LakeMaker, Shape, records_of
 from tests.makers.logs import made

@@ -25,7 +25,8 @@ from seglake.maintain.vacuum import vacuum
 from seglake.read import origin
 from seglake.read.lake import Lake
 from seglake.read.log import Log
-from seglake.store import CountingStore, Store, open_store
+from seglake.store import Store, open_store
+from tests.harness.counting import CountingStore
 from tests.harness.tiers import rest_but_today
 from tests.makers.gaps import Loss, lose
 from tests.makers.lakes import Event, LakeMaker, Shape

@@ -35,7 +35,7 @@ from seglake.maintain.vacuum import vacuum
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.store import Store, open_store
-from seglake.store.counting import CountingStore
+from tests.harness.counting import CountingStore
 from tests.makers.lakes import Event, LakeMaker, Shape, Written, open_catalog
 from tests.makers.strategies import examples
 

@@ -22,7 +22,8 @@ from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.read.lake import Lake
 from seglake.read.log import Log
-from seglake.store import CountingStore, open_store
+from seglake.store import open_store
+from tests.harness.counting import CountingStore
 from tests.judges.oracle import as_written, check_offset, check_times
 from tests.makers.gaps import Loss, emptied, lose, losses
 from tests.makers.lakes import Event, LakeMaker, Shape, Written

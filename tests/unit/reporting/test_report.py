@@ -27,13 +27,14 @@ from seglake.maintain.erasure.erase import erase
 from seglake.maintain.merge import merge
 from seglake.maintain.tagging import holds, tag
 from seglake.maintain.undo import undo
-from seglake.reporting import failures
+from seglake.reporting import figures
 from seglake.reporting.alerts import alerts, once
 from seglake.reporting.page import document
 from seglake.reporting.report import LakeReport, report
-from seglake.store import counting, open_store
+from seglake.store import open_store
 from seglake.terminal.progress import line_every
 from seglake.terminal.wording import short_bytes
+from tests.harness.counting import CountingStore
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.many_segments import many_segments
 from tests.makers.watched import BEGIN_MS, FUTURE_MS, HOUR_MS, MISSING, NOW_MS, TOPIC, watched_lake
@@ -203,7 +204,7 @@ def test_an_empty_lake_and_an_unknown_topic(tmp_path: Path, root: str) -> None:
 
 
 def test_no_record_is_read(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = counting.CountingStore(open_store(root))
+    store = CountingStore(open_store(root))
     read: list[str] = []
 
     def remember(key: str, *_: Any) -> Any:
@@ -216,7 +217,7 @@ def test_no_record_is_read(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
             remember(key)
             return _real(self, key, *rest)
 
-        monkeypatch.setattr(counting.CountingStore, name, call)
+        monkeypatch.setattr(CountingStore, name, call)
     for module in ("seglake.read.lake", "seglake.reporting.report"):
         monkeypatch.setattr(f"{module}.open_store", lambda *_, **__: store)
     report(root, now_ms=NOW_MS, list_objects=False)
@@ -299,7 +300,7 @@ def test_the_newest_failed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         )  # fmt: skip
         write_failed_run(store, failed)
         os.utime(Path(root, report_key(failed.attempt_id)), (at, at))
-    monkeypatch.setattr(failures, "_MOST", 2)
+    monkeypatch.setattr(figures, "_FAILURES", 2)
     made = report(root, now_ms=NOW_MS)
     newest, other = made.failed_runs
     assert other == (TOPIC, "hourly", "hour 000", NOW_MS + HOUR_MS, 2, "<b>&", True)
@@ -348,7 +349,7 @@ def test_tags_with_what_they_hold(tmp_path: Path) -> None:
 def test_a_lake_without_tags_pays_two_requests_for_them(
     found: LakeReport, root: str, tmp_path: Path
 ) -> None:
-    store = counting.CountingStore(open_store(root))
+    store = CountingStore(open_store(root))
     table = CatalogTable.open(store)
     before = store.counts.requests
     assert holds(table) == holds(table, topic=TOPIC) == found.storage.tags == []

@@ -23,7 +23,7 @@ from seglake.read.lake import Lake
 from seglake.serve.settings import load
 from seglake.serve.topics.catalog import Derived, ServedTopics, parse
 from seglake.store import open_store
-from seglake.store.counting import CountingStore
+from tests.harness.counting import CountingStore
 from tests.harness.lake_server import Serving, Wire, serving
 from tests.makers.fetches import (
     EARLIEST,

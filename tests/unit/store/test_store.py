@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import ConfigError, MissingObject, StoreError
-from seglake.store import CountingStore, Store, local, open_store
+from seglake.store import Store, local, open_store
 from seglake.store.interface import store_errors
+from tests.harness.counting import CountingStore
 from tests.makers.strategies import examples
 
 KEYS = st.sampled_from(["a", "b/c", "b/d", "b/d.x", "bb/c", "e/f/g/h"])

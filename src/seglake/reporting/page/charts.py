@@ -6,7 +6,7 @@ Each chart has text for those who do not see it, and the page has its figures as
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,14 +81,23 @@ def _plot(height: int, times: Range1d | None = None, **options: Any) -> Any:
     return plot
 
 
+def _hover(plot: Any, tips: Sequence[tuple[str, str]], *times: str) -> None:
+    """Show values under the pointer. The fields `times` are shown as times."""
+    plot.add_tools(HoverTool(tooltips=tips, formatters=dict.fromkeys(times, "datetime")))
+
+
+def _mark(plot: Any, time_ms: int, colour: str, dash: str) -> None:
+    """Draw a vertical line at a time."""
+    plot.add_layout(
+        Span(location=time_ms, dimension="height", line_color=colour, line_width=2, line_dash=dash)
+    )
+
+
 def _closed(figures: TopicFigures, plot: Any) -> None:
     """The line up to which windows are closed."""
     closed = figures.coverage.closed_until_ms
     if closed is not None:
-        plot.add_layout(
-            Span(location=closed, dimension="height", line_color=GREEN, line_width=2,
-                 line_dash="dashed")
-        )  # fmt: skip
+        _mark(plot, closed, GREEN, "dashed")
 
 
 def _volume(figures: TopicFigures, times: Range1d | None) -> Chart | None:
@@ -102,12 +111,7 @@ def _volume(figures: TopicFigures, times: Range1d | None) -> Chart | None:
     plot.quad("left", "right", "records", 0, source=source, fill_color=BLUE, line_color=None)
     plot.yaxis.formatter.use_scientific = False
     plot.y_range.start = 0
-    plot.add_tools(
-        HoverTool(
-            tooltips=[("from", "@left{%F %R}"), ("records", "@records{0,0}")],
-            formatters={"@left": "datetime"},
-        )
-    )
+    _hover(plot, [("from", "@left{%F %R}"), ("records", "@records{0,0}")], "@left")
     _closed(figures, plot)
     return Chart(
         "volume", "Records over time",
@@ -137,12 +141,7 @@ def _heat(figures: TopicFigures, times: Range1d | None) -> Chart | None:
     plot.add_layout(
         ColorBar(color_mapper=colours, width=10, background_fill_alpha=0, title=None), "right"
     )
-    plot.add_tools(
-        HoverTool(
-            tooltips=[("time", "$x{%F %R}"), ("partition", "$y{0}"), ("records", "@image{0,0}")],
-            formatters={"$x": "datetime"},
-        )
-    )
+    _hover(plot, [("time", "$x{%F %R}"), ("partition", "$y{0}"), ("records", "@image{0,0}")], "$x")
     return Chart(
         "heat", "Records by log partition and time",
         "One row for each log partition; the brighter, the more records. Empty: none.", plot,
@@ -166,19 +165,14 @@ def _coverage(figures: TopicFigures, times: Range1d | None) -> Chart | None:
         plot.quad("left", "right", 0.8, 0.2, source=source, fill_color=colour, line_color=None)
     plot.yaxis.visible = False
     plot.ygrid.visible = False
-    plot.add_tools(
-        HoverTool(
-            tooltips=[("", "@what"), ("from", "@left{%F %R}"), ("to", "@right{%F %R}")],
-            formatters={"@left": "datetime", "@right": "datetime"},
-        )
+    _hover(
+        plot, [("", "@what"), ("from", "@left{%F %R}"), ("to", "@right{%F %R}")], "@left", "@right"
     )
     _closed(figures, plot)
+    closed = figures.coverage.closed_until_ms
     for _, late_ms in figures.lateness_shares[-1:]:
-        if late_ms and figures.coverage.closed_until_ms is not None:
-            plot.add_layout(
-                Span(location=figures.coverage.closed_until_ms - late_ms, dimension="height",
-                     line_color=AMBER, line_width=2, line_dash="dotted")
-            )  # fmt: skip
+        if late_ms and closed is not None:
+            _mark(plot, closed - late_ms, AMBER, "dotted")
     return Chart(
         "coverage", "Coverage of declared intervals",
         "Green is covered by committed runs, red is a hole. The dashed line is the time up to "
@@ -202,12 +196,7 @@ def _offsets(figures: TopicFigures, times: Range1d | None) -> Chart | None:
         plot.line("x", "y", source=source, color=colour, line_width=2,
                   legend_label=f"partition {partition}")  # fmt: skip
     plot.yaxis.formatter.use_scientific = False
-    plot.add_tools(
-        HoverTool(
-            tooltips=[("partition", "@p"), ("until", "@x{%F %R}"), ("end offset", "@y{0,0}")],
-            formatters={"@x": "datetime"},
-        )
-    )
+    _hover(plot, [("partition", "@p"), ("until", "@x{%F %R}"), ("end offset", "@y{0,0}")], "@x")
     plot.legend.location = "top_left"
     plot.legend.background_fill_alpha = 0
     plot.legend.border_line_color = None
@@ -236,7 +225,7 @@ def _lateness(figures: TopicFigures, _times: Range1d | None) -> Chart | None:
     plot.scatter("x", "y", source=source, color=AMBER, size=7)
     plot.yaxis.axis_label = "seconds"
     plot.y_range.start = 0
-    plot.add_tools(HoverTool(tooltips=[("run", "@run"), ("seconds late", "@y{0,0.0}")]))
+    _hover(plot, [("run", "@run"), ("seconds late", "@y{0,0.0}")])
     return Chart(
         "lateness", "Lateness of events, by run",
         "How far the time of an event lies below the largest time before it, at most in each run.",
@@ -254,7 +243,7 @@ def _sizes(figures: TopicFigures, _times: Range1d | None) -> Chart | None:
     plot.yaxis.formatter.use_scientific = False
     plot.y_range.start = 0
     plot.xgrid.visible = False
-    plot.add_tools(HoverTool(tooltips=[("at least", "@x"), ("segments", "@top{0,0}")]))
+    _hover(plot, [("at least", "@x"), ("segments", "@top{0,0}")])
     return Chart("sizes", "Sizes of segments", "Segments by the size of their logs.", plot)
 
 
@@ -283,9 +272,7 @@ def _runs(figures: TopicFigures, _times: Range1d | None) -> Chart | None:
     plot.legend.background_fill_alpha = 0
     plot.legend.border_line_color = None
     plot.add_layout(plot.legend[0], "below")
-    plot.add_tools(
-        HoverTool(tooltips=[("run", "@id"), ("step", "$name"), ("seconds", "@$name{0.000}")])
-    )
+    _hover(plot, [("run", "@id"), ("step", "$name"), ("seconds", "@$name{0.000}")])
     return Chart(
         "runs", "Seconds of each run, by step",
         f"The newest {len(runs)} committed runs, oldest first.", plot,

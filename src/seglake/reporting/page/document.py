@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from shlex import quote
+from typing import Any, NamedTuple
 
+from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.errors import ConfigError
 from seglake.reporting.alerts import alerts, once
-from seglake.reporting.failures import FailedAttempt
-from seglake.reporting.figures import TopicFigures
-from seglake.reporting.page.tables import (
-    TABLES,
-    ChartTable,
-    failures,
-    lone_tables,
-    overview,
-    tags,
-    versions,
+from seglake.reporting.figures import (
+    FailedAttempt,
+    StorageFigures,
+    TopicFigures,
+    WindowFigures,
+    minute,
 )
-from seglake.reporting.storage import StorageFigures
-from seglake.reporting.wording import minute
-from seglake.terminal.wording import duration, short_bytes
-
-if TYPE_CHECKING:
-    from seglake.reporting.page.charts import Chart
+from seglake.terminal.wording import counted, duration, short_bytes
+from seglake.times.instants import format_ms
 
 CHARTED = 4  # topics with charts of their own; the others are in the overview
 
@@ -59,10 +54,10 @@ def page(
         topics=len(topics),
         alerts=once(alert for figures in topics for alert in alerts(figures)),
         sections=sections,
-        failed=failures(root, failed_runs),
-        overview=overview(topics),
-        versions=versions(storage),
-        tags=tags(storage),
+        failed=_failures(root, failed_runs),
+        overview=_overview(topics),
+        versions=_versions(storage),
+        tags=_tags(storage),
         css=(room / "page.css").read_text(),
         library=Resources(mode="inline", components=["bokeh"]).render() if script else "",
         script=script,
@@ -84,16 +79,21 @@ def _sections(topics: Sequence[TopicFigures], root: str) -> tuple[list[dict[str,
         {
             "figures": figures,
             "tiles": _tiles(figures),
-            "shown": [_shown(figures, chart, place[figures.topic, chart.name]) for chart in some],
-            "tables": list(lone_tables(figures, root)),
+            "shown": [
+                ChartTable(
+                    chart.name,
+                    chart.title,
+                    chart.text,
+                    place[figures.topic, chart.name],
+                    _TABLES[chart.name](figures),
+                )
+                for chart in some
+            ],
+            "tables": list(_lone_tables(figures, root)),
         }
         for figures, some in drawn
     ]
     return sections, script
-
-
-def _shown(figures: TopicFigures, chart: Chart, place: str) -> ChartTable:
-    return ChartTable(chart.name, chart.title, chart.text, place, TABLES[chart.name](figures))
 
 
 def _code(text: str) -> Any:
@@ -122,3 +122,290 @@ def _tiles(figures: TopicFigures) -> list[tuple[str, str, str]]:
         ("Size", f"{1 / ratio:.0%}" if ratio else "-",
          f"of the input; indexes add {index:.1%}"),
     ]  # fmt: skip
+
+
+# ---------------- tables
+# The tables of the page: one for each chart, and those without a chart.
+
+_ROWS = 200  # of a table
+
+
+class _HtmlLink(int):
+    """A number that links to an anchor on the page."""
+
+    href: str
+
+    def __new__(cls, number: int, href: str) -> _HtmlLink:
+        made = super().__new__(cls, number)
+        made.href = href
+        return made
+
+
+class Cell(NamedTuple):
+    """A cell of a table: its text, the target of its link, its anchor."""
+
+    text: str
+    href: str = ""
+    id: str = ""
+
+
+class PageTable(NamedTuple):
+    """A table of a page: headings, rows, which columns are numbers, and what was left out."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    numbers: frozenset[int] = frozenset()
+    left_out: int = 0
+
+
+class ChartTable(NamedTuple):
+    """A chart on the page with its table, or only a table. `drawing` is HTML, or empty."""
+
+    name: str
+    title: str
+    text: str
+    drawing: str
+    table: PageTable
+
+
+def _table(headings: str, rows: Iterator[Sequence[Any]] | Sequence[Sequence[Any]]) -> PageTable:
+    """A table of at most `_ROWS` rows; numbers are aligned to the right."""
+    shown = list(rows)
+    numbers = frozenset(
+        i for i in range(len(shown[0]) if shown else 0)
+        if all(isinstance(row[i], int | float) for row in shown)
+    )  # fmt: skip
+    cells = [[_cell(value) for value in row] for row in shown[:_ROWS]]
+    return PageTable(headings.split("|"), cells, numbers, max(0, len(shown) - _ROWS))
+
+
+def _cell(value: Any) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    return Cell(_text(value), href=value.href if isinstance(value, _HtmlLink) else "")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.3f}" if isinstance(value, float) else str(value)
+
+
+def _volume(figures: TopicFigures) -> PageTable:
+    """Newest first, since a table is cut at its end."""
+    rows = [
+        (minute(start), sum(counts), *(counts if len(counts) <= 12 else (min(counts), max(counts))))
+        for start, counts in _by_bin(figures)
+    ]
+    count = len(figures.partitions)
+    names = [f"partition {p}" for p in range(count)] if count <= 12 else ["fewest", "most"]
+    return _table("|".join(["from", "records", *names]), rows[::-1])
+
+
+def _by_bin(figures: TopicFigures) -> Iterator[tuple[int, list[int]]]:
+    activity = figures.activity
+    if activity is not None:
+        for number, counts in enumerate(zip(*activity.records, strict=True)):
+            yield activity.start_ms + number * activity.width_ms, list(counts)
+
+
+def _coverage(figures: TopicFigures) -> PageTable:
+    covered = [(start, end, "covered") for start, end in figures.coverage.covered]
+    holes = [(start, end, "hole") for start, end in figures.coverage.holes]
+    rows = sorted(covered + holes, reverse=True)
+    return _table(
+        "from|to|length|what",
+        [(minute(s), minute(e), duration(e - s), what) for s, e, what in rows],
+    )
+
+
+def _offsets(figures: TopicFigures) -> PageTable:
+    return _table(
+        "partition|records|log start|end offset|segments|log bytes|oldest|newest",
+        [
+            (str(p.partition), p.records, p.log_start_offset, p.end_offset, p.segments,
+             short_bytes(p.log_bytes), minute(p.oldest_ms), minute(p.newest_ms))
+            for p in figures.partitions
+        ],
+    )  # fmt: skip
+
+
+def _lateness(figures: TopicFigures) -> PageTable:
+    shares = [
+        (f"{share:.0%} of the records", duration(late)) for share, late in figures.lateness_shares
+    ]
+    left = ("left in the logs", duration(figures.log_lateness_ms))
+    runs = [(item.run_id, duration(item.lateness_ms)) for item in figures.lateness[::-1]]
+    return _table("run, or share|late by at most", [*shares, left, *runs])
+
+
+def _sizes(figures: TopicFigures) -> PageTable:
+    sizes = [(f"at least {short_bytes(size)}", n) for size, n in figures.segment_sizes]
+    return _table("log size|segments", sizes)
+
+
+def _seconds(figures: TopicFigures) -> PageTable:
+    rows = []
+    for run in figures.committed[::-1]:
+        seconds = json.loads(run.report).get("seconds", {})
+        steps = ", ".join(f"{name} {value:.2f}" for name, value in seconds.items())
+        rows.append((run.run_id, float(sum(seconds.values())), steps))
+    return _table("run|seconds|by step", rows)
+
+
+_TABLES = {
+    "volume": _volume, "heat": _volume, "coverage": _coverage, "offsets": _offsets,
+    "lateness": _lateness, "sizes": _sizes, "runs": _seconds,
+}  # fmt: skip
+
+
+def _lone_tables(figures: TopicFigures, root: str) -> Iterator[ChartTable]:
+    """The tables without a chart."""
+    yield ChartTable("history", "Runs", "Newest first.", "", _history(figures))
+    if figures.rejects:
+        yield ChartTable(
+            "rejects", "Rejects",
+            "Rows that no redrive took over, with a sample of the newest runs. "
+            f"`seglake quarantine {quote(root)} {figures.topic} --run-id RUN` shows their "
+            "bytes.", "",
+            _rejects(figures),
+        )  # fmt: skip
+    if figures.maintenance:
+        rows = [
+            (minute(row.finished_at_ms), row.operation, _took(row))
+            for row in figures.maintenance[::-1]
+        ]
+        yield ChartTable("maintenance", "Maintenance", "Commits, newest first.", "",
+                    _table("finished|operation|took", rows))  # fmt: skip
+    yield ChartTable("codecs", "Compression", "", "", _codecs(figures))
+    if figures.window is not None:
+        yield _window(figures, figures.window)
+
+
+def _rejects(figures: TopicFigures) -> PageTable:
+    rows: list[tuple[Any, ...]] = []
+    for run in figures.rejects:
+        why = ", ".join(f"{reason} {count:,}" for reason, count in run.reasons.items())
+        rows.append((Cell(run.run_id, id=_anchor(figures, run.run_id)), f"{run.rows:,}", why, ""))
+        rows += [("", "", reason, f"{file}:{line}") for file, line, reason in run.sample]
+    return _table("run|rows|reason|file and line", rows)
+
+
+def _anchor(figures: TopicFigures, run_id: str) -> str:
+    return f"{figures.topic}-rejects-{run_id}"
+
+
+def _history(figures: TopicFigures) -> PageTable:
+    rejected = {item.run_id for item in figures.rejects}
+    return _table(
+        "finished|run|interval|state|took|files|rows|records|rejected|output",
+        [
+            (minute(run.finished_at_ms), run.run_id, _interval(run), run.state,
+             _took(run), run.input_files,
+             run.input_rows, run.records,
+             _HtmlLink(run.quarantined, f"#{_anchor(figures, run.run_id)}")
+             if run.run_id in rejected else run.quarantined,
+             short_bytes(run.output_bytes))
+            for run in figures.runs[::-1]
+        ],
+    )  # fmt: skip
+
+
+def _took(row: RunRow | MaintenanceRow) -> str:
+    if isinstance(row, RunRow) and row.state != "committed":
+        return "-"  # its row ends when it was taken out
+    return duration(max(0, row.finished_at_ms - row.started_at_ms))
+
+
+def _interval(run: Any) -> str:
+    if run.interval_start_ms is None or run.interval_end_ms is None:
+        return "-"
+    start, end = minute(run.interval_start_ms), minute(run.interval_end_ms)
+    return f"{start[:-4]} to {end[11:-4] if start[:10] == end[:10] else end[:-4]}"
+
+
+def _codecs(figures: TopicFigures) -> PageTable:
+    return _table(
+        "codec|segments|records|logs|index files|bytes per record",
+        [
+            (item.codec, item.segments, item.records, short_bytes(item.log_bytes),
+             short_bytes(item.index_bytes), f"{item.log_bytes / max(1, item.records):,.1f}")
+            for item in figures.codecs
+        ],
+    )  # fmt: skip
+
+
+def _window(figures: TopicFigures, window: WindowFigures) -> ChartTable:
+    share = window.size_bytes / max(1, window.log_bytes)
+    text = (
+        f"To read {format_ms(window.start_ms)} to {format_ms(window.end_ms)}, at most "
+        f"{counted(window.records_at_most, 'record')}, Seglake fetches "
+        f"{short_bytes(window.size_bytes)} in {counted(window.ranges, 'range')} of "
+        f"{counted(len(window.segments), 'segment')}: {share:.1%} of their "
+        f"{short_bytes(window.log_bytes)}, and {window.size_bytes / max(1, figures.log_bytes):.3%} "
+        f"of the topic. Not opened: {counted(figures.segments - len(window.segments), 'segment')}."
+    )
+    rows = [
+        (item["segment"], item["ranges"], short_bytes(item["bytes"]), short_bytes(item["of_bytes"]),
+         item["records_at_most"])
+        for item in window.segments
+    ]  # fmt: skip
+    return ChartTable("window", "One window explained", text, "",
+                 _table("segment|ranges|fetched|of|records at most", rows))  # fmt: skip
+
+
+def _overview(topics: Sequence[TopicFigures]) -> PageTable:
+    """A row for each topic."""
+    rows = []
+    for item in topics:
+        closed = item.coverage.closed_until_ms
+        rows.append(
+            (item.topic, len(item.partitions), item.records, item.segments,
+             short_bytes(item.log_bytes), minute(item.oldest_ms), minute(item.newest_ms),
+             "never" if closed is None else minute(closed), len(alerts(item)))
+        )  # fmt: skip
+    headings = "topic|partitions|records|segments|logs|oldest|newest|closed until|alerts"
+    return _table(headings, rows)
+
+
+def _failures(root: str, failed_runs: Sequence[FailedAttempt]) -> ChartTable:
+    """A row for each attempt that failed."""
+    text = (
+        "The newest attempts that failed. A run that is there was committed by another attempt. "
+        f"`seglake history {quote(root)} --failed` lists all until a vacuum removes them."
+    )
+    rows = [
+        (minute(each.failed_at_ms), each.topic, each.run_id, each.pipeline,
+         "yes" if each.committed else "no", str(each.exit_code), each.error)
+        for each in failed_runs
+    ]  # fmt: skip
+    table = _table("failed|topic|run|pipeline|run is there|exit code|error", rows)
+    return ChartTable("failed-runs", "Failed runs", text, "", table)
+
+
+def _tags(storage: StorageFigures) -> PageTable:
+    """A row for each tag: what it holds, and what erasures took out of it."""
+    rows = [
+        (tag.name, str(tag.version), minute(tag.created_at_ms),
+         "deleted" if tag.until_ms is None else minute(tag.until_ms),
+         short_bytes(tag.held_bytes), tag.erased_records)
+        for tag in storage.tags
+    ]  # fmt: skip
+    return _table("tag|version|made|until|held bytes|erased records", rows)
+
+
+def _versions(storage: StorageFigures) -> tuple[str, str, PageTable]:
+    """Which versions are retained, and what a vacuum would free."""
+    commits, freed = storage.commits, storage.freed
+    retained = f"A version that is replaced is retained for {duration(storage.retention_ms)}."
+    if freed is None:
+        text = "`seglake vacuum --dry-run` tells what it would free: it lists all objects."
+    else:
+        text = (
+            f"A vacuum would free {short_bytes(freed.size_bytes)} in "
+            f"{counted(freed.objects, 'object')}, and {short_bytes(freed.later_bytes)} in "
+            f"{counted(freed.later_objects, 'more object')} when "
+            "older versions and their grace period have ended."
+        )
+    rows = [(str(version), minute(ms)) for version, ms in commits[::-1]]
+    return retained, text, _table("version|committed", rows)

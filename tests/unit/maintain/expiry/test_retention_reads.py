@@ -14,7 +14,7 @@ from seglake.catalog.schema import Row
 from seglake.catalog.table import CatalogTable
 from seglake.maintain.expiry.retention import retain_topic
 from seglake.store import open_store
-from seglake.store.counting import CountingStore
+from tests.harness.counting import CountingStore
 from tests.makers.catalog_rows import new_attempt, run, segment, topic
 from tests.makers.lakes import create_catalog
 

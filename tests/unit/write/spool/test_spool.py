@@ -21,7 +21,6 @@ from seglake.layout import ATTEMPTS, new_attempt
 from seglake.limits import INT32_MAX
 from seglake.maintain.vacuum import vacuum
 from seglake.store import Store, objects, open_store
-from seglake.store.counting import CountingStore
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits
 from seglake.write.spool.spool import (
@@ -39,6 +38,7 @@ from seglake.write.spool.spool import (
     rows_at,
     unpacked_rows,
 )
+from tests.harness.counting import CountingStore
 from tests.harness.cut_server import CutServer, cut_server
 from tests.harness.engines import dying
 from tests.makers.lakes import open_catalog

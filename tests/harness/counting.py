@@ -1,4 +1,4 @@
-"""A store that counts its requests and bytes: for tests, and for the reports of reads."""
+"""A store that counts its requests and bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from seglake.store.interface import Listed, Stat, Store, Writer, view
+from seglake.store import Listed, Stat, Store, Writer
+from seglake.store.interface import view
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -26,13 +27,17 @@ class RequestCounts:
 
 
 class CountingStore:
-    """Any store; `counts` has its requests and bytes."""
+    """Any store. `counts` has its requests and bytes.
+
+    A listing is one request for any number of pages, a deletion one for any number of objects.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store, self.uri, self.remote = store, store.uri, store.remote
         self.storage_options, self.public_options = store.storage_options, store.public_options
         self.counts = RequestCounts()
         self._lock = threading.Lock()
+        self.sync = store.sync  # an object store has nothing to do
 
     def __repr__(self) -> str:
         return f"CountingStore({self._store!r})"
@@ -44,61 +49,47 @@ class CountingStore:
             self.counts.bytes_written += written
 
     def size(self, key: str) -> int:
-        """One request. Every method does what it does in `Store`."""
         self._count()
         return self._store.size(key)
 
     def stat(self, key: str) -> Stat:
-        """One request."""
         self._count()
         return self._store.stat(key)
 
     def read(self, key: str, start: int, end: int) -> Buffer:
-        """One request."""
         data = self._store.read(key, start, end)
         self._count(data)
         return data
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
-        """One request per range."""
         buffers = self._store.read_ranges(key, starts, ends)
         self._count(*buffers, requests=len(buffers))
         return buffers
 
     def read_all(self, key: str) -> Buffer:
-        """One request."""
         data = self._store.read_all(key)
         self._count(data)
         return data
 
     def put(self, key: str, data: Data) -> None:
-        """One request."""
         self._count(written=view(data).nbytes)
         self._store.put(key, data)
 
     def put_if_absent(self, key: str, data: Data) -> bool:
-        """One request; its bytes count even if the object existed."""
         self._count(written=view(data).nbytes)
         return self._store.put_if_absent(key, data)
 
     @contextlib.contextmanager
     def writer(self, key: str, *, durable: bool = True) -> Iterator[Writer]:
-        """One request, and the bytes written to the stream."""
         self._count()
         with self._store.writer(key, durable=durable) as stream:
             yield _CountingWriter(stream, lambda size: self._count(requests=0, written=size))
 
-    def sync(self, key: str) -> None:
-        """No request: an object store has nothing to do."""
-        self._store.sync(key)
-
     def list(self, prefix: str = "") -> Iterator[Listed]:
-        """One request for any number of pages."""
         self._count()
         return self._store.list(prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """One request for any number of objects."""
         self._count()
         self._store.delete(keys)
 

@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -22,10 +22,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from seglake.clock import now_ms
 from seglake.errors import ConfigError
 from seglake.serve.api import ServerCounts
-from seglake.serve.settings import Settings
+from seglake.serve.settings import Address, Settings
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
+
+    from seglake.serve.topics.catalog import ServedTopics
 
 _log = logging.getLogger(__name__)
 _PATIENCE_S = 30.0
@@ -33,21 +35,10 @@ _PATIENCE_S = 30.0
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-class LakeFigures(Protocol):
-    """What a server knows of its lake."""
-
-    @property
-    def version(self) -> int:
-        """The version of the catalog that is served."""
-
-    refreshed_ms: int  # the time of the last look at the catalog that worked
-    problem: str | None  # why the last look at the catalog did not work
-
-
 class Figures:
     """Collects the counts of a server for each request."""
 
-    def __init__(self, counts: ServerCounts, topics: LakeFigures) -> None:
+    def __init__(self, counts: ServerCounts, topics: ServedTopics) -> None:
         self._counts, self._topics = counts, topics
 
     def collect(self) -> Iterator[Metric]:
@@ -108,13 +99,12 @@ def _labelled(counted: dict[str, Any]) -> list[tuple[tuple[str, ...], float]]:
 class MetricsPage:
     """The two pages, served by threads of their own until `close`."""
 
-    def __init__(self, settings: Settings, counts: ServerCounts, topics: LakeFigures) -> None:
-        address = settings.metrics.listen
-        if address is None:
-            raise ConfigError("metrics.listen: set it for a page of metrics")
+    def __init__(
+        self, address: Address, refresh_ms: int, counts: ServerCounts, topics: ServedTopics
+    ) -> None:
         registry: Any = CollectorRegistry()
         registry.register(Figures(counts, topics))
-        patience_s = _PATIENCE_S + 3 * settings.server.refresh_ms / 1000
+        patience_s = _PATIENCE_S + 3 * refresh_ms / 1000
         app = _pages(make_wsgi_app(registry), topics, patience_s)
         try:
             self._server = make_server(*address, app, _MetricsServer, _Quiet)
@@ -132,12 +122,15 @@ class MetricsPage:
         self._server.server_close()
 
 
-def start(settings: Settings, counts: ServerCounts, topics: LakeFigures) -> MetricsPage | None:
-    """The pages, if the settings want them. Raises ConfigError."""
-    return None if settings.metrics.listen is None else MetricsPage(settings, counts, topics)
+def start(settings: Settings, counts: ServerCounts, topics: ServedTopics) -> MetricsPage | None:
+    """Start the pages if the settings have an address for them. Raises ConfigError."""
+    address = settings.metrics.listen
+    if address is None:
+        return None
+    return MetricsPage(address, settings.server.refresh_ms, counts, topics)
 
 
-def _pages(metrics: App, topics: LakeFigures, patience_s: float) -> App:
+def _pages(metrics: App, topics: ServedTopics, patience_s: float) -> App:
     def app(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path == "/metrics":
@@ -150,7 +143,9 @@ def _pages(metrics: App, topics: LakeFigures, patience_s: float) -> App:
     return app
 
 
-def _health(topics: LakeFigures, patience_s: float, respond: Callable[..., Any]) -> Iterable[bytes]:
+def _health(
+    topics: ServedTopics, patience_s: float, respond: Callable[..., Any]
+) -> Iterable[bytes]:
     age_s = (now_ms() - topics.refreshed_ms) / 1000
     well = age_s <= patience_s
     respond("200 OK" if well else "503 Service Unavailable", [("Content-Type", "application/json")])

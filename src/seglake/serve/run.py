@@ -14,9 +14,10 @@ from seglake.read.lake import open as open_lake
 from seglake.serve import metrics, security
 from seglake.serve.api import Api, ServerCounts
 from seglake.serve.groups import open_groups
+from seglake.serve.groups.apis import GroupApis
 from seglake.serve.reads.fetch import Fetching
 from seglake.serve.reads.metadata import API as VERSIONS
-from seglake.serve.reads.metadata import Configs, Describing, Sizes
+from seglake.serve.reads.metadata import Describing
 from seglake.serve.reads.offsets import Lookups
 from seglake.serve.reads.refused import Refusals
 from seglake.serve.server import Listener
@@ -62,7 +63,8 @@ async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address
         address = await listener.start()
         public_address = settings.server.advertise or address
         reads = _apis(topics, settings, public_address)
-        listener.offer([*reads, *groups.apis(public_address), *logins])
+        commits = GroupApis(groups, topics, public_address, settings.groups.metadata_bytes)
+        listener.offer([*reads, *commits.all(), *logins])
         yield address, topics
 
 
@@ -78,8 +80,6 @@ def _apis(topics: ServedTopics, settings: Settings, address: Address) -> list[Ap
         *Describing(topics, address).apis(),
         *Lookups(topics).apis(),
         *Fetching(topics, settings.server.fetch_bytes).apis(),
-        *Configs(topics).apis(),
-        *Sizes(topics).apis(),
         *Refusals(topics).apis(),
     ]
 

@@ -44,9 +44,13 @@ def samples(port: int) -> dict[Any, float]:
     }
 
 
+NO_TOPICS: Any = SimpleNamespace()
+
+
 @pytest.fixture
 def page() -> Iterator[tuple[MetricsPage, ServerCounts, SimpleNamespace]]:
-    counts, topics = ServerCounts(), SimpleNamespace(version=7, refreshed_ms=now_ms(), problem=None)
+    counts = ServerCounts()
+    topics: Any = SimpleNamespace(version=7, refreshed_ms=now_ms(), problem=None)
     made = start(load(None, {"metrics.listen": "127.0.0.1:0"}), counts, topics)
     assert made is not None
     yield made, counts, topics
@@ -105,7 +109,7 @@ def _failing(*_: object) -> Any:
 def test_a_port_that_is_taken(page: tuple[MetricsPage, ServerCounts, SimpleNamespace]) -> None:
     taken = load(None, {"metrics.listen": f"127.0.0.1:{page[0].port}"})
     with pytest.raises(ConfigError, match=r"metrics\.listen: .* cannot be used"):
-        start(taken, ServerCounts(), SimpleNamespace())
+        start(taken, ServerCounts(), NO_TOPICS)
 
 
 def test_a_server_counts_what_a_client_does(tmp_path: Path) -> None:

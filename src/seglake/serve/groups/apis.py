@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import groups as admin
 from kafka.protocol.consumer import group as consumer
@@ -15,8 +15,7 @@ from seglake.serve.groups.coordinator import Coordinator, GroupListing
 from seglake.serve.groups.group import Join, Sync
 from seglake.serve.groups.offsets import Committed, Where
 from seglake.serve.settings import Address
-from seglake.serve.topics.partition import Starts
-from seglake.store import Store
+from seglake.serve.topics.catalog import ServedTopics
 
 if TYPE_CHECKING:
     from seglake.serve.connection import Connection
@@ -26,32 +25,11 @@ _COORDINATOR_ERRORS = {_GROUP: Code.NONE, _TRANSACTION: Code.TRANSACTIONAL_ID_AU
 _NOTHING = Committed(-1)
 
 
-class GroupTopics(Protocol):
-    """What groups need to know of topics."""
-
-    lake: str  # its identity
-    root: str
-    store: Store
-    starts: Starts | None  # of replays
-
-    def every_name(self) -> Collection[str]:
-        """All topics of the lake, also those that are not served."""
-
-    def partition_count(self, name: str) -> int | None:
-        """How many partitions a topic has; None if there is none of this name."""
-
-    async def limit(self, name: str, partition: int) -> int | None:
-        """The largest offset for a partition of a topic that a name makes; None for any other."""
-
-    def end_offset(self, name: str, partition: int) -> int | None:
-        """The end of a log partition of the lake as it is served; None if it is not."""
-
-
 class GroupApis:
     """The handlers of one server."""
 
     def __init__(
-        self, groups: Coordinator, topics: GroupTopics, address: Address, metadata_bytes: int
+        self, groups: Coordinator, topics: ServedTopics, address: Address, metadata_bytes: int
     ) -> None:
         self._groups, self._topics, self._address = groups, topics, address
         self._metadata_bytes = metadata_bytes

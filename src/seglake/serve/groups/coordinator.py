@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -16,7 +16,7 @@ from seglake.limits import INT64_MAX
 from seglake.serve.api import ServerCounts
 from seglake.serve.codes import Code
 from seglake.serve.groups.group import Group, GroupLimits, Join, Joined, Sync, Synced
-from seglake.serve.groups.offsets import ArchivedGroups, Committed, OffsetStore, Where
+from seglake.serve.groups.offsets import Committed, OffsetStore, Where
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -44,7 +44,8 @@ class Coordinator:
     """Answers the requests of groups; all calls come from one event loop.
 
     An error of storage becomes a log line and COORDINATOR_NOT_AVAILABLE, after which clients try
-    again. `clock_ms` never goes back; `wall_ms` is the time of day.
+    again. `archived` gives what a group committed before its topics were archived. `clock_ms` never
+    goes back; `wall_ms` is the time of day.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Coordinator:
         limits: GroupLimits,
         max_groups: int,
         counts: ServerCounts,
-        archived: ArchivedGroups | None = None,
+        archived: Callable[[str], Awaitable[dict[Where, Committed]]] | None = None,
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         wall_ms: Callable[[], int] = now_ms,
     ) -> None:
@@ -171,7 +172,7 @@ class Coordinator:
         if asked is not None and offsets.keys() >= set(asked):
             return offsets
         try:
-            return {**await self._archived.of(group_id), **offsets}
+            return {**await self._archived(group_id), **offsets}
         except SeglakeError as error:
             _log.error("archived offsets of group %.80r: %s", group_id, error)
             return Code.COORDINATOR_NOT_AVAILABLE
@@ -191,8 +192,6 @@ class Coordinator:
             return Code.GROUP_ID_NOT_FOUND
         done = await self._stored(lambda: self._store.delete(group_id, chosen))
         return done or Code.NONE
-
-    # ---------------------------------------------------------------- erasures
 
     # ---------------------------------------------------------------- replays
 

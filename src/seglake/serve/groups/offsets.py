@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seglake.catalog import groups
 from seglake.errors import ConfigError, StoreError
-from seglake.store import Store
+
+if TYPE_CHECKING:
+    from seglake.serve.topics.catalog import ServedTopics
 
 _FORMAT = 2
 _TABLE = """
@@ -74,8 +76,8 @@ Where = tuple[str, int]  # topic and partition
 class OffsetStore:
     """The committed offsets of all groups of a lake; not for several threads at once.
 
-    `lake` is its identity: another lake at the same root has none of them. Raises
-    ConfigError for a file that cannot be used, or that another server uses.
+    `lake` is its identity: another lake at the same root has none of them. Raises ConfigError for a
+    file that cannot be used, or that another server uses.
     """
 
     def __init__(self, file: Path, lake: str = "") -> None:
@@ -214,27 +216,17 @@ class OffsetStore:
 # Where groups stood on a broker when their topics were archived from it.
 
 
-class ArchivedGroups:
-    """The groups that archives have kept with a lake; what they kept last counts.
+async def archived_offsets(topics: ServedTopics, group_id: str) -> dict[Where, Committed]:
+    """Return where a group was in the topics that are served, as archives recorded it last.
 
-    `end_offset` is that of a log partition as it is served, None if it is not served.
+    An offset is at most the end that is served: the server may not have read the records yet that
+    were archived with it. Leader epochs are the broker's, and have no meaning in a lake. Raises
+    StoreError and CorruptData.
     """
-
-    def __init__(
-        self, store: Store, lake: str, end_offset: Callable[[str, int], int | None]
-    ) -> None:
-        self._store, self._lake, self._end_offset = store, lake, end_offset
-
-    async def of(self, group_id: str) -> dict[Where, Committed]:
-        """Where a group stood in the topics that are served. Raises StoreError, CorruptData.
-
-        No offset lies above the end that is served: the server may not know yet of records that
-        came with it. Leader epochs are the broker's, and mean nothing in a lake.
-        """
-        positions = await asyncio.to_thread(groups.of_group, self._store, self._lake, group_id)
-        return {
-            (stood.topic, partition): Committed(min(each.offset, end), -1, each.metadata)
-            for stood in positions
-            for partition, each in stood.offsets.items()
-            if (end := self._end_offset(stood.topic, partition)) is not None
-        }
+    positions = await asyncio.to_thread(groups.of_group, topics.store, topics.lake, group_id)
+    return {
+        (stood.topic, partition): Committed(min(each.offset, end), -1, each.metadata)
+        for stood in positions
+        for partition, each in stood.offsets.items()
+        if (end := topics.end_offset(stood.topic, partition)) is not None
+    }

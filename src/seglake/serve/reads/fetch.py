@@ -21,10 +21,9 @@ from kafka.protocol.consumer import FetchRequest
 
 from seglake.errors import SeglakeError, UnknownTopic, VersionExpired
 from seglake.serve.api import NO_ID, Api, in_turns
-from seglake.serve.codes import Code
+from seglake.serve.codes import Code, code_of
 from seglake.serve.connection import Connection, Part, Reply
 from seglake.serve.frames import varint
-from seglake.serve.reads.errors import code_of
 from seglake.serve.reads.offsets import epoch_error
 from seglake.serve.records.taking import Taken
 from seglake.serve.topics.catalog import ServedTopic, ServedTopics

@@ -1,4 +1,4 @@
-"""Metadata, DescribeTopicPartitions and DescribeCluster: one broker leads every partition."""
+"""Metadata and the APIs that describe topics, logs, settings: one broker leads every partition."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ from kafka.protocol.metadata import (
 from seglake.config.topic import DEFAULTS
 from seglake.errors import SeglakeError, UnknownTopic
 from seglake.serve.api import NO_ID, NODE, Api, in_turns
-from seglake.serve.codes import Code
+from seglake.serve.codes import Code, code_of
 from seglake.serve.connection import Connection
-from seglake.serve.reads.errors import code_of
 from seglake.serve.settings import Address
 from seglake.serve.topics.catalog import LEADER_EPOCH, ServedTopic, ServedTopics
 
@@ -42,6 +41,24 @@ _DescribedTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsRespons
 _DescribedPartition = _DescribedTopic.DescribeTopicPartitionsResponsePartition
 
 
+_DIR = DescribeLogDirsResponse.DescribeLogDirsResult
+_TOPIC = _DIR.DescribeLogDirsTopic
+_UNKNOWN = -1
+
+TOPIC_RESOURCE, _BROKER = 2, 4  # kinds of resources
+_DYNAMIC_TOPIC, _STATIC_BROKER = 1, 4  # where a value comes from
+_STRING = 2
+
+# What a broker knows too: MirrorMaker creates a topic with these settings.
+_TOPIC_KEYS = (
+    "cleanup.policy", "compression.gzip.level", "compression.type", "compression.zstd.level",
+    "delete.retention.ms", "index.interval.bytes", "max.compaction.lag.ms", "max.message.bytes",
+    "message.timestamp.after.max.ms", "message.timestamp.before.max.ms",
+    "min.cleanable.dirty.ratio", "min.compaction.lag.ms", "retention.bytes", "retention.ms",
+    "segment.bytes", "segment.index.bytes", "segment.ms",
+)  # fmt: skip
+
+
 class _NamedTopic(NamedTuple):
     name: str | None
     id: uuid.UUID
@@ -50,17 +67,19 @@ class _NamedTopic(NamedTuple):
 
 
 class Describing:
-    """Tells clients which partitions there are, and where."""
+    """Tells clients which topics and partitions there are, where, how large, and their settings."""
 
     def __init__(self, topics: ServedTopics, address: Address) -> None:
         self._topics, self._address = topics, address
 
     def apis(self) -> list[Api]:
-        """Metadata, DescribeTopicPartitions and DescribeCluster."""
+        """Return Metadata and the APIs that describe topics, the cluster, logs and settings."""
         return [
             Api(MetadataRequest, self._metadata),
             Api(DescribeTopicPartitionsRequest, self._describe_topics),
             Api(DescribeClusterRequest, self._describe_cluster),
+            Api(DescribeLogDirsRequest, self._describe_log_dirs),
+            Api(DescribeConfigsRequest, self._describe_configs),
         ]
 
     async def _metadata(self, request: Any, connection: Connection) -> Any:
@@ -163,6 +182,95 @@ class Describing:
             cluster_id=self._topics.cluster_id, controller_id=NODE, brokers=[broker],
         )  # fmt: skip
 
+    # DescribeLogDirs: all logs are in one folder, the root of the lake. Its free space is unknown.
+
+    async def _describe_log_dirs(self, request: Any, _: Connection) -> Any:
+        topics = list[Any]()
+        async for name, numbers in in_turns(self._asked_dirs(request)):
+            topics += await self._sizes(name, numbers)
+        result = _DIR(
+            error_code=Code.NONE, log_dir=self._topics.root, topics=topics, total_bytes=_UNKNOWN,
+            usable_bytes=_UNKNOWN,
+        )  # fmt: skip
+        return DescribeLogDirsResponse(throttle_time_ms=0, error_code=Code.NONE, results=[result])
+
+    def _asked_dirs(self, request: Any) -> Iterator[tuple[str, set[int] | None]]:
+        """Each topic that is asked for, once, and its partitions; None for all."""
+        if request.topics is None:
+            yield from ((name, None) for name in self._topics.names())
+            return
+        asked = dict[str, set[int]]()
+        for each in request.topics:
+            asked.setdefault(each.topic, set()).update(each.partitions)
+        yield from asked.items()
+
+    async def _sizes(self, name: str, numbers: set[int] | None) -> list[Any]:
+        """The topic with its sizes; what is not there is left out, as in Kafka."""
+        try:
+            partitions = (await self._topics.find(name)).partitions
+        except SeglakeError:
+            return []
+        there = range(len(partitions))
+        chosen = there if numbers is None else sorted(numbers.intersection(there))
+        sizes = [
+            _TOPIC.DescribeLogDirsPartition(
+                partition_index=number, partition_size=partitions[number].log_bytes(),
+                offset_lag=0, is_future_key=False,
+            )
+            for number in chosen
+        ]  # fmt: skip
+        return [_TOPIC(name=name, partitions=sizes)] if sizes else []
+
+    # DescribeConfigs: the settings of a topic that a broker has too, and two of the server.
+
+    async def _describe_configs(self, request: Any, connection: Connection) -> Any:
+        once = {
+            (each.resource_type, each.resource_name, tuple(each.configuration_keys or ("",))): each
+            for each in request.resources
+        }
+        results = [await self._configs(each, connection) async for each in in_turns(once.values())]
+        return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+    async def _configs(self, asked: Any, connection: Connection) -> Any:
+        code, message, values = Code.NONE, None, dict[str, str]()
+        try:
+            values = await self._values(asked.resource_type, asked.resource_name)
+        except SeglakeError as error:
+            code, message = code_of(error), str(error)
+        except ValueError as error:
+            code, message = Code.INVALID_REQUEST, str(error)
+        if code:
+            connection.count_error("DescribeConfigs", code)
+        names = asked.configuration_keys
+        if names is not None:
+            distinct = set(names)
+            values = {name: value for name, value in values.items() if name in distinct}
+        kind = DescribeConfigsResponse.DescribeConfigsResult
+        source = _DYNAMIC_TOPIC if asked.resource_type == TOPIC_RESOURCE else _STATIC_BROKER
+        configs = [
+            kind.DescribeConfigsResourceResult(
+                name=name, value=value, read_only=True, config_source=source, is_sensitive=False,
+                synonyms=[], config_type=_STRING, documentation=None,
+            )
+            for name, value in values.items()
+        ]  # fmt: skip
+        return kind(
+            error_code=code, error_message=message, resource_type=asked.resource_type,
+            resource_name=asked.resource_name, configs=configs,
+        )  # fmt: skip
+
+    async def _values(self, kind: int, name: str) -> dict[str, str]:
+        if kind == TOPIC_RESOURCE:
+            settings = (await self._topics.find(name)).settings
+            known: Mapping[str, Any] = {**DEFAULTS, **json.loads(settings.settings)}
+            values = {key: str(known[key]) for key in _TOPIC_KEYS}
+            if values["compression.type"] == "none":
+                values["compression.type"] = "uncompressed"  # of a topic; "none" is a producer's
+            return {"message.timestamp.type": settings.timestamp_type, **values}
+        if kind == _BROKER and name in ("", str(NODE)):
+            return {"auto.create.topics.enable": "false", "log.message.format.version": "3.0-IV1"}
+        raise ValueError(f"a resource of kind {kind} named {name!r} has no settings here")
+
 
 def _once(asked: Sequence[Any]) -> list[Any]:
     """The topics asked for, each once, as in Kafka."""
@@ -214,137 +322,3 @@ async def _handle(request: Any, connection: Connection) -> Any:
 
 
 API = Api(ApiVersionsRequest, _handle, before_login=True)
-
-
-# ---------------- sizes
-# DescribeLogDirs: the bytes of each partition, the first thing that a console shows.
-#
-# All logs stand in one folder, the root of the lake. How much room it has is not told.
-
-_DIR = DescribeLogDirsResponse.DescribeLogDirsResult
-_TOPIC = _DIR.DescribeLogDirsTopic
-_UNKNOWN = -1
-
-
-class Sizes:
-    """Answers DescribeLogDirs."""
-
-    def __init__(self, topics: ServedTopics) -> None:
-        self._topics = topics
-
-    def apis(self) -> list[Api]:
-        """DescribeLogDirs."""
-        return [Api(DescribeLogDirsRequest, self._describe)]
-
-    async def _describe(self, request: Any, _: Connection) -> Any:
-        topics = list[Any]()
-        async for name, numbers in in_turns(self._asked(request)):
-            topics += await self._sizes(name, numbers)
-        result = _DIR(
-            error_code=Code.NONE, log_dir=self._topics.root, topics=topics, total_bytes=_UNKNOWN,
-            usable_bytes=_UNKNOWN,
-        )  # fmt: skip
-        return DescribeLogDirsResponse(throttle_time_ms=0, error_code=Code.NONE, results=[result])
-
-    def _asked(self, request: Any) -> Iterator[tuple[str, set[int] | None]]:
-        """Each topic that is asked for, once, and its partitions; None for all."""
-        if request.topics is None:
-            yield from ((name, None) for name in self._topics.names())
-            return
-        asked = dict[str, set[int]]()
-        for each in request.topics:
-            asked.setdefault(each.topic, set()).update(each.partitions)
-        yield from asked.items()
-
-    async def _sizes(self, name: str, numbers: set[int] | None) -> list[Any]:
-        """The topic with its sizes; what is not there is left out, as in Kafka."""
-        try:
-            partitions = (await self._topics.find(name)).partitions
-        except SeglakeError:
-            return []
-        there = range(len(partitions))
-        chosen = there if numbers is None else sorted(numbers.intersection(there))
-        sizes = [
-            _TOPIC.DescribeLogDirsPartition(
-                partition_index=number, partition_size=partitions[number].log_bytes(),
-                offset_lag=0, is_future_key=False,
-            )
-            for number in chosen
-        ]  # fmt: skip
-        return [_TOPIC(name=name, partitions=sizes)] if sizes else []
-
-
-# ---------------- configs
-# DescribeConfigs: the settings of a topic that a broker has too, and two of the server.
-
-TOPIC_RESOURCE, _BROKER = 2, 4  # kinds of resources
-_DYNAMIC_TOPIC, _STATIC_BROKER = 1, 4  # where a value comes from
-_STRING = 2
-
-# What a broker knows too: MirrorMaker creates a topic with these settings.
-_TOPIC_KEYS = (
-    "cleanup.policy", "compression.gzip.level", "compression.type", "compression.zstd.level",
-    "delete.retention.ms", "index.interval.bytes", "max.compaction.lag.ms", "max.message.bytes",
-    "message.timestamp.after.max.ms", "message.timestamp.before.max.ms",
-    "min.cleanable.dirty.ratio", "min.compaction.lag.ms", "retention.bytes", "retention.ms",
-    "segment.bytes", "segment.index.bytes", "segment.ms",
-)  # fmt: skip
-
-
-class Configs:
-    """Answers DescribeConfigs."""
-
-    def __init__(self, topics: ServedTopics) -> None:
-        self._topics = topics
-
-    def apis(self) -> list[Api]:
-        """DescribeConfigs."""
-        return [Api(DescribeConfigsRequest, self._describe)]
-
-    async def _describe(self, request: Any, connection: Connection) -> Any:
-        once = {
-            (each.resource_type, each.resource_name, tuple(each.configuration_keys or ("",))): each
-            for each in request.resources
-        }
-        results = [await self._result(each, connection) async for each in in_turns(once.values())]
-        return DescribeConfigsResponse(throttle_time_ms=0, results=results)
-
-    async def _result(self, asked: Any, connection: Connection) -> Any:
-        code, message, values = Code.NONE, None, dict[str, str]()
-        try:
-            values = await self._values(asked.resource_type, asked.resource_name)
-        except SeglakeError as error:
-            code, message = code_of(error), str(error)
-        except ValueError as error:
-            code, message = Code.INVALID_REQUEST, str(error)
-        if code:
-            connection.count_error("DescribeConfigs", code)
-        names = asked.configuration_keys
-        if names is not None:
-            distinct = set(names)
-            values = {name: value for name, value in values.items() if name in distinct}
-        kind = DescribeConfigsResponse.DescribeConfigsResult
-        source = _DYNAMIC_TOPIC if asked.resource_type == TOPIC_RESOURCE else _STATIC_BROKER
-        configs = [
-            kind.DescribeConfigsResourceResult(
-                name=name, value=value, read_only=True, config_source=source, is_sensitive=False,
-                synonyms=[], config_type=_STRING, documentation=None,
-            )
-            for name, value in values.items()
-        ]  # fmt: skip
-        return kind(
-            error_code=code, error_message=message, resource_type=asked.resource_type,
-            resource_name=asked.resource_name, configs=configs,
-        )  # fmt: skip
-
-    async def _values(self, kind: int, name: str) -> dict[str, str]:
-        if kind == TOPIC_RESOURCE:
-            settings = (await self._topics.find(name)).settings
-            known: Mapping[str, Any] = {**DEFAULTS, **json.loads(settings.settings)}
-            values = {key: str(known[key]) for key in _TOPIC_KEYS}
-            if values["compression.type"] == "none":
-                values["compression.type"] = "uncompressed"  # of a topic; "none" is a producer's
-            return {"message.timestamp.type": settings.timestamp_type, **values}
-        if kind == _BROKER and name in ("", str(NODE)):
-            return {"auto.create.topics.enable": "false", "log.message.format.version": "3.0-IV1"}
-        raise ValueError(f"a resource of kind {kind} named {name!r} has no settings here")

@@ -19,9 +19,8 @@ from kafka.protocol.consumer import (
 from seglake.errors import SeglakeError, UnknownTopic, VersionExpired
 from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.serve.api import Api, in_turns
-from seglake.serve.codes import Code
+from seglake.serve.codes import Code, code_of
 from seglake.serve.connection import Connection
-from seglake.serve.reads.errors import code_of
 from seglake.serve.topics.catalog import LEADER_EPOCH, ServedTopics
 from seglake.serve.topics.partition import ServedPartition
 

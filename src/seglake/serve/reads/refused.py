@@ -39,9 +39,8 @@ from kafka.protocol.producer import (
 from seglake.errors import SeglakeError
 from seglake.layout import is_topic_name
 from seglake.serve.api import NO_ID, Api, Refused, in_turns
-from seglake.serve.codes import Code
+from seglake.serve.codes import Code, code_of
 from seglake.serve.connection import Connection
-from seglake.serve.reads.errors import code_of
 from seglake.serve.reads.metadata import TOPIC_RESOURCE
 from seglake.serve.topics.catalog import ServedTopics
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -29,8 +30,8 @@ _RUN_BYTES = 800  # of a run and its segment, with the names of its files
 _PARTITION_BYTES = 4096
 
 
-class ServedPartition(Protocol):
-    """What handlers ask. `start` is the log start offset.
+class ServedPartition(ABC):
+    """A log partition for handlers. `start` is the log start offset.
 
     `remote`: some of the log is read from an object store, or from where it is attached, so that
     lookups wait. `held_bytes` is about what it keeps in memory. `limit` is the largest offset that
@@ -38,30 +39,33 @@ class ServedPartition(Protocol):
     """
 
     start: int
+    limit: int
     remote: bool
     held_bytes: int
 
-    @property
-    def limit(self) -> int:
-        """See above."""
-
     def end(self) -> int:
-        """The high watermark: the end offset of what clients may read now."""
+        """Return the high watermark: the end offset of what clients may read now."""
+        return self.limit
 
     def grows_in(self) -> float | None:
-        """Seconds until the end may grow by itself; None if only a new version brings more."""
+        """Return the seconds until the end may grow. None if only a new version brings more."""
+        return None
 
+    @abstractmethod
     def runs(self, offset: int) -> Iterator[Run]:
-        """The runs of bytes that hold the records from an offset on."""
+        """Return the runs of bytes that hold the records from an offset on."""
 
+    @abstractmethod
     def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
-        """The first record at a time (ms) or later."""
+        """Return the first record at a time (ms) or later."""
 
+    @abstractmethod
     def max_timestamp(self) -> OffsetAndTimestamp | None:
-        """The first record with the largest timestamp."""
+        """Return the first record with the largest timestamp."""
 
+    @abstractmethod
     def log_bytes(self) -> int:
-        """The bytes of its logs that are stored."""
+        """Return the bytes of its logs that are stored."""
 
 
 def is_remote(reader: PartitionReader) -> bool:
@@ -76,26 +80,13 @@ def held_bytes(reader: PartitionReader, runs: int) -> int:
     return _PARTITION_BYTES + columns + _RUN_BYTES * runs
 
 
-class WholePartition:
+class WholePartition(ServedPartition):
     """A partition of a topic of the lake in one version, all of it."""
 
     def __init__(self, reader: PartitionReader) -> None:
         self._reader, self._view = reader, reader.view
-        self.start, self._end = reader.view.log_start_offset, reader.view.end_offset
+        self.start, self.limit = reader.view.log_start_offset, reader.view.end_offset
         self.remote, self.held_bytes = is_remote(reader), held_bytes(reader, len(self._view))
-
-    @property
-    def limit(self) -> int:
-        """See `ServedPartition`."""
-        return self._end
-
-    def end(self) -> int:
-        """See `ServedPartition`."""
-        return self._end
-
-    def grows_in(self) -> float | None:
-        """See `ServedPartition`."""
-        return None
 
     def runs(self, offset: int) -> Iterator[Run]:
         """See `ServedPartition`."""
@@ -130,7 +121,7 @@ _NONE = np.empty(0, np.int64)
 _TIMES = ["offset", "timestamp"]
 
 
-class WindowPartition:
+class WindowPartition(ServedPartition):
     """The records of a log partition with start_ms <= timestamp < end_ms, in one version.
 
     It is made on a thread: planning reads zone maps, and the batches at both ends.
@@ -141,23 +132,10 @@ class WindowPartition:
         self._window = window.above(reader.view.log_start_offset)
         self._runs = list(_planned(reader, self._window))
         self.remote = is_remote(reader)
-        self.start = self._end = reader.view.log_start_offset
+        self.start = self.limit = reader.view.log_start_offset
         self._trim()
         self._ends = [run.end_offset for run in self._runs]
         self.held_bytes = held_bytes(reader, len(self._runs))
-
-    def end(self) -> int:
-        """See `ServedPartition`."""
-        return self._end
-
-    @property
-    def limit(self) -> int:
-        """See `ServedPartition`."""
-        return self._end
-
-    def grows_in(self) -> float | None:
-        """See `ServedPartition`."""
-        return None
 
     def runs(self, offset: int) -> Iterator[Run]:
         """See `ServedPartition`."""
@@ -177,7 +155,7 @@ class WindowPartition:
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """See `ServedPartition`."""
-        return self.newest_below(self._end)
+        return self.newest_below(self.limit)
 
     def log_bytes(self) -> int:
         """See `ServedPartition`; batches at the edges count whole."""
@@ -207,7 +185,7 @@ class WindowPartition:
             counts, _, highs = self._reader.zones(segment).times()
             ends.append(segment.base_offset + np.cumsum(counts))
             latest.append(highs)
-        all_ends = np.minimum(np.concatenate([*ends, _NONE]), self._end)
+        all_ends = np.minimum(np.concatenate([*ends, _NONE]), self.limit)
         times = np.minimum(np.concatenate([*latest, _NONE]), self._window.end_ms - 1)
         inside = all_ends > self.start
         all_ends, times = all_ends[inside], np.maximum.accumulate(times[inside])
@@ -235,7 +213,7 @@ class WindowPartition:
             if start is None:
                 del self._runs[0]
         if start is not None and end is not None:
-            self.start, self._end = start, end
+            self.start, self.limit = start, end
 
     def _without_last_block(self, run: Run) -> Run:
         """Return the last index block of a run as a run. What is before it stays in `_runs`."""
@@ -333,10 +311,10 @@ def _holds(ranges: LogRanges, position: int) -> bool:
 
 
 class Starts(Protocol):
-    """When replays started, in ms of the time of day. For the event loop alone."""
+    """When replays started, in ms of the time of day. For the event loop only."""
 
     async def replay_started(self, name: str) -> int | None:
-        """When the replay of this name started; None if it did not. Raises StoreError."""
+        """Return when the replay of this name started. None if it did not. Raises StoreError."""
 
     def start_replay(self, name: str) -> None:
         """Remember that it starts now, before any offset that is committed from now on."""
@@ -378,19 +356,14 @@ class Clock:
         return max(0.0, time_ms + 1 - (self._start_ms if now is None else now)) / 1000 / self.speed
 
 
-class ReplayedPartition:
+class ReplayedPartition(ServedPartition):
     """A partition of a window topic under a clock; it grows by whole index blocks."""
 
     def __init__(self, window: WindowPartition, clock: Clock) -> None:
         self._window, self._clock = window, clock
-        self.start, self.remote = window.start, window.remote
+        self.start, self.limit, self.remote = window.start, window.limit, window.remote
         self._ends, self._latest = window.blocks()
         self.held_bytes = window.held_bytes + self._ends.nbytes + self._latest.nbytes
-
-    @property
-    def limit(self) -> int:
-        """See `ServedPartition`."""
-        return self._window.limit
 
     def end(self) -> int:
         """See `ServedPartition`."""

@@ -10,7 +10,7 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
 import seglake
-from seglake.datasource import between, events_between, register
+from seglake.datasource import events_between, frames, register
 from seglake.errors import CorruptData, UsageError
 from seglake.read.log import Log
 from tests.makers.lakes import Event, LakeMaker, Shape
@@ -84,9 +84,9 @@ def test_many_bytes_stay_arrow_batches(
     rows = [Event(T + i, b"%d" % i, b"%d" % i * (value_bytes // 4)) for i in range(1500)]
     made.run({0: rows[::2], 1: rows[1::2]}, Shape("zstd", batch_bytes=16_000))
     log = seglake.open(str(made.root)).topic("events")
-    before = spark.conf.get(between._THRESHOLD)
+    before = spark.conf.get(frames._THRESHOLD)
     frame = events_between(spark, log, T, T + 1500, driver_bytes=DRIVER)
-    assert spark.conf.get(between._THRESHOLD) == before
+    assert spark.conf.get(frames._THRESHOLD) == before
     assert ("LocalTableScan" in plan_of(frame)) is local
     found = sorted((bytes(row.key), bytes(row.value)) for row in frame.collect())
     assert found == sorted((row.key, row.value) for row in rows)

@@ -12,19 +12,13 @@ from typing import TYPE_CHECKING, Any
 from seglake.datasource.source import SeglakeDataSource, register
 
 if TYPE_CHECKING:
-    from seglake.datasource.between import events_between
-    from seglake.datasource.keyed import events_with_keys
+    from seglake.datasource.frames import events_between, events_with_keys
 
 __all__ = ["SeglakeDataSource", "events_between", "events_with_keys", "register"]
 
-# every Spark session imports this package, and few need the read side
-_MODULES = {
-    "events_between": "seglake.datasource.between",
-    "events_with_keys": "seglake.datasource.keyed",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+    # Every Spark session imports this package, and few sessions need the read side.
+    if name in ("events_between", "events_with_keys"):
+        return getattr(import_module("seglake.datasource.frames"), name)
     raise AttributeError(f"module 'seglake.datasource' has no attribute {name!r}")

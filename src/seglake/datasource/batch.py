@@ -11,7 +11,7 @@ from seglake.credentials import from_environment
 from seglake.datasource import tasks
 from seglake.datasource.offsets import available, bind, readers_of, resolved
 from seglake.datasource.options import Bound, Options
-from seglake.datasource.plain_errors import plain, plain_errors
+from seglake.datasource.plain_errors import plain_errors
 from seglake.datasource.spark_columns import in_spark, read_schema
 from seglake.engine import spare_the_collector
 from seglake.errors import SeglakeError, UsageError
@@ -119,7 +119,7 @@ def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa
             batches = beside.batches(batches, None)
         yield from in_spark(batches, columns)
     except SeglakeError as error:
-        raise plain(error) from None
+        raise error.with_traceback(None) from None
     spare_the_collector()
 
 

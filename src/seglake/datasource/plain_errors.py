@@ -11,18 +11,13 @@ _Result = TypeVar("_Result")
 
 
 def plain_errors(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """The function, with `plain` for every SeglakeError that it raises."""
+    """Return the function, which raises every SeglakeError without its traceback."""
 
     @wraps(function)
     def call(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
         try:
             return function(*arguments, **options)
         except SeglakeError as error:
-            raise plain(error) from None
+            raise error.with_traceback(None) from None
 
     return call
-
-
-def plain(error: SeglakeError) -> SeglakeError:
-    """The same error without its traceback."""
-    return error.with_traceback(None)

@@ -8,25 +8,30 @@ segment. A block on a cut is read by both tasks, and each yields its own records
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from seglake.datasource.newer import Newer, with_offsets
+from seglake.catalog.version.snapshot import PartitionView
 from seglake.datasource.options import Options
-from seglake.errors import MissingObject, VersionExpired
+from seglake.errors import MissingObject, UnknownTopic, VersionExpired
 from seglake.format.records import Int64s
 from seglake.format.sought_kernels import EVERY_KEY, SoughtKeys
 from seglake.format.value_format import ValueFormat
 from seglake.limits import INT64_MAX
+from seglake.log.decode.columns import schema_of
 from seglake.log.execute import execute
-from seglake.log.piece import Piece
+from seglake.log.piece import Piece, Window
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogRanges
+from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.cache import ZoneMapCache
+from seglake.read.lake import Lake
 from seglake.read.origin import MissingLogs
+from seglake.read.window.plan import pieces_of
 from seglake.store import Store
 
 MOST_BYTES, LEAST_BYTES = 64 * 2**20, 8 * 2**20  # of logs in a task, unless an option is set
@@ -136,7 +141,8 @@ def records(
     StoreError, VersionExpired if no version has all of such records, and MissingObject for a log
     that is lost; without `fail_on_data_loss` what is lost is skipped with a warning.
     """
-    reader = _TaskReader(store, with_offsets(schema), fail_on_data_loss, keys)
+    names = schema.names if "offset" in schema.names else [*schema.names, "offset"]
+    reader = _TaskReader(store, schema_of(names), fail_on_data_loss, keys)
     columns = list(range(len(schema)))
     try:
         for part in task.parts:
@@ -154,7 +160,7 @@ class _TaskReader:
     ) -> None:
         self._schema, self._fail, self._keys = schema, fail_on_data_loss, keys
         self._reads = SharedReads(store, _CACHE_BYTES, MissingLogs(store))
-        self._newer = Newer(store, fail_on_data_loss=fail_on_data_loss)
+        self._newer = _NewerVersion(store, fail_on_data_loss=fail_on_data_loss)
 
     def close(self) -> None:
         """Close all files: a worker that waits for a task does not look for deletions."""
@@ -195,3 +201,64 @@ def _narrowed(piece: Piece, zone_maps: ZoneMapCache) -> Piece:
         np.minimum(stops, last.end_offset),
     )
     return piece._replace(ranges=narrowed.take(narrowed.starts < narrowed.ends))
+
+
+# ---------------- newer versions
+# Records of a task whose logs are gone: a newer version of the lake may still have them.
+#
+# A merge or a compaction writes segments again, and once the planned version is no longer retained,
+# a vacuum deletes the old ones. Offsets stay, so the newest version answers for the same offsets.
+# Records that it does not have were superseded, erased, undone or expired: that is a loss of data.
+
+
+class _NewerVersion:
+    """The newest version, opened when it is first needed."""
+
+    def __init__(self, store: Store, *, fail_on_data_loss: bool) -> None:
+        self._store, self._fail = store, fail_on_data_loss
+        self._lake: Lake | None = None
+
+    def pieces(self, piece: Piece, next_offset: int, gone: VersionExpired) -> Iterator[Piece]:
+        """The pieces that have the rest of a piece, from `next_offset` on.
+
+        Raises VersionExpired, if a loss of data is an error, where records of the segment are lost.
+        """
+        segment, window = piece.segment, piece.window
+        rest = window._replace(
+            start_offset=max(next_offset, window.start_offset, segment.base_offset),
+            end_offset=min(window.end_offset, segment.end_offset),
+        )
+        reader = self._reader(piece)
+        left = 0 if reader is None else self._left(reader.view, piece, rest.start_offset)
+        if self._fail and left != segment.record_count:
+            raise VersionExpired(
+                f"{segment.log_key} is gone, and the newest version has {left} of its "
+                f"{segment.record_count} records: run the query again, or, to read what there is, "
+                "set failOnDataLoss to false"
+            )
+        _log.warning("%s: what is left of it is read from the newest version", gone)
+        return pieces_of([] if reader is None else [(reader, rest)])
+
+    def _reader(self, piece: Piece) -> PartitionReader | None:
+        """The partition in the newest version."""
+        self._lake = Lake(self._store) if self._lake is None else self._lake.refresh()
+        try:
+            return self._lake.topic(piece.segment.topic).reader(piece.segment.partition)
+        except UnknownTopic:
+            return None
+
+    def _left(self, view: PartitionView, piece: Piece, from_offset: int) -> int:
+        """How many records of a segment there still are; 0 if that does not matter.
+
+        Those that were deleted before the plan count too, if they are still in a log.
+        """
+        if not self._fail or self._lake is None:
+            return 0
+        segment, start = piece.segment, view.log_start_offset
+        first = start if start > from_offset else segment.base_offset
+        window = Window(start_offset=first, end_offset=segment.end_offset)
+        whole = PartitionReader(replace(view, log_start_offset=0), self._lake.reads)
+        batches = execute(
+            whole.fetch, pieces_of([(whole, window)]), schema_of(["offset"]), threads=1
+        )
+        return sum(len(batch) for batch in batches)

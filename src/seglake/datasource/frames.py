@@ -1,25 +1,36 @@
-"""The events of a window as a DataFrame: the driver reads a short window, tasks read a long one.
+"""The events of a window, or of many keys, as a DataFrame.
 
-Planning a query of a Python source and starting its tasks costs Spark some hundred times what a
-short window takes.
+The driver reads a short window, tasks read a long one: planning a query of a Python source and
+starting its tasks takes Spark some hundred times as long as reading a short window. Tasks read the
+events of keys.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from seglake.datasource.source import struct_of
 from seglake.datasource.spark_columns import chosen, in_spark, read_schema, spark_schema
 from seglake.datasource.tasks import LEAST_BYTES
+from seglake.errors import UsageError
+from seglake.extras import extra
+from seglake.read.window.edges import open_window
+from seglake.read.window.find import keys_of
 from seglake.times.instants import Time, format_ms, to_epoch_ms
 
+with extra("spark", "the events of windows and keys"):
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import BinaryType, StringType
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrameReader, SparkSession
 
     from seglake.read.log import Log
 
@@ -27,6 +38,7 @@ _ROWS_BYTES = 2**20  # of a table that Spark is to take apart into rows at once
 _SMALL_BYTES = 10 * 2**20  # of a table that fits a join's other side: autoBroadcastJoinThreshold
 _THRESHOLD = "spark.sql.execution.arrow.localRelationThreshold"
 _CHANGING = Lock()
+_MOST_KEYS = 10_000  # they are an option, which goes to each task
 
 
 def events_between(
@@ -53,10 +65,10 @@ def events_between(
         table = pa.Table.from_batches(list(batches), spark_schema(names))
         return _local_frame(spark, table, names)
     window = {"startTime": format_ms(to_epoch_ms(start)), "endTime": format_ms(to_epoch_ms(end))}
-    return by_tasks(spark, log, names).options(**window).load(log.store.uri)
+    return _by_tasks(spark, log, names).options(**window).load(log.store.uri)
 
 
-def by_tasks(spark: SparkSession, log: Log, names: Sequence[str]) -> DataFrameReader:
+def _by_tasks(spark: SparkSession, log: Log, names: Sequence[str]) -> DataFrameReader:
     """A reader of these columns of a log, in its version, that knows all but the root."""
     options = log.store.public_options.items()
     return (
@@ -89,3 +101,55 @@ def _batches_as_they_are(spark: SparkSession) -> Iterator[None]:
             yield
         finally:
             spark.conf.set(_THRESHOLD, before)
+
+
+def events_with_keys(
+    spark: SparkSession,
+    log: Log,
+    keys: Sequence[str | bytes] | DataFrame,
+    *,
+    start: Time | None = None,
+    end: Time | None = None,
+    columns: Sequence[str] | None = None,
+) -> DataFrame:
+    """Every event with one of the keys, and no other, in the version of `log`.
+
+    `keys` are at most 10,000 different ones: a list of text, which means its UTF-8, and bytes; or a
+    DataFrame with one column of text or bytes, which is collected here and now. Null is no key.
+    `start` and `end` bound the timestamps: start <= timestamp < end. The columns are those of
+    `spark.read.format("seglake")`, without headers unless `columns` names them. Whenever the
+    DataFrame is used, the driver reads key indexes, and tasks read what may hold a key; they find
+    credentials in their environment. Raises UsageError, also for more keys.
+    """
+    names = chosen(columns)
+    open_window(start, end)  # raises here and now
+    asked = _collected(keys) if isinstance(keys, DataFrame) else _listed(keys)
+    if len(asked) > _MOST_KEYS:
+        raise UsageError(
+            f"there are more than {_MOST_KEYS:,} keys: ask for them in parts, or join them with"
+            ' spark.read.format("seglake"), which reads everything'
+        )
+    written = [f"base64:{base64.b64encode(key).decode()}" for key in asked]
+    reader = _by_tasks(spark, log, names).options(keys=json.dumps(written))
+    times = {"startTime": start, "endTime": end}.items()
+    bounds = {name: format_ms(to_epoch_ms(time)) for name, time in times if time is not None}
+    return reader.options(**bounds).load(log.store.uri)
+
+
+def _listed(keys: Any) -> list[bytes]:
+    if isinstance(keys, str | bytes):
+        raise UsageError("keys are a list or a DataFrame: put one key into a list")
+    return keys_of(None, [*keys])
+
+
+def _collected(frame: DataFrame) -> list[bytes]:
+    """The distinct keys of a DataFrame, or some of them if there are too many."""
+    kinds = [field.dataType for field in frame.schema.fields]
+    if len(kinds) != 1 or not isinstance(kinds[0], StringType | BinaryType):
+        raise UsageError(
+            f"keys are one column of text or binary, and not {frame.schema.simpleString()}: select"
+            " the column, and cast it"
+        )
+    rows = frame.distinct().limit(_MOST_KEYS + 2).collect()  # one may be null
+    keys = [row[0] for row in rows if row[0] is not None]
+    return keys_of(None, [key if isinstance(key, str) else bytes(key) for key in keys])

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout  # another class before Python 3.11
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import (
@@ -154,14 +155,8 @@ class Target:
 
         A partition without one is left out. Call it when `sender` has taken over.
         """
-        consumer = self._client(Consumer, CONSUMER)
-        try:
-            admin = self._client(AdminClient, {})
-            return Progress(self.topic, admin, consumer, self._patience_s).of(name, partitions)
-        except (KafkaException, FutureTimeout) as error:
-            raise self._failed(error) from error
-        finally:
-            consumer.close()
+        with self._search() as (_, progress):
+            return progress.of(name, partitions)
 
     def commit_groups(
         self, name: str, groups: Mapping[str, Mapping[int, GroupOffset]]
@@ -177,14 +172,20 @@ class Target:
         for offsets in groups.values():
             for partition, each in offsets.items():
                 bounds.setdefault(partition, set()).add(each.offset)
-        consumer = self._client(Consumer, CONSUMER)
-        try:
-            admin = self._client(AdminClient, {})
-            places = Progress(self.topic, admin, consumer, self._patience_s).places(name, bounds)
+        with self._search() as (admin, progress):
+            places = progress.places(name, bounds)
             return {
                 group: self._committed(admin, group, offsets, places)
                 for group, offsets in groups.items()
             }
+
+    @contextmanager
+    def _search(self) -> Iterator[tuple[AdminClient, Progress]]:
+        """In the block, clients search the topic. Raises StoreError for what they raise."""
+        consumer = self._client(Consumer, CONSUMER)
+        try:
+            admin = self._client(AdminClient, {})
+            yield admin, Progress(self.topic, admin, consumer, self._patience_s)
         except (KafkaException, FutureTimeout) as error:
             raise self._failed(error) from error
         finally:
@@ -258,7 +259,6 @@ def _words(error: BaseException) -> str:
 # ---------------- sender
 # Records on their way to a real Kafka, in transactions (KIP-98).
 
-_PATIENCE_S = 30.0
 _FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
 
 
@@ -321,7 +321,7 @@ class Sender:
         """Make what was sent visible, all or nothing; does nothing if nothing was sent."""
         while self._begun is not None:
             try:
-                self._producer.commit_transaction(_PATIENCE_S)
+                self._producer.commit_transaction(PATIENCE_S)
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise self._failed(error) from error

@@ -9,21 +9,29 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import filterfalse
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
 from seglake.kafka.folder import PartitionFolder, is_internal
 from seglake.kafka.importing import Imported, TargetLake, TopicIntake, Way, require_one
-from seglake.kafka.sources import PartTask, TieredBucket, batches_of, find_bucket, located
+from seglake.kafka.sources import (
+    PartTask,
+    TieredBucket,
+    TieredPartition,
+    batches_of,
+    find_bucket,
+    located,
+    tiered_partitions,
+)
 from seglake.kafka.survey import Extent
-from seglake.kafka.tiered import TieredPartition, tiered_partitions
 from seglake.log.links import Link
 from seglake.log.tasks import Progress, logged
 from seglake.log.writer import LogWriter, sealed_row
 from seglake.maintain.commit import store_for
 from seglake.store import Store
+from seglake.store.dry import NullSink
 
 
 def attach_logs(
@@ -139,12 +147,11 @@ def _is_gone(uri: str, bucket: TieredBucket) -> bool:
 
 def _require_plain(extent: Extent) -> None:
     """Raise UsageError for what can only be copied."""
-    path = extent.folder.path
     if extent.unsettled is not None:
         raise UsageError(
-            f"{path}: the record batch at offset {extent.unsettled} is of a transaction, or ends "
-            "one; where the log lies nothing can take aborted records out: import the topic, "
-            "`seglake import` reads the same source"
+            f"{extent.folder.path}: the record batch at offset {extent.unsettled} is of a "
+            "transaction, or ends one; where the log lies nothing can take aborted records out: "
+            "import the topic, `seglake import` reads the same source"
         )
 
 
@@ -162,11 +169,8 @@ def _attach_part(store: Store, task: PartTask) -> SegmentRow:
 
 def _checked(task: PartTask) -> LogWriter:
     """The checksum and the table of a part's batches. Raises CorruptData and StoreError."""
-    part, end, log = (
-        task.part,
-        task.new.end_offset,
-        LogWriter(_NoBytes(), task.part.base_offset, task.new.policy),
-    )
+    part, end = task.part, task.new.end_offset
+    log = LogWriter(NullSink(), part.base_offset, task.new.policy)
     for batches in batches_of(task):
         log.write(batches)
     if (log.size, log.end) != (part.log_bytes, end):
@@ -180,13 +184,6 @@ def _link(task: PartTask) -> Link:
     assert isinstance(folder, TieredPartition)  # noqa: S101  # only buckets are looked at
     chunks = folder.chunks[part.log.key]
     return Link(folder.store.uri, part.log.key, part.begin, part.log_bytes, chunks)
-
-
-class _NoBytes:
-    """The bytes are where they are."""
-
-    def write(self, _data: Any) -> None:
-        pass
 
 
 _ATTACH = Way("attach", _attach_part, _require_plain)

@@ -35,15 +35,7 @@ from seglake.format.index import IndexPolicy
 from seglake.format.records import read_only
 from seglake.kafka.folder import PartitionFolder, smallest_limits
 from seglake.kafka.sources import PartTask, find, write_part
-from seglake.kafka.survey import (
-    Extent,
-    SegmentPart,
-    extent_of,
-    headers_of,
-    logs_to_scan,
-    scan_log,
-    stretches,
-)
+from seglake.kafka.survey import Extent, extent_of, headers_of, logs_to_scan, scan_log, stretches
 from seglake.layout import check_topic
 from seglake.log.encoding import policy_of
 from seglake.log.tasks import Progress, SegmentTasks, logged
@@ -119,39 +111,34 @@ def import_logs(
     CorruptData, with file and position, for damage and for message formats before Kafka 0.11,
     StoreError, and CommitConflict; then no topic changed, except those committed before.
     """
-    intake = Intake(root, sources, topic, name, dry_run, storage_options)
-    return take_in(intake, _IMPORT, progress)
+    by_topic, notes = _folders_by_topic(sources, topic, storage_options)
+    require_one(by_topic, name)
+    begun = list[TopicIntake]()
+    with store_for(root, storage_options, dry_run=dry_run) as store:
+        lake = TargetLake(store, progress)
+        for found, folders in sorted(by_topic.items()):
+            begun.append(TopicIntake(lake, _IMPORT, name or found, folders, [] if begun else notes))
+            begun[-1].survey(lake.newest())
+        return [run.tell() if dry_run else run.run() for run in begun]
 
 
-class Intake(NamedTuple):
-    """What a call is to take in, and where to, as `import_logs` says."""
+def _folders_by_topic(
+    sources: Sequence[str], topic: str | None, storage_options: Mapping[str, str] | None
+) -> tuple[dict[str, list[PartitionFolder]], list[str]]:
+    """Return the partition folders of each topic that comes in, and notes about skipped folders.
 
-    root: str
-    sources: Sequence[str]
-    topic: str | None
-    name: str | None
-    dry_run: bool
-    storage_options: Mapping[str, str] | None
-
-    def topics(self) -> tuple[dict[str, list[PartitionFolder]], list[str]]:
-        """The partition folders of each topic that comes in, and notes about what is left out.
-
-        Raises InputError for sources without such a topic, UsageError for one name of several.
-        """
-        folders, skipped = find(self.sources, self.topic, self.storage_options)
-        topics = defaultdict[str, list[PartitionFolder]](list)
-        for folder in folders:
-            topics[folder.topic].append(folder)
-        if not topics:
-            what = (
-                "only the broker's own topics" if self.topic is None else f"no topic {self.topic}"
-            )
-            raise InputError(
-                f"{', '.join(self.sources)} holds {what}: name one that is there by --topic"
-            )
-        require_one(topics, self.name)
-        notes = [f"{path} is set aside, or no partition of a topic: left out" for path in skipped]
-        return topics, notes
+    Raises InputError for sources without such a topic.
+    """
+    folders, skipped = find(sources, topic, storage_options)
+    topics = defaultdict[str, list[PartitionFolder]](list)
+    for folder in folders:
+        topics[folder.topic].append(folder)
+    if not topics:
+        what = "only the broker's own topics" if topic is None else f"no topic {topic}"
+        raise InputError(f"{', '.join(sources)} holds {what}: name one that is there by --topic")
+    return topics, [
+        f"{path} is set aside, or no partition of a topic: left out" for path in skipped
+    ]
 
 
 def require_one(topics: Iterable[str], name: str | None) -> None:
@@ -169,19 +156,6 @@ class Way(NamedTuple):
 
 
 _IMPORT = Way("import", write_part)
-
-
-def take_in(intake: Intake, way: Way, progress: Progress) -> list[Imported]:
-    """Take in logs in a way of its own. Raises as `import_logs` and as the way."""
-    topics, notes = intake.topics()
-    begun = list[TopicIntake]()
-    with store_for(intake.root, intake.storage_options, dry_run=intake.dry_run) as store:
-        lake = TargetLake(store, progress)
-        for topic, folders in sorted(topics.items()):
-            name = intake.name or topic
-            begun.append(TopicIntake(lake, way, name, folders, [] if begun else notes))
-            begun[-1].survey(lake.newest())
-        return [run.tell() if intake.dry_run else run.run() for run in begun]
 
 
 class TargetLake:
@@ -514,27 +488,25 @@ class _Side(NamedTuple):
     end: int
 
     def batches(self) -> Iterator[_Batches]:
-        """Some batches at a time, in order."""
+        """Yield some batches at a time, in order."""
         for number, part in enumerate(self.extent.parts):
-            if part.end_offset > self.start and part.base_offset < self.end:
-                yield from self._of_part(number, part)
-
-    def _of_part(self, number: int, part: SegmentPart) -> Iterator[_Batches]:
-        for stretch in stretches(self.extent.folder.store, part.log):
-            if isinstance(stretch, CorruptData):
-                return  # it is behind the part
-            table, places = stretch.table, stretch.table["position"] + stretch.position
-            inside = (places >= part.begin) & (places < part.stop)
-            inside &= (table["base_offset"] >= self.start) & (table["last_offset"] < self.end)
-            table, places = table[inside], places[inside]
-            batches = np.empty(len(table), _BATCH)
-            for name in ("base_offset", "last_offset", "count", "size"):
-                batches[name] = table[name]
-            batches["crc"], batches["part"] = headers_of(stretch.data, table)["crc"], number
-            batches["crc"][table["attributes"] & DELETE_HORIZON != 0] = -1
-            batches["position"] = places
-            if len(batches):
-                yield batches
+            if part.end_offset <= self.start or part.base_offset >= self.end:
+                continue
+            for stretch in stretches(self.extent.folder.store, part.log):
+                if isinstance(stretch, CorruptData):
+                    break  # the damage is after the part
+                table, places = stretch.table, stretch.table["position"] + stretch.position
+                inside = (places >= part.begin) & (places < part.stop)
+                inside &= (table["base_offset"] >= self.start) & (table["last_offset"] < self.end)
+                table, places = table[inside], places[inside]
+                batches = np.empty(len(table), _BATCH)
+                for name in ("base_offset", "last_offset", "count", "size"):
+                    batches[name] = table[name]
+                batches["crc"], batches["part"] = headers_of(stretch.data, table)["crc"], number
+                batches["crc"][table["attributes"] & DELETE_HORIZON != 0] = -1
+                batches["position"] = places
+                if len(batches):
+                    yield batches
 
 
 def longest_of(extents: Sequence[Extent]) -> Extent:

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import base64
+import binascii
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import zstandard
+
 from seglake.catalog.schema import SegmentRow
-from seglake.errors import CorruptData, InputError, UsageError
+from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
 from seglake.format.batch import TRANSACTIONAL, BatchTable
 from seglake.format.codecs.payload import Payload
 from seglake.format.decode import with_record_times
 from seglake.format.encode import EncodedBatches
 from seglake.format.filter import copied
 from seglake.kafka import folder
-from seglake.kafka.folder import PartitionFolder, SourceFolders
+from seglake.kafka.folder import LogFile, PartitionFolder, SourceFolders
 from seglake.kafka.survey import SegmentPart, Transactions, are_aborted, headers_of, settled
-from seglake.kafka.tiered import is_manifest, tiered_partitions
+from seglake.layout import is_topic_id, is_topic_name
+from seglake.limits import INT32_MAX
 from seglake.log.chunk import Chunk
+from seglake.log.chunked_log import MAX_CHUNK_BYTES, ChunkedLogs, Chunks
 from seglake.log.fetch import LogFetch
 from seglake.log.piece import Piece
 from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES
@@ -202,3 +214,291 @@ def _staying(chunk: Chunk, aborted: Transactions) -> BatchTable:
 
 def _settled(data: Any, part: BatchTable, payload: Payload) -> EncodedBatches:
     return settled(copied(data, with_record_times(part, payload)))
+
+
+# ---------------- tiered storage
+# Partitions in a bucket of Kafka's tiered storage, as Aiven's plugin writes it.
+#
+# A segment is three objects, under a prefix of the plugin's own (`ObjectKeyFactory`):
+#
+#     <prefix><topic>-<topic id>/<partition>/<base offset, 20 digits>-<segment id>.<suffix>
+#
+# `log` holds the log, perhaps in chunks (`outside.chunks`), `indexes` those of Kafka, and the
+# `rsm-manifest`, which is written last, is JSON that says how the log is held and what it covers
+# (`SegmentManifestV1`). Several leaders may have copied the same offsets; which of them count, the
+# leader epochs tell.
+
+_MANIFEST = re.compile(r"(?:.*/)?[0-9]{20}-[A-Za-z0-9_-]{22}\.rsm-manifest")
+_VERSION = "1"
+_ID_LENGTH = 23  # "-" and a topic id, at the end of a topic's folder
+_REQUESTS = 16  # at once
+_MAX_INDEX_BYTES = 1 << 20  # a chunk takes up to four bytes of it
+
+
+class RemoteLog(NamedTuple):
+    """A log in a bucket; it covers offsets `base_offset` to `end_offset`, exclusive.
+
+    `epochs` are its leader epochs and the offset at which each begins, ascending.
+    """
+
+    place: tuple[str, str, int]  # topic, topic id, partition
+    key: str
+    base_offset: int
+    end_offset: int
+    epochs: tuple[tuple[int, int], ...]
+    chunks: Chunks
+
+
+@dataclass(frozen=True)
+class TieredPartition(PartitionFolder):
+    """A partition in a bucket, as if it were a folder; `uri` is the place of its objects."""
+
+    uri: str
+    chunks: Mapping[str, Chunks]
+
+    @property
+    def path(self) -> str:
+        """The place of its objects."""
+        return self.uri
+
+    def place(self, key: str) -> str:
+        """The URI of an object, of which a damaged chunk has told already."""
+        return key if key.startswith(f"{self.store.uri}/") else super().place(key)
+
+
+def is_manifest(key: str) -> bool:
+    """Whether this is the key of a segment's manifest."""
+    return _MANIFEST.fullmatch(key) is not None
+
+
+Refuse = Callable[[str, SeglakeError], object]
+"""What is done about an error of a topic."""
+
+
+def _raise(_topic: str, error: SeglakeError) -> None:
+    raise error
+
+
+def tiered_partitions(
+    store: Store, sizes: Mapping[str, int], topics: Collection[str] | None, refuse: Refuse = _raise
+) -> list[TieredPartition]:
+    """The partitions of some topics, or of all, among objects of these sizes by key.
+
+    Segments without a manifest or without a log are left out: their copy, or their deletion, did
+    not end. Raises StoreError. InputError for what cannot be read, and CorruptData for a damaged
+    manifest, go to `refuse`; if it does not raise them, partitions of the topic may be missing.
+    """
+    keys = [key for key in sizes if is_manifest(key) and _log_key(key) in sizes]
+    chosen = [key for key in keys if topics is None or _may_be_of(key, topics)]
+    places = defaultdict[tuple[str, str, int], list[RemoteLog]](list)
+    for log in _remote_logs(store, chosen, topics, refuse):
+        places[log.place].append(log)
+    unfinished, partitions = sorted({*filter(is_manifest, sizes)} - {*keys}), []
+    for (topic, *_), logs in sorted(places.items()):
+        try:
+            partitions.append(_partition(store, logs, unfinished))
+        except InputError as error:
+            refuse(topic, error)
+    return partitions
+
+
+def _remote_logs(
+    store: Store, keys: Sequence[str], topics: Collection[str] | None, refuse: Refuse
+) -> Iterator[RemoteLog]:
+    """What the manifests tell that can be read, of these topics."""
+    with ThreadPoolExecutor(_REQUESTS) as workers:
+        read = list(workers.map(lambda key: bytes(store.read_all(key)), keys))
+    names, damaged = dict[str, str](), list[tuple[str, SeglakeError]]()
+    for key, data in zip(keys, read, strict=True):
+        try:
+            log = remote_log(data, key, f"{store.uri}/{key}")
+        except (CorruptData, InputError) as error:
+            damaged.append((key, error))
+            continue
+        names[_topic_folder(key)] = log.place[0]
+        if topics is None or log.place[0] in topics:
+            yield log
+    for key, problem in damaged:
+        topic = names.get(_topic_folder(key), _topic_folder(key)[:-_ID_LENGTH])
+        if topics is None or topic in topics or _topic_folder(key) not in names:
+            refuse(topic, problem)
+
+
+def _topic_folder(key: str) -> str:
+    """The name of a topic's folder: a prefix perhaps, the topic, its id; "" if there is none."""
+    return key.split("/")[-3] if key.count("/") > 1 else ""
+
+
+def _log_key(manifest: str) -> str:
+    return f"{manifest.removesuffix('.rsm-manifest')}.log"
+
+
+def _may_be_of(key: str, topics: Collection[str]) -> bool:
+    """Whether the names in a key allow one of these topics; a prefix may stand before it."""
+    folder = _topic_folder(key)
+    return not folder or folder[:-_ID_LENGTH].endswith((*topics,))
+
+
+def remote_log(data: bytes, key: str, file: str) -> RemoteLog:
+    """What the manifest `key` tells. Raises CorruptData and InputError, which name the file."""
+    try:
+        manifest: Mapping[str, Any] = json.loads(data)
+        if manifest["version"] != _VERSION:
+            raise InputError(f"{file}: a manifest of version {manifest['version']}, not {_VERSION}")
+        if manifest.get("encryption") is not None:
+            raise InputError(
+                f"{file}: the segment is encrypted, and only the broker has the key: archive the "
+                "topic from the broker, with `seglake archive`"
+            )
+        about = manifest["remoteLogSegmentMetadata"]
+        place = about["remoteLogSegmentId"]["topicIdPartition"]
+        epochs = ((int(epoch), int(at)) for epoch, at in about["segmentLeaderEpochs"].items())
+        log = RemoteLog(
+            (place["topicPartition"]["topic"], place["topicId"],
+             int(place["topicPartition"]["partition"])),
+            _log_key(key), int(about["startOffset"]), int(about["endOffset"]) + 1,
+            tuple(sorted(epochs)), _chunks(manifest, file),
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError, zstandard.ZstdError) as error:
+        raise CorruptData(f"this is no manifest of a segment: {error!r}", file=file) from error
+    _check(log, file)
+    return log
+
+
+def _check(log: RemoteLog, file: str) -> None:
+    """Raise CorruptData unless the values in a manifest are possible."""
+    topic, topic_id, partition = log.place
+    firsts = [at for _, at in log.epochs]
+    if not is_topic_name(topic) or not is_topic_id(topic_id) or not 0 <= partition <= INT32_MAX:
+        raise CorruptData(f"{topic!r}, {topic_id!r}, {partition} is no partition", file=file)
+    if not 0 <= log.base_offset < log.end_offset or firsts != sorted(firsts) or not firsts:
+        what = f"offsets {log.base_offset} to {log.end_offset} with epochs {log.epochs}"
+        raise CorruptData(f"{what} cannot be those of a segment", file=file)
+
+
+def _chunks(manifest: Mapping[str, Any], file: str) -> Chunks:
+    """How the log is held. Raises ValueError and the like, and InputError for large chunks."""
+    index = manifest["chunkIndex"]
+    size, chunk_bytes = int(index["originalFileSize"]), int(index["originalChunkSize"])
+    if not manifest["compression"]:
+        return Chunks(size).check()
+    if min(size, chunk_bytes) > MAX_CHUNK_BYTES:
+        raise InputError(
+            f"{file}: the log is compressed in chunks of {chunk_bytes:,} bytes, and chunks above "
+            f"{MAX_CHUNK_BYTES:,} are not read: archive the topic from the broker, with "
+            "`seglake archive`"
+        )
+    if index["type"] == "variable":
+        sizes = _sizes(index["transformedChunks"])
+    else:
+        count = -(-size // chunk_bytes)
+        whole = int(index["transformedChunkSize"])
+        sizes = (*(whole,) * (count - 1), int(index["finalTransformedChunkSize"]))
+    return Chunks(size, chunk_bytes, sizes).check()
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    """The sizes of chunks, as the plugin packs them (`ChunkSizesBinaryCodec`). Raises ValueError.
+
+    count i32 | smallest i32 | width i8 | all but the last, less the smallest | last i32
+    """
+    try:
+        packed = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"sizes of chunks: {error}") from error
+    if not 0 <= zstandard.frame_content_size(packed) <= _MAX_INDEX_BYTES:
+        raise ValueError("the sizes of chunks are too many")
+    data = zstandard.ZstdDecompressor().decompress(packed)
+    count, rest = int.from_bytes(data[:4], "big"), data[4:]
+    if count < 2:
+        smallest, width = 0, 0
+    else:
+        smallest, width, rest = int.from_bytes(rest[:4], "big"), rest[4], rest[5:]
+    if width > 4 or len(rest) != max(count - 1, 0) * width + 4 * (count > 0):
+        raise ValueError(f"{len(data)} bytes are not the sizes of {count} chunks")
+    if not count:
+        return ()
+    digits = np.frombuffer(rest[:-4], np.uint8).reshape(count - 1, width).astype(np.int64)
+    above = digits @ (256 ** np.arange(width, dtype=np.int64)[::-1])
+    return (*(above + smallest).tolist(), int.from_bytes(rest[-4:], "big"))
+
+
+def _partition(
+    store: Store, logs: Sequence[RemoteLog], unfinished: Sequence[str]
+) -> TieredPartition:
+    """A partition whose logs these are."""
+    topic, topic_id, partition = logs[0].place
+    chosen = chosen_logs(logs)
+    folder = chosen[0].key.rpartition("/")[0]
+    chunks = {log.key: log.chunks for log in chosen}
+    return TieredPartition(
+        store=ChunkedLogs(store, chunks),
+        topic=topic,
+        partition=partition,
+        logs=[LogFile(log.key, log.base_offset, log.chunks.log_bytes, log.end_offset)
+              for log in chosen],
+        transactions={},
+        skipped=[key for key in unfinished if key.rpartition("/")[0] == folder],
+        topic_id=topic_id,
+        log_start_offset=chosen[0].base_offset,
+        high_watermark=chosen[-1].end_offset,
+        recovery_point=None,
+        clean=True,
+        uri=f"{store.uri}/{folder}".rstrip("/"),
+        chunks=chunks,
+    )  # fmt: skip
+
+
+def chosen_logs(logs: Sequence[RemoteLog]) -> list[RemoteLog]:
+    """Those of the logs of one partition that together are the log, in order.
+
+    Each goes up to the base offset of the next one. What a leader copied before it lost its last
+    records to another one does not count. Raises InputError where offsets are in no log.
+    """
+    begins = _begins(logs)
+    lost = {epoch for log in logs for epoch in _lost(log, begins)}
+    ends = {log.key: _sound_end(log, begins, lost) for log in logs}
+    sound = [log for log in logs if ends[log.key] > log.base_offset]
+    order = sorted(sound, key=lambda log: (log.base_offset, -ends[log.key]))
+    chosen = order[:1]
+    for log in order[1:]:
+        end = ends[chosen[-1].key]
+        if log.base_offset > end:
+            raise InputError(
+                f"offsets {end} to {log.base_offset} of {log.place[0]}-{log.place[2]} are in no "
+                f"segment, between {chosen[-1].key} and {log.key}: the bucket lost one, or its "
+                "copy has not ended; try again later, or take another copy"
+            )
+        if ends[log.key] > end:
+            while len(chosen) > 1 and ends[chosen[-2].key] >= log.base_offset:
+                chosen.pop()  # the one before it reaches this one, too
+            chosen.append(log)
+    return chosen
+
+
+def _begins(logs: Iterable[RemoteLog]) -> dict[int, int]:
+    """Where each leader epoch begins."""
+    begins: dict[int, int] = {}
+    for log in logs:
+        for epoch, at in log.epochs:
+            begins[epoch] = min(at, begins.get(epoch, at))
+    return begins
+
+
+def _lost(log: RemoteLog, begins: Mapping[int, int]) -> Iterator[int]:
+    """The epochs whose records a later leader did not have: of its log, this one is a part.
+
+    It has older records where such an epoch had begun, and epochs only grow along a log.
+    """
+    ends = [*(at for _, at in log.epochs[1:]), log.end_offset]
+    for (epoch, _), (later, _), end in zip(log.epochs, log.epochs[1:], ends, strict=False):
+        between = (start for start in begins if epoch < start < later)
+        yield from (start for start in between if begins[start] < end)
+
+
+def _sound_end(log: RemoteLog, begins: Mapping[int, int], lost: Collection[int]) -> int:
+    """The end of what no later leader took back."""
+    newest = max((epoch for epoch, _ in log.epochs if epoch not in lost), default=-1)
+    own = [at for epoch, at in log.epochs if epoch in lost]
+    later = [at for epoch, at in begins.items() if epoch > newest and epoch not in lost]
+    return min([log.end_offset, *own, *later])

@@ -201,12 +201,10 @@ def scan_log(_store: Reader, task: LogToScan) -> Scan:
             if result.cut is not None or not result.complete:
                 break
     except CorruptData as damage:
-        raise _located(damage, task) from damage
+        if damage.file:
+            raise
+        raise damage.within(task.folder.place(task.log.key)) from damage
     return result
-
-
-def _located(damage: CorruptData, task: LogToScan) -> CorruptData:
-    return damage if damage.file else damage.within(task.folder.place(task.log.key))
 
 
 def stretches(store: Reader, log: LogFile) -> Iterator[SurveyedStretch | CorruptData]:
@@ -318,15 +316,15 @@ def extent_of(
     complete = all(scan.complete for _, scan in scans)
     log_end = max([*bases, *(scan.log_end for _, scan in scans)]) if complete else -1
     last_stable = int(waiting["offset"].min()) if len(waiting) else None
-    ends = Ends(start, end if last_stable is None else last_stable)
+    end = end if last_stable is None else last_stable
     return Extent(
         folder=folder,
         start=start,
-        end=ends.end,
+        end=end,
         log_end=log_end,
         last_stable=last_stable,
         unsettled=next((s.unsettled for _, s in scans if s.unsettled is not None), None),
-        parts=list(_parts(folder, ends, scans, waiting)),
+        parts=list(_parts((start, end), scans, waiting)),
         aborted=np.concatenate(ended),
         leader_epoch=max((scan.leader_epoch for _, scan in scans), default=-1),
         records=sum(scan.records for _, scan in scans),
@@ -334,28 +332,22 @@ def extent_of(
     )
 
 
-class Ends(NamedTuple):
-    """The offsets that come in, `end` exclusive."""
-
-    start: int
-    end: int
-
-
 def _parts(
-    folder: PartitionFolder, ends: Ends, scans: Sequence[tuple[LogToScan, Scan]], waiting: Events
+    offsets: tuple[int, int], scans: Sequence[tuple[LogToScan, Scan]], waiting: Events
 ) -> Iterator[SegmentPart]:
-    """The segments to be: each is of one log, and they leave no offset between them."""
-    bases = [log.base_offset for log in folder.logs]
+    """Return the segments over [start, end), each of one log, without an offset between them."""
+    start, limit = offsets
     for task, scanned in scans:
+        bases = [log.base_offset for log in task.folder.logs]
         base = task.log.base_offset
         after = next((later for later in bases if later > base), INT64_MAX)
-        first, end, stop = max(base, ends.start), min(after, ends.end), scanned.stop
+        first, end, stop = max(base, start), min(after, limit), scanned.stop
         if first >= end:
             continue
         if 0 <= scanned.first < first:
             first = scanned.first
-        open_here = waiting[waiting["offset"] == ends.end]
-        if len(open_here) and ends.end < after:
+        open_here = waiting[waiting["offset"] == limit]
+        if len(open_here) and limit < after:
             stop = int(open_here["position"][0])
         yield SegmentPart(task.log, min(scanned.begin, stop), stop, first, end)
 

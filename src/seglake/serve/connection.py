@@ -106,7 +106,7 @@ class Connection:
         *,
         must_log_in: bool = False,
     ) -> None:
-        self._reader, self._writer, self._apis = reader, writer, apis
+        self._reader, self._writer, self.apis = reader, writer, apis
         self._settings, self.counts, self._shared = settings, counts, shared
         peer = writer.get_extra_info("peername")
         self.host = str(peer[0]) if peer else "?"
@@ -127,11 +127,6 @@ class Connection:
         self._unknown = set[str]()  # names of topics that are in the log
         self._finishing = self._unheard = False
         self._login_ends = asyncio.get_running_loop().time() + settings.login_ms / 1000
-
-    @property
-    def api_keys(self) -> Mapping[int, Api]:
-        """Every API that this server has."""
-        return self._apis
 
     def finish(self) -> None:
         """Answer the request that is handled, early if it waits, and take no other."""
@@ -264,7 +259,7 @@ class Connection:
             raise Refused(f"{api.name} failed: {error}") from error
 
     def _api(self, header: Header) -> Api:
-        api = self._apis.get(header.key)
+        api = self.apis.get(header.key)
         if api is None:
             raise Refused(f"a request with the API key {header.key}, which is not served")
         if self.principal is None and not api.before_login:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from seglake.errors import CorruptData, InputError
 from seglake.kafka.importing import import_logs
-from seglake.kafka.tiered import RemoteLog, chosen_logs, is_manifest, remote_log
+from seglake.kafka.sources import RemoteLog, chosen_logs, is_manifest, remote_log
 from seglake.log.chunked_log import Chunks
 from tests.makers.strategies import examples
 from tests.makers.tiered_bucket import (

@@ -316,7 +316,7 @@ async def _handle(request: Any, connection: Connection) -> Any:
     if error:
         connection.count_error("ApiVersions", error)
     one = ApiVersionsResponse.ApiVersion
-    apis = connection.api_keys.values() if error != Code.INVALID_REQUEST else ()
+    apis = connection.apis.values() if error != Code.INVALID_REQUEST else ()
     keys = [one(api_key=a.key, min_version=a.low, max_version=a.high) for a in apis]
     return ApiVersionsResponse(error_code=error, api_keys=keys, throttle_time_ms=0)
 

@@ -53,6 +53,10 @@ class Deletions:
         if time.monotonic() >= self._due:
             self.look()
 
+    def make_due(self) -> None:
+        """Let the next read look for deletions: a log is missing."""
+        self._due = 0.0
+
     def look(self) -> None:
         """Look for deletions since the last look. A failure of storage is left to the reads."""
         self._due = time.monotonic() + self._pause_s

@@ -34,8 +34,10 @@ class Origin:
 
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES, catalog_id: str = "") -> None:
         self.store, self._catalog_id = store, catalog_id
-        self.reads = SharedReads(store, cache_bytes, MissingLogs(store))
+        missing = MissingLogs(store)
+        self.reads = SharedReads(store, cache_bytes, missing)
         self.deletions = self.reads.deletions
+        missing.found_expired = self.deletions.make_due
         self._lock = Lock()  # only one thread at a time may use the catalog
         self._opened: CatalogTable | None = None
 
@@ -167,11 +169,13 @@ class Origin:
 class MissingLogs:
     """Decides why a log is missing: a vacuum removed it with the versions that named it, or not.
 
-    Safe for threads. A repeated question costs as much as a refresh: only changes are read.
+    `found_expired` is called before a VersionExpired is returned. Safe for threads. A repeated
+    question costs as much as a refresh: only changes are read.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.found_expired: Callable[[], None] = lambda: None
         self._lock = Lock()
         self._last: tuple[CatalogTable, Snapshot] | None = None
 
@@ -189,6 +193,7 @@ class MissingLogs:
                 return None
         except SeglakeError:
             return None
+        self.found_expired()
         return VersionExpired(
             f"{segment.log_key} is gone, and version {newest.version} does not name it: the version"
             " that is open is no longer retained; open the newest, or `refresh()` the lake"

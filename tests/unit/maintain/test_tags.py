@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import pickle
 import shutil
 import threading
@@ -917,6 +918,28 @@ def test_a_number_reads_its_version_until_it_expires_and_then_its_tag(maker: Lak
     sweep(maker.root)
     with pytest.raises(VersionExpired):
         seen(seglake.open(root, version))
+
+
+@pytest.mark.parametrize("tagged", [True, False])
+def test_a_log_that_is_missing_sends_the_next_read_to_the_tag(
+    maker: LakeMaker, *, tagged: bool
+) -> None:
+    """A reader that has read nothing yet need not wait until it looks for deletions again."""
+    root = str(maker.root)
+    version = maker.run({0: [Event(T, b"k1", b"y"), Event(T, b"secret", b"x")]})
+    if tagged:
+        tag(root, "q3", version)
+    log = seglake.open(root, version).topic("events")
+    log._origin.deletions._due = math.inf
+    erase(root, "events", ["secret"], vacuum=True, grace_hours=0)
+    with pytest.raises(VersionExpired):
+        log.read_range(None, None).read_all()
+    if tagged:
+        left = [row for row in seen(seglake.open(root, "q3")) if row[0] == "events"]
+        assert log.read_range(None, None).read_all().num_rows == len(left)
+    else:
+        with pytest.raises(VersionExpired):
+            log.read_range(None, None).read_all()
 
 
 @pytest.mark.parametrize("with_vacuum", [False, True])

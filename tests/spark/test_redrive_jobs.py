@@ -33,8 +33,6 @@ field = "{time}"
 format = "epoch_ms"
 [topic]
 name = "events"
-[task]
-chunk_bytes = 2000
 """
 
 

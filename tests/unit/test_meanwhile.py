@@ -53,7 +53,7 @@ FIRST = """
 import numpy as np
 from seglake.log.fetch_kernels import covering
 batches = np.arange(5), np.arange(1, 6)
-print(covering(*batches, np.array([0]), np.array([3]), np.empty(5, np.int64)), *Compiled.names)
+print(covering(*batches, np.array([0]), np.array([3]), np.empty(5, np.int64)), *Compiled.names[:1])
 """
 WORKER = """
 import pickle

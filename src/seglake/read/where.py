@@ -33,6 +33,7 @@ pc: Any = pyarrow.compute  # its stubs ask for the type of each item
 Conditions = Mapping[str, Any]  # a value for each name, or a list of values of which one is meant
 
 _NOT_PLAIN = r"[.eE]|^-0$"  # JSON numbers that another text may be equal to
+_LONGEST = 1000  # digits of a number that a text without an exponent may have
 _NEAR = 1e-12  # numbers that differ by more, relatively, are different
 
 
@@ -197,7 +198,7 @@ def _with_field(fields: ValueFields, name: str, values: Sequence[Any]) -> Flags:
     raw = [str(each).lower() for each in values if isinstance(each, bool)]
     numbers = [each for each in values if _is_number(each)]
     if raw or numbers:
-        same |= scalars.raw & _is_in(texts, [*raw, *(str(each) for each in numbers)])
+        same |= scalars.raw & _is_in(texts, [*raw, *map(_plain_text, numbers)])
     for number in numbers:
         same |= _equal(scalars, texts, number)
     mask = _marked(len(fields.fine), scalars.rows[same])
@@ -206,6 +207,17 @@ def _with_field(fields: ValueFields, name: str, values: Sequence[Any]) -> Flags:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+
+
+def _plain_text(number: Any) -> str:
+    """The text of a number as most writers of JSON write it: without a point if it has no part.
+
+    The other texts of the number have a point or an exponent, see `_equal`.
+    """
+    exact = _exact(number)
+    exact = exact or Decimal(0)  # not -0
+    plain = exact.adjusted() < _LONGEST and exact == exact.to_integral_value()
+    return f"{exact:.0f}" if plain else str(number)
 
 
 def _is_in(texts: Any, values: Sequence[str]) -> Flags:

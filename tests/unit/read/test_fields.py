@@ -133,6 +133,7 @@ asked = st.one_of(
     st.lists(records, max_size=12), st.sampled_from(NAMES),
     st.lists(asked, min_size=1, max_size=3), st.booleans(),
 )  # fmt: skip
+@example([b'{"a":200}', b'{"a":200.5}', b'{"a":-0}', b'{"a":0}'], "a", [200.0, -0.0], False)
 @example([b'{"a":1e400}', b'{"a":[[200],200]}', b'{"a":-0}'], "a", [10**400, 200, 0], True)
 def test_where_finds_what_is_equal(
     values: list[bytes | None], name: str, wanted: list[Any], indexed: bool

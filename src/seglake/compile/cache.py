@@ -227,7 +227,7 @@ def kernel_sources() -> list[Path]:
     queue = [*_PACKAGE.rglob("*_kernels.py"), *(_PACKAGE / name for name in _OTHER_SOURCES)]
     sources = set(queue)
     while queue:
-        for name in _IMPORT.findall(queue.pop().read_text()):
+        for name in _IMPORT.findall(queue.pop().read_text("utf-8")):
             path = _PACKAGE.joinpath(*name.split("."))
             path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
             if path not in sources:

@@ -117,6 +117,13 @@ def test_characters_that_an_encoding_lacks_are_escaped(root: Path, encoding: str
     assert json.loads(texts.decode(encoding.partition(":")[0])) == "\u00e9\u2026\U0001f44c"
 
 
+def test_a_locale_of_ascii(root: Path) -> None:
+    """Files of the package are read as UTF-8, whatever Python takes for text without a name."""
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    table = run_in_shell("", "segments", root, "events", **ascii_only)
+    assert (table.returncode, table.stderr) == (0, b"")
+
+
 def test_a_device_of_output(root: Path) -> None:
     read = ["-m", "seglake", "read", root, "events", "--format", "jsonl", "--output", FULL]
     errors = told(read, output=None)

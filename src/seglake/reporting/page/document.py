@@ -46,7 +46,7 @@ def page(
     room = resources.files("seglake.reporting.page")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["code"] = _code
-    template = environment.from_string((room / "page.html.j2").read_text())
+    template = environment.from_string((room / "page.html.j2").read_text("utf-8"))
     return template.render(
         root=root,
         version=version,
@@ -58,10 +58,10 @@ def page(
         overview=_overview(topics),
         versions=_versions(storage),
         tags=_tags(storage),
-        css=(room / "page.css").read_text(),
+        css=(room / "page.css").read_text("utf-8"),
         library=Resources(mode="inline", components=["bokeh"]).render() if script else "",
         script=script,
-        painter=(room / "page.js").read_text(),
+        painter=(room / "page.js").read_text("utf-8"),
     )
 
 

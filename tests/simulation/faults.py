@@ -257,7 +257,7 @@ FAULTS: dict[str, Put] = {
 }
 
 
-# No script reaches these faults. Each has a seed whose random history finds it, and
+# No script has been written for these faults. Each has a seed whose random history finds it, and
 # `python -m tests.simulation --find` looks for a new one when code that it plays has moved.
 SEARCHED = {
     "an archive takes another one for a loss of the broker's": 30_066,

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from seglake.catalog.groups import GroupOffset
 from seglake.engine import _Failed
-from seglake.limits import INT64_MAX
+from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.write.live.archive import LiveTopic
 from tests.makers.broker_folders import TOPIC_ID, BrokerLog, Step
 from tests.makers.lakes import Event
@@ -173,13 +173,13 @@ class Stopped(NamedTuple):
 def stopped(steps: int) -> Stopped:
     """The folders of a stopped broker when it had taken so many steps in each partition.
 
-    With ten steps more, events of some have the largest timestamp.
+    With ten steps more, events have timestamps at the ends of int64, and -2.
     """
-    at = INT64_MAX if steps > 10 else T
+    times = (INT64_MAX, -2, INT64_MIN) if steps > 10 else (T, T + 1, T + 2)
     data, logs, ends = dict[str, bytes](), dict[int, dict[int, Record]](), dict[int, int]()
     story = [
-        Step(-1, (Event(at, b"owl-0"),) * 2), Step(1, (Event(T + 1, b"pig-1"),) * 2),
-        Step(1, commits=False), Step(2, (Event(T + 2, b"owl-0"),) * 2, rolls=True), Step(2),
+        Step(-1, (Event(times[0], b"owl-0"),) * 2), Step(1, (Event(times[1], b"pig-1"),) * 2),
+        Step(1, commits=False), Step(2, (Event(times[2], b"owl-0"),) * 2, rolls=True), Step(2),
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         for partition in range(2):

@@ -188,7 +188,7 @@ class Work(threading.Thread):
             self.failed = f"{self.name}: {traceback.format_exc()}"
 
     def work(self) -> None:
-        """What it does."""
+        """Do the thread's work. Each class has its own."""
         raise NotImplementedError
 
     def opened(self, topic: str = TOPIC, group: str | None = None) -> Reader:

@@ -5,7 +5,7 @@ An attempt is one try at a run or at a command of maintenance. It goes through t
     1. It puts `begun`, its announcement, before it reads input or copies records. Without it, an
        erasure would not wait for an attempt that has read a key and written nothing yet.
     2. It puts `fate`, its claim, if absent: "committing". A vacuum or an erasure that takes the
-       attempt for dead puts "abandoned". Whoever is first decides: an abandoned attempt stops, so
+       attempt for dead puts "abandoned". The first of them decides. An abandoned attempt stops, so
        it never commits files that were deleted meanwhile.
     3. It puts `manifest.json`: the rows that its commit adds, and the segments and source rows that
        it removes. A lost catalog is rebuilt from manifests, so none may be missing after a commit.

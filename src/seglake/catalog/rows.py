@@ -113,9 +113,9 @@ class CatalogRows(CatalogVersions):
         return max((row.sequence + 1 for row in rows), default=0)
 
     def _run_rows(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> list[RunRow]:
-        """Every row of the run with this key. Only data files that can have one are read.
+        """Return every row of the run with this key. Reads only data files that can have one.
 
-        The rows that were found last are kept: a commit asks again for those of its base.
+        The last result is cached, because a commit asks for the rows of its base again.
         """
         key = snapshot.version, topic, pipeline, run_id
         if key not in self._recent_runs:

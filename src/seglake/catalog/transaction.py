@@ -208,9 +208,9 @@ class _Transaction:
         return version
 
     def _give_up_unused(self) -> None:
-        """Give up ids whose files only a try that lost named: else they count as running.
+        """Abandon ids that only a lost try named. Otherwise an erasure would wait for them.
 
-        No commit of theirs can land, since others have the version that it was to be.
+        No commit of such a try can land: every version up to the one that was made is taken.
         """
         for each in [each for each in self._owners if each not in self._tried]:
             try:

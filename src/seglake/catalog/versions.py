@@ -99,12 +99,12 @@ class CatalogVersions:
     def snapshot(
         self, version: int | str | None = None, topics: Collection[str] | None = None
     ) -> Snapshot:
-        """The newest version, one with a number, or the one that the tag of a name has.
+        """Return the newest version, the one with a number, or that of the tag with a name.
 
-        Rows of `topics` are read now, those of others when a topic is asked for; without it all
-        are read now. A number is answered from a tag only if the version is no longer retained.
-        Raises VersionExpired if no tag has it then; UsageError if it or the tag does not exist;
-        CorruptData if a log partition has a hole.
+        The rows of `topics` are read at once, by default those of all topics. Rows of the others
+        are read when such a topic is first used. A number is answered from a tag only if the
+        version is no longer retained. Raises VersionExpired if no tag has it then;
+        UsageError if it or the tag does not exist; CorruptData if a log partition has a hole.
         """
         if isinstance(version, str):
             return self.tagged(self.tag(version), topics)
@@ -225,7 +225,7 @@ class CatalogVersions:
         return self._tags[1]
 
     def tag(self, name: str) -> TagRow:
-        """The tag of a name. Raises UsageError if there is none."""
+        """Return the tag with a name. Raises UsageError if there is none."""
         check_name(name)
         names = {tag.name: tag for tag in self.tags()}
         if name not in names:

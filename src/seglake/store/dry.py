@@ -35,10 +35,13 @@ def dry(store: Store) -> Iterator[DryStore]:
 @contextlib.contextmanager
 def keeping_segments(store: Store) -> Iterator[None]:
     """In the block, a `DryStore` keeps the files of segments; other stores always do."""
-    if isinstance(store, DryStore):
-        store.keeps_segments = True
-    yield
-    if isinstance(store, DryStore):
+    if not isinstance(store, DryStore):
+        yield
+        return
+    store.keeps_segments = True
+    try:
+        yield
+    finally:
         store.keeps_segments = False
 
 

@@ -135,6 +135,7 @@ class ShowsTable:
     __slots__ = ()
 
     def _table(self) -> Table:
+        """Return the table. Each class has its own."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

@@ -169,10 +169,10 @@ def write_list(store: Store, key: str, topic: str, rejects: Leaving) -> None:
 
 
 def unfinished(store: Store, erasures: Sequence[str]) -> dict[str, Leaving]:
-    """The lists of those of these committed erasures that still have some, by their keys.
+    """Return the lists that committed erasures have not deleted yet, by object key.
 
-    Whoever reads the quarantine after this sees the end of the others. Raises StoreError and
-    CorruptData.
+    Call this before reading the quarantine: an erasure without a list has finished its work there.
+    Raises StoreError and CorruptData.
     """
     keys = list(chain(*read_at_once(store, partial(_lists, store), erasures)))
     return dict(zip(keys, read_at_once(store, partial(_read, store), keys), strict=True))

@@ -533,7 +533,7 @@ class _Columns(Sequence[_Item]):
         self._ends = np.cumsum([block.rows for block in blocks], dtype=np.int64)
 
     def _made(self, columns: Sequence[list[Any]]) -> Iterable[_Item]:
-        """The items of some rows."""
+        """Return the items of some rows. Each class makes its own kind of item."""
         raise NotImplementedError
 
     def __len__(self) -> int:

@@ -67,6 +67,12 @@ public class Client {
         NewTopic wanted = new NewTopic(topic, partitions, (short) 1);
         wanted.configs((Map) JSON.readValue(configs, HashMap.class));
         admin.createTopics(Collections.singleton(wanted)).all().get();
+        // A broker answers before it leads the new partitions: only clients that try again may
+        // send records at once. It lists the offsets of those that it leads.
+        Map leads = new HashMap();
+        for (int i = 0; i < partitions; i++)
+            leads.put(new TopicPartition(topic, i), OffsetSpec.latest());
+        admin.listOffsets(leads).all().get();
     }
 
     /** Leave an idempotent producer idle, then begin transactions or send a record. */

@@ -22,7 +22,8 @@ from seglake.format.codecs.compression import NAMES
 from seglake.format.index import OffsetIndex, TimeIndex
 from seglake.limits import INT64_MAX
 from seglake.log.chunk import Chunk
-from seglake.log.decode.columns import SCHEMA, record_batch
+from seglake.log.decode.columns import SCHEMA
+from seglake.log.execute import records_of
 from seglake.log.fetch import LogFetch
 from seglake.log.segment import LogSegment
 from seglake.store import Store, open_store
@@ -123,8 +124,7 @@ def _print_records(chunks: Iterator[Chunk]) -> None:
     from seglake.cli.terminal.json_lines import json_lines
 
     for chunk in chunks:
-        for _, decoded in chunk.decode_in_parts(chunk.record_batches, 2**22):
-            batch = record_batch(chunk.pieces[0].segment, decoded, None, SCHEMA)
+        for batch in records_of(chunk, SCHEMA):
             sys.stdout.buffer.write(json_lines(batch))
 
 

@@ -7,6 +7,7 @@ length is checked against its space, and memory is allocated only for bytes that
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import crc32c
@@ -14,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.errors import CorruptData
-from seglake.format import decode_kernels, encode_kernels, sought_kernels
+from seglake.format import decode_kernels, encode_kernels
 from seglake.format.batch import (
     CONTROL,
     CRC_START,
+    LEAST_RECORD_BYTES,
     MAGIC_AT,
     MAX_BATCH_BYTES,
     TABLE,
@@ -26,7 +28,6 @@ from seglake.format.batch import (
 )
 from seglake.format.codecs import codec_kernels, native
 from seglake.format.codecs.payload import Payload, payload_of
-from seglake.format.decode_kernels import RecordColumns
 from seglake.format.records import (
     Bytes,
     Headers,
@@ -39,10 +40,6 @@ from seglake.format.records import (
     read_only,
     take_rows,
 )  # fmt: skip
-from seglake.format.sought_kernels import EVERY_KEY, SoughtKeys
-from seglake.limits import ALL_TIMES, INT64_MAX
-
-_ALL_RECORDS = fixed(np.array([[*ALL_TIMES, 0, INT64_MAX]], np.int64))
 
 
 class Decoded(NamedTuple):
@@ -60,18 +57,6 @@ class Decoded(NamedTuple):
         some = None if headers is None else _headers_at(headers, rows)
         records = Records(self.records.timestamps[rows], keys, values, some)
         return Decoded(records, self.offsets[rows], self.timestamp_types[rows], self.batch[rows])
-
-
-class Within(NamedTuple):
-    """The records that a caller wants from each batch: windows[window_of[b]] for batch b.
-
-    A window is smallest and largest timestamp, smallest and largest offset, all inclusive. If there
-    are `keys`, only records with one of them are wanted.
-    """
-
-    windows: npt.NDArray[np.int64]  # of shape (m, 4)
-    window_of: Int32s
-    keys: SoughtKeys = EVERY_KEY
 
 
 def scan_batches(data: Any) -> BatchTable:
@@ -169,42 +154,35 @@ def decode_batches(
     return decoded if rows is None else decoded._replace(batch=rows[decoded.batch])
 
 
-def decode(table: BatchTable, payload: Payload, within: Within | None = None) -> Decoded:
-    """The records of the payload that are wanted, or all records.
+def decode(table: BatchTable, payload: Payload) -> Decoded:
+    """The records of the payload.
 
     The batches of the payload are the first rows of `table`. Raises CorruptData with the position
     of the batch.
     """
     data, starts, ends = payload
     table = fixed(table[: len(ends)])
-    n = _require_room(table, starts, ends)
-    if within is None:
-        within = Within(_ALL_RECORDS, np.zeros(len(table), np.int32))
-    columns = decode_kernels.record_columns(n)
-    windows, window_of = fixed(within.windows), fixed(within.window_of)
-    found, row, problem = decode_kernels.parse_records(
-        table, data, starts, ends, windows, window_of, columns
-    )
+    columns = decode_kernels.record_columns(_require_room(table, payload))
+    row, problem = decode_kernels.parse_records(table, data, starts, ends, columns)
     if problem:
-        raise CorruptData(decode_kernels.PROBLEMS[problem], position=int(table["position"][row]))
-    if found < n:
-        columns = _taken(columns, slice(found))
-    if len(within.keys.starts):
-        columns = _taken(columns, _rows_with(within.keys, data, columns))
-    return _decoded(table, data, columns)
+        raise damage_of(table[row], problem)
+    headers = headers_of(
+        data, columns.header_counts, columns.header_starts, columns.record_ends,
+        lambda record: table[columns.batch[record]],
+    )  # fmt: skip
+    keys = Spans(data, columns.key_starts, columns.key_lengths)
+    values = Spans(data, columns.value_starts, columns.value_lengths)
+    records = Records(columns.timestamps, keys, values, headers)
+    return Decoded(records, columns.offsets, columns.timestamp_types, columns.batch)
 
 
-def _taken(columns: RecordColumns, rows: Any) -> RecordColumns:
-    """The records at `rows`."""
-    some: list[Any] = [column[rows] for column in columns]
-    return RecordColumns(*some)
+def damage_of(batch: Any, problem: int, size_bytes: int = 0) -> CorruptData:
+    """The damage that a kernel found in a batch, a row of a table, with the batch's position.
 
-
-def _rows_with(keys: SoughtKeys, data: Bytes, columns: RecordColumns) -> Int64s:
-    """The rows of the records with one of the keys."""
-    rows = np.empty(len(columns.offsets), np.int64)
-    starts, lengths = fixed(columns.key_starts), fixed(columns.key_lengths)
-    return rows[: sought_kernels.find_sought(keys, data, starts, lengths, rows)]
+    `size_bytes` are those of the decompressed records.
+    """
+    what = decode_kernels.PROBLEMS[problem].format(size=size_bytes, count=batch["count"])
+    return CorruptData(what, position=int(batch["position"]))
 
 
 def with_record_times(table: BatchTable, payload: Payload) -> BatchTable:
@@ -216,54 +194,48 @@ def with_record_times(table: BatchTable, payload: Payload) -> BatchTable:
     """
     complete, (data, starts, ends) = copy_rows(table), payload
     table = fixed(table)
-    _require_room(table, starts, ends)
+    _require_room(table, payload)
     lows, offsets_of_max, lateness = np.empty((3, len(table)), np.int64)
     row, problem = decode_kernels.parse_extremes(
         table, data, starts, ends, lows, offsets_of_max, lateness
     )
     if problem:
-        raise CorruptData(decode_kernels.PROBLEMS[problem], position=int(table["position"][row]))
+        raise damage_of(table[row], problem)
     complete["min_timestamp"], complete["lateness"] = lows, lateness
     complete["offset_of_max"] = offsets_of_max
     return complete
 
 
-def _require_room(table: BatchTable, starts: Int64s, ends: Int64s) -> int:
+def _require_room(table: BatchTable, payload: Payload) -> int:
     """The number of records; CorruptData if a batch's bytes cannot hold as many as it says."""
-    n, row = decode_kernels.count_records(table, starts, ends)
-    if row >= 0:
-        raise CorruptData(
-            f"{ends[row] - starts[row]} bytes cannot hold {table['count'][row]} records",
-            position=int(table["position"][row]),
-        )
-    return int(n)
+    counts, sizes = table["count"].astype(np.int64), payload.ends - payload.starts
+    wrong = np.flatnonzero((counts < 0) | (counts * LEAST_RECORD_BYTES > sizes))
+    if len(wrong):
+        row = int(wrong[0])
+        raise damage_of(table[row], decode_kernels.TOO_FEW_BYTES, int(sizes[row]))
+    return int(counts.sum())
 
 
-def _decoded(table: BatchTable, data: Bytes, columns: RecordColumns) -> Decoded:
-    records = Records(
-        columns.timestamps,
-        Spans(data, columns.key_starts, columns.key_lengths),
-        Spans(data, columns.value_starts, columns.value_lengths),
-        _parse_headers(data, columns, table),
-    )
-    return Decoded(records, columns.offsets, columns.timestamp_types, columns.batch)
+def headers_of(
+    data: Bytes, counts: Int32s, starts: Int64s, ends: Int64s, batch_of: Callable[[int], Any]
+) -> Headers | None:
+    """The headers of records: counts[i] headers of record i fill data[starts[i] : ends[i]].
 
-
-def _parse_headers(data: Bytes, columns: RecordColumns, table: BatchTable) -> Headers | None:
-    if not columns.header_counts.any():
+    None if no record has one. `batch_of` returns the row of a record's batch. Raises CorruptData
+    with the position of the batch.
+    """
+    if not counts.any():
         return None
-    firsts = np.zeros(len(columns.offsets) + 1, np.int64)
-    np.cumsum(columns.header_counts, out=firsts[1:])
+    firsts = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=firsts[1:])
     total = int(firsts[-1])
     key_starts, value_starts = np.empty((2, total), np.int64)
     key_lengths, value_lengths = np.empty((2, total), np.int32)
     bad = decode_kernels.parse_headers(
-        data, columns.header_starts, columns.record_ends, firsts,
-        key_starts, key_lengths, value_starts, value_lengths,
-    )  # fmt: skip
+        data, starts, ends, firsts, key_starts, key_lengths, value_starts, value_lengths
+    )
     if bad >= 0:
-        position = int(table["position"][columns.batch[bad]])
-        raise CorruptData(decode_kernels.PROBLEMS[decode_kernels.BAD_HEADER], position=position)
+        raise damage_of(batch_of(bad), decode_kernels.BAD_HEADER)
     keys = Spans(data, key_starts, key_lengths)
     return Headers(firsts, keys, Spans(data, value_starts, value_lengths))
 

@@ -50,7 +50,7 @@ HEADER_PROBLEMS = {
     BAD_COUNT: "a record batch has impossible offsets or record count",
 }
 
-BAD_RECORD, BAD_KEY, BAD_VALUE, BAD_HEADER, LEFT_OVER, BAD_OFFSET = 1, 2, 3, 4, 5, 6
+BAD_RECORD, BAD_KEY, BAD_VALUE, BAD_HEADER, LEFT_OVER, BAD_OFFSET, TOO_FEW_BYTES = range(1, 8)
 PROBLEMS = {
     BAD_RECORD: "a record's length or deltas leave its batch",
     BAD_KEY: "a record's key leaves the record",
@@ -58,6 +58,7 @@ PROBLEMS = {
     BAD_HEADER: "a record's headers leave the record, or a header key is null",
     LEFT_OVER: "bytes are left after the last record or inside a record",
     BAD_OFFSET: "a record's offset lies outside its batch or out of order",
+    TOO_FEW_BYTES: "{size} bytes cannot hold {count} records",
 }
 
 
@@ -246,19 +247,6 @@ def survey(table, length):
     return -1, bits
 
 
-@njit(cache=True, nogil=True)
-@meanwhile(INTERPRETED)
-def count_records(table, starts, ends):
-    """(number of records, -1), or (_, first batch with fewer bytes than its record count needs)."""
-    total = np.int64(0)
-    for i in range(len(table)):
-        least = np.int64(table[i].count) * LEAST_RECORD_BYTES
-        if table[i].count < 0 or least > ends[i] - starts[i]:
-            return total, i
-        total += table[i].count
-    return total, -1
-
-
 class RecordColumns(NamedTuple):
     """The arrays that `parse_records` fills, with one item for each record."""
 
@@ -435,29 +423,24 @@ def _field(data, at, end):
 
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
-def parse_records(table, data, starts, ends, windows, window_of, columns):
-    """Parse the records of all batches; output the records that lie in the window of their batch.
+def parse_records(table, data, starts, ends, columns):
+    """Parse the records of all batches.
 
-    The decompressed records of batch b are data[starts[b] : ends[b]]. The window of batch b is
-    windows[window_of[b]], in the order of `WindowLimits`. `columns` are `RecordColumns` with room
-    for every record. Returns (number of records in the windows, 0, 0), or (_, batch, problem) for
-    the first damaged batch. Of a record outside the window, only the timestamp and the offset are
-    decoded.
+    The decompressed records of batch b are data[starts[b] : ends[b]]. `columns` are `RecordColumns`
+    with room for every record. Returns (0, 0), or (batch, problem) for the first damaged batch.
     """
     data, columns, n = uncounted(data), uncounted(columns), 0
     for b in range(len(table)):
-        batch, limits = batch_head(table[b]), limits_of(windows[window_of[b]])
+        batch = batch_head(table[b])
         at, end, previous = starts[b], ends[b], np.int64(-1)
         for _ in range(table[b].count):
             record = next_record(data, at, end, batch, previous)
             if record.problem:
-                return n, b, record.problem
+                return b, record.problem
             at, previous = record.end, record.offset_delta
-            if not lies_in(limits, record):
-                continue
             body = record_body(data, record.body, record.end)
             if body.problem:
-                return n, b, body.problem
+                return b, body.problem
             columns.offsets[n], columns.timestamps[n] = record.offset, record.timestamp
             columns.timestamp_types[n] = batch.append_time
             columns.key_starts[n], columns.key_lengths[n] = body.key_start, body.key_length
@@ -467,8 +450,8 @@ def parse_records(table, data, starts, ends, windows, window_of, columns):
             columns.record_ends[n], columns.batch[n] = record.end, b
             n += 1
         if at != end:
-            return n, b, LEFT_OVER
-    return n, 0, 0
+            return b, LEFT_OVER
+    return 0, 0
 
 
 @njit(cache=True, nogil=True)

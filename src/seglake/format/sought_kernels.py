@@ -12,7 +12,7 @@ import numpy as np
 
 from seglake.compile.fallback import INTERPRETED, meanwhile
 from seglake.compile.jit import njit
-from seglake.format.records import Bytes, Int32s, Int64s, Spans, fixed
+from seglake.format.records import Bytes, Int64s, Spans, fixed
 
 
 class SoughtKeys(NamedTuple):
@@ -33,20 +33,6 @@ class SoughtKeys(NamedTuple):
 
 
 EVERY_KEY = SoughtKeys.of(())
-
-
-@njit(cache=True, nogil=True)
-@meanwhile(INTERPRETED)
-def find_sought(
-    keys: SoughtKeys, data: Bytes, starts: Int64s, lengths: Int32s, rows: Int64s
-) -> int:
-    """Fill in the numbers of the items that are among the keys, and return how many."""
-    count = 0
-    for i in range(len(starts)):
-        if is_sought(keys, data, starts[i], lengths[i]):
-            rows[count] = i
-            count += 1
-    return count
 
 
 @njit(cache=True, nogil=True)

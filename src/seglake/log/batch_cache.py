@@ -21,7 +21,7 @@ import numpy as np
 
 from seglake.format.batch import BatchTable
 from seglake.format.codecs.payload import Payload
-from seglake.format.records import copy_rows, join_tables, read_only, take_rows
+from seglake.format.records import Bytes, copy_rows, join_tables, take_rows
 from seglake.log.chunk import FETCH_BYTES, Chunk, Fetch
 from seglake.log.piece import Cost, Piece
 from seglake.log.slabs import ABSENT, CachedRecords, SlabCache, runs
@@ -135,26 +135,14 @@ class _CachingChunk(Chunk):
 
     slabs: SlabCache
 
-    @property
-    def keeps(self) -> bool:
-        return True
-
-    def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
-        payload = super().fresh(rows, limit_bytes)
-        cached = payload
-        if np.may_share_memory(payload.data, read_only(self.data)):
-            cached = payload.copy()  # else all fetched bytes would stay in memory
-        self.keep(rows[: len(payload.ends)], cached)
+    def fresh(self, rows: BatchTable, limit_bytes: int, room: Bytes | None) -> Payload:
+        payload = super().fresh(rows, limit_bytes, room)
+        numbers = self.table["position"].searchsorted(rows["position"][: len(payload.ends)])
+        for owner, own in runs(self.owner_of[numbers]):  # a slab has batches of one log
+            records = Payload(payload.data, payload.starts[own], payload.ends[own])
+            log_key = self.pieces[owner].segment.log_key
+            self.slabs.put(log_key, _in_log(self, numbers[own]), records.copy())
         return payload
-
-    def keep(self, rows: BatchTable, payload: Payload) -> None:
-        numbers = self.table["position"].searchsorted(rows["position"])
-        owners = self.owner_of[numbers]
-        keys, table = [piece.segment.log_key for piece in self.pieces], _in_log(self, numbers)
-        if (owners == owners[0]).all():
-            self.slabs.put(keys[owners[0]], table, payload)
-        else:  # else each log would keep, and count, the memory of all
-            self.slabs.put_lent(keys, owners, table, payload)
 
 
 def _in_log(chunk: Chunk, rows: Any) -> BatchTable:

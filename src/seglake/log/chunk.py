@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from seglake.errors import CorruptData
 from seglake.format.batch import CONTROL, BatchTable
 from seglake.format.codecs.payload import Payload, payload_of
-from seglake.format.decode import Decoded, Within, decode
-from seglake.format.records import Int32s, Int64s, read_only
+from seglake.format.decode import Decoded, decode
+from seglake.format.records import Bytes, Int32s, Int64s, read_only
 from seglake.log.piece import Cost, Piece
 from seglake.log.slabs import ABSENT, CachedRecords
 
@@ -42,46 +40,20 @@ class Chunk:
     cost: Cost
 
     @property
-    def keeps(self) -> bool:
-        """Whether `keep` does anything."""
-        return False
-
-    def keep(self, rows: BatchTable, payload: Payload) -> None:
-        """Cache the decompressed records of the batches `rows` for later reads."""
-
-    def cached_places(self, rows: BatchTable) -> tuple[Int64s, Int64s]:
-        """The addresses in memory of the cached records of the batches `rows`, and their sizes.
-
-        A batch that is not cached has the address 0. Sizes are in bytes.
-        """
-        if self.cached is None:
-            return np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-        return self.cached.take(self.table["position"].searchsorted(rows["position"])).places()
-
-    @property
     def record_batches(self) -> BatchTable:
         """The table without control batches, which are transaction markers."""
         batches: BatchTable = self.table[(self.table["attributes"] & CONTROL) == 0]
         return batches
 
     def decode_in_parts(
-        self, rows: BatchTable, limit_bytes: int, within: Within | None = None
+        self, rows: BatchTable, limit_bytes: int
     ) -> Iterator[tuple[BatchTable, Decoded]]:
         """The records of the batches `rows`, control batches included, part by part.
 
         A part ends with the batch that brings the part to `limit_bytes` of decompressed records.
         Raises CorruptData.
         """
-        first = 0
-
-        def records_of(part: BatchTable, payload: Payload) -> tuple[BatchTable, Decoded]:
-            stop = first + len(part)
-            part_within = within and within._replace(window_of=within.window_of[first:stop])
-            return part, decode(part, payload, part_within)
-
-        for part, decoded in self.in_parts(rows, limit_bytes, records_of):
-            yield part, decoded
-            first += len(part)
+        return self.in_parts(rows, limit_bytes, lambda part, payload: (part, decode(part, payload)))
 
     def in_parts(
         self, rows: BatchTable, limit_bytes: int, work: Callable[[BatchTable, Payload], T]
@@ -97,24 +69,27 @@ class Chunk:
                 part = rows[first : first + len(payload.ends)]
                 result = work(part, payload)
             except CorruptData as damage:
-                raise self._in_file(damage) from damage
+                raise self.in_file(damage) from damage
             yield result
             first += len(part)
 
-    def decompress(self, rows: BatchTable, limit_bytes: int) -> Payload:
-        """The payloads of the first `rows`, at most up to the batch that reaches the limit."""
+    def decompress(self, rows: BatchTable, limit_bytes: int, room: Bytes | None = None) -> Payload:
+        """The payloads of the first `rows`, at most up to the batch that reaches the limit.
+
+        `room` is memory for payloads that are not cached, see `payload_of`.
+        """
         if self.cached is None:
-            return self.fresh(rows, limit_bytes)
+            return self.fresh(rows, limit_bytes, room)
         cached = self.cached.take(self.table["position"].searchsorted(rows["position"]))
         if cached.slabs[0] != ABSENT:
             return cached.payload(limit_bytes)
-        return self.fresh(rows[: cached.alike()], limit_bytes)
+        return self.fresh(rows[: cached.alike()], limit_bytes, room)
 
-    def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
+    def fresh(self, rows: BatchTable, limit_bytes: int, room: Bytes | None) -> Payload:
         """As `decompress`, of batches that are not cached."""
-        return payload_of(read_only(self.data), rows, enough_bytes=limit_bytes)
+        return payload_of(read_only(self.data), rows, enough_bytes=limit_bytes, room=room)
 
-    def _in_file(self, damage: CorruptData) -> CorruptData:
+    def in_file(self, damage: CorruptData) -> CorruptData:
         """The damage at `damage.position` of the data, with file and position in the file."""
         row = int(self.table["position"].searchsorted(damage.position))
         key = self.pieces[self.owner_of[row]].segment.log_key

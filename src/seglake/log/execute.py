@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 
@@ -75,6 +76,12 @@ def execute(
         stats.bytes_matching += matching
         stats.records += len(batch)
         yield batch
+
+
+def records_of(chunk: Chunk, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Return the records of a chunk that lie in the windows of its pieces."""
+    shares = shares_of(chunk, schema, COLUMN_BYTES, 1, EVERY_KEY)
+    return (batch for batch, _ in chain.from_iterable(shares))
 
 
 def bytes_fetched(memory_bytes: int) -> int:

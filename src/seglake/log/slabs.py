@@ -50,14 +50,6 @@ class CachedRecords(NamedTuple):
         """The batches at `rows`."""
         return CachedRecords(self.slabs[rows], self.starts[rows], self.ends[rows], self.data)
 
-    def places(self) -> tuple[Int64s, Int64s]:
-        """The address of each batch's records, or 0 if they are not cached; and their bytes."""
-        slabs = [0, *(slab.ctypes.data for slab in self.data)]
-        here = self.slabs != ABSENT
-        return np.where(
-            here, np.array(slabs)[self.slabs + 1] + self.starts, 0
-        ), self.ends - self.starts
-
     def alike(self) -> int:
         """How many batches, from the first on, are in the slab of the first batch, or in none."""
         others = np.flatnonzero(self.slabs != self.slabs[0])
@@ -179,17 +171,6 @@ class SlabCache:
             slabs.append(_Shelf.of(number, table, payload))
         if number % _SWEEP_EVERY == _SWEEP_EVERY - 1:
             self._sweep()
-
-    def put_lent(
-        self, log_keys: Sequence[str], owner_of: Int32s, table: BatchTable, payload: Payload
-    ) -> None:
-        """As `put`, for batches of several logs: batch b belongs to log_keys[owner_of[b]].
-
-        The records are copied, for each log into an array of its own.
-        """
-        for owner, rows in runs(owner_of):
-            own = Payload(payload.data, payload.starts[rows], payload.ends[rows])
-            self.put(log_keys[owner], table[rows], own.copy())
 
     def _add(self, slab: _Slab) -> int:
         """Add a slab, and drop the oldest slabs to make room. Returns the number of the slab."""

@@ -7,8 +7,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.format.records import Int64s
-from seglake.log.decode.columns import record_batch
+from seglake.log.decode.columns import schema_of
+from seglake.log.execute import execute
 from seglake.log.fetch import LogFetch
+from seglake.log.piece import Piece, Window
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.search import distinct
@@ -113,13 +115,13 @@ def _records_in(
     """The records of a segment at the ascending offsets `targets`, without offsets in gaps."""
     blocks, which = reader.zones(segment).holding(targets)
     ranges = blocks.take(distinct(which[which >= 0])).ranges()
-    for chunk in reader.fetch.chunks_of(segment, ranges, fetch_bytes=_FETCH_BYTES):
-        table = chunk.record_batches
-        firsts = targets.searchsorted(table["base_offset"])
-        table = table[firsts < targets.searchsorted(table["last_offset"], "right")]
-        for _, decoded in chunk.decode_in_parts(table, _FETCH_BYTES):
-            offsets = decoded.offsets
-            low, high = targets.searchsorted(offsets[[0, -1]] + [0, 1]) if len(offsets) else (0, 0)
-            rows = offsets.searchsorted(targets[low:high])
-            rows = rows[offsets[rows] == targets[low:high]]
-            yield offsets[rows], record_batch(segment, decoded, rows, schema)
+    window = Window(start_offset=int(targets[0]), end_offset=int(targets[-1]) + 1)
+    piece = Piece(segment, window, ranges, len(targets))
+    with_offsets = schema_of([*dict.fromkeys([*schema.names, "offset"])])
+    for batch in execute(reader.fetch, [piece], with_offsets):
+        offsets: Int64s = batch["offset"].to_numpy()
+        low, high = targets.searchsorted(offsets[[0, -1]] + [0, 1])
+        rows = offsets.searchsorted(targets[low:high])
+        rows = rows[offsets[rows] == targets[low:high]]
+        if len(rows):
+            yield offsets[rows], batch.take(rows).select(schema.names)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.format import sought_kernels
-from seglake.format.records import Spans, read_only
+from seglake.format.records import read_only
 from seglake.format.sought_kernels import EVERY_KEY, SoughtKeys
 from tests.makers.strategies import examples
 
@@ -27,18 +27,6 @@ def test_a_key_is_sought_if_it_is_one_of_the_keys(keys: list[bytes], others: lis
         data = read_only(b"!" + key + b"!")
         found = sought_kernels.is_sought(sought, data, 1, len(key))
         assert found == (key in keys), (keys, key)
-
-
-@examples(30)
-@given(st.lists(st.one_of(st.none(), KEY)), st.lists(KEY))
-def test_of_many_keys_those_that_are_sought_are_found(
-    all_keys: list[bytes | None], keys: list[bytes]
-) -> None:
-    spans = Spans.of(all_keys).fixed()
-    rows = np.empty(len(all_keys), np.int64)
-    count = sought_kernels.find_sought(SoughtKeys.of(keys), *spans, rows)
-    expected = [row for row, key in enumerate(all_keys) if key is not None and key in keys]
-    assert rows[:count].tolist() == expected
 
 
 def test_a_null_key_is_no_empty_key() -> None:

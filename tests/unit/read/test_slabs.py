@@ -84,12 +84,3 @@ def test_the_oldest_leaves_first() -> None:
     here = [number for number in range(30) if cache_has(cache, "a", number)]
     assert here == list(range(here[0], 30))
     assert 0 < here[0] < 29
-
-
-def test_what_is_lent_is_copied_for_each_log() -> None:
-    cache, arena = SlabCache(2**20), np.frombuffer(b"one.two.six.", np.uint8).copy()
-    payload = Payload(arena, np.array([0, 4, 8]), np.array([4, 8, 12]))
-    cache.put_lent(["a", "b"], np.array([0, 0, 1], np.int32), table_at([1, 2, 3]), payload)
-    arena[:] = 0
-    require_right(cache, {("a", 1): {b"one."}, ("a", 2): {b"two."}, ("b", 3): {b"six."}})
-    assert [cache_has(cache, *place) for place in (("a", 1), ("a", 2), ("b", 3))] == [True] * 3

@@ -5,8 +5,6 @@ the room. `put_compressed` compresses records. `wrong_checksum` compares the che
 An address is an argument and never a constant, because numba's cache outlives the process.
 """
 
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -14,7 +12,7 @@ from numba.extending import intrinsic
 
 from seglake.compile.fallback import meanwhile
 from seglake.compile.jit import njit
-from seglake.format.batch import CODEC_MASK
+from seglake.format.batch import CODEC_MASK, OVERHEAD
 from seglake.format.encode_kernels import put_bytes
 
 ADDRESSES = 8
@@ -49,17 +47,6 @@ def call_of(count):
     return intrinsic(typed)
 
 
-@intrinsic
-def _pointer(_typing_context, _address):
-    """An address as a pointer to anything, for `carray`."""
-
-    def generate(_context, builder, _signature, arguments):
-        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(types.int64), generate
-
-
-pointer: Any = _pointer  # numba adds the first argument
 _call2, _call3, _call5, _call6 = map(call_of, CALLS)
 
 
@@ -85,18 +72,25 @@ def checksum(data, start, end, addresses):
 
 def _all_not_here(*arguments):
     arguments[-1].fill(NOT_HERE)
+    return CODEC_MASK
 
 
 @njit(cache=True, nogil=True)
 @meanwhile(_all_not_here)
-def payload_bounds(log, starts, ends, attributes, addresses, max_bytes, bounds):
+def payload_bounds(log, table, addresses, max_bytes, bounds):
     """Fill in the most bytes to which the payload of each batch may decompress.
 
-    The payload of batch b is log[starts[b] : ends[b]]. The bound is `NOT_HERE` if the codec has no
+    Positions in the batch table are positions in `log`. The bound is `NOT_HERE` if the codec has no
     address, if it would be more than `max_bytes`, or if the payload is no frame of its codec.
+    Returns 0 if no batch is compressed.
     """
-    for i in range(len(starts)):
-        bounds[i] = payload_bound(log, starts[i], ends[i], attributes[i], addresses, max_bytes)
+    codecs = np.int64(0)
+    for i in range(len(table)):
+        start, end = table[i].position + OVERHEAD, table[i].position + table[i].size
+        attributes = table[i].attributes
+        bounds[i] = payload_bound(log, start, end, attributes, addresses, max_bytes)
+        codecs |= attributes & CODEC_MASK
+    return codecs
 
 
 @njit(cache=True, nogil=True)
@@ -147,14 +141,12 @@ def _lz4_bound(data, start, end):
 
 
 def _no_batch(*arguments):
-    return arguments[7]  # `row`
+    return arguments[5]  # `row`
 
 
 @njit(cache=True, nogil=True)
 @meanwhile(_no_batch)
-def decompress(
-    log, starts, ends, attributes, bounds, addresses, out, row, enough_bytes, out_ends, sizes
-):
+def decompress(log, table, bounds, addresses, out, row, enough_bytes, out_ends, sizes):
     """Decompress batches from `row` on into `out`, one after another.
 
     Fills in where the records of each batch end. Stops before a batch that these kernels cannot
@@ -162,9 +154,10 @@ def decompress(
     `enough_bytes`. Returns the first batch that is not decompressed.
     """
     at = out_ends[row - 1] if row else np.int64(0)
-    while row < len(starts) and bounds[row] >= 0 and at + bounds[row] <= len(out):
+    while row < len(table) and bounds[row] >= 0 and at + bounds[row] <= len(out):
+        start, end = table[row].position + OVERHEAD, table[row].position + table[row].size
         size = put_payload(
-            out, at, bounds[row], log, starts[row], ends[row], attributes[row], addresses, sizes
+            out, at, bounds[row], log, start, end, table[row].attributes, addresses, sizes
         )
         if size < 0:
             break

@@ -42,59 +42,55 @@ def payload_of(
     *,
     max_bytes: int = MAX_BATCH_BYTES,
     enough_bytes: int = INT64_MAX,
+    room: Bytes | None = None,
 ) -> Payload:
     """Decompress the batches of `table` in order, at least one, until they yield `enough_bytes`.
 
-    No batch yields more than `max_bytes`. Raises CorruptData with the position of the batch.
+    No batch yields more than `max_bytes`. The payload lies in `room` if it fits, else in new
+    memory. Raises CorruptData with the position of the batch.
     """
-    batches = _CompressedBatches.of(data, table)
-    if not (batches.attributes & CODEC_MASK).any() and len(table):
-        plain = batches.plain(enough_bytes)
+    table, bounds = fixed(table), np.empty(len(table), np.int64)
+    codecs = codec_kernels.payload_bounds(data, table, native.addresses(), max_bytes, bounds)
+    if not codecs and len(table):
+        plain = _plain(data, table, enough_bytes)
         if len(plain.data) < 2 * (plain.ends - plain.starts).sum():  # what lies between is little
             return plain
-    return _Decompression(batches, max_bytes, max(1, enough_bytes)).payload()
+    return _Decompression(data, table, bounds, max_bytes, max(1, enough_bytes), room).payload()
 
 
-class _CompressedBatches(NamedTuple):
-    """The compressed records of batches: those of batch b are data[starts[b] : ends[b]]."""
-
-    data: Bytes
-    starts: Int64s
-    ends: Int64s
-    attributes: Any
-
-    @staticmethod
-    def of(data: Bytes, table: BatchTable) -> _CompressedBatches:
-        starts, ends = table["position"] + OVERHEAD, table["position"] + table["size"]
-        return _CompressedBatches(data, starts, ends, table["attributes"].copy())
-
-    def plain(self, enough_bytes: int) -> Payload:
-        """The payload where nothing is compressed: a view, with what lies between the batches."""
-        count = 1 + int(np.searchsorted(np.cumsum(self.ends - self.starts), enough_bytes))
-        starts, ends = self.starts[:count], self.ends[:count]
-        return Payload(self.data[starts[0] : ends[-1]], starts - starts[0], ends - starts[0])
+def _plain(data: Bytes, table: BatchTable, enough_bytes: int) -> Payload:
+    """The payload where nothing is compressed: a view, with what lies between the batches."""
+    starts, ends = table["position"] + OVERHEAD, table["position"] + table["size"]
+    count = 1 + int(np.searchsorted(np.cumsum(ends - starts), enough_bytes))
+    starts, ends = starts[:count], ends[:count]
+    return Payload(data[starts[0] : ends[-1]], starts - starts[0], ends - starts[0])
 
 
 class _Decompression:
-    """Batches on their way into one array, `out`; batch b ends at ends[b] of it."""
+    """Batches on their way into one array, `out`, where batch b ends at ends[b].
 
-    def __init__(self, batches: _CompressedBatches, max_bytes: int, enough_bytes: int) -> None:
-        self._batches = batches
+    bounds[b] is the result of `payload_bounds` for batch b.
+    """
+
+    def __init__(
+        self, data: Bytes, table: BatchTable, bounds: Int64s, max_bytes: int, enough_bytes: int,
+        room: Bytes | None,
+    ) -> None:  # fmt: skip
+        self._data, self._table, self._bounds = data, table, bounds
         self._max_bytes, self._enough_bytes = max_bytes, enough_bytes
-        self._bounds, self._ends = np.empty((2, len(batches.starts)), np.int64)
-        codec_kernels.payload_bounds(*batches, native.addresses(), max_bytes, self._bounds)
-        largest = int(self._bounds.max(initial=0))
-        room = min(int(np.maximum(self._bounds, 0).sum()), enough_bytes + largest)
-        self._sizes = np.empty(2, np.int64)  # for lz4's function, which takes their addresses
-        self._out = np.empty(room, np.uint8)
+        self._ends, self._sizes = np.empty(len(table), np.int64), np.empty(2, np.int64)
+        size = int(np.maximum(bounds, 0).sum())
+        if size > enough_bytes:
+            size = min(size, enough_bytes + int(bounds.max()))
+        self._out = np.empty(size, np.uint8) if room is None or len(room) < size else room
 
     def payload(self) -> Payload:
         """Decompress batches until they are enough."""
         row = at = 0
         while row < len(self._ends) and at < self._enough_bytes:
             stop = codec_kernels.decompress(
-                *self._batches, self._bounds, native.addresses(),
-                self._out, row, self._enough_bytes, self._ends, self._sizes,
+                self._data, self._table, self._bounds, native.addresses(), self._out, row,
+                self._enough_bytes, self._ends, self._sizes,
             )  # fmt: skip
             if stop == row:
                 self._put(row, at, self._alone(row))
@@ -106,14 +102,16 @@ class _Decompression:
 
     def _alone(self, row: int) -> Any:
         """The records of one batch, decompressed by itself."""
-        start, end = int(self._batches.starts[row]), int(self._batches.ends[row])
+        position, size, attributes = (
+            int(self._table[name][row]) for name in ("position", "size", "attributes")
+        )
         if self._bounds[row] >= 0:
             native.renew()  # it is damaged, or several frames
-        part, codec = self._batches.data[start:end], int(self._batches.attributes[row]) & CODEC_MASK
+        part, codec = self._data[position + OVERHEAD : position + size], attributes & CODEC_MASK
         try:
             return compression.decompress(codec, part, self._max_bytes) if codec else part
         except CorruptData as error:
-            raise error.within("", start - OVERHEAD) from error
+            raise error.within("", position) from error
 
     def _put(self, row: int, at: int, part: Any) -> None:
         """Write the records of one batch at `at`."""

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglake.errors import CorruptData, UsageError
-from seglake.format.decode import Decoded
+from seglake.errors import UsageError
+from seglake.format.batch import BatchTable
+from seglake.format.codecs.payload import Payload
+from seglake.format.decode import damage_of, headers_of
 from seglake.format.records import Headers, Int32s, Int64s, Spans
-from seglake.limits import INT32_MAX
 from seglake.log.decode.column_kernels import (
     COUNT,
-    FULL,
     HEADERS,
     KEYS,
     NULL_KEYS,
@@ -25,9 +25,9 @@ from seglake.log.decode.column_kernels import (
     STATES,
     VALUES,
     Buffers,
-    append_items,
+    Wanted,
+    fill,
 )
-from seglake.log.decode.direct import Direct
 from seglake.log.segment import LogSegment
 from seglake.text.simd import PADDING
 
@@ -68,24 +68,6 @@ def _schema_of(names: tuple[str, ...]) -> pa.Schema:
     return pa.schema([SCHEMA.field(name) for name in names])
 
 
-def record_batch(
-    segment: LogSegment, decoded: Decoded, rows: Int64s | None, schema: pa.Schema
-) -> pa.RecordBatch:
-    """The records at the positions `rows` (None: all records) with the columns of `schema`.
-
-    Raises CorruptData if the records have too many bytes for one Arrow batch.
-    """
-    chosen = decoded if rows is None else decoded.take(rows)
-    size = len(chosen.records.values.data)
-    if size > INT32_MAX:
-        what = f"{size} bytes of records for one record batch"
-        raise CorruptData(what, file=segment.log_key)
-    columns = Columns(schema, len(chosen.offsets), size)
-    columns.begin([segment], np.zeros(1, np.int32))
-    columns.append(chosen, 0)
-    return columns.take()
-
-
 class Columns:
     """Buffers for the columns of an Arrow batch, which are filled again and again.
 
@@ -98,12 +80,11 @@ class Columns:
     def __init__(self, schema: pa.Schema, records: int, size_bytes: int) -> None:
         self.schema, self.size_bytes = schema, size_bytes
         self.fields = sum(flag for name, flag in _FLAGS.items() if name in schema.names)
-        self._numbers = _Numbers.of(records)
+        self._numbers = _Numbers.of(records, self.fields & HEADERS)
         self._keys, self._values = (
             _Items(records, size_bytes) if self.fields & flag else _Items(0, 0)
             for flag in (KEYS, VALUES)
         )
-        self.moves = 0  # how often `take` lent a buffer, so that another one took its place
         self._headers = _HeaderLists()
         self._state = np.zeros(STATES, np.int64)
         self._segments: Sequence[LogSegment] = ()
@@ -121,48 +102,36 @@ class Columns:
         """Forget the records."""
         self._state[:] = 0
 
-    def fill(self, batches: Direct, limit_bytes: int) -> bool:
-        """Append records of batches until there is no room for the next one.
+    def fill(
+        self, table: BatchTable, payload: Payload, base: int, first: int, wanted: Wanted,
+        limit_bytes: int,
+    ) -> tuple[int, int]:  # fmt: skip
+        """Append wanted records of decompressed batches, as long as there is room.
 
-        Keys, values and headers together take at most `limit_bytes`. Returns False if the next
-        batch lacks room. Returns True after the last batch, and where the kernel cannot decode the
-        next batch.
+        Keys, values and headers together take at most `limit_bytes`. The arguments and the results
+        are those of the kernel `fill`. Raises CorruptData with the position of a damaged batch.
         """
-        return batches.fill(self.for_kernel(limit_bytes)) != FULL
-
-    def for_kernel(self, limit_bytes: int) -> Buffers:
-        """The buffers as the kernel `fill` takes them; the limit is that of `fill`."""
-        return Buffers(
-            self.fields, limit_bytes - self._headers.used_bytes, self._state,
-            *self._numbers, *self._keys.buffers, *self._values.buffers,
+        before = len(self)
+        buffers = Buffers(
+            self.fields, limit_bytes - self._headers.used_bytes, self._state, *self._numbers,
+            *self._keys.buffers, *self._values.buffers,
         )  # fmt: skip
-
-    def append(self, decoded: Decoded, first_batch: int, limit_bytes: int | None = None) -> bool:
-        """Append records whose batches count from `first_batch`.
-
-        Returns False and appends nothing if there is no room for all of them, or if keys, values
-        and headers together might then take more than `limit_bytes`.
-        """
-        at, stop = len(self), len(self) + len(decoded.offsets)
-        used = self._keys.used(at) + self._values.used(at) + self._headers.used_bytes
-        used += len(decoded.records.values.data)  # at least the bytes that are copied
-        limit = self.size_bytes if limit_bytes is None else limit_bytes
-        if stop > len(self._numbers.offsets) or used > limit:
-            return False
-        self._numbers.put(at, decoded, first_batch)
-        if self.fields & KEYS:
-            self._state[NULL_KEYS] += self._keys.append(at, decoded.records.keys)
-        if self.fields & VALUES:
-            self._state[NULL_VALUES] += self._values.append(at, decoded.records.values)
+        stop, size, problem = fill(table, payload, base, first, wanted, buffers)
+        if problem:
+            records = int(payload.ends[stop] - payload.starts[stop])
+            raise damage_of(table[base + stop], problem, records)
         if self.fields & HEADERS:
-            self._headers.append(at, decoded.records.headers)
-        self._state[COUNT] = stop
-        return True
+            new = self._numbers.between(before, len(self))
+            headers = headers_of(
+                payload.data, new.header_counts, new.header_starts, new.header_ends,
+                lambda record: table[new.batches[record]],
+            )  # fmt: skip
+            self._headers.append(before, headers)
+        return stop, size
 
     def take(self) -> pa.RecordBatch:
         """The appended records. Afterwards the columns are empty."""
         arrays = [_ARRAYS[name](self) for name in self.schema.names]
-        self.moves = self._keys.lent + self._values.lent
         self.clear()
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -224,27 +193,29 @@ _FLAGS = {"key": KEYS, "value": VALUES, "headers": HEADERS}
 
 
 class _Numbers(NamedTuple):
-    """The numbers of each record."""
+    """The numbers of each record: a part of `Buffers`."""
 
     offsets: Int64s
     timestamps: Int64s
     timestamp_types: npt.NDArray[np.int8]
     batches: Int32s
+    header_counts: Int32s
+    header_starts: Int64s
+    header_ends: Int64s
 
     @staticmethod
-    def of(records: int) -> _Numbers:
+    def of(records: int, with_headers: int) -> _Numbers:
         """Room for so many records."""
         offsets, timestamps = np.empty((2, records), np.int64)
-        return _Numbers(
-            offsets, timestamps, np.empty(records, np.int8), np.empty(records, np.int32)
-        )
+        types, batches = np.empty(records, np.int8), np.empty(records, np.int32)
+        some = records if with_headers else 0
+        starts, ends = np.empty((2, some), np.int64)
+        return _Numbers(offsets, timestamps, types, batches, np.empty(some, np.int32), starts, ends)
 
-    def put(self, at: int, decoded: Decoded, first_batch: int) -> None:
-        """Copy the numbers of records whose batches count from `first_batch`."""
-        place = slice(at, at + len(decoded.offsets))
-        self.offsets[place], self.timestamps[place] = decoded.offsets, decoded.records.timestamps
-        self.timestamp_types[place] = decoded.timestamp_types
-        self.batches[place] = decoded.batch + first_batch
+    def between(self, start: int, stop: int) -> _Numbers:
+        """The numbers of the records from `start` to `stop`, exclusive."""
+        columns: Any = self
+        return _Numbers(*(column[start:stop] for column in columns))
 
 
 class _Items:
@@ -254,20 +225,11 @@ class _Items:
         self._ends, self._valid = np.zeros(1 + count, np.int32), np.empty(count, np.uint8)
         self._data = np.empty(size_bytes, np.uint8)
         self._spare = list[tuple[npt.NDArray[np.uint8], ref[npt.NDArray[np.uint8]]]]()
-        self.lent = 0  # how often a buffer was lent
 
     @property
     def buffers(self) -> tuple[Int32s, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
         """Ends of the items, after the start of the first item; bytes; 1 where an item is valid."""
         return self._ends, self._data, self._valid
-
-    def used(self, count: int) -> int:
-        """The bytes of the first `count` items."""
-        return int(self._ends[count]) if len(self._valid) else 0
-
-    def append(self, at: int, spans: Spans) -> int:
-        """Copy items after the first `at` items. Returns how many of the new items are null."""
-        return int(append_items(*spans, at, *self.buffers))
 
     def take(self, count: int, nulls: int) -> Array:
         """The first `count` items as an Arrow array. Later items do not change the array."""
@@ -285,7 +247,6 @@ class _Items:
         self._spare.append((self._data, ref(data)))
         self._data = np.empty_like(self._data) if free is None else self._spare.pop(free)[0]
         del self._spare[:-_MOST_SPARE]
-        self.lent += 1
         return data
 
 
@@ -371,8 +332,13 @@ def _lists(ends: npt.NDArray[np.int32], items: Array) -> Array:
 
 
 def _binary(spans: Spans) -> Array:
-    items = _Items(len(spans), int(np.maximum(spans.lengths, 0).sum(dtype=np.int64)))
-    return items.take(len(spans), items.append(0, spans))
+    """Ascending items as an Arrow array."""
+    # Items and the bytes between them alternate; every second one is taken.
+    edges = np.empty((len(spans), 2), np.int32)
+    edges[:, 0], edges[:, 1] = spans.starts, spans.starts + np.maximum(spans.lengths, 0)
+    valid = np.packbits(spans.lengths >= 0, bitorder="little")
+    numbers = _array(pa.int64(), len(spans), [valid, np.arange(0, 2 * len(spans), 2)])
+    return _array(pa.binary(), max(0, edges.size - 1), [None, edges, spans.data]).take(numbers)
 
 
 def _strings(keys: Array) -> Array:

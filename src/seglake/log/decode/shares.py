@@ -1,29 +1,28 @@
 """From fetched record batches to Arrow batches, in shares that threads decode side by side.
 
-A share is consecutive batches of a chunk. A kernel decodes the batches one by one, so that a
-decompressed batch stays in the processor's cache. The kernel copies the records of the window into
-the columns of an Arrow batch. Batches that the kernel cannot decode go the long way: numpy decodes
-a few of them at a time.
+A share is consecutive batches of a chunk. Its batches are decompressed a part at a time, so that
+the records are still in the processor's cache when a kernel copies those of the window into the
+columns of an Arrow batch.
 """
 
-import threading
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections import deque
+from collections.abc import Iterator
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seglake.errors import CorruptData
 from seglake.format.batch import LEAST_RECORD_BYTES, BatchTable
-from seglake.format.decode import Decoded, Within
-from seglake.format.records import Int32s, take_rows
+from seglake.format.records import Bytes, fixed, take_rows
 from seglake.format.sought_kernels import SoughtKeys
 from seglake.log.chunk import Chunk
-from seglake.log.decode.column_kernels import bytes_of_batches, wanted_batches
+from seglake.log.decode.column_kernels import Wanted, wanted_batches
 from seglake.log.decode.columns import Columns
-from seglake.log.decode.direct import Direct
-from seglake.log.segment import LogSegment
+
+_Item = TypeVar("_Item")
 
 Share = Iterator[tuple[pa.RecordBatch, int]]
 """Arrow batches, each with the bytes of the record batches that hold the records."""
@@ -31,10 +30,13 @@ Share = Iterator[tuple[pa.RecordBatch, int]]
 _SHARE_BYTES = 96 * 1024  # of a log; a smaller share costs another thread more than it gains
 _CACHED_SHARE_BYTES = 256 * 1024  # the same where the payloads are cached
 _LARGEST_SHARE_BYTES = 384 * 1024  # of a log; the rest of a larger share may wait for the caller
-_PART_BYTES = 256 * 1024  # decompressed at a time
+_PART_BYTES = 512 * 1024  # decompressed at a time
+_ROOM_BYTES = 2 * _PART_BYTES  # for that; larger batches get new memory
 COLUMN_BYTES = 2 * 2**20  # of keys or values in an Arrow batch, unless one record batch has more
 
-_THREAD = threading.local()
+_SPARE: deque[Columns] = deque(maxlen=8)
+_SPARE_ROOM: deque[Bytes] = deque(maxlen=8)
+"""Memory that no share uses now: new memory costs more than memory that was used before."""
 
 
 def shares_of(
@@ -50,9 +52,10 @@ def shares_of(
     rows = np.empty(len(chunk.table), np.int64)
     rows = rows[: wanted_batches(chunk.table, chunk.owner_of, limits, rows)]
     table, owner_of = take_rows(chunk.table, rows), chunk.owner_of[rows]
+    windows = fixed(limits)
     for first, last in pairwise(_cuts(table["size"], count, chunk.cached is not None)):
-        within = Within(limits, owner_of[first:last], keys)
-        yield _share(chunk, table[first:last], within, schema, limit_bytes)
+        wanted = Wanted(windows, fixed(owner_of[first:last]), keys)
+        yield _share(chunk, fixed(table[first:last]), wanted, schema, limit_bytes)
 
 
 def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:
@@ -66,59 +69,58 @@ def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:
 
 
 def _share(
-    chunk: Chunk, rows: BatchTable, within: Within, schema: pa.Schema, limit_bytes: int
+    chunk: Chunk, rows: BatchTable, wanted: Wanted, schema: pa.Schema, limit_bytes: int
 ) -> Share:
     """The wanted records of the batches `rows`."""
-    segments = [piece.segment for piece in chunk.pieces]
-    borrow = partial(borrowed, schema, segments, within.window_of)
-    columns, direct = borrow(limit_bytes), Direct(chunk, rows, within)
-    while not columns.fill(direct, limit_bytes) and len(columns):
-        yield taken(columns), direct.matching_bytes()
-        columns = borrow(limit_bytes)
-    direct.keep()
-    matching, first = direct.matching_bytes(), direct.row
-    for part, decoded in _decoded(chunk, rows, within, first, limit_bytes):
-        if not columns.append(decoded, first, limit_bytes):
-            if len(columns):
-                yield taken(columns), matching
-            matching, size = 0, max(limit_bytes, len(decoded.records.values.data))
-            columns = borrow(size)
-            columns.append(decoded, first, size)
-        matching += bytes_of_batches(part, decoded.batch)
-        first += len(part)
-    if len(columns):
-        yield taken(columns), matching
-    else:
-        _give_back(columns)
+    columns, matching, base, part_bytes = None, 0, 0, min(_PART_BYTES, limit_bytes)
+    room = _spare(_SPARE_ROOM)
+    if room is None:
+        room = np.empty(_ROOM_BYTES, np.uint8)
+    while base < len(rows):
+        try:
+            payload, done = chunk.decompress(rows[base:], part_bytes, room), 0
+            most_bytes = limit_bytes
+            while done < len(payload.ends):
+                if columns is None:
+                    columns = _empty(schema, most_bytes, chunk, wanted)
+                before, count = done, len(columns)
+                done, size = columns.fill(rows, payload, base, done, wanted, most_bytes)
+                matching += size
+                if done < len(payload.ends) and len(columns):
+                    yield _taken(columns), matching
+                    columns, matching, most_bytes = None, 0, limit_bytes
+                elif done == before and not count:  # one batch has more than the columns take
+                    columns, most_bytes = None, int(payload.ends[done] - payload.starts[done])
+        except CorruptData as damage:
+            raise chunk.in_file(damage) from damage
+        base += done
+    _SPARE_ROOM.append(room)
+    if columns is not None and len(columns):
+        yield _taken(columns), matching
+    elif columns is not None:
+        _SPARE.append(columns)
 
 
-def _decoded(
-    chunk: Chunk, rows: BatchTable, within: Within, first: int, limit_bytes: int
-) -> Iterator[tuple[BatchTable, Decoded]]:
-    """The batches from `first` on, which the kernel cannot decode, some at a time."""
-    if first < len(rows):
-        rest = within._replace(window_of=within.window_of[first:])
-        yield from chunk.decode_in_parts(rows[first:], min(_PART_BYTES, limit_bytes), rest)
-
-
-def borrowed(
-    schema: pa.Schema, segments: Sequence[LogSegment], owner_of: Int32s, size_bytes: int
-) -> Columns:
-    """This thread's columns if they fit, else new columns. The caller must give them back."""
-    columns: Columns | None = _THREAD.__dict__.pop("columns", None)
+def _empty(schema: pa.Schema, size_bytes: int, chunk: Chunk, wanted: Wanted) -> Columns:
+    """Spare columns if they fit, else new ones, for records of a chunk."""
+    columns = _spare(_SPARE)
     if columns is None or columns.schema is not schema or columns.size_bytes < size_bytes:
         columns = Columns(schema, size_bytes // LEAST_RECORD_BYTES, size_bytes)
-    columns.begin(segments, owner_of)
+    columns.begin([piece.segment for piece in chunk.pieces], wanted.window_of)
     return columns
 
 
-def taken(columns: Columns) -> pa.RecordBatch:
-    """Take the records from borrowed columns, and give the columns back."""
+def _spare(items: deque[_Item]) -> _Item | None:
+    """Take an item, if there is one: other threads may take items at the same time."""
+    try:
+        return items.pop()
+    except IndexError:
+        return None
+
+
+def _taken(columns: Columns) -> pa.RecordBatch:
+    """Take the records from columns, which are spare afterwards."""
     batch = columns.take()
-    _give_back(columns)
-    return batch
-
-
-def _give_back(columns: Columns) -> None:
     if columns.size_bytes <= COLUMN_BYTES:
-        _THREAD.columns = columns
+        _SPARE.append(columns)
+    return batch

@@ -256,7 +256,7 @@ def with_extremes(table: BatchTable, decoded: Decoded) -> BatchTable:
     complete = copy_rows(table)
     firsts = np.searchsorted(decoded.batch, np.arange(len(table) + 1)).astype(np.int64)
     lows, highs, at, late = np.empty((4, len(table)), np.int64)
-    encode_kernels.extremes(fixed(decoded.records.timestamps), firsts, lows, highs, at, late)
+    encode_kernels.extremes(fixed(decoded.records.timestamps), fixed(firsts), lows, highs, at, late)
     complete["min_timestamp"], complete["lateness"] = lows, late
     filled = firsts[:-1] < firsts[1:]
     complete["offset_of_max"] = table["base_offset"]

@@ -479,25 +479,22 @@ def parse_extremes(table, data, starts, ends, lows, offsets_of_max, lateness):
 
     Returns (0, 0), or (batch, problem) for the first damaged batch.
     """
-    data = uncounted(data)
     for b in range(len(table)):
-        batch, at, end, previous = batch_head(table[b]), starts[b], ends[b], np.int64(-1)
-        low, high, top, late = np.int64(-1), np.int64(-1), batch.base_offset, np.int64(0)
-        for n in range(table[b].count):
-            record = next_record(data, at, end, batch, previous)
-            if record.problem:
-                return b, record.problem
-            at, previous, timestamp = record.end, record.offset_delta, record.timestamp
+        times = np.empty((3, table[b].count), np.int64)
+        problem = parse_times(data[starts[b] : ends[b]], batch_head(table[b]), times)
+        if problem:
+            return b, problem
+        low, high, top, late = np.int64(-1), np.int64(-1), table[b].base_offset, np.int64(0)
+        for n in range(times.shape[1]):
+            offset, timestamp = times[0, n], times[1, n]
             if n == 0:
-                low, high, top = timestamp, timestamp, record.offset
+                low, high, top = timestamp, timestamp, offset
             elif timestamp > high:
-                high, top = timestamp, record.offset
+                high, top = timestamp, offset
             else:
                 low = min(low, timestamp)
                 if timestamp >= 0:
                     late = max(late, high - timestamp)
-        if at != end:
-            return b, LEFT_OVER
         lows[b], offsets_of_max[b], lateness[b] = low, top, late
     return 0, 0
 

@@ -201,7 +201,7 @@ def _describe(timestamps: Int64s, offsets: Int64s, firsts: Int64s) -> BatchTable
     table["count"] = np.diff(firsts)
     table["base_timestamp"] = timestamps[firsts[:-1]]
     lows, highs, at, late = np.empty((4, n), np.int64)
-    encode_kernels.extremes(timestamps, firsts, lows, highs, at, late)
+    encode_kernels.extremes(fixed(timestamps), fixed(firsts), lows, highs, at, late)
     table["lateness"] = late
     table["min_timestamp"], table["max_timestamp"] = lows, highs
     table["offset_of_max"] = offsets[at]

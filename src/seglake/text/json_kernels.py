@@ -6,6 +6,8 @@ behind it ends in the next text or at the zeros, and then the text was not JSON.
 begins behind the end.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -222,14 +224,16 @@ def _match(base: int, begin: int, length: int, parent: int, names: int, tree: En
 def _match_escaped(base: int, begin: int, end: int, parent: int, names: int, tree: Entries) -> int:
     """As `_match`, for a name with escapes."""
     plain = np.empty(end - begin + PADDING, np.uint8)
-    length = _unescape(base, begin, end, plain, 0)
+    first: Any = np.int64(0)  # for a literal, numba would compile again
+    length = _unescape(base, begin, end, plain, first)
     return _match_text(plain, length, parent, names, tree)
 
 
 @njit(cache=True, nogil=True)
 def _match_text(text: Bytes, length: int, parent: int, names: int, tree: Entries) -> int:
     """As `_match`. The caller's reference keeps `text` alive while its address is used."""
-    return _match(text.ctypes.data, 0, length, parent, names, tree)
+    first: Any = np.int64(0)  # as above
+    return _match(text.ctypes.data, first, length, parent, names, tree)
 
 
 @njit(cache=True, nogil=True)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.compile.jit import njit
-from seglake.format.records import NULL, Bytes, Int32s, Int64s, Spans
+from seglake.format.records import NULL, Bytes, Int32s, Int64s, Spans, fixed
 from seglake.limits import INT32_MAX
 from seglake.text.simd import PADDING, byte_at, padded
 
@@ -46,7 +46,7 @@ def join_rows(parts: Sequence[Spans]) -> Spans:
     out = padded(int(ends[-1]) if len(ends) else 0)
     targets = ends - total
     for part, size in zip(parts, sizes, strict=True):
-        _scatter(part.data, part.starts, size, out, targets)
+        _scatter(fixed(part.data), part.starts, size, out, targets)
         targets = targets + size
     return Spans(out, ends - total, _lengths(total))
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.errors import ConfigError
-from seglake.format.records import Flags, Int64s, Spans
+from seglake.format.records import Flags, Int64s, Spans, fixed
 from seglake.times.grammar import (
     BLANKS,
     DIRECTIVES,
@@ -58,6 +58,7 @@ def read_times(texts: Spans, form: TimeFormat) -> Times:
     """Read texts in the format `form`; null is UNREADABLE. `texts.data` is padded."""
     if form.text is None:
         raise ConfigError("timestamp.format is missing; the field does not have an Arrow time type")
+    texts = Spans(fixed(texts.data), texts.starts, texts.lengths)  # kernels compile once
     if form.text in EPOCH_POWERS:
         ms, codes = read_numbers(*texts, EPOCH_POWERS[form.text])
         return in_range(ms, codes, np.zeros(len(ms), np.bool_))

@@ -28,7 +28,7 @@ from seglake.format.encode import (
     rebase,
     restamp,
 )
-from seglake.format.records import Headers, Records, Spans, read_only
+from seglake.format.records import Headers, Records, Spans, fixed, read_only
 from seglake.limits import INT64_MAX
 from seglake.log.blocks import search_kernels as kernels
 from tests.judges import kafka_model as model
@@ -131,7 +131,8 @@ def lookup_room(numbers: int, arena_bytes: int) -> kernels.LookupRoom:
     """Room for the outline of a block and for the records of a batch."""
     arena, sizes = np.empty(arena_bytes, np.uint8), np.empty(2, np.int64)
     outline = np.empty(numbers, np.int64)
-    return kernels.LookupRoom(native.addresses(), MAX_BATCH_BYTES, arena, sizes, outline)
+    addresses, records = native.addresses(), fixed(arena)
+    return kernels.LookupRoom(addresses, MAX_BATCH_BYTES, arena, records, sizes, outline)
 
 
 class TestEncoding:

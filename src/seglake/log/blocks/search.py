@@ -15,7 +15,7 @@ from seglake.errors import CorruptData
 from seglake.format.batch import CONTROL, MAX_BATCH_BYTES, BatchTable
 from seglake.format.codecs import native
 from seglake.format.decode import Decoded, decode_batches, scan_batches
-from seglake.format.records import Bytes, Int64s, read_only
+from seglake.format.records import Bytes, Int64s, fixed, read_only
 from seglake.log.blocks import search_kernels as kernels
 from seglake.log.byte_cache import ByteCache
 from seglake.log.chunk import Chunk
@@ -53,7 +53,9 @@ class _Arrays(threading.local):
     def room(self) -> kernels.LookupRoom:
         """The arrays as the kernel takes them."""
         addresses = native.addresses()
-        return kernels.LookupRoom(addresses, MAX_BATCH_BYTES, self.arena, self.sizes, self.outline)
+        return kernels.LookupRoom(
+            addresses, MAX_BATCH_BYTES, self.arena, fixed(self.arena), self.sizes, self.outline
+        )
 
 
 _ARRAYS = _Arrays()

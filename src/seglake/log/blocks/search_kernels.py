@@ -46,6 +46,7 @@ class LookupRoom(NamedTuple):
     addresses: Int64s  # the functions of the codecs' libraries, see `native`
     max_bytes: int  # a batch that may decompress to more bytes is not decoded
     arena: Bytes  # room for the decompressed records of a batch
+    records: Bytes  # the same memory, read-only
     sizes: Int64s  # room for two numbers
     outline: Int64s  # the outline of the block
 
@@ -132,7 +133,7 @@ def read_first_reaching(data, before, timestamp, from_offset, first_offset, end_
 def _read_times(data, place, room):
     """Put the times of a batch into the outline. Returns False if it cannot be decoded here."""
     outline = room.outline
-    attributes, at = outline[place + ATTRIBUTES], outline[USED]
+    attributes, at = np.int16(outline[place + ATTRIBUTES]), outline[USED]
     outline[place + TIMES] = at
     if attributes & CONTROL:
         outline[place + RECORDS] = 0
@@ -144,7 +145,7 @@ def _read_times(data, place, room):
     if bound < 0 or bound > len(room.arena):
         return False
     size = put_payload(
-        room.arena, 0, bound, data, start, end, attributes, room.addresses, room.sizes
+        room.arena, np.int64(0), bound, data, start, end, attributes, room.addresses, room.sizes
     )
     # 2. Reserve a place for the times. The count comes from the header: it must fit the bytes.
     count = outline[place + RECORDS]
@@ -159,4 +160,4 @@ def _read_times(data, place, room):
         append_time,
     )  # fmt: skip
     times = outline[at : outline[USED]].reshape((3, count))
-    return parse_times(room.arena[:size], batch, times) == 0
+    return parse_times(room.records[:size], batch, times) == 0

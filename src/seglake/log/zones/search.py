@@ -12,7 +12,7 @@ import numpy.typing as npt
 from seglake.compile.locks import Lock
 from seglake.errors import CorruptData, MissingObject
 from seglake.format import zonemap
-from seglake.format.records import Flags, Int64s
+from seglake.format.records import Flags, Int64s, fixed
 from seglake.limits import INT64_MAX
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.bounds import Bounds
@@ -26,11 +26,11 @@ from seglake.log.zones.zone_kernels import (
     PAGE_ROWS,
     Zones,
     block_before,
-    blocks_among,
     blocks_within,
     next_block,
 )
 
+_ALL_BLOCKS = fixed(np.empty(0, np.bool_))
 _OWN_BYTES = 3000  # in memory, of a zone map's objects beside its arrays
 
 ReadRanges = Callable[[Sequence[tuple[int, int]]], list[Any]]
@@ -127,7 +127,7 @@ class ZoneSearch:
             raise CorruptData(f"{self._segment.zonemap_bytes} bytes of a zone map of other size")
         end_offset = self._segment.end_offset - self._segment.base_offset
         zones = Zones(
-            np.empty(0, zonemap.ENTRY), _pages_of(fences, end_offset),
+            np.empty(0, zonemap.ENTRY), fixed(_pages_of(fences, end_offset)),
             np.full(len(fences.rows), -1), fences.block_count, fences.fence_span,
             self._segment.base_offset,
         )  # fmt: skip
@@ -170,7 +170,7 @@ class ZoneSearch:
         """
         while True:
             ranges, records, missing = blocks_within(
-                self._state.zones, bounds.limits, bounds.windows
+                self._state.zones, bounds.limits, bounds.windows, _ALL_BLOCKS, INT64_MAX
             )
             if not len(missing):
                 return LogRanges(*ranges), records
@@ -195,8 +195,8 @@ class ZoneSearch:
         first, stop = int(numbers[0]) * span, min((int(numbers[-1]) + 1) * span, blocks)
         marks, most_bytes = marked(blocks, first, stop), INT64_MAX if joined else 0
         while self.as_written and marks is not None:
-            ranges, records, missing = blocks_among(
-                self._state.zones, bounds.limits, bounds.windows, marks, most_bytes
+            ranges, records, missing = blocks_within(
+                self._state.zones, bounds.limits, bounds.windows, fixed(marks), most_bytes
             )
             if not len(missing):
                 return LogRanges(*ranges), records

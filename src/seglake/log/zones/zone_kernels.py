@@ -13,7 +13,6 @@ import numpy.typing as npt
 from seglake.compile.fallback import INTERPRETED, meanwhile
 from seglake.compile.jit import njit
 from seglake.format.records import Int64s
-from seglake.limits import INT64_MAX
 
 # A column for each page of a zone map: first and end offset of its blocks, relative to the base
 # offset (OFFSET_END is exclusive); their smallest and largest timestamp; where they end in the log.
@@ -136,27 +135,13 @@ def _block(zones, page, i):
 
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
-def blocks_within(zones, limits, windows):
-    """Find the blocks that can hold a wanted record, and join neighbours.
+def blocks_within(zones, limits, windows, marks, most_bytes):
+    """Find the blocks that can hold a wanted record, and join neighbours to at most `most_bytes`.
 
-    Returns byte and offset ranges (rows: start, end, both bytes, first and end offset), how many
-    offsets within the limits they have, and the pages that must be loaded first.
+    If there are `marks`, only the blocks i with marks[i]. Returns byte and offset ranges (rows:
+    start, end, both bytes, first and end offset), how many offsets within the limits they have,
+    and the pages that must be loaded first.
     """
-    return _joined(zones, limits, windows, _ALL, INT64_MAX)
-
-
-@njit(cache=True, nogil=True)
-@meanwhile(INTERPRETED)
-def blocks_among(zones, limits, windows, marks, most_bytes):
-    """As `blocks_within`, of the blocks i with marks[i]; neighbours of `most_bytes` are joined."""
-    return _joined(zones, limits, windows, marks, most_bytes)
-
-
-_ALL = np.empty(0, np.bool_)
-
-
-@njit(cache=True, nogil=True)
-def _joined(zones, limits, windows, marks, most_bytes):
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
     pages = np.empty((2, zones.pages.shape[1]), np.int64)
     lows, highs = zones.pages[LOW], zones.pages[HIGH]

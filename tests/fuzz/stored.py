@@ -21,9 +21,9 @@ from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.catalog.delta.data_files import read_parquet
 from seglake.catalog.failed_run import failed_runs
 from seglake.catalog.schema import FILE_SCHEMAS, SourceRow
+from seglake.catalog.table import CONTRACT
 from seglake.catalog.version.segments import segments_by_partition
 from seglake.catalog.version.snapshot_files import files_after
-from seglake.catalog.versions import CONTRACT
 from seglake.errors import CorruptData
 from seglake.format import zonemap
 from seglake.format.batch import HEADER, LEAST_RECORD_BYTES, OVERHEAD, BatchTable

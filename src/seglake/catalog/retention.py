@@ -20,10 +20,9 @@ import zstandard
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import DataFile, read_files, read_parquet
 from seglake.catalog.schema import FILE_SCHEMAS, Kind, TagRow
-from seglake.catalog.table import CatalogTable
+from seglake.catalog.table import CONTRACT, CatalogTable
 from seglake.catalog.tags import read_object
 from seglake.catalog.version.snapshot_files import attempts, data_files
-from seglake.catalog.versions import CONTRACT
 from seglake.errors import CorruptData, MissingObject, SeglakeError, StoreError
 from seglake.layout import LOG_TABLE, TOMBSTONES, tag_key
 from seglake.store import Listed, Store

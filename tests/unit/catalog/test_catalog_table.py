@@ -14,17 +14,16 @@ from deltalake import DeltaTable
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seglake.catalog import versions
+from seglake.catalog import table as catalog_table
 from seglake.catalog.attempts import Manifest, read_manifest
 from seglake.catalog.delta import commit_log, delta_rs, file_merges
 from seglake.catalog.delta.actions import WrittenFile, add
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.retention import NeverNamed, expired_files, retained_rows
 from seglake.catalog.schema import PartitionRow, Row, SegmentId, SegmentRow
-from seglake.catalog.table import CatalogTable
+from seglake.catalog.table import CONTRACT, CatalogTable
 from seglake.catalog.version import snapshot_files
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
-from seglake.catalog.versions import CONTRACT
 from seglake.errors import (
     CommitConflict,
     CorruptData,
@@ -145,15 +144,15 @@ def test_a_catalog_that_is_gone__is_not_taken_for_a_new_one(
 def test_a_catalog_that_another_process_creates_meanwhile__is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = versions._was_used
+    real = catalog_table._was_used
 
     def slow(store: Any) -> bool:
-        monkeypatch.setattr(versions, "_was_used", real)
+        monkeypatch.setattr(catalog_table, "_was_used", real)
         other = create_catalog(str(tmp_path))
         _append(other, other.snapshot(), 5)
         return real(store)
 
-    monkeypatch.setattr(versions, "_was_used", slow)
+    monkeypatch.setattr(catalog_table, "_was_used", slow)
     catalog = create_catalog(str(tmp_path))
     assert catalog.snapshot().partition("orders", 0).end_offset == 5
 
@@ -572,7 +571,7 @@ def _vacuumed(catalog: CatalogTable, _: pytest.MonkeyPatch) -> None:
 def test_refresh__that_cannot_go_on_loads_everything(
     catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch, happened: Any
 ) -> None:
-    monkeypatch.setattr(versions, "_REFRESH_COMMITS", 3)
+    monkeypatch.setattr(catalog_table, "_REFRESH_COMMITS", 3)
     _append(catalog, catalog.snapshot(), 5)
     old = catalog.snapshot()
     happened(catalog, monkeypatch)

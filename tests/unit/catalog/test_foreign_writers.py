@@ -16,8 +16,7 @@ from seglake.catalog.delta.actions import WrittenFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.files import FILE_SCHEMA, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.table import CatalogTable
-from seglake.catalog.versions import CONTRACT
+from seglake.catalog.table import CONTRACT, CatalogTable
 from seglake.errors import CommitConflict, CorruptData, VersionExpired
 from seglake.layout import new_attempt
 from seglake.maintain.health.repair import rebuild_catalog

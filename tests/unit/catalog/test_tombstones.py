@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from seglake.catalog import retention
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.retention import remember, tombstones
-from seglake.catalog.versions import CONTRACT
+from seglake.catalog.table import CONTRACT
 from seglake.layout import LOG_TABLE, TOMBSTONES
 from seglake.maintain import vacuum as vacuums
 from seglake.maintain.health.verify import verify

@@ -270,7 +270,7 @@ def test_verify_refuses_an_unknown_topic_and_a_missing_lake(tmp_path: Path) -> N
 def test_progress__ends_at_the_total(
     lake: LakeMaker, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("seglake.catalog.rows._LISTED_ROWS", at_once)
+    monkeypatch.setattr("seglake.catalog.table._LISTED_ROWS", at_once)
     told: list[tuple[int, int]] = []
     report = verify(str(lake.root), progress=lambda *step: told.append(step))
     assert told[0] == (0, report.log_bytes)

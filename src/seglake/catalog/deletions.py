@@ -1,8 +1,10 @@
-"""Deletions of logs, told to open readers: what they hold open or cached would outlive its file.
+"""Notify open readers of deleted logs, so that they close the files and drop cached data.
 
-Whoever deletes logs replaces the object `catalog/deletions` before, and again after. A reader looks
-at it now and then. If it is another one, the reader lets go of all files and caches, and reads what
-it needs anew: of a log that is gone it learns that its version has expired.
+Without that, an open reader returns records from its caches after an erasure deleted their log:
+
+    1. A process that deletes logs replaces the object `catalog/deletions`, before and after.
+    2. A reader reads that object now and then. If it has changed, the reader closes all files,
+       drops its caches, and reads again what it needs. A log that is gone raises VersionExpired.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from seglake.compile.locks import Lock
 from seglake.errors import MissingObject, StoreError
 from seglake.store import Store
 
-_LOCAL_S, _REMOTE_S = 1.0, 30.0  # between looks of a reader that nobody refreshes
-_UNENDED_S = 60.0  # between losses of the caches while a deletion has not ended: it may be killed
+_LOCAL_S, _REMOTE_S = 1.0, 30.0  # between checks of a reader that nobody refreshes
+_UNENDED_S = 60.0  # between drops of the caches while a deletion has not ended: it may be killed
 
 
 @contextlib.contextmanager
 def announced(store: Store, keys: Iterable[str]) -> Iterator[None]:
-    """In the block, some objects may be deleted; readers are told if there are logs among them."""
+    """Notify readers before and after a block that may delete these objects, if some are logs."""
     if not any(key.startswith(f"{layout.TOPICS}/") for key in keys):
         yield
         return
@@ -39,7 +41,7 @@ def _say(store: Store, token: str, *, ended: bool) -> None:
 
 
 class Deletions:
-    """Has `forget` called when logs may be gone. Safe for threads."""
+    """Calls `forget` when logs may be gone. Safe for threads."""
 
     def __init__(self, store: Store, forget: Callable[[], None]) -> None:
         self._store, self._forget = store, forget
@@ -49,16 +51,16 @@ class Deletions:
         self._lock = Lock()
 
     def look_if_due(self) -> None:
-        """Look, unless somebody has just looked. A failure of storage is left to the reads."""
+        """Call `look` if the pause since the last call is over."""
         if time.monotonic() >= self._due:
             self.look()
 
     def make_due(self) -> None:
-        """Let the next read look for deletions: a log is missing."""
+        """Let the next read check for deletions, because a log is missing."""
         self._due = 0.0
 
     def look(self) -> None:
-        """Look for deletions since the last look. A failure of storage is left to the reads."""
+        """Check for deletions since the last check. Ignores StoreError: a read will raise it."""
         self._due = time.monotonic() + self._pause_s
         with contextlib.suppress(StoreError):
             said = self._said()
@@ -72,7 +74,7 @@ class Deletions:
             return b""
 
     def _heard(self, said: bytes) -> None:
-        """Forget at each change and once more after it, for reads that were under way."""
+        """Forget at each change, and once more after it, for reads that were in progress."""
         changed, now = said != self._seen, time.monotonic()
         unended = b'"ended": false' in said and now - self._forgot > _UNENDED_S
         if changed or self._again or unended:

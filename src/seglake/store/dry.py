@@ -1,9 +1,9 @@
-"""A store for dry runs: what a command writes does not reach the storage.
+"""A store for dry runs: it reads a lake, and writes nothing to it.
 
-A dry run does the work of the command on such a store, mostly without the commit, so its figures
-are those of the command. Files of segments are read by nobody before a commit: they are counted
-where they are made, and kept nowhere, unless a later part of the run shall read them. Everything
-else, such as the blobs between two passes, waits in a folder of this machine.
+A dry run does the work of the command on such a store, mostly without the commit, so it reports
+the figures that the command would report. Nothing reads the files of segments before a commit.
+So they are counted where they are made and then dropped, unless a later part of the run reads
+them. Other objects, such as the blobs between two passes, are kept in a temporary local folder.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def dry(store: Store) -> Iterator[DryStore]:
-    """In the block, a store that reads what `store` has, and writes nothing to it."""
+    """Make a dry store on top of `store` for a block."""
     with tempfile.TemporaryDirectory(prefix="seglake-dry-run-") as folder:
         yield DryStore(store, local_store(folder, {}))
 
 
 @contextlib.contextmanager
 def keeping_segments(store: Store) -> Iterator[None]:
-    """In the block, a `DryStore` keeps the files of segments; other stores always do."""
+    """Let a `DryStore` keep the files of segments during a block. Other stores always do."""
     if not isinstance(store, DryStore):
         yield
         return
@@ -46,10 +46,10 @@ def keeping_segments(store: Store) -> Iterator[None]:
 
 
 class DryStore:
-    """The objects of a store, and those that were written to this one, which has them in `scratch`.
+    """The objects of `store`, and on top of them those written here, which are in `scratch`.
 
-    Every method does what it does in `Store`. An object of the store below is never deleted. While
-    `keeps_segments` is set, files of segments are kept, too.
+    Every method does what it does in `Store`. Objects of `store` are never deleted. Files of
+    segments are dropped unless `keeps_segments` is set.
     """
 
     def __init__(self, store: Store, scratch: Store) -> None:
@@ -61,7 +61,7 @@ class DryStore:
         return not self.keeps_segments and key.startswith(f"{TOPICS}/")
 
     def _having(self, key: str) -> Store:
-        """The store that has the object."""
+        """Return the store that has the object; `store` if neither has."""
         try:
             self._scratch.size(key)
         except MissingObject:
@@ -69,32 +69,32 @@ class DryStore:
         return self._scratch
 
     def size(self, key: str) -> int:
-        """Of either store."""
+        """Read from the store that has the object."""
         return self._having(key).size(key)
 
     def stat(self, key: str) -> Stat:
-        """Of either store."""
+        """Read from the store that has the object."""
         return self._having(key).stat(key)
 
     def read(self, key: str, start: int, end: int) -> Buffer:
-        """Of either store."""
+        """Read from the store that has the object."""
         return self._having(key).read(key, start, end)
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
-        """Of either store."""
+        """Read from the store that has the object."""
         return self._having(key).read_ranges(key, starts, ends)
 
     def read_all(self, key: str) -> Buffer:
-        """Of either store."""
+        """Read from the store that has the object."""
         return self._having(key).read_all(key)
 
     def put(self, key: str, data: Data) -> None:
-        """To the scratch, or nowhere."""
+        """Write to the scratch, or drop the bytes."""
         if not self._drops(key):
             self._scratch.put(key, data)
 
     def put_if_absent(self, key: str, data: Data) -> bool:
-        """To the scratch, or nowhere."""
+        """Write to the scratch, or drop the bytes."""
         with contextlib.suppress(MissingObject):
             self.size(key)
             return False
@@ -103,7 +103,7 @@ class DryStore:
 
     @contextlib.contextmanager
     def writer(self, key: str, *, durable: bool = True) -> Iterator[Writer]:
-        """To the scratch, or nowhere."""
+        """Write to the scratch, or drop the bytes."""
         if self._drops(key):
             yield NullSink()
             return
@@ -111,14 +111,14 @@ class DryStore:
             yield stream
 
     def sync(self, key: str) -> None:
-        """Nothing: a loss of power may lose it."""
+        """Do nothing: a dry run need not survive a loss of power."""
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
-        """Of both stores."""
+        """List both stores."""
         return itertools.chain(self._store.list(prefix), self._scratch.list(prefix))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Of the scratch alone."""
+        """Delete from the scratch only."""
         self._scratch.delete(keys)
 
 

@@ -1,8 +1,8 @@
-"""Libraries that a forked process inherits, and must leave alone.
+"""Stop forked processes from using libraries that do not survive a fork.
 
-delta-rs and obstore run threads of their own, which a fork does not copy. In a forked process their
-calls wait for ever or abort. Worse, the two processes share sockets and the list of those that are
-waited for: a call, or only the end of a connection, would disturb the parent, up to its death.
+delta-rs and obstore run threads, which a fork does not copy. In a forked process their calls never
+return, or abort. Worse, both processes share sockets and the list of sockets to wait for: a call,
+or only the end of a connection, would disturb the parent, and may end it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Merges of the catalog's small data files: which files become one, and how.
+"""Merge the catalog's small data files.
 
-Every commit leaves a small file for each kind of row, and whoever looks for a row may have to ask
-all of them. So few may wait: of FAN_IN files, those of about one size become one. A row is written
-again less than STEP times in each size, and mostly a few times in all. A file with ENOUGH_ROWS is
-final, and none has twice as many, so a commit that removes rows rewrites few others. Rows of
-segments are sorted by the time at which the segments were made, so that statistics tell old ones
-from new ones; rows of runs and of input files by name, so that few files can have a name.
+Every commit adds a small file for each kind of row, and a search may have to read all of them. So
+when FAN_IN small files wait, those of about one size become one. A row is rewritten less than STEP
+times in each size, and mostly a few times in all. A file with ENOUGH_ROWS is final, and no file has
+twice as many, so a commit that removes rows rewrites few others.
+
+Rows of segments are sorted by the time at which the segments were made, so that statistics
+separate old segments from new ones. Rows of runs and of input files are sorted by name, so that few
+files can have a given name.
 """
 
 from collections import Counter, defaultdict

@@ -23,6 +23,9 @@ Jobs and the command line end with the exit code of the error's class.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class SeglakeError(Exception):
     """Root of every error that Seglake raises on purpose."""
@@ -109,6 +112,20 @@ class CorruptData(SeglakeError):
     def within(self, file: str, start: int = 0) -> CorruptData:
         """The same error, located in the file in which the checked bytes begin at `start`."""
         return CorruptData(self.what, file=file, position=start + self.position)
+
+
+_WRONG_CONTENT: tuple[type[Exception], ...] = (
+    ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError,
+)  # fmt: skip
+
+
+@contextmanager
+def corrupt_unless_parsed(what: str, file: str, *more: type[Exception]) -> Iterator[None]:
+    """Turn Python's errors at wrong content, and `more`, into CorruptData: "this is not `what`"."""
+    try:
+        yield
+    except _WRONG_CONTENT + more as error:
+        raise CorruptData(f"this is not {what}: {error!r}", file=file) from error
 
 
 def _corrupt(what: str, file: str, position: int) -> CorruptData:

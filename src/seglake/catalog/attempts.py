@@ -42,7 +42,7 @@ import zstandard
 
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.schema import Row, SegmentId, SegmentRow
-from seglake.errors import AttemptAbandoned, CorruptData, MissingObject
+from seglake.errors import AttemptAbandoned, CorruptData, MissingObject, corrupt_unless_parsed
 from seglake.layout import (
     ATTEMPTS,
     CHRONICLES,
@@ -65,7 +65,6 @@ _FIELDS = {
 }
 _MOST_BYTES = 64 * 2**20  # of manifests in an archive
 _AT_ONCE = 64  # manifests
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _log = logging.getLogger(__name__)
 
 
@@ -148,14 +147,13 @@ def _written(fate: str, topic: str | None) -> bytes:
 
 def _claim(store: Store, attempt_id: str) -> _Claim:
     key = fate_key(attempt_id)
-    try:
-        content: Any = json.loads(bytes(store.read_all(key)))
+    data = bytes(store.read_all(key))
+    with corrupt_unless_parsed("the fate of an attempt", key):
+        content: Any = json.loads(data)
         if content["fate"] == "committing":
             return _Claim(abandoned=False, topic=str(content["topic"]))
         topic = content.get("topic")
         return _Claim(abandoned=True, topic=None if topic is None else str(topic))
-    except _DAMAGE as error:
-        raise CorruptData(f"this is not the fate of an attempt: {error!r}", file=key) from error
 
 
 # ---------------- manifests
@@ -216,7 +214,7 @@ def read_manifests(store: Store, lost_races: Mapping[str, int]) -> dict[str, Man
 
 
 def _parsed_manifest(attempt_id: str, data: bytes, key: str) -> Manifest:
-    try:
+    with corrupt_unless_parsed("a manifest", key):
         content: Any = json.loads(data)
         if content["format"] != FORMAT:
             raise CorruptData(f"a manifest of format {content['format']}, not {FORMAT}", file=key)
@@ -224,9 +222,7 @@ def _parsed_manifest(attempt_id: str, data: bytes, key: str) -> Manifest:
         replaced = [SegmentId(**fields) for fields in content["replaced"]]
         forgotten = list(map(str, content["forgotten"]))
         version, lake = int(content["version"]), str(content["lake"])
-    except _DAMAGE as error:
-        raise CorruptData(f"this is not a manifest: {error!r}", file=key) from error
-    return Manifest(attempt_id, rows, replaced, forgotten, version, lake)
+        return Manifest(attempt_id, rows, replaced, forgotten, version, lake)
 
 
 # ---------------- markers
@@ -378,13 +374,11 @@ def _write_archive(store: Store, lines: list[bytes]) -> None:
 def _lines(store: Store, key: str) -> Iterator[tuple[str, bytes]]:
     """Read each attempt in an archive, and its manifest. Raises CorruptData."""
     data = bytes(store.read_all(key))
-    try:
+    with corrupt_unless_parsed("a chronicle", key, zstandard.ZstdError):
         text = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
         first, *lines = text.split(b"\n")
         head: Any = json.loads(first)
         is_whole = head["format"] == ARCHIVE_FORMAT and head["manifests"] == len(lines)
-    except (zstandard.ZstdError, *_DAMAGE) as error:
-        raise CorruptData(f"this is not a chronicle: {error!r}", file=key) from error
     if not is_whole:
         raise CorruptData(f"a chronicle of {head} has {len(lines)} manifests", file=key)
     for line in lines:

@@ -22,7 +22,7 @@ from seglake.catalog.delta import file_merges
 from seglake.catalog.delta.data_files import DataFile, write_file
 from seglake.catalog.schema import Kind, TagRow
 from seglake.catalog.version import snapshot_files
-from seglake.errors import CorruptData, UsageError
+from seglake.errors import CorruptData, UsageError, corrupt_unless_parsed
 from seglake.layout import tag_folder, tag_key
 from seglake.store import Store
 
@@ -33,7 +33,6 @@ NAME_RULE = (
 NAME = r"(?!(?:[vx][0-9]+|key|key64)(?![a-z0-9_-]))[a-z][a-z0-9_-]{0,63}"  # a regular expression
 _FORMAT = 1
 _NOT_STORED = ("bounds", "names", "folder")
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 Rows = tuple[Kind, str, pa.Table]  # those of one kind and topic
 
@@ -118,7 +117,7 @@ def read_object(store: Store, tag: TagRow) -> TaggedVersion:
     data = bytes(store.read_all(key))
     if (len(data), crc32c.crc32c(data)) != (tag.object_bytes, tag.object_crc32c):
         raise CorruptData(f"its size or checksum is not the one that tag {tag.name} has", file=key)
-    try:
+    with corrupt_unless_parsed("a tagged version", key):
         content: Any = json.loads(data)
         if content["format"] != _FORMAT:
             what = f"a tagged version of format {content['format']}, not {_FORMAT}"
@@ -126,8 +125,6 @@ def read_object(store: Store, tag: TagRow) -> TaggedVersion:
         folder = tag_folder(tag.attempt_id)
         files = frozenset(DataFile(**each, folder=folder) for each in content["files"])
         return TaggedVersion(files, [ErasedRecords(**each) for each in content["erased"]])
-    except _DAMAGE as error:
-        raise CorruptData(f"this is not a tagged version: {error!r}", file=key) from error
 
 
 def is_of_a_tag(files: Collection[DataFile]) -> bool:

@@ -23,7 +23,7 @@ from seglake.catalog.schema import (
     TopicRow,
     file_table,
 )
-from seglake.catalog.version.segments import segments_by_partition
+from seglake.catalog.version.segments import Segments, segments_by_partition
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CommitConflict, UsageError
 from seglake.format.records import Int64s
@@ -31,18 +31,18 @@ from seglake.limits import REQUESTS
 from seglake.store import Store
 
 # ---------------- removal
-# Rows that leave the catalog: the data files that hold them, and what remains of these files.
+# Remove rows from the catalog: find the data files that hold them, and keep the other rows of
+# these files. No other file is rewritten.
 #
-# Statistics say which files can hold the rows. These are read, the likeliest first, until all
-# rows are found: one, then from an object store twice as many each time. No other file is
-# rewritten.
+# Statistics rule out most files. The others are read, the likeliest first, until all rows are
+# found: one file, then from an object store twice as many in each round.
 
 
 class Removal(NamedTuple):
-    """Rows of one kind that go.
+    """Rows of one kind to remove.
 
-    `expected` is how many rows go; None: any number. `stated` has their values in some integer
-    columns, one item per row. `goes` says which rows of a table go.
+    `expected` is the number of rows, or None for any number. `stated` has their values in some
+    integer columns, one item per row. `goes` returns which rows of a table to remove.
     """
 
     kind: Kind
@@ -52,7 +52,7 @@ class Removal(NamedTuple):
 
 
 class Divided(NamedTuple):
-    """A data file with rows that go: those, and the rows that stay."""
+    """A data file with rows to remove: these rows, and the rows that stay."""
 
     file: DataFile
     goes: pa.Table
@@ -62,7 +62,7 @@ class Divided(NamedTuple):
 def divided(
     store: Store, folder: str, files: Collection[DataFile], removal: Removal
 ) -> list[Divided]:
-    """Each file with rows that go, divided; `files` are those of one topic.
+    """Divide each file that has rows to remove. `files` are the files of one topic.
 
     Raises CommitConflict if fewer rows than expected are found, CorruptData, MissingObject and
     StoreError.
@@ -85,7 +85,7 @@ def divided(
 def _rounds(
     files: Sequence[DataFile], removal: Removal, store: Store
 ) -> Iterator[Sequence[DataFile]]:
-    """The files in order, in parts that are read at once: a commit waits for each part."""
+    """Return the files in rounds that are read concurrently: a commit waits for each round."""
     most = REQUESTS if store.remote else 1
     first, at_once = 0, most if removal.expected is None else 1
     while first < len(files):
@@ -94,7 +94,7 @@ def _rounds(
 
 
 def _likely(files: Collection[DataFile], removal: Removal) -> list[DataFile]:
-    """The files that can hold rows that go; first those with the narrowest bounds."""
+    """Return the files that can hold rows to remove, those with the narrowest bounds first."""
 
     def width(file: DataFile) -> int:
         return sum(high - low for low, high in file.bounds.values())
@@ -158,10 +158,9 @@ class TopicChange(NamedTuple):
 
 def removed_segments(base: Snapshot, topic: str, places: Iterable[tuple[int, int]]) -> Removal:
     """The removal of live segments, given as (partition, base offset). Raises UsageError."""
-    parts, by_partition = [], _by_partition(places)
-    for partition, offsets in by_partition.items():
-        live = base.partition(topic, partition).segments
-        _live(topic, partition, offsets, base)
+    parts = []
+    for partition, offsets in _by_partition(places).items():
+        live = _live(topic, partition, offsets, base)
         chosen = live.take(live.beginning_at(np.sort(offsets)))
         numbers = np.full(len(offsets), partition, np.int64)
         parts.append([numbers, *chosen.columns[:4], chosen.details["record_count"]])
@@ -201,10 +200,9 @@ def checked_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
         raise UsageError(f"a commit to {topic!r} needs rows of this topic, and of no other")
     for row in rows:
         _check_row(row, base)
-    removed = {
-        (topic, partition): _live(topic, partition, offsets, base)
-        for partition, offsets in _by_partition(replaced).items()
-    }
+    removed = {(topic, each): offsets for each, offsets in _by_partition(replaced).items()}
+    for (_, partition), offsets in removed.items():
+        _live(topic, partition, offsets, base)
     _check_log(rows, removed, base)
     rows = [_complete(row, base) if isinstance(row, PartitionRow) else row for row in rows]
     gone = [_identity(base, topic, *segment) for segment in replaced]
@@ -293,13 +291,13 @@ def _check_partition(row: PartitionRow, base: Snapshot) -> None:
         )
 
 
-def _live(topic: str, partition: int, base_offsets: Int64s, base: Snapshot) -> Int64s:
-    """The base offsets themselves; UsageError unless a live segment begins at each."""
+def _live(topic: str, partition: int, base_offsets: Int64s, base: Snapshot) -> Segments:
+    """Return the live segments of a log partition. Raise UsageError unless one begins at each."""
     live = base.partition(topic, partition).segments
     if len(live.beginning_at(base_offsets)) < len(base_offsets):
         offsets = base_offsets.tolist()
         raise UsageError(f"{topic}-{partition}: no segment begins at some of {offsets}")
-    return base_offsets
+    return live
 
 
 def _identity(base: Snapshot, topic: str, partition: int, base_offset: int) -> SegmentId:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -230,12 +231,7 @@ class _LocalStore:
 
 def _open_files() -> int:
     """The descriptors that one store holds open for reading: at most a quarter of a process's."""
-    try:
-        import resource  # noqa: PLC0415  # not everywhere
-
-        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    except (ImportError, OSError):
-        return _LEAST_OPEN_FILES
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(max(allowed // 4, _LEAST_OPEN_FILES), _MOST_OPEN_FILES)
 
 
@@ -351,7 +347,7 @@ class _LocalWriter:
 @cache
 def _sync_file_range() -> Any:
     """The function of Linux, or None; Python's `os` has no name for it."""
-    function = getattr(ctypes.CDLL(None), "sync_file_range", None) if os.name == "posix" else None
+    function = getattr(ctypes.CDLL(None), "sync_file_range", None)
     if function is not None:
         function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
     return function

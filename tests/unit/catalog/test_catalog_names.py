@@ -19,9 +19,12 @@ from hypothesis import strategies as st
 from seglake.catalog.delta import data_files
 from seglake.catalog.delta.data_files import (
     DataFile,
-    NameFilter,
+    filter_size,
+    has_any,
     hashes,
+    load_filter,
     may_have,
+    name_filter,
     read_files,
     write_file,
 )
@@ -55,21 +58,21 @@ def _sources(paths: list[str]) -> list[Row]:
 @given(st.lists(names, min_size=1, max_size=20), st.lists(names, min_size=1, max_size=6))
 @examples(200)
 def test_no_name_that_is_there_is_missed(there: list[str], asked: list[str]) -> None:
-    known = NameFilter.load(NameFilter.of(there).dump(), len(there))
+    known = load_filter(name_filter(hashes(there)), len(there))
     assert known is not None
-    assert known.may_have(hashes(asked)) == (not set(asked).isdisjoint(there))
+    assert has_any(known, hashes(asked)) == (not set(asked).isdisjoint(there))
 
 
 def test_a_changed_bit_or_another_length_is_no_filter() -> None:
-    good = NameFilter.of(["a", "b", "b"]).dump()
-    assert len(good) == NameFilter.size(3)
-    assert NameFilter.load(good, 3) is not None
+    good = name_filter(hashes(["a", "b", "b"]))
+    assert len(good) == filter_size(3)
+    assert load_filter(good, 3) is not None
     for bit in range(8):
         for bad in flipped(good, range(len(good)), [bit]):
-            assert NameFilter.load(bad, 3) is None
+            assert load_filter(bad, 3) is None
     for rows in (0, 2, 4):
-        assert NameFilter.load(good, rows) is None
-        assert NameFilter.load(good[: NameFilter.size(rows)], rows) is None
+        assert load_filter(good, rows) is None
+        assert load_filter(good[: filter_size(rows)], rows) is None
 
 
 @given(st.lists(st.lists(names, min_size=1, max_size=5), min_size=1, max_size=8), st.data())
@@ -138,7 +141,7 @@ def test_a_damaged_filter_is_not_asked(tmp_path: Path) -> None:
     assert not may_have(store, "log", file, "path", asked)
     path = tmp_path / "log" / file.path
     good = path.read_bytes()
-    for bad in flipped(good, range(4, 4 + NameFilter.size(2)), [0]):
+    for bad in flipped(good, range(4, 4 + filter_size(2)), [0]):
         path.write_bytes(bad)
         assert may_have(store, "log", file, "path", asked)
 

@@ -15,13 +15,20 @@ import math
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from seglake.catalog.delta.actions import FENCE, Action, DeltaCommit, Operation, header, parsed
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.clock import now_ms
-from seglake.errors import CommitConflict, CorruptData, MissingObject, VersionExpired
+from seglake.errors import (
+    CommitConflict,
+    CorruptData,
+    MissingObject,
+    VersionExpired,
+    corrupt_unless_parsed,
+)
 from seglake.limits import REQUESTS
 from seglake.store import Store
 
@@ -34,7 +41,6 @@ _VERSION = re.compile(r".*/(\d{20})\.(?:json|checkpoint\.parquet)")
 _READ_AT_ONCE = 1000  # commits in memory while all are read
 LOGGED = re.compile(r".*/(\d{20})\.(json|checkpoint\.(?:.*\.)?parquet)")
 _FENCES = 100  # tries at a commit under contention
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
 class DeltaLog:
@@ -256,13 +262,10 @@ class DeltaLog:
         if version % CHECKPOINT_INTERVAL:
             return False
         key = f"{self.folder}/_delta_log/_last_checkpoint"
-        try:
+        with suppress(MissingObject), corrupt_unless_parsed("the name of a checkpoint", key):
             last = json.loads(bytes(self.store.read_all(key)))
             return bool(version - last["version"] >= last["size"] / _ACTIONS_A_COMMIT)
-        except MissingObject:
-            return True
-        except _DAMAGE as error:
-            raise CorruptData(f"this names no checkpoint: {error!r}", file=key) from error
+        return True
 
     def _require_recent(self, base: int) -> None:
         """Raise CommitConflict if commits after `base` may be deleted: a number would be reused."""
@@ -302,14 +305,10 @@ class DeltaLog:
 
     def _read(self, version: int) -> DeltaCommit | None:
         key = self._key(version)
-        try:
+        with suppress(MissingObject), corrupt_unless_parsed("a commit of Delta", key):
             lines = bytes(self.store.read_all(key)).splitlines()
-        except MissingObject:
-            return None
-        try:
             return parsed(version, list(map(json.loads, lines)))
-        except _DAMAGE as error:
-            raise CorruptData(f"this is not a commit of Delta: {error!r}", file=key) from error
+        return None
 
     def _key(self, version: int) -> str:
         return f"{self.folder}/_delta_log/{version:020}.json"

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import crc32c
 import numpy as np
@@ -99,15 +99,10 @@ def write_file(
     """
     partition = {"kind": kind, "topic": topic}
     name = f"{_PAST if past else ''}{uuid.uuid4()}"
-    return write_parquet(store, folder, name, partition, table, _names(kind, table))
-
-
-def _names(kind: Kind, table: pa.Table) -> NameFilter | None:
-    """The names by which rows of a kind are found, if there are enough rows."""
     if kind not in _NAMES or len(table) < _FEW:
-        return None
+        return write_parquet(store, folder, name, partition, table)
     names: list[Any] = table[_NAMES[kind]].to_pylist()
-    return NameFilter.of(names)
+    return write_parquet(store, folder, name, partition, table, name_filter(hashes(names)))
 
 
 def write_parquet(
@@ -116,22 +111,22 @@ def write_parquet(
     name: str,
     partition: dict[str, str],
     table: pa.Table,
-    names: NameFilter | None = None,
+    front: bytes = b"",
 ) -> WrittenFile:
     """Write a Parquet file below `folder`: <partition>/<name>-<CRC-32C>.parquet.
 
-    `names` stand in front of its rows. A file of few rows is mostly footer: it has neither Arrow's
-    schema, unless the table has metadata, nor Parquet's statistics, which nobody asks who has those
-    of the Delta log.
+    `front` is written at PLACE, in front of the rows. A file of few rows is mostly footer, so it
+    has neither Arrow's schema, unless the table has metadata, nor Parquet's statistics: readers use
+    those in the Delta log.
     """
     sink, many = pa.BufferOutputStream(), len(table) >= _FEW
     described = table.schema.metadata is not None
     how: dict[str, Any] = {"write_statistics": many, "store_schema": described}
-    if names is None:
+    if not front:
         pq.write_table(table, sink, **how)  # snappy: one row is read three times as fast as zstd
     else:
         with pq.ParquetWriter(sink, table.schema, **how) as writer:  # it has written up to PLACE
-            sink.write(names.dump())
+            sink.write(front)
             writer.write_table(table)
     data = sink.getvalue()
     place = "".join(f"{column}={value}/" for column, value in partition.items())
@@ -154,16 +149,16 @@ def read_files(store: Store, folder: str, files: Sequence[DataFile]) -> list[pa.
 
 
 def may_have(store: Store, folder: str, file: DataFile, column: str, asked: Hashes) -> bool:
-    """Whether a file can have names with these hashes; asks its filter if that is less to read.
+    """Return whether a file may have names with these hashes.
 
-    Raises MissingObject and StoreError.
+    Reads the name filter of the file if that is less than the file. Raises MissingObject and
+    StoreError.
     """
     if column not in file.names or file.rows < _FEW or file.size_bytes <= _SMALL:
         return True
-    end = min(PLACE + NameFilter.size(file.rows), file.size_bytes)
-    head = store.read(f"{file.folder or folder}/{file.path}", PLACE, end)
-    found = NameFilter.load(head, file.rows)
-    return found is None or found.may_have(asked)
+    end = min(PLACE + filter_size(file.rows), file.size_bytes)
+    found = load_filter(store.read(f"{file.folder or folder}/{file.path}", PLACE, end), file.rows)
+    return found is None or has_any(found, asked)
 
 
 def read_at_once(
@@ -246,16 +241,15 @@ def _is_plain(column: Any) -> bool:
 
 
 # ---------------- name filter
-# Which names the rows of a data file may have: hashes at a fixed place in the file.
+# A name filter is at a fixed position in a data file: after the four bytes with which Parquet
+# begins, where no reader of Parquet looks. One small read of it can rule a file out, so that its
+# rows need not be read. A hash is the CRC-32C of a name. Two names may share one, so a filter can
+# rule names out, but not prove that they are in the file. Numbers are little-endian:
 #
-# They follow the four bytes with which Parquet begins, and no reader of Parquet looks at them.
-# One read of them says that a file has none of some names, so that its rows need not be read. A
-# hash is the CRC-32C of a name: another name may share it, so hashes never say that a name is
-# there.
-#
-#     8 bytes: a mark · 4: the number of rows · 4: the CRC-32C of all the rest · 4 for each row:
-#     the
-#     hash of its name, in ascending order; numbers are little-endian
+#     8 bytes: a mark
+#     4 bytes: the number of rows
+#     4 bytes: the CRC-32C of everything else
+#     4 bytes for each row: the hash of its name, in ascending order
 
 PLACE = 4  # in the file
 _MARK = b"SEGNAMES"
@@ -265,44 +259,33 @@ Hashes = npt.NDArray[np.uint32]
 
 
 def hashes(names: Iterable[str]) -> Hashes:
-    """The hash of each name, in ascending order."""
+    """Return the hash of each name, in ascending order."""
     found = np.fromiter((crc32c.crc32c(name.encode()) for name in names), np.uint32)
     return np.sort(found)
 
 
-class NameFilter(NamedTuple):
-    """The hashes of the names in a file, in ascending order, one for each row."""
+def filter_size(rows: int) -> int:
+    """Return the bytes of the name filter of a file with `rows` rows."""
+    return _HEAD + 4 * rows
 
-    hashes: Hashes
 
-    @staticmethod
-    def of(names: Iterable[str]) -> NameFilter:
-        """The filter of a file whose rows have these names."""
-        return NameFilter(hashes(names))
+def name_filter(found: Hashes) -> bytes:
+    """Encode a name filter, given the ascending hashes of the names in all rows."""
+    return _head(found) + found.astype("<u4").tobytes()
 
-    @staticmethod
-    def size(rows: int) -> int:
-        """The bytes of the filter of a file with so many rows."""
-        return _HEAD + 4 * rows
 
-    @staticmethod
-    def load(data: Buffer, rows: int) -> NameFilter | None:
-        """The filter of a file with so many rows; None if the bytes are none, or damaged."""
-        view = memoryview(data).cast("B")
-        found = np.frombuffer(view[_HEAD:], "<u4") if len(view) == NameFilter.size(rows) else None
-        if found is None or bytes(view[:_HEAD]) != _head(found):
-            return None
-        return NameFilter(found)
+def load_filter(data: Buffer, rows: int) -> Hashes | None:
+    """Decode a name filter. Return None if `data` is not a valid filter for `rows` rows."""
+    view = memoryview(data).cast("B")
+    if len(view) != filter_size(rows):
+        return None
+    found = np.frombuffer(view[_HEAD:], "<u4")
+    return found if bytes(view[:_HEAD]) == _head(found) else None
 
-    def dump(self) -> bytes:
-        """The bytes of the filter."""
-        return _head(self.hashes) + self.hashes.astype("<u4").tobytes()
 
-    def may_have(self, asked: Hashes) -> bool:
-        """Whether a row may have one of the names with these hashes."""
-        places = np.searchsorted(self.hashes, asked)
-        inside = places < len(self.hashes)
-        return bool(np.any(self.hashes[places[inside]] == asked[inside]))
+def has_any(found: Hashes, asked: Hashes) -> bool:
+    """Return whether one of the hashes `asked` is among the ascending hashes `found`."""
+    return bool((found.searchsorted(asked) < found.searchsorted(asked, "right")).any())
 
 
 def _head(found: Hashes) -> bytes:

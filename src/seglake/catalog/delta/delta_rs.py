@@ -10,6 +10,7 @@ import re
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,11 +85,6 @@ class TableHandle:
         self._newest, self._is_own = open_table(log), True
         metadata = self._newest.metadata()
         self.id, self.lake = str(metadata.id), str(metadata.configuration[LAKE])
-
-    @property
-    def seen(self) -> int:
-        """The number of the newest version seen so far, -1 if that may be another table's."""
-        return int(self._newest.version()) if self._is_own else -1
 
     def newest(self) -> DeltaTable:
         """The newest version; VersionExpired if the table was created anew since it was opened.
@@ -211,9 +207,12 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
     with _delta_errors(table.table_uri, "its files cannot be listed"):
         added = _asked(lambda: table.get_add_actions(flatten=True))
         files = pa.RecordBatchReader.from_stream(added).read_all()
-    numbers, texts = _extents(files.schema, pa.types.is_integer), _extents(files.schema, _is_text)
-    ends = [column for pair in (*numbers.values(), *texts.values()) for column in pair]
-    used = ["path", "size_bytes", "num_records", *names.values(), *ends]
+    extents = {
+        name: (f"min.{name}", f"max.{name}")
+        for name in sorted(USED_STATISTICS)
+        if f"min.{name}" in files.schema.names
+    }
+    used = ["path", "size_bytes", "num_records", *names.values(), *chain(*extents.values())]
     for some in files.select(used).to_batches(max_chunksize=_LISTED_FILES):
         rows: list[dict[str, Any]] = some.to_pylist()
         for row in rows:
@@ -223,35 +222,19 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
                 {name: row[column] for name, column in names.items()},
                 row["num_records"],
                 changes=True,
-                bounds=_stated(row, numbers),
-                names=_stated(row, texts),
+                bounds=_stated(row, extents, int),
+                names=_stated(row, extents, str),
             )
 
 
-def _extents(
-    schema: pa.Schema, is_wanted: Callable[[pa.DataType], bool]
-) -> dict[str, tuple[str, str]]:
-    """The columns with the smallest and largest values, by the name whose type is wanted."""
-    pairs = {name: (f"min.{name}", f"max.{name}") for name in sorted(USED_STATISTICS)}
-    return {
-        name: pair
-        for name, pair in pairs.items()
-        if pair[0] in schema.names and is_wanted(schema.field(pair[0]).type)
-    }
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
-
-
 def _stated(
-    row: Mapping[str, Any], extents: Mapping[str, tuple[str, str]]
+    row: Mapping[str, Any], extents: Mapping[str, tuple[str, str]], kind: type
 ) -> dict[str, tuple[Any, Any]]:
-    """The smallest and largest value of each name that has both."""
+    """Return the smallest and largest value of the columns that have both, of this type."""
     return {
         name: (row[low], row[high])
         for name, (low, high) in extents.items()
-        if row[low] is not None and row[high] is not None
+        if isinstance(row[low], kind) and row[high] is not None
     }
 
 

@@ -32,6 +32,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, count
 from typing import Any, NamedTuple
@@ -43,7 +44,7 @@ import pyarrow.compute as pc
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.quarantine.files import are_of_frames, first_places
 from seglake.catalog.schema import MaintenanceRow, RunRow
-from seglake.errors import CorruptData, MissingObject
+from seglake.errors import MissingObject, corrupt_unless_parsed
 from seglake.format.records import Int64s
 from seglake.layout import attempt_objects, is_rejects_key
 from seglake.store import Store
@@ -184,17 +185,14 @@ def _lists(store: Store, attempt_id: str) -> list[str]:
 
 
 def _read(store: Store, key: str) -> Leaving:
-    """A list; an empty one if it is gone."""
-    try:
+    """Read a list. Return an empty one if it was deleted in the meantime."""
+    with suppress(MissingObject), corrupt_unless_parsed("a list of rejects", key):
         content: Any = json.loads(bytes(store.read_all(key)))
         return {
             str(attempt): {str(digest): [*map(int, lines)] for digest, lines in files.items()}
             for attempt, files in content["rejects"].items()
         }
-    except MissingObject:
-        return {}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptData(f"this is not a list of rejects: {error!r}", file=key) from error
+    return {}
 
 
 def listed(key: str, rows: pa.Table, go: pa.BooleanArray) -> Leaving:

@@ -6,7 +6,7 @@ earlier ones. It is announced all the while, so an erasure knows of the copies t
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, compress
@@ -71,13 +71,13 @@ class QuarantineTable:
         if not files:
             return
         delta_rs.create_table(self._store, QUARANTINE_TABLE, SCHEMA, _PARTITION_BY)
-        actions, info = list(map(add, files)), {"seglake.attempt": attempt_id}
+        actions = list(map(add, files))
         for tries_left in reversed(range(_TRIES)):
             base = delta_rs.open_table(self._delta_log()).version()
             try:
                 # a fence that comes after this check stops the commit
                 require_not_abandoned(self._store, attempt_id)
-                self._commit(base, actions, "WRITE", info)
+                self._commit(base, actions, "WRITE", attempt_id)
             except AttemptAbandoned:
                 if tries_left == _TRIES - 1:  # else it had hope when they were written
                     self._store.delete([f"{QUARANTINE_TABLE}/{file.path}" for file in files])
@@ -136,7 +136,11 @@ class QuarantineTable:
         """
         if not (keys or others) or self._live_files()[0] < 0:
             return set()
-        self._take_out(keys)
+        log = self._delta_log()
+        made = [log.fence(lambda: self._removal(keys))]
+        if self._removal(keys)[1]:  # a commit that was made just before the fence named some
+            made.append(log.fence(lambda: self._removal(keys)))
+        delta_rs.checkpoint_if_due(log, made)
         return {*others}.intersection(map(_key, self._live_files()[1]))
 
     def unnamed_keys(self, topic: str, attempt_id: str) -> list[str]:
@@ -160,13 +164,6 @@ class QuarantineTable:
         commits = (commit for _, commit in self._delta_log().retained(since_ms))
         removed = chain.from_iterable(commit.removed for commit in commits)
         return {f"{QUARANTINE_TABLE}/{path}" for path in chain(removed, (f.path for f in files))}
-
-    def _take_out(self, keys: Collection[str]) -> None:
-        """Remove files from the table, in a fence. Another one, if a commit came just before it."""
-        made = [self._delta_log().fence(lambda: self._removal(keys))]
-        if self._removal(keys)[1]:  # the fence only stops commits that come after it
-            made.append(self._delta_log().fence(lambda: self._removal(keys)))
-        delta_rs.checkpoint_if_due(self._delta_log(), made)
 
     def _removal(self, keys: Collection[str]) -> tuple[int, list[Action]]:
         """The newest version, and the actions that remove files from it, by their keys."""
@@ -201,7 +198,7 @@ class QuarantineTable:
         gone = [remove(f.path, f.size_bytes, f.partition, changes=changes) for f in old]
         come = [add(file, changes=changes) for file in new]
         operation: Operation = "REPLACE" if changes else "OPTIMIZE"
-        self._commit(base, [*come, *gone], operation, {"seglake.attempt": attempt_id})
+        self._commit(base, [*come, *gone], operation, attempt_id)
 
     def merged_with(self, attempts: Collection[str]) -> dict[str, list[str]]:
         """The keys of the merged files that have rejects of some attempts, by topic.
@@ -284,9 +281,10 @@ class QuarantineTable:
         return table.version(), sorted(files, key=lambda file: file.path)
 
     def _commit(
-        self, base: int, actions: Sequence[Action], operation: Operation, info: Mapping[str, str]
+        self, base: int, actions: Sequence[Action], operation: Operation, attempt_id: str
     ) -> None:
         log = self._delta_log()
+        info = {"seglake.attempt": attempt_id}
         commits = log.commit(base, actions, operation=operation, info=info)
         delta_rs.checkpoint_if_due(log, [commits[-1].version])
 
@@ -334,10 +332,11 @@ def due(files: Iterable[AddedFile], is_committed: Callable[[str], bool]) -> list
 
 
 def is_committed(store: Store, attempt_id: str) -> bool:
-    """Whether what is there of an attempt that named rejects says that it is committed.
+    """Return whether the objects of an attempt that committed rejects show that it is committed.
 
-    Its mark says so; or that nothing is there but its fate, since a chronicle tells of it. One that
-    runs has its announcement, and a vacuum takes out what one named that ended otherwise.
+    It is if it has a success marker, or if only its claim remains: then its manifest is archived.
+    A running attempt still has its announcement. If an attempt ended without its commit, a vacuum
+    removes its rejects from the table.
     """
     keys = {item.key for item in store.list(attempt_objects(attempt_id))}
     if success_key(attempt_id) in keys:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field
 
-from seglake.config.rules import Encoding, FieldName, Globs, Locations, OneByte, Size
+from seglake.config.rules import Encoding, FieldName, Globs, Locations, OneByte
 from seglake.config.sections import Section
 from seglake.text.patterns import groups_of
 
@@ -27,9 +27,7 @@ INPUT_FORMATS: dict[FormatName, InputFormat] = {
     "jsonl": InputFormat(knows_columns=False),
     "csv": InputFormat(("delimiter", "quote", "multiline")),
     "parquet": InputFormat(columnar=True),
-    "text": InputFormat(
-        ("pattern", "multiline_start_pattern", "multiline_max_lines", "multiline_max_bytes")
-    ),
+    "text": InputFormat(("pattern", "multiline_start_pattern")),
     "dataframe": InputFormat(("order_column",), in_files=False, columnar=True),
 }
 
@@ -89,13 +87,8 @@ class Input(Section):
         description="text: RE2 expression from the start of a line that begins an event; other "
         "lines continue the event before them. Without it each line is an event",
     )
-    multiline_max_lines: int = Field(default=5_000, ge=1, le=50_000)  # a constant, as in [task]
-    multiline_max_bytes: Size = Field(
-        default=2**20,
-        ge=1,
-        le=2**29,
-        description="text: bytes of an event, up to the next; a longer event is quarantined",
-    )
+    multiline_max_lines: int = Field(default=5_000, ge=1, le=50_000)  # constants, as in [task]
+    multiline_max_bytes: int = Field(default=2**20, ge=1, le=2**29)
     order_column: FieldName | None = Field(
         default=None,
         description="dataframe: a unique integer in every row, which decides among equal event "
@@ -149,5 +142,3 @@ class Input(Section):
             pc.match_substring_regex(pa.array([""]), f"^(?:{start})")
         except pa.ArrowInvalid as problem:
             yield f"input.multiline_start_pattern: {problem}; use RE2 syntax"
-        if start is None and self._is_set("multiline_max_bytes"):
-            yield "input.multiline_max_bytes needs input.multiline_start_pattern; add it"

@@ -131,10 +131,6 @@ class Pipeline(Section):
                 "value.from = 'columns' needs value.columns with input.format = "
                 f"{self.input.format!r}; add them"
             )
-        bound = self.input.multiline_max_bytes
-        if self.input.multiline_start_pattern is not None and 2 * bound >= self.task.chunk_bytes:
-            most = self.task.chunk_bytes // 2
-            yield f"input.multiline_max_bytes = {bound} is not below {most}; lower it"
         if self.input.format == "text":
             groups = self.input.groups()
             for name in (name for name in self.fields() if name not in groups):

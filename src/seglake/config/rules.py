@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from seglake.credentials import has_credentials, is_secret
 from seglake.layout import is_topic_id, is_topic_name
+from seglake.limits import INT64_MAX
 from seglake.text.patterns import groups_of
 from seglake.times.grammar import EPOCH_POWERS, ISO, SUPPORTED, unsupported
 from seglake.times.intervals import duration_ms
@@ -203,7 +204,7 @@ def _pattern(text: str) -> str:
     return text
 
 
-Ms = Annotated[int, BeforeValidator(_milliseconds)]
+Ms = Annotated[int, BeforeValidator(_milliseconds), Field(le=INT64_MAX)]
 Size = Annotated[int, BeforeValidator(_size)]
 CleanupPolicy = Annotated[str, AfterValidator(_cleanup_policy)]
 Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]

@@ -8,7 +8,7 @@ settings: `seglake alter` changes those. A key that a pipeline does not say chan
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from seglake.config.rules import (
     CleanupPolicy,
@@ -28,6 +28,13 @@ from seglake.format.index import Subjects, subjects_of
 from seglake.format.value_format import OWN_SETTINGS, value_format_of
 from seglake.limits import ALL_TIMES, INT32_MAX, INT64_MAX, INT64_MIN
 
+_OUR_KEYS = {"partition_field", "offset_field"}
+
+
+def _key(name: str) -> str:
+    """Return the key of a field: its name with dots, as Kafka spells keys."""
+    return name if name in _OUR_KEYS else name.replace("_", ".")
+
 
 class Topic(Section):
     """The topic; the keys of Kafka mean what they mean there.
@@ -37,6 +44,8 @@ class Topic(Section):
     `"2w"`; the catalog keeps milliseconds. So may a size in bytes as `"64KiB"`, `"512MiB"` or
     `"1GiB"`; `"1GB"` is refused, since it is 10^9 bytes to some and 2^30 to others.
     """
+
+    model_config = ConfigDict(alias_generator=_key)
 
     name: TopicName = Field(description="as Kafka allows")
     partitions: int = Field(
@@ -53,136 +62,88 @@ class Topic(Section):
         '`pipeline.order = "arrival"`',
     )
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = Field(
-        default="CreateTime",
-        alias="message.timestamp.type",
-        description="event time, or the time of the run",
+        default="CreateTime", description="event time, or the time of the run"
     )
     segment_bytes: Size = Field(
-        default=2**30,
-        alias="segment.bytes",
-        ge=14,
-        le=INT32_MAX,
-        description="largest segment file",
+        default=2**30, ge=14, le=INT32_MAX, description="largest segment file"
     )
     segment_ms: Ms = Field(
         default=604_800_000,
-        alias="segment.ms",
         ge=1,
-        le=INT64_MAX,
         description="a batch that is later than the first of its segment by more than this begins "
         "the next one",
     )
     index_interval_bytes: Size = Field(
         default=4096,
-        alias="index.interval.bytes",
         ge=0,
         le=INT32_MAX,
         description="an index entry at least every so many bytes; 0: for every batch",
     )
     index_interval_records: int | None = Field(
-        default=None,
-        alias="index.interval.records",
-        ge=1,
-        le=INT64_MAX,
-        description="instead: every so many records",
+        default=None, ge=1, le=INT64_MAX, description="instead: every so many records"
     )
     index_interval_ms: Ms | None = Field(
-        default=None,
-        alias="index.interval.ms",
-        ge=1,
-        le=INT64_MAX,
-        description="instead: every so much event time",
+        default=None, ge=1, description="instead: every so much event time"
     )
     index_keys: bool = Field(
         default=False,
-        alias="index.keys",
         description="new segments get a key index: `seglake find` then reads few blocks. "
         "`seglake reindex` makes it for older segments",
     )
     index_fields: IndexNames = Field(
         default=(),
-        alias="index.fields",
         description="the key index is also of these fields of values: for `find --where`",
     )
     index_headers: IndexNames = Field(
-        default=(),
-        alias="index.headers",
-        description="the key index is also of these headers: for `find --header`",
+        default=(), description="the key index is also of these headers: for `find --header`"
     )
     value_format: Literal["json", "csv", "text"] = Field(
         default="json",
-        alias="value.format",
         description="how values have fields, for searches, indexes and columns: JSON objects, "
         "records of CSV, lines of text. An ingest that makes a topic of raw lines of CSV, or of "
         "text with a pattern, sets it",
     )
     value_columns: ColumnNames = Field(
         default=(),
-        alias="value.columns",
         description="csv: the names of the columns, in order; an empty name is for a column that "
         "is no field",
     )
-    value_delimiter: OneByte = Field(
-        default=",", alias="value.delimiter", description="csv: between two fields"
-    )
-    value_quote: OneByte = Field(
-        default='"', alias="value.quote", description="csv: around a field; doubled inside one"
-    )
+    value_delimiter: OneByte = Field(default=",", description="csv: between two fields")
+    value_quote: OneByte = Field(default='"', description="csv: around a field; doubled inside one")
     value_pattern: Pattern | None = Field(
         default=None,
-        alias="value.pattern",
         description="text: RE2 expression from the start of a value; named groups are fields",
     )
     segment_index_bytes: Size = Field(
-        default=10_485_760,
-        alias="segment.index.bytes",
-        ge=24,
-        le=INT32_MAX,
-        description="largest index",
+        default=10_485_760, ge=24, le=INT32_MAX, description="largest index"
     )
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
-        default="zstd", alias="compression.type", description="codec of record batches"
+        default="zstd", description="codec of record batches"
     )
     compression_zstd_level: int = Field(
-        default=1,
-        alias="compression.zstd.level",
-        ge=-131072,
-        le=22,
-        description="for zstd; Kafka's default is 3",
+        default=1, ge=-131072, le=22, description="for zstd; Kafka's default is 3"
     )
     compression_gzip_level: int = Field(
-        default=-1,
-        alias="compression.gzip.level",
-        ge=-1,
-        le=9,
-        description="for gzip; -1: zlib's default",
+        default=-1, ge=-1, le=9, description="for gzip; -1: zlib's default"
     )
     max_message_bytes: Size = Field(
         default=1_048_588,
-        alias="max.message.bytes",
         ge=100,
         le=INT32_MAX,
         description="largest record; larger ones are quarantined. The size counts 82 bytes of "
         "batch and record, the key, the value, and each header, with 5 bytes for each length",
     )
     batch_size: Size = Field(
-        default=16_384,
-        alias="batch.size",
-        ge=1,
-        le=INT32_MAX,
-        description="bytes of a batch, uncompressed",
+        default=16_384, ge=1, le=INT32_MAX, description="bytes of a batch, uncompressed"
     )
 
     retention_ms: Ms = Field(
         default=-1,
-        alias="retention.ms",
         ge=-1,
-        le=INT64_MAX,
         description="`seglake retain` removes segments whose largest timestamp is older; -1: none",
     )
     retention_bytes: Size = Field(
         default=-1,
-        alias="retention.bytes",
         ge=-1,
         le=INT64_MAX,
         description="`seglake retain` removes the oldest segments of a partition while so many "
@@ -190,63 +151,42 @@ class Topic(Section):
     )
     cleanup_policy: CleanupPolicy = Field(
         default="delete",
-        alias="cleanup.policy",
         description="`delete`, `compact` or `compact,delete`: what retention and compaction do",
     )
     delete_retention_ms: Ms = Field(
-        default=86_400_000,
-        alias="delete.retention.ms",
-        ge=0,
-        le=INT64_MAX,
-        description="how long compaction keeps a tombstone",
+        default=86_400_000, ge=0, description="how long compaction keeps a tombstone"
     )
     min_compaction_lag_ms: Ms = Field(
-        default=0,
-        alias="min.compaction.lag.ms",
-        ge=0,
-        le=INT64_MAX,
-        description="younger records are not compacted",
+        default=0, ge=0, description="younger records are not compacted"
     )
     max_compaction_lag_ms: Ms = Field(
-        default=INT64_MAX,
-        alias="max.compaction.lag.ms",
-        ge=1,
-        le=INT64_MAX,
-        description="older records make compaction due",
+        default=INT64_MAX, ge=1, description="older records make compaction due"
     )
     min_cleanable_dirty_ratio: float = Field(
         default=0.5,
-        alias="min.cleanable.dirty.ratio",
         ge=0,
         le=1,
         description="so large a part of a log that was never compacted makes compaction due",
     )
     message_timestamp_before_max_ms: Ms = Field(
         default=INT64_MAX,
-        alias="message.timestamp.before.max.ms",
         ge=0,
-        le=INT64_MAX,
         description="rows whose time lies further before the end of the run's interval (without "
         "one: before the start of the run) are quarantined; default: no limit",
     )
     message_timestamp_after_max_ms: Ms = Field(
         default=INT64_MAX,
-        alias="message.timestamp.after.max.ms",
         ge=0,
-        le=INT64_MAX,
         description="the same for times after it; default: no limit (Kafka's: an hour)",
     )
     kafka_topic_id: TopicId | None = Field(
         default=None,
-        alias="kafka.topic.id",
         description="id of the Kafka topic whose offsets the records keep; a run with another id "
         "is refused",
     )
     quarantine_retention_ms: Ms = Field(
         default=-1,
-        alias="quarantine.retention.ms",
         ge=-1,
-        le=INT64_MAX,
         description="`seglake maintain` removes the rejects of runs that ended earlier; -1: none",
     )
 

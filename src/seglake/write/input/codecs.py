@@ -12,7 +12,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 
@@ -118,48 +118,32 @@ class Content:
         return "write the file again"
 
 
-class _Unpacker(Protocol):
-    """Unpacks one of the streams that follow each other in a file."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether the stream has ended."""
-
-    @property
-    def needs_input(self) -> bool:
-        """Whether `decompress` gives nothing without more data."""
-
-    @property
-    def unused_data(self) -> bytes:
-        """The bytes that were given and lie behind the end of the stream."""
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        """At most `max_length` unpacked bytes."""
-
-
 class _GzipMember:
-    """A member of a gzip file; its CRC and length are checked at its end."""
+    """A member of a gzip file, with the interface of `bz2.BZ2Decompressor`.
+
+    Its CRC and length are checked at its end.
+    """
 
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(wbits=31)  # 31: with the header of gzip
 
     @property
     def eof(self) -> bool:
-        """See `_Unpacker`."""
+        """See bz2."""
         return self._inflate.eof
 
     @property
     def needs_input(self) -> bool:
-        """See `_Unpacker`."""
+        """See bz2."""
         return not self._inflate.unconsumed_tail
 
     @property
     def unused_data(self) -> bytes:
-        """See `_Unpacker`."""
+        """See bz2."""
         return self._inflate.unused_data
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """See `_Unpacker`."""
+        """See bz2."""
         return self._inflate.decompress(self._inflate.unconsumed_tail or data, max_length)
 
 
@@ -169,7 +153,9 @@ class _JoinedStreams(io.RawIOBase):
     BZ2File would treat damage at the beginning of a stream as the end of the file.
     """
 
-    def __init__(self, file: io.BufferedIOBase, unpacker: Callable[[], _Unpacker]) -> None:
+    def __init__(
+        self, file: io.BufferedIOBase, unpacker: Callable[[], _GzipMember | bz2.BZ2Decompressor]
+    ) -> None:
         self._file, self._new, self._unpacker = file, unpacker, unpacker()
 
     def readable(self) -> bool:

@@ -86,16 +86,13 @@ def is_single_byte(encoding: str) -> bool:
 
 def utf8_size(stream: ByteStream, size: int, encoding: str) -> int:
     """The bytes that the first `size` bytes of a stream take in UTF-8; `is_single_byte` is true."""
-    sizes = np.array([_utf8_size(byte, encoding) for byte in range(256)], np.int64)
+    letters = (bytes([byte]).decode(encoding, _ESCAPING) for byte in range(256))
+    sizes = np.array([len(each.encode(UTF_8, "surrogatepass")) for each in letters], np.int64)
     block, total, left = memoryview(bytearray(_BLOCK_BYTES)), 0, size
     while left and (count := stream.readinto(block[: min(left, _BLOCK_BYTES)])):
         counts = np.bincount(np.frombuffer(block[:count], np.uint8), minlength=256)
         total, left = total + int(counts @ sizes), left - count
     return total
-
-
-def _utf8_size(byte: int, encoding: str) -> int:
-    return len(bytes([byte]).decode(encoding, _ESCAPING).encode(UTF_8, "surrogatepass"))
 
 
 def in_encoding(rows: Spans, encoding: str) -> Spans:

@@ -41,11 +41,8 @@ class RawFile(io.RawIOBase):
     ) -> None:
         self._file, self._store, self._key = file, store, key
         self._position, self._head = start, head
-        self._local = None if store.remote else self._open_local()
-
-    def _open_local(self) -> io.FileIO:
         with self._errors():
-            return io.FileIO(self._file.path)
+            self._local = None if store.remote else io.FileIO(file.path)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -16,7 +16,6 @@ from seglake.engine import Amounts
 from seglake.errors import InputError
 from seglake.format.encode import EncodedBatches, Encoding, encode_batches, rebase
 from seglake.format.filter import blank
-from seglake.format.records import Int64s
 from seglake.limits import INT32_MAX, INT64_MAX
 from seglake.log.encoding import encoding_of
 from seglake.log.writer import SegmentWriter
@@ -310,17 +309,12 @@ def _at_offsets(records: SortedRecords, encoding: Encoding) -> EncodedBatches:
 def _bridged(batches: EncodedBatches, at: int) -> Iterator[EncodedBatches]:
     """The batches behind the offset `at`, with others in gaps that no segment can span."""
     table = batches.table
-    before = _ends_before(table["last_offset"], at)
+    before = np.append(at, table["last_offset"] + 1)[:-1]  # the end of what precedes each batch
     far = np.flatnonzero(table["last_offset"] - before > INT32_MAX).tolist()
     for first, end in pairwise(sorted({0, *far, len(table)})):
         if first in far:
             yield from _blanks(int(before[first]), int(table["base_offset"][first]))
         yield EncodedBatches(batches.data, table[first:end])
-
-
-def _ends_before(last_offsets: Int64s, at: int) -> Int64s:
-    """Where what stands before each batch ends."""
-    return np.append(at, last_offsets + 1)[:-1]
 
 
 def _blanks(start: int, end: int) -> Iterator[EncodedBatches]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,10 @@ from seglake.text.simd import PADDING, padded
 from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times, read_times
 from seglake.write.input.content import InputStore
-from seglake.write.input.files import SourceFile, Split
+from seglake.write.input.files import Split
 from seglake.write.input.streams import ByteStream
 from seglake.write.rows.arrow import read_headers
-from seglake.write.rows.rows import Codes, LackedFields, Reason, Rows, most_rows
+from seglake.write.rows.rows import Codes, Format, LackedFields, Reason, Rows, most_rows
 
 REJECTED_BYTES = 64 * 1024  # the quarantine gets at most this much of a rejected row
 _TAIL_BYTES = 64 * 1024  # read at once to find the end of a split's last line
@@ -33,23 +33,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHOLE_FILE = 2**62
 
 
-class LineFormat(ABC):
+class LineFormat(Format):
     """A format whose rows are single lines."""
-
-    def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
-        """Do nothing: one run can ingest any files of lines."""
-        del files, store, pipeline
-
-    def value_settings(
-        self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
-    ) -> dict[str, Any]:
-        """None: lines are JSON objects, or nothing is known about them."""
-        del files, store, pipeline
-        return {}
-
-    def can_split(self, file: SourceFile, store: InputStore, _pipeline: Pipeline) -> bool:
-        """Whether the file is neither compressed nor an archive, and its encoding can be cut."""
-        return store.can_be_cut(file)
 
     def read(
         self, split: Split, store: InputStore, pipeline: Pipeline
@@ -190,7 +175,10 @@ class LineBuffer:
             return self.begin < self.filled
         unread = self.data[self.begin : self.filled]
         self.position += self.begin
-        fresh = padded(self._read_size(len(unread)) + len(unread))
+        # Read up to the limit in one step, then in steps that grow.
+        ahead = self._limit - self.position - len(unread)
+        room = min(self._size - len(unread), max(ahead, len(unread), _TAIL_BYTES))
+        fresh = padded(room + len(unread))
         fresh[: len(unread)] = unread
         self.begin, self.filled, target = 0, len(unread), len(fresh) - PADDING
         while self.filled < target and not self.final:
@@ -200,11 +188,6 @@ class LineBuffer:
         self.data = fresh[: self.filled + PADDING]
         self.data[self.filled :] = 0
         return self.filled > 0
-
-    def _read_size(self, unread: int) -> int:
-        """The count of bytes to read: up to the limit at once, then in steps that grow."""
-        ahead = self._limit - self.position - unread
-        return min(self._size - unread, max(ahead, unread, _TAIL_BYTES))
 
     @property
     def full(self) -> bool:

@@ -5,7 +5,7 @@ not empty, a CSV record other than the header, or a row of a Parquet file or a D
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -189,7 +189,9 @@ def extract(
     unread = rows.reasons != Reason.NONE
     reasons[unread] = rows.reasons[unread]
     if pipeline.input.recoded:
-        reasons[_undecoded(rows)] = Reason.NOT_IN_ENCODING
+        # A row that is cut may end inside a character.
+        cut = np.isin(rows.reasons, [Reason.TOO_LARGE, Reason.EVENT_TOO_LONG])
+        reasons[invalid_utf8(*rows.raw) & ~cut] = Reason.NOT_IN_ENCODING
     skipped = _rows_in_log(broker_fields, partitions, limits.first_offsets)
     reasons[skipped] = Reason.NONE
     good = reasons == Reason.NONE
@@ -202,10 +204,13 @@ def extract(
         partitions = None if partitions is None else partitions[chosen]
         broker_fields = None if broker_fields is None else broker_fields.take(chosen)
     if names:
-        headers = _interleaved(names, columns, len(records))
+        name_spans = Spans.of(list(names)).take(np.tile(np.arange(len(names)), len(records)))
+        firsts = np.arange(len(records) + 1, dtype=np.int64) * len(names)
+        headers = Headers(firsts, name_spans, interleave(columns))
         records = Records(records.timestamps, records.keys, records.values, headers)
-    rejects = _rejects(rows, reasons, lines, pipeline.input.encoding)
-    rejects = replace(rejects, path=path, path_line=path_line)
+    raw = _raw_rejects(rows, reasons, pipeline.input.encoding)
+    bad = np.flatnonzero(reasons)
+    rejects = RejectedRows(lines[bad], reasons[bad], raw, path, path_line)
     absent = rows.absent(pipeline.fields())
     chunk = _chunk(rows, pipeline, reasons, timestamps, local, path, is_first=first_line == 0)
     return Extracted(
@@ -264,7 +269,8 @@ def _timestamps(
     form = settings.time_format._replace(any_year=from_broker)
     ms, codes, local = times_of(rows, settings, form)
     if allowed != ALL_TIMES and not from_broker:
-        _limit(ms, codes == READ, allowed, reasons)
+        _reject(reasons, (codes == READ) & (ms < allowed[0]), Reason.TIMESTAMP_TOO_OLD)
+        _reject(reasons, (codes == READ) & (ms > allowed[1]), Reason.TIMESTAMP_TOO_NEW)
     if (codes == READ).all():
         return ms, local
     unreadable = codes == UNREADABLE
@@ -276,14 +282,6 @@ def _timestamps(
     _reject(reasons, codes == AMBIGUOUS, Reason.TIMESTAMP_AMBIGUOUS)
     _reject(reasons, codes == NONEXISTENT, Reason.TIMESTAMP_NONEXISTENT)
     return ms, local
-
-
-def _limit(
-    ms: Int64s, read: npt.NDArray[np.bool_], allowed: tuple[int, int], reasons: Codes
-) -> None:
-    """Reject the times that were read and are not within `allowed`, ends included."""
-    _reject(reasons, read & (ms < allowed[0]), Reason.TIMESTAMP_TOO_OLD)
-    _reject(reasons, read & (ms > allowed[1]), Reason.TIMESTAMP_TOO_NEW)
 
 
 def _keys(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Spans:
@@ -372,13 +370,6 @@ def _headers(
     return names, columns
 
 
-def _interleaved(names: list[bytes], columns: list[Spans], count: int) -> Headers:
-    """Columns of header values as the headers of `count` records."""
-    name_spans = Spans.of(list(names)).take(np.tile(np.arange(len(names)), count))
-    firsts = np.arange(count + 1, dtype=np.int64) * len(names)
-    return Headers(firsts, name_spans, interleave(columns))
-
-
 def _sizes(records: Records, names: list[bytes], columns: list[Spans]) -> Int64s:
     """The most bytes that each record takes in a record batch of its own, uncompressed."""
     spans = [records.keys, records.values, *columns]
@@ -392,18 +383,11 @@ def _sizes(records: Records, names: list[bytes], columns: list[Spans]) -> Int64s
     return sizes + sum(_LENGTH_BYTES + len(name) for name in names)
 
 
-def _undecoded(rows: Rows) -> Flags:
-    """The rows with bytes that are not in the encoding. A row that is cut may end in a letter."""
-    cut = np.isin(rows.reasons, [Reason.TOO_LARGE, Reason.EVENT_TOO_LONG])
-    undecoded: Flags = invalid_utf8(*rows.raw) & ~cut
-    return undecoded
-
-
-def _rejects(rows: Rows, reasons: Codes, lines: Int64s, encoding: str) -> RejectedRows:
+def _raw_rejects(rows: Rows, reasons: Codes, encoding: str) -> Spans:
+    """Return the beginnings of the rejected rows, in the bytes of the file."""
     bad = np.flatnonzero(reasons)
     raw = rows.take_raw(bad) if len(bad) else Spans.nulls(0)
     undecoded = np.flatnonzero(reasons[bad] == Reason.NOT_IN_ENCODING)
     if len(undecoded):
         raw = with_bytes(raw, undecoded, encoding)
-    capped = Spans(raw.data, raw.starts, np.minimum(raw.lengths, REJECTED_BYTES))
-    return RejectedRows(lines[bad], reasons[bad], capped)
+    return Spans(raw.data, raw.starts, np.minimum(raw.lengths, REJECTED_BYTES))

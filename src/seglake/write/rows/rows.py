@@ -5,6 +5,7 @@ A format gives its rows as `Rows`: the columns of one chunk. `formats.registry` 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
@@ -149,27 +150,32 @@ def times_of(rows: Rows, settings: Timestamp, form: TimeFormat) -> Times:
     return read_times(texts_of_times(rows, settings), form)
 
 
-class Format(Protocol):
-    """How files of one `input.format` become rows."""
+class Format(ABC):
+    """How files of one `input.format` become rows. By default they are independent text files."""
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
         """Raise InputError unless one run can ingest all these files."""
+        del files, store, pipeline
 
     def value_settings(
         self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
     ) -> dict[str, Any]:
-        """The settings `value.…` of a topic whose values are raw lines of these files.
+        """Return the `value.*` settings of a topic whose values are raw lines of these files.
 
-        Raises InputError.
+        There are none for JSON objects, and for lines without known fields. Raises InputError.
         """
+        del files, store, pipeline
+        return {}
 
-    def can_split(self, file: SourceFile, store: InputStore, pipeline: Pipeline) -> bool:
-        """Whether parts of the file can be read on their own. Raises InputError."""
+    def can_split(self, file: SourceFile, store: InputStore, _pipeline: Pipeline) -> bool:
+        """Return whether parts of the file can be read independently. Raises InputError."""
+        return store.can_be_cut(file)
 
+    @abstractmethod
     def read(
         self, split: Split, store: InputStore, pipeline: Pipeline
     ) -> Iterator[tuple[str, Rows]]:
-        """The rows of a split, chunk by chunk, each with the path of its file or member.
+        """Yield the rows of a split, chunk by chunk, each with the path of its file or member.
 
         Chunks are a function of the file's bytes, the split and the settings. A chunk takes a few
         times `chunk_bytes` of memory, and has at most `most_rows`. Raises InputError.

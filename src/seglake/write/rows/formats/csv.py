@@ -37,7 +37,7 @@ from seglake.write.rows.lines import (
     TooLongRow,
     streams_of,
 )
-from seglake.write.rows.rows import Rows, nearest
+from seglake.write.rows.rows import Format, Rows, nearest
 
 _DELIMITERS = (",", ";", "\t", "|")
 _HEADER_BYTES = 1 << 20  # the longest header line
@@ -52,7 +52,7 @@ _OF_ONE_FILE = "correct the file, or leave it out with input.exclude"
 Header = tuple[str, ...]
 
 
-class Csv:
+class Csv(Format):
     """CSV records, with a header line."""
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
@@ -84,7 +84,7 @@ class Csv:
         }  # fmt: skip
 
     def can_split(self, file: SourceFile, store: InputStore, pipeline: Pipeline) -> bool:
-        """Whether records are lines, and the file can be cut as one of lines can."""
+        """Return whether records are lines, and the file can be cut like a file of lines."""
         return not pipeline.input.multiline and store.can_be_cut(file)
 
     def read(

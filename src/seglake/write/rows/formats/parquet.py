@@ -20,12 +20,12 @@ from seglake.write.input.codecs import HEAD_BYTES
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import PARQUET_MARK, SourceFile, Split
 from seglake.write.rows.arrow import ArrowRows, leaf_names, leaves, parts
-from seglake.write.rows.rows import Rows, most_rows, nearest
+from seglake.write.rows.rows import Format, Rows, most_rows, nearest
 
 _MOST_ROWS = 1 << 14  # decoded at once: repeated values are small in the file, not in memory
 
 
-class Parquet:
+class Parquet(Format):
     """Rows of typed columns."""
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
@@ -50,12 +50,6 @@ class Parquet:
                     f"({', '.join(_changes(changed, schemas[0], schema))}); set value.columns, or "
                     "ingest such files by another pipeline"
                 )
-
-    def value_settings(
-        self, _files: Sequence[SourceFile], _store: InputStore, _pipeline: Pipeline
-    ) -> dict[str, Any]:
-        """None: there are no raw lines."""
-        return {}
 
     def can_split(self, _file: SourceFile, _store: InputStore, _pipeline: Pipeline) -> bool:
         """True: row groups can be read on their own."""
@@ -89,7 +83,11 @@ class Parquet:
                         for part in parts(batch, chunk_bytes):
                             yield path, ArrowRows(path, part)
                     # iter_batches ends without an error where the pages of every column end early
-                    _require_rows(group, decoded, about.num_rows)
+                    if decoded != about.num_rows:
+                        raise ValueError(
+                            f"row group {group} has {decoded:,} rows, its footer says "
+                            f"{about.num_rows:,}"
+                        )
 
 
 def _opened(file: SourceFile, store: InputStore, unit: str = "ns") -> pq.ParquetFile:
@@ -106,12 +104,6 @@ def _require_sum(metadata: Any) -> None:
             f"its footer says {metadata.num_rows:,} rows for the file, and {sum(rows):,} for its "
             "row groups"
         )
-
-
-def _require_rows(group: int, decoded: int, rows: int) -> None:
-    """Raise ValueError if a row group does not have the rows that the footer says."""
-    if decoded != rows:
-        raise ValueError(f"row group {group} has {decoded:,} rows, its footer says {rows:,}")
 
 
 def _old_times(file: pq.ParquetFile) -> list[str]:

@@ -55,14 +55,13 @@ class Text(LineFormat):
 
     def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
         """Rows whose fields are the groups of `input.pattern`."""
-        return lambda chunk: TextRows(_one_line_events(chunk), pipeline.input)
 
+        def rows_of(chunk: LineChunk) -> Rows:
+            starts, lengths, numbers, count = split_lines(chunk.data, chunk.start, chunk.end)
+            raw, too_long = Spans(chunk.data, starts, lengths), np.zeros(len(starts), np.bool_)
+            return TextRows(EventChunk(raw, numbers, too_long, count), pipeline.input)
 
-def _one_line_events(chunk: LineChunk) -> EventChunk:
-    starts, lengths, numbers, count = split_lines(chunk.data, chunk.start, chunk.end)
-    return EventChunk(
-        Spans(chunk.data, starts, lengths), numbers, np.zeros(len(starts), np.bool_), count
-    )
+        return rows_of
 
 
 class TextRows(LineRows):
@@ -73,13 +72,10 @@ class TextRows(LineRows):
         self.reasons = np.zeros(len(self.numbers), np.int8)
         self.all_names = settings.groups()
         if settings.pattern is not None:
-            self._match(settings.pattern)
+            self._fields = TextFields(self.raw, settings.pattern)
+            self.reasons[~self._fields.fine] = Reason.NOT_PARSEABLE
+            self.reasons[self._fields.invalid] = Reason.INVALID_UTF8
         self.reasons[too_long] = Reason.EVENT_TOO_LONG
-
-    def _match(self, pattern: str) -> None:
-        self._fields = TextFields(self.raw, pattern)
-        self.reasons[~self._fields.fine] = Reason.NOT_PARSEABLE
-        self.reasons[self._fields.invalid] = Reason.INVALID_UTF8
 
     def field(self, name: str) -> Spans:
         """The text of a group; null if the group is empty or not part of the match."""
@@ -169,7 +165,7 @@ class _EventReader:
         self._state = _State.JOINED if part.partial else _State.BEGIN
         self._in_line = part.partial  # the unread bytes begin inside a line
         self._maybe_marked = not part.partial
-        self._uncounted = 0  # consumed lines that begin behind the limit
+        self._uncounted = 0  # consumed lines that begin after the limit
 
     def wants_more(self) -> bool:
         """Whether an event of the split may follow."""
@@ -180,7 +176,10 @@ class _EventReader:
         """Consume lines; None if that needs more bytes, or no event of the split follows."""
         buffer = self.buffer
         if self._maybe_marked:
-            self._skip_mark()
+            self._maybe_marked = False
+            buffer.skip_mark()
+            if buffer.begin:  # a cut inside the mark leaves the first line to the first split
+                self._limit = max(self._limit, buffer.begin + 1)
         if self._in_line:
             self._in_line = not buffer.skip_line()
         end = self._known_end()
@@ -191,12 +190,6 @@ class _EventReader:
         if len(starts):
             return self._events(lines, end)
         return EventChunk(Spans.nulls(0), numbers, np.zeros(0, np.bool_), self._consume(end))
-
-    def _skip_mark(self) -> None:
-        self._maybe_marked = False
-        self.buffer.skip_mark()
-        if self.buffer.begin:  # a cut inside the mark leaves the first line to the first split
-            self._limit = max(self._limit, self.buffer.begin + 1)
 
     def _known_end(self) -> int:
         """The end of the lines that the pattern can be matched with: whole ones, or long ones."""

@@ -118,25 +118,17 @@ def from_arrow(array: Any) -> Spans:
         place = array.offset * np.dtype(kind).itemsize
         edges = np.frombuffer(buffers[1], kind, len(array) + 1, place).astype(np.int64)
     data = np.frombuffer(buffers[2] or b"", np.uint8)
-    if not _is_padded(data, int(edges[-1])):
-        data = _padded_copy(data[edges[0] : edges[-1]])
+    after = data[edges[-1] : edges[-1] + PADDING]
+    # Kernels take neither an array without padding nor one that is read-only.
+    if len(after) < PADDING or not data.flags.writeable or after.any():
+        items = data[edges[0] : edges[-1]]
+        data = padded(len(items))
+        data[:-PADDING] = items
         edges = edges - edges[0]
     spans = Spans(data, edges[:-1], _lengths(np.diff(edges)))
     if array.null_count:
         spans = where_null(spans, array.is_null().to_numpy(zero_copy_only=False))
     return spans
-
-
-def _is_padded(data: Bytes, end: int) -> bool:
-    """Whether kernels can take the data as it is; they take no array that is read-only."""
-    after = data[end : end + PADDING]
-    return len(after) == PADDING and bool(data.flags.writeable) and not after.any()
-
-
-def _padded_copy(data: Bytes) -> Bytes:
-    copy = padded(len(data))
-    copy[:-PADDING] = data
-    return copy
 
 
 def to_arrow(spans: Spans, kind: Any = _TEXT) -> Any:
@@ -161,10 +153,13 @@ def decimal_text(numbers: Int64s) -> Spans:
 
 
 @njit(cache=True, nogil=True)
-def small_integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) -> Int32s:
-    """Decimal integers in [0, bound) as numbers; -1 for any other text and for null."""
+def unsigned_integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) -> Int64s:
+    """Return decimal integers in [0, bound) as numbers; -1 for any other text and for null.
+
+    `bound` is at most 10^18. If it is above 10^17, a text has at most 18 digits.
+    """
     base = data.ctypes.data
-    numbers = np.full(len(starts), -1, np.int32)
+    numbers = np.full(len(starts), -1, np.int64)
     for row in range(len(starts)):
         value = 0 if lengths[row] > 0 else -1
         for k in range(starts[row], starts[row] + lengths[row]):
@@ -175,25 +170,6 @@ def small_integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) -> 
             value = value * 10 + digit
         if value < bound:
             numbers[row] = value
-    return numbers
-
-
-@njit(cache=True, nogil=True)
-def large_integers(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
-    """Decimal integers below 10^18 as numbers; -1 for any other text and for null."""
-    base = data.ctypes.data
-    numbers = np.full(len(starts), -1, np.int64)
-    for row in range(len(starts)):
-        value = np.int64(-1)
-        if 0 < lengths[row] <= 18:
-            value = np.int64(0)
-            for k in range(starts[row], starts[row] + lengths[row]):
-                digit = byte_at(base, k) - 0x30
-                if digit < 0 or digit > 9:
-                    value = np.int64(-1)
-                    break
-                value = value * 10 + digit
-        numbers[row] = value
     return numbers
 
 

@@ -23,8 +23,8 @@ from seglake.text.spans import (
     fnv_hashes,
     interleave,
     join_fields,
-    large_integers,
-    small_integers,
+    unsigned_integers,
+    where_null,
 )
 from seglake.text.utf8 import invalid_utf8
 from seglake.times.time_kernels import AMBIGUOUS, NONEXISTENT, OUT_OF_RANGE, READ, UNREADABLE
@@ -37,6 +37,7 @@ from seglake.write.rows.rows import Codes, LackedFields, Reason, Rows, texts_of_
 
 SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = OVERHEAD + 21  # 21 is Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
+_OFFSET_DIGITS, _MOST_OFFSETS = 18, 10**18
 _LENGTH_BYTES = 5  # the longest varint in front of a key, a value or a part of a header
 UNREAD_TIMES = (Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE)
 _CREATE_TIME, _LOG_APPEND_TIME = (b"0", b"CreateTime"), (b"1", b"LogAppendTime")
@@ -298,7 +299,8 @@ def _partitions(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Int32s | None
     name = pipeline.topic.partition_field
     if name is None:
         return None
-    partitions = small_integers(*rows.field(name), pipeline.topic.partitions)
+    numbers = unsigned_integers(*rows.field(name), pipeline.topic.partitions)
+    partitions = numbers.astype(np.int32)
     _reject(reasons, partitions < 0, Reason.PARTITION_OUT_OF_RANGE)
     return partitions
 
@@ -308,7 +310,8 @@ def _broker_fields(rows: Rows, pipeline: Pipeline, reasons: Codes) -> BrokerFiel
     name, kind = pipeline.topic.offset_field, pipeline.timestamp.type_field
     if name is None:
         return None
-    offsets = large_integers(*rows.field(name))
+    texts = rows.field(name)
+    offsets = unsigned_integers(*where_null(texts, texts.lengths > _OFFSET_DIGITS), _MOST_OFFSETS)
     _reject(reasons, offsets < 0, Reason.OFFSET_UNREADABLE)
     if kind is None:
         by_topic = pipeline.topic.message_timestamp_type == "LogAppendTime"

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from seglake.advice.finding import Finding
 from seglake.errors import InputError
-from seglake.infer.keys import KeyChoice, choose_key
+from seglake.infer.fields import KeyChoice, TimeChoice, choose_key, choose_time
 from seglake.infer.sample import Sample, read_sample
-from seglake.infer.times import TimeChoice, choose_time
 from seglake.terminal.wording import counted, short_bytes
 
 _PARTITION_BYTES = 2**30

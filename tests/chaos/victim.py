@@ -28,7 +28,7 @@ from seglake.config import Pipeline
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.layout import QUARANTINE_TABLE
 from seglake.store import open_store
-from seglake.write.driver.placement import Move
+from seglake.write.driver.commit import Move
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.chaos.verbs import VERBS
 from tests.harness.unruly import make_unruly

@@ -16,7 +16,7 @@ from seglake.catalog.version.snapshot import EMPTY
 from seglake.engine import LocalEngine
 from seglake.layout import new_attempt
 from seglake.store import open_store
-from seglake.write.driver.placement import Move
+from seglake.write.driver.commit import Move
 from tests.chaos import victim
 from tests.makers.raw_events import TINY, Line, T, ingest, pipeline_of, write_file
 

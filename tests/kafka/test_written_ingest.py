@@ -16,7 +16,7 @@ from seglake.engine import LocalEngine
 from seglake.format.codecs.compression import NAMES
 from seglake.layout import SUFFIXES, new_attempt
 from seglake.store import open_store
-from seglake.write.driver.placement import Move
+from seglake.write.driver.commit import Move
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.harness.tiers import rest_but_today
 from tests.judges.kafka_judge import Header, Kafka, Record

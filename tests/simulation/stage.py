@@ -36,7 +36,7 @@ from seglake.maintain import vacuum
 from seglake.read import origin
 from seglake.store import Store
 from seglake.terminal.progress import Pace
-from seglake.write.driver import placement
+from seglake.write.driver import commit as placement
 from seglake.write.driver import run as driver
 from seglake.write.live import archive as archives
 from tests.simulation import delta

@@ -1,33 +1,68 @@
 """The commit that makes an attempt visible, and what follows a lost race.
 
-After a lost race the attempt continues the newest version. If that version has another attempt at
-the run, files of its input or other partitions, or if rejects that a redrive takes over are gone,
-the run is planned again. Otherwise the same rows are committed again, behind those of the others:
-see `placement`.
+After a lost race the attempt continues the newest version. It is planned again if that version has
+another attempt at the run, files of its input or another number of partitions, or if rejects that a
+redrive takes over are no longer open. Otherwise the same rows are committed again, after the rows
+of the other runs.
 
-Only maintenance reads the success mark beside an attempt's manifest. A run is committed even if its
-mark cannot be written.
+Only maintenance reads the success marker next to an attempt's manifest. A run is committed even if
+its marker cannot be written.
+
+Segments begin at the ends of the logs in the version that the attempt continues. When other runs
+append first, the attempt rebases: it copies its segments to later offsets.
+
+    1. A large run copies its segments, and a small run appends every second.
+    2. While the copies are made, small runs append again, so the copies are too low again.
+    3. The large run never commits.
+
+So copies after the first ones leave a reserved range: other runs take offsets below the copies, and
+an empty segment covers the rest when the run commits. Nobody else knows of the reserved range: runs
+append at the end of the log, and a run that dies leaves no hole. A run with few segments reserves
+nothing, since its copies take about as long as a commit.
+
+A copy decodes nothing. A base offset is 8 bytes of each record batch, outside its CRC, and index
+files have relative offsets. Under LogAppendTime the append time may have to move as well. Then each
+record batch gets a new max timestamp and CRC, and the index files are rebuilt from the batch
+headers. The checksum of the old log is checked, so a damaged file never gets a valid checksum.
 """
 
+import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import crc32c
+import numpy as np
 
 from seglake.advice.finding import Finding
+from seglake.catalog.attempts import require_not_abandoned
 from seglake.catalog.quarantine.open_rejects import redrive_of
 from seglake.catalog.schema import Row, RunRow, SegmentRow
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
-from seglake.errors import UsageError
+from seglake.engine import Amounts, Engine
+from seglake.errors import CorruptData, UsageError
+from seglake.format.batch import BatchTable
+from seglake.format.decode import check_crcs, scan
+from seglake.format.encode import EncodedBatches, rebase, restamp
+from seglake.format.segment import rebuild
+from seglake.layout import new_attempt
+from seglake.limits import REQUESTS
+from seglake.log.encoding import policy_of
+from seglake.log.files import LogCheck, check_crc, put_indexes
+from seglake.log.key_index_builder import KeyIndexBuilder
+from seglake.log.writer import NewSegment, write_segment
+from seglake.store import Store
 from seglake.terminal.wording import counted, history_command, nearest
-from seglake.write.driver.attempt import Attempt, PlanAgain
-from seglake.write.driver.placement import Placement
+from seglake.write.driver.attempt import Attempt, PlanAgain, end_offsets
 from seglake.write.driver.report import Report
 from seglake.write.driver.run_input import SplitCounts
-from seglake.write.driver.topics import growth, topic_in_force, topic_rows
+from seglake.write.driver.topics import append_time, growth, topic_in_force, topic_rows
 
-_COMPARED = 1000  # of the newest run ids with a mistyped one
+_COMPARED = 1000  # newest run ids that are compared with a mistyped one
 
 
 class Commit:
@@ -57,9 +92,9 @@ class Commit:
         if base is not self._base:
             self._follow(base)
         removal = self._removal(base)
-        rows, files_of = removal.rows, removal.files_of
         return removal._replace(
-            rows=[*rows, *self._rows(rows)], files_of={*files_of, *self._placement.copied_to}
+            rows=[*removal.rows, *self._rows(removal.rows)],
+            files_of={*removal.files_of, *self._placement.copied_to},
         )
 
     def _removal(self, base: Snapshot) -> Change:
@@ -87,34 +122,29 @@ class Commit:
         report = self._attempt.report
         if report.input_files or not (report.skipped_files or report.changed_files):
             return
-        owners = self._owners(base)
-        owner = self._nearest(owners)
+        owner, other = self._owner(base)
         said = (
             f"pipeline {report.pipeline!r} has no run {report.run_id!r} to replace in topic "
             f"{report.topic!r}, and other runs have all its files"
             f"{owner and f', such as {owner!r}'}, so nothing was committed"
         )
-        other = [] if owner else self._other_pipeline(owners)
         lists = history_command(self._attempt.pipeline.root, report.topic)
         raise UsageError("; ".join([said, *map(str, other), lists]))
 
-    def _owners(self, base: Snapshot) -> list[RunRow]:
-        """The runs that ingested the files before, of any pipeline."""
-        attempt = self._attempt
+    def _owner(self, base: Snapshot) -> tuple[str, list[Finding]]:
+        """Return the run of this pipeline that ingested the files before, or "" and a finding.
+
+        Of several runs it is the one with the nearest id, or else the newest. The finding is about
+        another pipeline whose runs ingested the files.
+        """
+        attempt, report = self._attempt, self._attempt.report
         runs = attempt.table.runs(base, attempt.topic)
-        return [run for run in runs if run.attempt_id in attempt.input.owners]
-
-    def _nearest(self, owners: Iterable[RunRow]) -> str:
-        """The run of this pipeline among them: of several the nearest id, or the newest run."""
-        report = self._attempt.report
+        owners = [run for run in runs if run.attempt_id in attempt.input.owners]
         names = [run.run_id for run in owners if run.pipeline == report.pipeline]
-        near = nearest(report.run_id, names[-_COMPARED:]) or names[-1:]
-        return near[0] if near else ""
-
-    def _other_pipeline(self, owners: Sequence[RunRow]) -> list[Finding]:
-        """Return a finding if only runs of another pipeline ingested the files before."""
-        own = self._attempt.pipeline.name
-        return [Finding("other-pipeline", run.pipeline, {"own": own}) for run in owners[-1:]]
+        if names:
+            return (nearest(report.run_id, names[-_COMPARED:]) or names[-1:])[0], []
+        own = {"own": report.pipeline}
+        return "", [Finding("other-pipeline", run.pipeline, own) for run in owners[-1:]]
 
     def _follow(self, newest: Snapshot) -> None:
         """Continue a newer version; re-base the segments if another commit took their offsets."""
@@ -137,11 +167,16 @@ class Commit:
         segments = self._placement.rows
         report.describe(segments)
         if attempt.input.owners and attempt.input.is_empty():
-            owners = self._owners(self._base)
-            report.owner = self._nearest(owners)
-            of_another = [] if report.owner else self._other_pipeline(owners)
+            report.owner, of_another = self._owner(self._base)
             report.findings = [*growth(self._base, attempt.settings.topic), *of_another]
         start_ms, end_ms = attempt.run.interval or (None, None)
+        key = (attempt.topic, attempt.pipeline.name, attempt.run.run_id)
+        replaced = (
+            row.sequence
+            for row in others
+            if isinstance(row, RunRow) and (row.topic, row.pipeline, row.run_id) == key
+        )
+        last_sequence = attempt.table.next_sequence(self._base, *key) - 1
         run = RunRow(
             topic=attempt.topic,
             pipeline=attempt.pipeline.name,
@@ -160,29 +195,15 @@ class Commit:
             started_at_ms=attempt.started_ms,
             finished_at_ms=now_ms(),
             report=report.as_row(),
-            sequence=self._sequence(others),
+            sequence=max(last_sequence, *replaced, -1) + 1,
             offset_ranges=offset_ranges(segments),
         )
         log_starts = attempt.log_starts()
         return [*self._topic_rows, *log_starts, run, *segments, *self._sources]
 
-    def _sequence(self, others: Iterable[Row]) -> int:
-        """The sequence of the run's row: above those of its key in the catalog and in `others`."""
-        attempt = self._attempt
-        key = (attempt.topic, attempt.pipeline.name, attempt.run.run_id)
-        return max(
-            attempt.table.next_sequence(self._base, *key),
-            *(
-                row.sequence + 1
-                for row in others
-                if isinstance(row, RunRow) and (row.topic, row.pipeline, row.run_id) == key
-            ),
-            0,
-        )
-
 
 def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
-    """Raise UsageError if something would leave, and nothing take its place."""
+    """Raise UsageError if runs with records, rejects or files would be replaced by nothing."""
     lost = [run for run in replaced if run.records or run.quarantined or run.input_files]
     if not lost:
         return
@@ -200,3 +221,212 @@ def offset_ranges(segments: Iterable[SegmentRow]) -> str:
     for row in segments:
         ranges.setdefault(row.partition, [row.base_offset, 0])[1] = row.end_offset
     return json.dumps({partition: [ends] for partition, ends in ranges.items()})
+
+
+# ---------------- placement
+
+_FEW_SEGMENTS, _FEW_BYTES = 64, 64 * 2**20  # a run with at most these reserves no range
+_TIMES = 2  # reserved offsets for each one that other runs appended during the previous rebase
+_MOST_RESERVED = 2**30  # offsets: an empty record batch covers them
+
+
+class Placement:
+    """The segments of one attempt, which continue the version that they were planned on."""
+
+    def __init__(self, attempt: Attempt, segments: Iterable[SegmentRow]) -> None:
+        self._attempt, self._filled = attempt, list(segments)
+        self._empty: dict[NewSegment, SegmentRow] = {}
+        self._ends = self._copied_at = end_offsets(attempt.base, attempt.topic)
+        self._append_time_ms = attempt.append_time_ms
+
+    @property
+    def rows(self) -> list[SegmentRow]:
+        """The segments in the order of the logs, with the empty ones that cover reserved ranges."""
+        return _in_order([*self._filled, *self._empty.values()])
+
+    @property
+    def copied_to(self) -> set[str]:
+        """The ids, other than the attempt's own, in the names of the segments' files."""
+        return {row.attempt_id for row in self.rows} - {self._attempt.attempt_id}
+
+    def follow(self, newest: Snapshot) -> None:
+        """Let the segments continue a newer version: copy those whose offsets others took.
+
+        Raises PlanAgain if the records keep their offsets, AttemptAbandoned and what a copy raises.
+        """
+        before, self._ends = self._ends, end_offsets(newest, self._attempt.topic)
+        grown = {p for p, end in self._ends.items() if end > before.get(p, 0)}
+        if not grown:
+            return
+        if self._attempt.settings.topic.offset_field is not None:
+            raise PlanAgain("another run appended to the log, and these records keep their offsets")
+        begins = {row.partition: row.base_offset for row in reversed(self._filled)}
+        late = {p for p in begins.keys() & grown if self._stamped or begins[p] < self._ends[p]}
+        if late:
+            self._copy(newest, {p: self._ends[p] + self._reserved(p) - begins[p] for p in late})
+        self._cover()
+
+    @property
+    def _stamped(self) -> bool:
+        """Whether a log's times are those of appending, which must not go back."""
+        return self._attempt.settings.topic.message_timestamp_type == "LogAppendTime"
+
+    def _reserved(self, partition: int) -> int:
+        """Return the count of offsets to reserve between the end of a log and the copies."""
+        size_bytes = sum(row.log_bytes for row in self._filled)
+        few = len(self._filled) <= _FEW_SEGMENTS and size_bytes <= _FEW_BYTES
+        if self._stamped or few or not self._attempt.report.rebased:
+            return 0
+        appended = self._ends[partition] - self._copied_at.get(partition, 0)
+        return min(_TIMES * appended, _MOST_RESERVED)
+
+    def _copy(self, newest: Snapshot, deltas: dict[int, int]) -> None:
+        """Copy the segments of the log partitions in `deltas`, by that many offsets."""
+        attempt = self._attempt
+        # Stop if the attempt was abandoned: an erasure may have finished its search and would miss
+        # the copies.
+        for owner in (attempt.attempt_id, *sorted(self.copied_to)):
+            require_not_abandoned(attempt.store, owner)
+        self._append_time_ms = append_time(newest, attempt.topic, self._append_time_ms)
+        copied_to = new_attempt()
+        attempt.moved.add(copied_to)
+        move = Move(attempt.store, deltas, copied_to, self._append_time_ms)
+        with attempt.step("move the segments behind those of another run"):
+            copies = move.run(attempt.engine, [r for r in self._filled if r.partition in deltas])
+        attempt.report.rebased += 1
+        stay = (row for row in self._filled if row.partition not in deltas)
+        self._filled, self._copied_at = _in_order([*stay, *copies]), self._ends
+
+    def _cover(self) -> None:
+        """Write an empty segment for each reserved range, from the end of the log on."""
+        policy, now_ms = policy_of(self._attempt.settings.topic), self._attempt.started_ms
+        firsts = {row.partition: row for row in reversed(self._filled)}
+        ranges = [
+            NewSegment(first.id._replace(base_offset=end), first.base_offset, policy, now_ms)
+            for partition, first in firsts.items()
+            if (end := self._ends.get(partition, 0)) < first.base_offset
+        ]
+        new, store = [each for each in ranges if each not in self._empty], self._attempt.store
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            written = pool.map(lambda segment: write_segment(store, segment, []), new)
+            known = self._empty | dict(zip(new, written, strict=True))
+        self._empty = {each: known[each] for each in ranges}
+
+
+def _in_order(rows: Iterable[SegmentRow]) -> list[SegmentRow]:
+    return sorted(rows, key=lambda row: (row.partition, row.base_offset))
+
+
+# ---------------- rebase
+
+READ_BYTES = 16 * 2**20
+
+
+class Move(NamedTuple):
+    """The task: one segment → the same segment at other offsets.
+
+    `deltas` are added to the offsets of each log partition. The new files carry `attempt_id`.
+    """
+
+    store: Store
+    deltas: dict[int, int]
+    attempt_id: str
+    append_time_ms: int
+
+    def amounts(self, segments: Sequence[SegmentRow]) -> Amounts:
+        """The size of each log."""
+        return Amounts("bytes", [row.log_bytes for row in segments])
+
+    def run(self, engine: Engine, segments: Sequence[SegmentRow]) -> list[SegmentRow]:
+        """Copy every segment to its new offsets; returns their new rows."""
+        return engine.map(self, segments)
+
+    def __call__(self, row: SegmentRow) -> SegmentRow:
+        """Copy a segment's files; CorruptData if a file differs from the segment's row."""
+        store, delta = self.store, self.deltas.get(row.partition, 0)
+        moved = dataclasses.replace(
+            row,
+            attempt_id=self.attempt_id,
+            index_attempt_id=self.attempt_id,
+            base_offset=row.base_offset + delta,
+            end_offset=row.end_offset + delta,
+            offset_of_max_timestamp=row.offset_of_max_timestamp + delta,
+        )
+        stamped = row.timestamp_type == "LogAppendTime" and row.max_timestamp < self.append_time_ms
+        stamp = self.append_time_ms if stamped else None
+        tables, crc, policy = [], 0, row.index_policy
+        indexed = stamped and policy.subjects
+        keys = KeyIndexBuilder(moved.base_offset, policy) if indexed else None
+        with store.writer(moved.key("log")) as sink:
+            for batches in _moved_batches(store, row, delta, stamp):
+                sink.write(batches.data)
+                crc = crc32c.crc32c(batches.data.data, crc)
+                tables.append(batches.table)
+                if keys is not None:
+                    keys.add(batches.table, batches.data)
+        moved = dataclasses.replace(moved, log_crc32c=crc)
+        if stamp is None:
+            return _copy_indexes(store, row, moved)
+        files = keys.finish(moved.log_bytes) if keys is not None else None
+        return _stamp_indexes(store, moved, np.concatenate(tables), stamp, files)
+
+
+def _moved_batches(
+    store: Store, row: SegmentRow, delta: int, stamp: int | None
+) -> Iterator[EncodedBatches]:
+    """The record batches at their new offsets, a few MiB at a time.
+
+    Raises CorruptData for damage; the checksum of the whole log is known only at the end.
+    """
+    at, want, whole = 0, READ_BYTES, LogCheck(row)
+    while at < row.log_bytes:
+        data = memoryview(store.read(row.key("log"), at, min(at + want, row.log_bytes)))
+        table = _sound_table(row, data, at)
+        if not len(table):  # the record batch is larger than the bytes read
+            want *= 2
+            continue
+        size = int(table["size"].sum(dtype=np.int64))
+        whole.add(data[:size], table)
+        moved = rebase(data[:size], table, delta)
+        yield moved if stamp is None else restamp(moved, stamp)
+        at, want = at + size, READ_BYTES
+    whole.check()
+
+
+def _sound_table(row: SegmentRow, data: memoryview, at: int) -> BatchTable:
+    """The whole record batches in a part of the log; CorruptData unless they are sound.
+
+    The last record batch may be cut short, except at the end of the log.
+    """
+    table, damage = scan(data, base_position=at)
+    try:
+        # The CRCs come first. `scan` sees a wrong length of a batch only where the next one should
+        # begin, and the CRC names the batch itself.
+        check_crcs(data, table, base_position=at)
+        if damage is not None and not (damage.cut_short and at + len(data) < row.log_bytes):
+            raise damage.error
+    except CorruptData as error:
+        raise error.within(row.key("log")) from None
+    return table
+
+
+def _copy_indexes(store: Store, row: SegmentRow, moved: SegmentRow) -> SegmentRow:
+    for suffix in row.suffixes[1:]:
+        data = store.read_all(row.key(suffix))
+        check_crc(row, suffix, crc32c.crc32c(data))
+        store.put(moved.key(suffix), data)
+    return moved
+
+
+def _stamp_indexes(
+    store: Store, row: SegmentRow, table: BatchTable, stamp: int, key_index: bytes | None
+) -> SegmentRow:
+    table["offset_of_max"] = table["base_offset"]
+    sealed = rebuild(row.base_offset, table, row.index_policy)._replace(key_index=key_index)
+    return dataclasses.replace(
+        row,
+        min_timestamp=stamp,
+        max_timestamp=stamp,
+        offset_of_max_timestamp=row.base_offset,
+        **put_indexes(store, row.id, sealed),
+    )

@@ -20,8 +20,8 @@ from seglake.errors import AttemptAbandoned
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.undo import undo
-from seglake.write.driver import placement
-from seglake.write.driver.placement import Move
+from seglake.write.driver import commit as placement
+from seglake.write.driver.commit import Move
 from seglake.write.driver.report import Report
 from tests.makers.raw_events import T, ingest, pipeline_of, read_lake, read_raw, segments_of
 from tests.makers.strategies import examples

@@ -21,8 +21,8 @@ from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
-from seglake.write.driver import placement as rebase
-from seglake.write.driver.placement import Move
+from seglake.write.driver import commit as rebase
+from seglake.write.driver.commit import Move
 from seglake.write.driver.report import Report
 from tests.harness.damaged import flipped
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog

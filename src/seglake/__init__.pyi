@@ -63,7 +63,7 @@ from seglake.times.instants import format_ms as format_ms
 from seglake.write.api import ingest as ingest
 from seglake.write.api import redrive_run as redrive_run
 from seglake.write.api import run_pipeline as run_pipeline
-from seglake.write.driver.redrive.redrive import RedriveReport as RedriveReport
+from seglake.write.driver.redrive import RedriveReport as RedriveReport
 from seglake.write.driver.report import Report as Report
 from seglake.write.live.archive import Archive as Archive
 from seglake.write.live.archive import archive as archive

@@ -41,7 +41,7 @@ from seglake.read.lake import open as open_lake
 from seglake.read.where import Where
 from seglake.store import open_store
 from seglake.text.value_fields import finder
-from seglake.write.driver.redrive.redrive import redrive
+from seglake.write.driver.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
 
 START_MS = 1_700_000_000_000

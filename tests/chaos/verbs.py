@@ -26,7 +26,7 @@ from seglake.maintain.schedule import maintain_lake
 from seglake.maintain.topic_settings import alter
 from seglake.maintain.undo import replace_files, undo
 from seglake.maintain.vacuum import vacuum
-from seglake.write.driver.redrive.redrive import redrive
+from seglake.write.driver.redrive import redrive
 from seglake.write.driver.run import DeclaredRun
 from tests.makers.broker_folders import BrokerLog, Step
 from tests.makers.lakes import Event

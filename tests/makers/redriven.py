@@ -22,7 +22,7 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.config import Pipeline
 from seglake.engine import Engine, LocalEngine
 from seglake.errors import UsageError
-from seglake.write.driver.redrive.redrive import RedriveReport, redrive
+from seglake.write.driver.redrive import RedriveReport, redrive
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import TINY, T, read_lake
 

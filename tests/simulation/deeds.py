@@ -15,7 +15,7 @@ from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.undo import replace_files
 from seglake.maintain.vacuum import vacuum
-from seglake.write.driver.redrive.redrive import redrive
+from seglake.write.driver.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_frame
 from seglake.write.live.archive import archive
 from tests.simulation import inputs

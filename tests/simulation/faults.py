@@ -36,10 +36,9 @@ from seglake.maintain.erasure import erase, logs, wanted
 from seglake.maintain.erasure.erase import OldObjects, _Erasure
 from seglake.maintain.erasure.logs import RejectErasure, TagErasure
 from seglake.maintain.health import reindex, repair, verify
-from seglake.write.driver import run
+from seglake.write.driver import redrive, run
 from seglake.write.driver.commit import Placement
-from seglake.write.driver.redrive import redrive
-from seglake.write.driver.redrive.redrive_input import RedriveInput
+from seglake.write.driver.redrive import RedriveInput
 from seglake.write.live import archive
 
 Put = Callable[[], list[Any]]

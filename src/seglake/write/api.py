@@ -9,7 +9,7 @@ from seglake.config import Pipeline
 from seglake.engine import engine_of
 from seglake.errors import ConfigError, UsageError
 from seglake.times.instants import Time, is_open, to_epoch_ms
-from seglake.write.driver.redrive.redrive import RedriveReport, redrive
+from seglake.write.driver.redrive import RedriveReport, redrive
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_frame
 

@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -139,26 +138,28 @@ class KeepRefused(NamedTuple):
     def __call__(self, key: str) -> tuple[RejectsFile | None, int]:
         """Write the file; returns it, and the count of its rows."""
         rows = read_rejects(self.store, key, [self.refused_of])
-        rows = rows.filter(pa.array(self._is_refused(rows)))
+        lines, refused = rows["line"].to_numpy(), np.zeros(len(rows), np.bool_)
+        for path, at in places_by_file(rows).items():
+            refused[at] = np.isin(lines[at], self.lines.get(path, ()))
+        rows = rows.filter(pa.array(refused))
         if not len(rows):
             return None, 0
         columns: dict[str, Any] = dict(zip(rows.column_names, rows.columns, strict=True))
         columns["attempt_id"] = pa.repeat(self.attempt_id, len(rows))
         columns["ingested_at_ms"] = pa.repeat(self.now_ms, len(rows))
-        refused = pa.table(columns)
-        return write_rejects(self.store, self.topic, self.attempt_id, refused), len(rows)
+        kept = pa.table(columns)
+        return write_rejects(self.store, self.topic, self.attempt_id, kept), len(rows)
 
     def amounts(self, keys: Sequence[str]) -> Amounts:
         """Each item is a file."""
         return Amounts.alike(FILES, keys)
 
-    def _is_refused(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        names = rows["source_file"].combine_chunks().dictionary_encode()
-        codes, lines = names.indices.to_numpy(zero_copy_only=False), rows["line"].to_numpy()
-        refused = np.zeros(len(rows), np.bool_)
-        paths: list[Any] = names.dictionary.to_pylist()
-        for code, path in enumerate(paths):
-            if path in self.lines:
-                at = np.flatnonzero(codes == code)
-                refused[at] = np.isin(lines[at], self.lines[path])
-        return refused
+
+def places_by_file(rows: pa.Table) -> dict[str, Int64s]:
+    """The positions of the quarantined rows of each source file."""
+    names: Any = rows["source_file"].dictionary_encode().combine_chunks()
+    codes = names.indices.to_numpy(zero_copy_only=False)
+    order: Int64s = np.argsort(codes, kind="stable")
+    paths: list[Any] = names.dictionary.to_pylist()
+    ends = np.cumsum(np.bincount(codes, minlength=len(paths)))
+    return dict(zip(paths, np.split(order, ends[:-1]), strict=True)) if paths else {}

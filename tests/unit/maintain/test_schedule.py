@@ -19,7 +19,7 @@ from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.maintain.schedule import Maintained
 from seglake.maintain.vacuum import vacuum
-from seglake.write.driver.redrive.redrive import redrive
+from seglake.write.driver.redrive import redrive
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, quarantined, write_file
 

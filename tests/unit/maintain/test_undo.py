@@ -29,7 +29,7 @@ from seglake.maintain.health.verify import verify
 from seglake.maintain.undo import Undone, replace_files, undo
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.attempt import DeclaredRun
-from seglake.write.driver.redrive.redrive import redrive
+from seglake.write.driver.redrive import redrive
 from seglake.write.driver.report import Report
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (

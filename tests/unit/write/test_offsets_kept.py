@@ -29,7 +29,7 @@ from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.maintain.undo import replace_files, undo
-from seglake.write.driver.redrive.redrive import redrive
+from seglake.write.driver.redrive import redrive
 from seglake.write.driver.report import Report
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.harness.engines import ScatteredEngine

@@ -19,7 +19,7 @@ from seglake.errors import ConfigError
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.topic_settings import alter
-from seglake.write.driver.redrive.redrive import redrive
+from seglake.write.driver.redrive import redrive
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import ingest, pipeline_of, segments_of
 

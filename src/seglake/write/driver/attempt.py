@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from functools import cache
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ from seglake.layout import new_attempt
 from seglake.store import Store
 from seglake.write.driver.report import Progress, Report
 from seglake.write.driver.run_input import RunInput, without_attempts
-from seglake.write.driver.topics import append_time, topic_in_force
+from seglake.write.driver.topics import Seed, append_time, topic_in_force
 from seglake.write.map.unit import MapSettings, sizes_of
 from seglake.write.rows.records import RowLimits
 
@@ -97,13 +98,10 @@ class Attempt:
         topic = topic_in_force(self.base, self.pipeline, self.seed)
         return self.pipeline.model_copy(update={"topic": topic})
 
-    def seed(self) -> Mapping[str, Any]:
-        """The settings `value.…` that the input gives a new topic. Raises InputError."""
-        return self._value_settings
-
     @cached_property
-    def _value_settings(self) -> Mapping[str, Any]:
-        return self.input.value_settings()
+    def seed(self) -> Seed:
+        """Return `value_settings` of the input, as a function that reads the input only once."""
+        return cache(self.input.value_settings)
 
     @property
     def map_settings(self) -> MapSettings:

@@ -264,11 +264,11 @@ Sources = Callable[[Snapshot, Collection[str]], pa.Table]  # those in a version
 
 
 class RunInput(ABC):
-    """What an attempt reads. Here it is no file, and no other commit can take it.
+    """What an attempt reads: files, the rejects of another run, or a DataFrame.
 
-    `selection` are the files that are read, skipped and changed; `owners` the attempts that
-    ingested the latter before. `order_column` is that of a
-    DataFrame. `keeps_rejects` says whether some can be shown if the attempt fails.
+    `selection` are the files that are read, skipped and changed; `owners` are the attempts that
+    ingested the skipped and changed files before. `order_column` is the order column of a
+    DataFrame. If the attempt fails, some rejects can be shown if `keeps_rejects`.
     """
 
     selection = InputSelection([], FileList.of([]), [])
@@ -277,11 +277,11 @@ class RunInput(ABC):
     order_column: str | None = None
 
     def is_empty(self) -> bool:
-        """Whether there is nothing to read; False if only reading would tell."""
+        """Return whether there is nothing to read. False if only reading could answer that."""
         return False
 
     def value_settings(self) -> Mapping[str, Any]:
-        """The settings `value.…` of a topic that is made of it: how its values have fields."""
+        """Return the settings `value.*` for a new topic: how fields are found in its values."""
         return {}
 
     @abstractmethod
@@ -320,19 +320,33 @@ def files_of(engine: Engine, pipeline: Pipeline) -> InputOf:
     return lambda source_rows: InputFiles(engine, pipeline, listed(), source_rows)
 
 
-def value_settings_of(
-    files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
-) -> Mapping[str, Any]:
-    """The settings `value.…` of a topic of these files; none if the values are no raw lines.
+class FileInput(RunInput):
+    """Input that is read from `splits` of files."""
 
-    Raises InputError.
-    """
-    if pipeline.value_source != "line":
-        return {}
-    return FORMATS[pipeline.input.format].value_settings(files, store, pipeline)
+    splits: list[Split]
+    _pipeline: Pipeline
+    _files: InputStore
+
+    def is_empty(self) -> bool:
+        """Return whether there is no split."""
+        return not self.splits
+
+    def value_settings(self) -> Mapping[str, Any]:
+        """Return the settings that the format finds, if values are raw lines. May raise InputError.
+
+        Other values are JSON, which needs no setting.
+        """
+        if self._pipeline.value_source != "line":
+            return {}
+        form = FORMATS[self._pipeline.input.format]
+        return form.value_settings(self.selection.files, self._files, self._pipeline)
+
+    def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
+        """The file of each split, and the lines before the split."""
+        return origins(self.splits, counts)
 
 
-class InputFiles(RunInput):
+class InputFiles(FileInput):
     """The files of an input list that the topic does not have yet.
 
     `source_rows` gives those of paths. Raises ChangedFiles, and InputError as `plan_splits` does.
@@ -349,32 +363,20 @@ class InputFiles(RunInput):
         selection = selection.one_name_each(listed.one_file)
         self.selection = selection.obeying(pipeline.on_changed_source)
         store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
-        self._splits, self._store = plan_splits(self.selection.files, store, pipeline), store
-
-    def is_empty(self) -> bool:
-        """Whether no file is left."""
-        return not self.selection.files
-
-    def value_settings(self) -> Mapping[str, Any]:
-        """Those of the format, if the values are raw lines. Raises InputError."""
-        return value_settings_of(self.selection.files, self._store, self._pipeline)
+        self.splits, self._files = plan_splits(self.selection.files, store, pipeline), store
 
     def spool(self, settings: MapSettings) -> pa.Table:
         """Run the map side over all units."""
-        sizes = sizes_of(sum(map(size_bytes, self._splits)), settings.pipeline)
+        sizes = sizes_of(sum(map(size_bytes, self.splits)), settings.pipeline)
         settings = settings._replace(sizes=sizes)
-        tasks = shared_units(self._splits, sizes.unit_bytes, self._engine)
+        tasks = shared_units(self.splits, sizes.unit_bytes, self._engine)
         plain_bytes = 0 if settings.store.remote else _CACHED_BYTES // max(len(tasks), 1)
         return unpacked_rows(self._engine.map(MapUnits(settings, plain_bytes), tasks))
-
-    def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
-        """The file of each split, and the lines before the split."""
-        return origins(self._splits, counts)
 
     def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
         """One row per file."""
         rows: Counter[str] = Counter()
-        for split in self._splits:
+        for split in self.splits:
             rows[split.file.path] += counts[split.number].rows
         return [
             SourceRow(

@@ -20,12 +20,7 @@ logger = logging.getLogger(__name__)
 Seed = Callable[[], Mapping[str, Any]]  # settings `value.…`; may read input
 
 
-def no_seed() -> Mapping[str, Any]:
-    """No setting, of a run whose input tells nothing about the topic's values."""
-    return {}
-
-
-def topic_in_force(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = no_seed) -> Topic:
+def topic_in_force(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> Topic:
     """The pipeline's topic; settings that the pipeline does not give are those of the catalog.
 
     If the topic never had a record, `seed` gives settings that neither has: how fields are found in
@@ -56,7 +51,7 @@ def _allowed(seed: Mapping[str, Any]) -> Mapping[str, Any]:
     return seed
 
 
-def topic_rows(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = no_seed) -> list[TopicRow]:
+def topic_rows(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> list[TopicRow]:
     """The row that the run adds for its topic; empty if the catalog has these settings already.
 
     `seed` is that of `topic_in_force`, and ConfigError is raised as there.

@@ -37,7 +37,7 @@ from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.write.driver import report as failure
 from seglake.write.driver import run as run_module
-from seglake.write.driver.redrive.redrive import redrive
+from seglake.write.driver.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file

@@ -40,7 +40,7 @@ from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
 from seglake.reporting.figures import topic_figures
 from seglake.store import Store, open_store
-from seglake.write.driver.redrive.redrive import redrive
+from seglake.write.driver.redrive import redrive
 from tests.harness.killed import killed
 from tests.judges.kafka_model import read_log
 from tests.makers.lakes import open_catalog

@@ -29,7 +29,7 @@ from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
-from seglake.write.driver.redrive.redrive import RedriveReport, redrive
+from seglake.write.driver.redrive import RedriveReport, redrive
 from tests.harness.killed import killed
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, quarantined, read_lake, write_file

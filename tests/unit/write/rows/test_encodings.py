@@ -18,7 +18,7 @@ from seglake.config import Input
 from seglake.engine import LocalEngine
 from seglake.errors import InputError
 from seglake.format.records import Spans
-from seglake.write.driver.redrive.redrive import redrive
+from seglake.write.driver.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.input.encodings import Utf8Stream, in_encoding, is_single_byte
 from tests.makers.files import pipeline, read_bytes

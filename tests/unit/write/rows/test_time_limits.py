@@ -16,7 +16,7 @@ from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.limits import ALL_TIMES, INT64_MAX
 from seglake.maintain.health.verify import verify
-from seglake.write.driver.redrive.redrive import redrive
+from seglake.write.driver.redrive import redrive
 from seglake.write.rows.arrow import ArrowRows
 from seglake.write.rows.records import RowLimits, extract
 from tests.makers.files import Result, pipeline, read

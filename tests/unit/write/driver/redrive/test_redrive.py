@@ -42,8 +42,8 @@ from seglake.maintain.health.verify import verify
 from seglake.maintain.topic_settings import alter
 from seglake.maintain.undo import replace_files, undo
 from seglake.store import local
+from seglake.write.driver import redrive as redrive_input
 from seglake.write.driver.attempt import DeclaredRun
-from seglake.write.driver.redrive import redrive_input
 from tests.harness.engines import ScatteredEngine
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import T, ingest, read_lake

@@ -1,0 +1,805 @@
+"""A redrive: rejects of a committed run are ingested with corrected settings, exactly once.
+
+A redrive is itself a run. Its commit takes over every open reject of the other run: rejects that
+became records are visible, and the rest are rejects of the redrive. So a second redrive begins
+where the first ended. It commits only if the rejects that it read are still open in the version
+that it continues. It is planned again if another redrive took them in the meantime, or if they were
+undone, replaced, erased or expired.
+
+A file is read again if the version that the run ingested is still there. If all its rows are open
+rejects, the whole file is read, so any setting may have changed. Otherwise the rejects are chosen
+among its rows. If the file is gone, rows of lines are made from the raw bytes in the quarantine. A
+reject that can be read in neither way is refused, and stays a reject.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.catalog.failed_run import failed_runs
+from seglake.catalog.quarantine.files import FILE_SCHEMA as QUARANTINE_SCHEMA
+from seglake.catalog.quarantine.files import FILES, read_rejects
+from seglake.catalog.quarantine.open_rejects import (
+    Chain,
+    Leaving,
+    chain_of,
+    erasures_of,
+    expired_attempts,
+    has_one_of,
+    joined,
+    redrive_of,
+    rejects_left,
+    unfinished,
+)
+from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.schema import RunRow, SourceRow, committed_runs, rows_of
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.transaction import announced, mark
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.config import Pipeline
+from seglake.engine import Amounts, Engine
+from seglake.errors import (
+    CommitConflict,
+    ConfigError,
+    MissingObject,
+    QuarantineLimit,
+    StoreError,
+    UsageError,
+)
+from seglake.format.records import Flags, Headers, Int64s, Spans
+from seglake.layout import new_attempt
+from seglake.limits import REQUESTS
+from seglake.store import Store, open_store
+from seglake.terminal.wording import advice, counted, history_command
+from seglake.text.spans import constant, fnv_hashes, from_arrow, join_rows, with_line_feed
+from seglake.times.grammar import TimeFormat
+from seglake.times.readers import Times
+from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain
+from seglake.write.driver.report import Failure, Progress, Report, silent
+from seglake.write.driver.run import carry_out, check_input, count
+from seglake.write.driver.run_input import FileInput, InputSelection, Sources, plan_splits
+from seglake.write.input.content import InputStore, unreadable
+from seglake.write.input.encodings import UTF_8, from_encoding, in_encoding
+from seglake.write.input.files import SourceFile, Split
+from seglake.write.input.listing import FileList
+from seglake.write.map.unit import (
+    MapSettings,
+    Unit,
+    blobs_of_unit,
+    read_every_row,
+    shared_units,
+    unchanged,
+)
+from seglake.write.quarantine import KeepRefused, places_by_file
+from seglake.write.rows.formats.registry import FORMATS
+from seglake.write.rows.lines import REJECTED_BYTES, LineChunk, LineFormat
+from seglake.write.rows.records import Extracted, extract, rows_of_split
+from seglake.write.rows.rows import LackedFields, Reason, Rows
+from seglake.write.spool.spool import (
+    REFUSED,
+    Blob,
+    SpoolWriter,
+    of_kinds,
+    packed_rows,
+    read_blobs,
+    unpacked_rows,
+)
+
+
+@dataclass(repr=False)
+class RedriveReport(Report):
+    """The result of one redrive: `records` were redriven.
+
+    `redrives` has the id of the first run, and the attempt whose rejects were taken over. `refused`
+    counts the rejects that could not be read again, by cause; `reasons` counts those that are
+    rejected again. Both together are `quarantined`, and still open.
+    """
+
+    redrives: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+
+    def _done_before(self) -> str:
+        """Why nothing was redriven."""
+        untried = " that these settings were not tried on" if self.quarantined else ""
+        run_id = self.redrives.get("run_id", self.run_id)
+        return f"nothing to redrive: run {run_id!r} has no open rejects{untried}"
+
+    def _ingested(self) -> str:
+        """How many of the open rejects become records."""
+        rejects = counted(self.records + self.quarantined, "reject")
+        return f"{self.records:,} of {rejects} become records, {self.quarantined:,} stay open"
+
+
+def redrive(
+    engine: Engine,
+    pipeline: Pipeline,
+    run_id: str,
+    *,
+    dry_run: bool = False,
+    progress: Progress = silent,
+) -> RedriveReport:
+    """Ingest the open rejects of a run, which is named by its id or by that of a redrive of it.
+
+    If no reject is open, or these settings were tried on all that are, the report's status is
+    "already done". With `dry_run` nothing is written. Raises UsageError if there is no such run, if
+    it was undone, if it ingested a DataFrame or if its rejects have expired; QuarantineLimit if no
+    reject becomes a record, or too many are rejected again; CommitConflict if an erasure of some of
+    the rejects is not finished; and what `ingest_files` raises. After an error nothing is visible.
+    """
+    if not pipeline.input.kind.in_files:
+        raise ConfigError(
+            f"input.format = {pipeline.input.format!r} cannot be redriven: say how the files of "
+            "the run are to be read"
+        )
+    if pipeline.topic.offset_field is not None:
+        raise ConfigError(
+            "topic.offset_field contradicts a redrive: the offsets of rejected rows lie below the "
+            "end of the log; ingest the corrected rows into another topic"
+        )
+    work = _RedriveCall(engine, pipeline, run_id, dry_run, progress)
+    while (report := work.run()) is None:
+        pass
+    return report
+
+
+class _Open(NamedTuple):
+    """The rejects that a redrive takes over, as a version of the catalog has them.
+
+    `left` is their number after the `erasures` that took some; None without one.
+    """
+
+    chain: Chain
+    expired: bool
+    left: int | None
+    erasures: list[str]
+
+
+class _RedriveCall:
+    """One call of `redrive`."""
+
+    def __init__(
+        self, engine: Engine, pipeline: Pipeline, run_id: str, dry_run: bool, progress: Progress
+    ) -> None:
+        self._engine, self._pipeline, self._run_id = engine, pipeline, run_id
+        self._dry_run, self._progress = dry_run, progress
+        self._store = open_store(pipeline.root, pipeline.storage)
+        self._table = CatalogTable.open(self._store)
+
+    def run(self) -> RedriveReport | None:
+        """Redrive what is open now; None after a lost race."""
+        base = self._table.snapshot(topics=[self._pipeline.topic.name])
+        opened = self._open(base)
+        chain = opened.chain
+        if chain.redrives and not self._dry_run:
+            mark(self._store, chain.last.attempt_id)  # it may have died before it wrote the mark
+        fingerprint = self._pipeline.fingerprint()
+        tried = [run for run in chain.redrives if run.fingerprint == fingerprint]
+        none_left = not chain.last.quarantined or opened.left == 0
+        if none_left or (tried and not _refused(tried[-1])):
+            return _already_done([chain.first, *chain.redrives, *tried][-1])
+        if opened.expired:
+            raise UsageError(
+                f"the rejects of run {chain.last.run_id!r} have expired "
+                "(quarantine.retention.ms): ingest their files in another run"
+            )
+        taken = {"run_id": chain.first.run_id, "attempt_id": chain.last.attempt_id}
+        topic, pipeline = chain.first.topic, chain.first.pipeline
+        report = RedriveReport(topic, pipeline, chain.next_run_id, redrives=taken)
+        attempt_id, moved, failure = new_attempt(), set[str](), Failure(self._store, report)
+        count = self._pipeline.topic.partitions
+        announcement = announced(self._table, attempt_id, topic, moved, partitions=count)
+        nothing = nullcontext()
+        with nothing if self._dry_run else announcement, nothing if self._dry_run else failure:
+            rejects = self._rejects(base, opened, report)
+            attempt = Attempt(
+                engine=self._engine,
+                pipeline=self._pipeline.model_copy(update={"name": pipeline}),
+                run=DeclaredRun(report.run_id, clock_ms=_clock_of(chain.first)),
+                store=self._store,
+                table=self._table,
+                base=base,
+                input=rejects,
+                report=report,
+                progress=self._progress,
+                attempt_id=attempt_id,
+                moved=moved,
+            )
+            try:
+                return self._read_again(attempt, rejects, report, failure)
+            except PlanAgain as reason:
+                report.log(f"{reason}: planning again")
+            except QuarantineLimit as limit:
+                if report.records:
+                    raise
+                if not tried:
+                    raise _nothing_gained(chain, rejects, report) from limit
+                return _already_done(tried[-1])
+        return None
+
+    def _open(self, version: Snapshot) -> _Open:
+        """What a version says of the wanted rejects. Raises UsageError."""
+        topic = self._pipeline.topic.name
+        history = self._table.run_history(version, topic)
+        failed = partial(failed_runs, self._store, topic, self._run_id)
+        run = _committed_run(history, self._pipeline, self._run_id, failed)
+        chain = chain_of(run, committed_runs(history))
+        upkeep, attempt_id = self._table.maintenance(version, topic), chain.last.attempt_id
+        expired = attempt_id in expired_attempts(upkeep)
+        erasures = sorted(erasures_of(attempt_id, upkeep))
+        return _Open(chain, expired, rejects_left(upkeep).get(attempt_id), erasures)
+
+    def _have_left(self, before: _Open, newest: Snapshot) -> bool:
+        """Return whether a newer version has other rejects. Planning again raises the cause."""
+        try:
+            return self._open(newest) != before
+        except UsageError:
+            return True
+
+    def _rejects(self, base: Snapshot, open_rejects: _Open, report: RedriveReport) -> RedriveInput:
+        chain = open_rejects.chain
+        sources = self._table.sources(base, chain.first.topic)
+        self._engine.start(lambda name: report.step(name, self._progress))
+        with report.step("list rejects", self._progress):
+            leaving = joined(unfinished(self._store, open_rejects.erasures).values())
+            rejects = RedriveInput(
+                self._engine,
+                self._pipeline,
+                self._store,
+                chain,
+                sources,
+                partial(self._have_left, open_rejects),
+                dry_run=self._dry_run,
+            )
+        too_many = open_rejects.left is not None and rejects.count > open_rejects.left
+        if too_many or rejects.has_one_of(leaving):
+            raise CommitConflict(
+                f"an erasure of some of the rejects of run {chain.last.run_id!r} is not finished: "
+                "redrive when it has ended; if it died, run `seglake erase` again first"
+            )
+        return rejects
+
+    def _read_again(
+        self, attempt: Attempt, rejects: RedriveInput, report: RedriveReport, failure: Failure
+    ) -> RedriveReport:
+        def before_commit(_attempt: Attempt) -> None:
+            _settle(report, rejects)
+            rejects.keep_refused(attempt.attempt_id, attempt.started_ms)
+
+        if rejects.is_empty():
+            raise QuarantineLimit("no reject can be read again")
+        if not self._dry_run:
+            carry_out(attempt, failure, before_commit)
+            return report
+        report.describe_input(rejects.selection)
+        with attempt.step("read and sort", f"reading {report.input_size}"):
+            spooled = rejects.spool(attempt.map_settings)
+        count(attempt, spooled)
+        check_input(attempt)
+        _settle(report, rejects)
+        report.status = "dry run"
+        return report
+
+
+def _settle(report: RedriveReport, rejects: RedriveInput) -> None:
+    """Count refused rejects as rejects. Raises QuarantineLimit if no reject became a record."""
+    if not report.records:
+        raise QuarantineLimit("no reject becomes a record")
+    report.refused = dict(sorted(rejects.refused.items()))
+    report.quarantined += rejects.refused.total()
+    report.input_rows += rejects.refused.total()
+
+
+def _committed_run(
+    history: Sequence[RunRow], pipeline: Pipeline, run_id: str, failed: Callable[[], Sized]
+) -> RunRow:
+    """The committed run with this id, of the same pipeline if several have one.
+
+    `history` has every run row of the topic, `failed` finds failed runs of this id. Raises
+    UsageError.
+    """
+    rows = [run for run in history if run.run_id == run_id]
+    runs = committed_runs(rows)
+    runs = [run for run in runs if run.pipeline == pipeline.name] or runs
+    topic = pipeline.topic.name
+    if not runs:
+        last = max(rows, key=lambda run: run.sequence, default=None)
+        if last is None and failed():
+            raise UsageError(
+                f"run {run_id!r} of topic {topic!r} failed, so nothing of it is there to be "
+                "redriven: ingest again with this run id; `seglake run-status` says why it failed"
+            )
+        ids = {run.run_id for run in committed_runs(history)}
+        known = advice(run_id, ids, history_command(pipeline.root, topic))
+        raise UsageError(
+            f"topic {topic!r} has no committed run {run_id!r}; {known}"
+            if last is None
+            else f"run {run_id!r} of topic {topic!r} is {last.state}, and its rejects with it: "
+            "ingest its files again"
+        )
+    if len(runs) > 1:
+        names = ", ".join(sorted(repr(run.pipeline) for run in runs))
+        raise UsageError(
+            f"topic {topic!r} has a run {run_id!r} of each of the pipelines {names}: set "
+            "pipeline.name to the one that is meant"
+        )
+    (run,) = runs
+    if run.quarantined and not run.input_files and not redrive_of(run):
+        raise UsageError(
+            f"run {run_id!r} ingested a DataFrame, whose rows cannot be read again: ingest those "
+            "that it rejected in another run"
+        )
+    return run
+
+
+def _clock_of(first: RunRow) -> int:
+    """Return the time in ms from which a run and its redrives count the limits of event time."""
+    end_ms = first.interval_end_ms
+    return first.started_at_ms if end_ms is None else end_ms
+
+
+def _refused(run: RunRow) -> dict[str, int]:
+    """The count of rejects that a redrive could not read again, by cause."""
+    refused: dict[str, int] = json.loads(run.report).get("refused", {})
+    return refused
+
+
+def _already_done(run: RunRow) -> RedriveReport:
+    """The report of a call that finds nothing to do after this run, a redrive or not."""
+    report = RedriveReport(run.topic, run.pipeline, run.run_id)
+    report.status, report.attempt_id = "already done", run.attempt_id
+    if redrive := redrive_of(run):
+        report.redrives, report.refused = redrive._asdict(), _refused(run)
+        report.records, report.quarantined = run.records, run.quarantined
+        report.input_rows = run.input_rows
+    report.log("has no rejects left to redrive with these settings")
+    return report
+
+
+def _nothing_gained(chain: Chain, rejects: RedriveInput, report: Report) -> QuarantineLimit:
+    why = {**report.reasons, **rejects.refused}
+    counted = "; ".join(f"{reason}: {number}" for reason, number in sorted(why.items()))
+    return QuarantineLimit(
+        f"none of the {chain.last.quarantined} open rejects of run {chain.first.run_id!r} becomes "
+        f"a record with these settings ({counted}); nothing was committed: correct the settings"
+    )
+
+
+# ---------------- input of a redrive
+
+_GONE = "the file is gone or changed, and "
+NOT_LINES = _GONE + "a {} row cannot be made of its raw bytes alone"
+CUT = _GONE + "the raw bytes are cut"
+SEVERAL_LINES = _GONE + "the raw bytes have several lines"
+OTHER_ROW = "these settings find another row at the line"
+
+
+class Chosen(NamedTuple):
+    """Rejects of one source file, and the quarantine's files that contain their raw bytes.
+
+    A map task reads the raw bytes if there are `keys`, and the source file otherwise.
+    """
+
+    rejects: Rejected
+    keys: Sequence[str] = ()
+
+
+class RedriveInput(FileInput):
+    """The open rejects of a chain of runs; `sources` are the topic's source rows.
+
+    `have_left` says of a newer version whether it differs in these rejects. `count` is their
+    number. `refused` counts the rejects that cannot be read again, by cause; it is complete after
+    `spool`, which writes nothing in a `dry_run`. There are no source rows: the first run has
+    recorded the files. Raises InputError for a file that is there and cannot be read, or if the
+    files do not go together in one run.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        pipeline: Pipeline,
+        store: Store,
+        chain: Chain,
+        sources: pa.Table,
+        have_left: Callable[[Snapshot], bool],
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        self._engine, self._pipeline, self._store = engine, pipeline, store
+        self._chain, self._have_left, self._dry_run = chain, have_left, dry_run
+        self.keeps_rejects = not dry_run
+        self.refused: Counter[str] = Counter()
+        self._refused_lines: dict[str, list[Int64s]] = {}
+        topic, attempt_id = chain.first.topic, chain.last.attempt_id
+        self._keys = QuarantineTable(store).keys(topic, [attempt_id])
+        listed = _by_path(engine.map(ListRejects(store, attempt_id), self._keys), self._keys)
+        self._lines: dict[str, Int64s] = {p: each.rejects["line"] for p, each in listed.items()}
+        self.count = sum(map(len, self._lines.values()))
+        of_run = pc.equal(sources["attempt_id"], pa.scalar(chain.first.attempt_id))
+        sources_of_run = rows_of(SourceRow, topic, sources.filter(of_run))
+        files = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
+        self._files = files
+        present = _present([row for row in sources_of_run if row.path in listed], files)
+        self.selection = InputSelection(sorted(present), FileList.of([]), [])
+        FORMATS[pipeline.input.format].check(self.selection.files, files, pipeline)
+        rows = {row.path: row.rows for row in sources_of_run}
+        anew = [
+            file
+            for file in self.selection.files
+            if not chain.redrives and len(listed[file.path].rejects) == rows[file.path]
+        ]
+        self._plan(listed, plan_splits(anew, files, pipeline))
+
+    def _plan(self, listed: Mapping[str, Chosen], anew: Sequence[Split]) -> None:
+        """Number the splits in the order of paths. Files not in `anew` have chosen rows."""
+        whole: dict[str, list[Split]] = {}
+        for split in anew:
+            whole.setdefault(split.file.path, []).append(split)
+        present = {file.path: file for file in self.selection.files}
+        self.splits: list[Split] = []
+        self._chosen: dict[int, Chosen] = {}
+        for path, open_rejects in sorted(listed.items()):
+            number = len(self.splits)
+            if path in whole:
+                splits = whole[path]
+                self.splits += [s._replace(number=n) for n, s in enumerate(splits, number)]
+                continue
+            if path in present:
+                file, chosen = present[path], Chosen(open_rejects.rejects)
+            else:
+                chosen = Chosen(self._usable(path, open_rejects.rejects), open_rejects.keys)
+                size = int(chosen.rejects["length"].sum(dtype=np.int64))
+                file = SourceFile(path, size, 0, None)
+            if len(chosen.rejects):
+                self.splits.append(Split(number, file, 0, file.size))
+                self._chosen[number] = chosen
+
+    def _usable(self, path: str, rejects: Rejected) -> Rejected:
+        """The rejects of a gone file that can be read from raw bytes; refuses the others."""
+        form = self._pipeline.input.format
+        if not isinstance(FORMATS[form], LineFormat):
+            self._refuse(path, rejects["line"], NOT_LINES.format(form))
+            return rejects[:0]
+        cut, several = rejects["cut"], rejects["line_feed"]
+        self._refuse(path, rejects["line"][cut], CUT)
+        self._refuse(path, rejects["line"][several & ~cut], SEVERAL_LINES)
+        usable: Rejected = rejects[~(cut | several)]
+        return usable
+
+    def _refuse(self, path: str, lines: Int64s, why: str) -> None:
+        if len(lines):
+            self.refused[why] += len(lines)
+            self._refused_lines.setdefault(path, []).append(lines)
+
+    def has_one_of(self, leaving: Leaving) -> bool:
+        """Whether an erasure's list has some of the rejects."""
+        return has_one_of(leaving, self._chain.last.attempt_id, self._lines)
+
+    def spool(self, settings: MapSettings) -> pa.Table:
+        """Run the map side over all units."""
+        shares = shared_units(self.splits, self._pipeline.task.split_bytes, self._engine)
+        tasks = [[self._with_chosen(unit) for unit in units] for units in shares]
+        map_rejects = MapRejects(settings, self._chain.last.attempt_id, self._dry_run)
+        spooled = unpacked_rows(self._engine.map(map_rejects, tasks))
+        self._take_refused(of_kinds(spooled, REFUSED))
+        return spooled
+
+    def _with_chosen(self, unit: Unit) -> tuple[Unit, dict[int, Chosen]]:
+        numbers = (split.number for split in unit.splits)
+        return unit, {number: self._chosen[number] for number in numbers if number in self._chosen}
+
+    def _take_refused(self, refused: pa.Table) -> None:
+        if self._dry_run:
+            count = int(refused["records"].to_numpy().sum())
+            self.refused += Counter({OTHER_ROW: count} if count else {})
+            return
+        for blob in read_blobs(self._store, refused):
+            path = self.splits[int(blob.row["text"])].file.path
+            self._refuse(path, np.frombuffer(memoryview(blob.data), np.int64), OTHER_ROW)
+
+    def keep_refused(self, attempt_id: str, now_ms: int) -> None:
+        """Copy the refused rejects as rejects of the redrive's attempt. Raises StoreError."""
+        lines = {path: np.concatenate(some) for path, some in self._refused_lines.items()}
+        if not lines:
+            return
+        topic, rejects_of = self._chain.first.topic, self._chain.last.attempt_id
+        keep = KeepRefused(self._store, topic, rejects_of, attempt_id, now_ms, lines)
+        written = self._engine.map(keep, self._keys)
+        if sum(count for _, count in written) != self.refused.total():
+            raise AssertionError(f"{written} are not the rows of {self.refused}")
+        QuarantineTable(self._store).add_files([file for file, _ in written if file], attempt_id)
+
+    def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
+        """Whether some of the rejects are not open any more, or are those of another run now."""
+        del sources
+        return self._have_left(newest)
+
+
+def _by_path(lists: Sequence[Mapping[str, Rejected]], keys: Sequence[str]) -> dict[str, Chosen]:
+    """Return the rejects of each source file, sorted by line, and the files that contain them."""
+    parts: dict[str, list[tuple[str, Rejected]]] = {}
+    for key, by_path in zip(keys, lists, strict=True):
+        for path, rejects in by_path.items():
+            parts.setdefault(path, []).append((key, rejects))
+    open_rejects = dict[str, Chosen]()
+    for path, some in parts.items():
+        joined_rejects = np.concatenate([rejects for _, rejects in some])
+        in_order = joined_rejects[np.argsort(joined_rejects["line"])]
+        open_rejects[path] = Chosen(in_order, [key for key, _ in some])
+    return open_rejects
+
+
+def _present(rows: Sequence[SourceRow], files: InputStore) -> list[SourceFile]:
+    """The files that are still the version that was ingested. Raises InputError."""
+    listed = [SourceFile(row.path, row.size_bytes, row.modified_ms, row.etag) for row in rows]
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        same = list(pool.map(partial(_is_same, files=files), listed))
+    return [file for file, is_same in zip(listed, same, strict=True) if is_same]
+
+
+def _is_same(file: SourceFile, files: InputStore) -> bool:
+    try:
+        return file.version.is_same(files.stat(file.path))
+    except MissingObject:
+        return False
+    except StoreError as error:
+        raise unreadable(file.path, error) from error
+
+
+# ---------------- rejects
+# The map side of a redrive: rejects of an earlier run are read again.
+#
+# A split of a redrive is a whole file. If all rows of a file are rejects, all of it is read,
+# divided as the settings have it now. From other files, only the rejects are read. If the file is
+# gone, its rows are made of the raw bytes in the quarantine.
+
+_ROWS = 4096  # quarantined rows whose raw bytes are looked at together
+
+
+class MapRejects(NamedTuple):
+    """The map task: units of rejects → rows of SPOOLED, packed.
+
+    A unit comes with what is chosen of its splits; of a split that is not there every row is read.
+    The lines of rejects that are not found as they were become a blob of the kind REFUSED, whose
+    text is the number of the split. With `dry_run` the spool gets no data.
+    """
+
+    settings: MapSettings
+    rejects_of: str  # the attempt whose rejects are read
+    dry_run: bool
+
+    def __call__(self, units: Sequence[tuple[Unit, Mapping[int, Chosen]]]) -> bytes:
+        """Write the blobs of the units to the spool."""
+        store, files = self.settings.store, self.settings.files
+        raw_rows = RawRows(store, self.rejects_of)
+        with SpoolWriter(store, self.settings.attempt_id) as spool:
+            for unit, chosen in units:
+                for blob in self._blobs(unit, files, _RejectReader(chosen, raw_rows)):
+                    spool.add(blob._replace(data=b"") if self.dry_run else blob)
+        return packed_rows(spool.rows())
+
+    def amounts(self, items: Sequence[Sequence[tuple[Unit, Mapping[int, Chosen]]]]) -> Amounts:
+        """The stored bytes of each item's files; of files that are gone, those of their rejects."""
+        return Amounts("bytes", [sum(unit.size_bytes for unit, _ in units) for units in items])
+
+    def _blobs(self, unit: Unit, files: InputStore, reader: _RejectReader) -> Iterator[Blob]:
+        yield from blobs_of_unit(unit, files, self.settings, reader)
+        for split, lines in reader.refused().items():
+            data = lines.tobytes()
+            yield Blob(REFUSED, unit.number, data, records=len(lines), text=str(split))
+
+
+class _RejectReader:
+    """Reads the splits of a unit, and remembers which rejects were found."""
+
+    def __init__(self, chosen: Mapping[int, Chosen], raw_rows: RawRows) -> None:
+        self._chosen, self._raw_rows = chosen, raw_rows
+        self._hits: dict[int, RejectFlags] = {
+            split: np.zeros(len(rows.rejects), np.bool_) for split, rows in chosen.items()
+        }
+
+    def __call__(
+        self, split: Split, files: InputStore, settings: MapSettings
+    ) -> Iterator[Extracted]:
+        """The chunks of a split."""
+        if split.number not in self._chosen:
+            return read_every_row(split, files, settings)
+        if self._chosen[split.number].keys:
+            return self._from_raw(split, settings)
+        return unchanged(split, files, self._from_file(split, files, settings))
+
+    def _from_file(
+        self, split: Split, files: InputStore, settings: MapSettings
+    ) -> Iterator[Extracted]:
+        """Yield the records and rejects of the chosen rows of a file.
+
+        Lines of the rejects count from 0 in the file. Raises InputError as `read_split` does.
+        """
+        pipeline = settings.pipeline
+        for path, rows, first_line, path_line in rows_of_split(split, files, pipeline):
+            chosen = self._choose(rows, rows.numbers + first_line, split, pipeline)
+            if len(chosen.numbers):
+                yield extract(chosen, pipeline, settings.limits, path, 0, path_line)
+
+    def _from_raw(self, split: Split, settings: MapSettings) -> Iterator[Extracted]:
+        """Yield the records and rejects of rows that are made from their raw bytes."""
+        pipeline, path = settings.pipeline, split.file.path
+        rejects, keys = self._chosen[split.number]
+        form, encoding = FORMATS[pipeline.input.format], pipeline.input.encoding
+        assert isinstance(form, LineFormat)  # noqa: S101  # see `RedriveInput._usable`
+        for key in keys:
+            size = pipeline.task.chunk_bytes
+            for lines, raw in self._raw_rows.of(key, path, rejects["line"], size):
+                utf_8 = raw if encoding == UTF_8 else from_encoding(raw, encoding)
+                text = join_rows([utf_8, constant(b"\n", len(utf_8))])
+                end = int(np.sum(text.lengths, dtype=np.int64))
+                rows = form.row_maker(pipeline)(LineChunk(text.data, 0, end, False))
+                chosen = self._choose(rows, lines[rows.numbers] - 1, split, pipeline)
+                yield extract(chosen, pipeline, settings.limits, path, 0)
+
+    def _choose(self, rows: Rows, lines: Int64s, split: Split, pipeline: Pipeline) -> ChosenRows:
+        """Return the rejects among rows that begin at `lines` (from 0), and remember them."""
+        rejects, encoding = self._chosen[split.number].rejects, pipeline.input.encoding
+        at = np.searchsorted(rejects["line"], lines + 1)
+        at[at == len(rejects)] = 0
+        begun = np.flatnonzero(rejects["line"][at] == lines + 1)
+        if len(begun):
+            raw, ours = rows.take_raw(begun), rejects[at[begun]]
+            same = _same(raw, ours)
+            if encoding != UTF_8:  # bytes that an earlier encoding did not have are kept unchanged
+                same |= _same(in_encoding(raw, encoding), ours)
+            begun = begun[same]
+        self._hits[split.number][at[begun]] = True
+        return ChosenRows(rows, begun, lines[begun])
+
+    def refused(self) -> dict[int, Int64s]:
+        """The lines of the rejects that were not found, by the number of the split."""
+        lines = {s: self._chosen[s].rejects["line"][~hits] for s, hits in self._hits.items()}
+        return {split: missing for split, missing in lines.items() if len(missing)}
+
+
+class RawRows:
+    """The raw bytes of an attempt's rejects; the file of the quarantine read last is kept."""
+
+    def __init__(self, store: Store, attempt_id: str) -> None:
+        self._store, self._attempt_id = store, attempt_id
+        self._key, self._rows = "", QUARANTINE_SCHEMA.empty_table()
+        self._places: dict[str, Int64s] = {}
+
+    def of(self, key: str, path: str, lines: Int64s, size: int) -> Iterator[tuple[Int64s, Spans]]:
+        """Lines and raw bytes of the rejects at `lines` of a source file, `size` bytes at once.
+
+        They come in the order of lines.
+        """
+        if key != self._key:
+            self._rows = read_rejects(self._store, key, [self._attempt_id])
+            self._key, self._places = key, places_by_file(self._rows)
+        at = self._places[path]
+        line_numbers: Int64s = self._rows["line"].take(at).to_numpy()
+        order = np.argsort(line_numbers)
+        order = order[np.isin(line_numbers[order], lines)]
+        raw = self._rows["raw"]
+        ends = np.cumsum(pc.binary_length(raw).take(at[order]).to_numpy(), dtype=np.int64)
+        cuts = (np.diff(ends // size) > 0) | (np.arange(1, len(ends)) % _ROWS == 0)
+        parts = np.split(order, np.flatnonzero(cuts) + 1)
+        for part in parts if len(order) else []:
+            yield line_numbers[part], from_arrow(raw.take(at[part]).combine_chunks())
+
+
+class ListRejects(NamedTuple):
+    """The task: a file of the quarantine → an attempt's rejects in it, by source file."""
+
+    store: Store
+    attempt_id: str
+
+    def __call__(self, key: str) -> dict[str, Rejected]:
+        """The rejects without their raw bytes, in the order of the file."""
+        rows = read_rejects(self.store, key, [self.attempt_id])
+        parts = [np.zeros(0, REJECT)]
+        for batch in rows.to_batches(max_chunksize=_ROWS):
+            lines: Int64s = batch["line"].to_numpy()
+            reasons: npt.NDArray[Any] = batch["reason"].to_numpy(zero_copy_only=False)
+            parts.append(rejected(lines, reasons, from_arrow(batch["raw"])))
+        listed = np.concatenate(parts)
+        return {path: listed[at] for path, at in places_by_file(rows).items()}
+
+    def amounts(self, keys: Sequence[str]) -> Amounts:
+        """Each item is a file."""
+        return Amounts.alike(FILES, keys)
+
+
+# ---------------- chosen
+# Chosen rows: the rejects of an earlier run, found again in their file or made of their raw
+# bytes.
+#
+# A reject is known by the line at which it begins. It counts as found only if the row that begins
+# there now has the bytes that the quarantine has. Other settings may divide a file into other
+# rows, and such a row could hold lines that are records already.
+
+# One reject without its raw bytes: where it begins, counted from 1, the length and hash of the raw
+# bytes, whether the row may be longer than they are, and whether they have a line feed.
+REJECT = np.dtype(
+    [("line", "i8"), ("hash", "i8"), ("length", "i4"), ("cut", "?"), ("line_feed", "?")]
+)
+# reasons of rows that the quarantine may cut before 64 KiB
+_CUT = [reason.text for reason in Reason if reason.name.endswith(("TOO_LARGE", "TOO_LONG"))]
+
+Rejected = npt.NDArray[np.void]  # of REJECT, in the order of lines
+RejectFlags = npt.NDArray[np.bool_]  # which of the rejects are found
+
+
+def rejected(lines: Int64s, reasons: npt.NDArray[Any], raw: Spans) -> Rejected:
+    """Quarantined rows without their raw bytes, in the given order."""
+    rows = np.zeros(len(lines), REJECT)
+    rows["line"], rows["length"] = lines, np.maximum(raw.lengths, 0)
+    rows["hash"], rows["line_feed"] = fnv_hashes(*raw.fixed()), with_line_feed(*raw.fixed())
+    rows["cut"] = (raw.lengths >= REJECTED_BYTES) | np.isin(reasons, _CUT)
+    return rows
+
+
+def _same(raw: Spans, rejects: Rejected) -> RejectFlags:
+    """Whether each row is its reject; if the reject is cut, whether a line begins with its bytes.
+
+    A row of several lines may have ended elsewhere, so its beginning is not enough.
+    """
+    sizes = np.minimum(raw.lengths, rejects["length"])
+    alike = fnv_hashes(*Spans(raw.data, raw.starts, sizes).fixed()) == rejects["hash"]
+    line = rejects["cut"] & (raw.lengths >= rejects["length"])
+    if line.any():
+        line &= ~with_line_feed(*raw.fixed())
+    whole = (raw.lengths == rejects["length"]) & (sizes < REJECTED_BYTES)
+    same: RejectFlags = alike & (line | whole)
+    return same
+
+
+class ChosenRows:
+    """Some rows of a chunk, which begin at the lines `numbers`."""
+
+    line_count = 0
+
+    def __init__(self, rows: Rows, at: Int64s, numbers: Int64s) -> None:
+        self._rows, self._at = rows, at
+        self.numbers, self.reasons = numbers, rows.reasons[at]
+
+    @property
+    def raw(self) -> Spans:
+        """The bytes of the rows in the file."""
+        return self._rows.raw.take(self._at)
+
+    def take_raw(self, rows: Int64s) -> Spans:
+        """The raw bytes of the rows at these positions."""
+        return self._rows.take_raw(self._at[rows])
+
+    def field(self, name: str) -> Spans:
+        """The values of a field as bytes; null if a row has no value."""
+        return self._rows.field(name).take(self._at)
+
+    def times(self, name: str, form: TimeFormat) -> Times:
+        """The values of a field as times."""
+        ms, codes, local = self._rows.times(name, form)
+        return Times(ms[self._at], codes[self._at], local[self._at])
+
+    def headers(self, name: str) -> tuple[Headers, Flags]:
+        """The values of a field as record headers, and which cannot be read."""
+        headers, unreadable = self._rows.headers(name)
+        return headers.take(self._at), unreadable[self._at]
+
+    def objects(self, names: Sequence[str]) -> Spans:
+        """One JSON object per row, of these fields; without names, of every field."""
+        return self._rows.objects(names).take(self._at)
+
+    def absent(self, names: Iterable[str]) -> LackedFields | None:
+        """None: some rows of a chunk do not show which fields no row has."""
+        del names
+        return None

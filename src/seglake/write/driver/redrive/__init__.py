@@ -1,1 +1,0 @@
-"""Redrives: rows that a run rejected, ingested later."""

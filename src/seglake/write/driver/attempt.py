@@ -106,18 +106,16 @@ class Attempt:
     @property
     def map_settings(self) -> MapSettings:
         """What map tasks get, with the sizes of a small run. Raises ConfigError."""
-        settings, sizes = self.settings, sizes_of(0, self.settings)
-        has_event_times = settings.topic.message_timestamp_type != "LogAppendTime"
-        return MapSettings(
-            self.store, settings, self.attempt_id, self.append_time_ms, self._limits(), sizes,
-            self.run.interval if has_event_times and settings.timestamp.names else None,
-        )  # fmt: skip
-
-    def _limits(self) -> RowLimits:
-        topic, first_offsets = self.settings.topic, None
+        settings, topic, first_offsets = self.settings, self.settings.topic, None
         if topic.offset_field is not None:
             first_offsets = tuple(map(self.first_offset, range(topic.partitions)))
-        return RowLimits(topic.event_times(self.run.clock(self.started_ms)), first_offsets)
+        limits = RowLimits(topic.event_times(self.run.clock(self.started_ms)), first_offsets)
+        has_event_times = topic.message_timestamp_type != "LogAppendTime"
+        return MapSettings(
+            self.store, settings, self.attempt_id, self.append_time_ms, limits,
+            sizes_of(0, settings),
+            self.run.interval if has_event_times and settings.timestamp.names else None,
+        )  # fmt: skip
 
     def first_offset(self, partition: int) -> int:
         """The offset at which a log partition goes on: its end offset.
@@ -130,22 +128,19 @@ class Attempt:
 
     def log_starts(self) -> list[PartitionRow]:
         """A row for each log partition that is empty here and starts above offset 0 in Kafka."""
-        begun = {p for p, end in end_offsets(self.base, self.topic).items() if end}
+        ends, views = end_offsets(self.base, self.topic), self.base.find_partitions(self.topic)
+        sequences = {view.partition: view.sequence for view in views}
         return [
             PartitionRow(
                 topic=self.topic,
                 partition=partition,
-                sequence=self._sequence(partition) + 1,
+                sequence=sequences.get(partition, 0) + 1,
                 log_start_offset=start,
                 next_offset=start,
             )
             for partition, (start, _) in self.run.offsets.items()
-            if start and partition not in begun
+            if start and not ends.get(partition)
         ]
-
-    def _sequence(self, partition: int) -> int:
-        view = self.base.find_partition(self.topic, partition)
-        return 0 if view is None else view.sequence
 
     @cached_property
     def append_time_ms(self) -> int:

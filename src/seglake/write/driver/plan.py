@@ -1,25 +1,33 @@
-"""Planning between map and reduce: which blobs a piece reads, and at which offset it begins.
+"""Plan between map and reduce: which blobs a piece reads, and at which offset it begins.
 
-These are pure functions of the rows in the spool. A log partition with too many bytes is cut into
-pieces, so that all cores work on a hot partition. Cuts are places at which blobs begin: a function
-of the blobs alone, never of the number of cores. A blob that overlaps a cut (a straddler) is
-counted exactly and given to both pieces; each piece takes its own part of the records.
+A log partition with too many bytes is cut into pieces, so that all cores work on a hot partition.
+Cuts are places at which blobs begin, so they depend only on the blobs, never on the number of
+cores. A blob that spans a cut is counted exactly and read by both pieces. Each piece takes its own
+part of the records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from seglake.engine import share_out
+from seglake.engine import TASKS_PER_CORE, share_out
 from seglake.format.records import Int64s
-from seglake.write.reduce.tasks import PieceBounds
+from seglake.write.driver.attempt import Attempt, end_offsets
+from seglake.write.reduce.tasks import (
+    CountStraddling,
+    PieceBounds,
+    PieceInput,
+    ReducePiece,
+    StraddlingBlob,
+)
 from seglake.write.spool.sorted_records import FIRST, LAST, Place
+from seglake.write.spool.spool import rows_at
 
 _UNIT_SHIFT = 32  # bits: a blob's name is (unit << 32 | number in the unit)
 
@@ -44,8 +52,8 @@ class Blobs:
         partition, records, size_bytes, unit, number, *sorted_by = (
             spooled[name].to_numpy().astype(np.int64, copy=False) for name in _NAMES
         )
-        places = (*sorted_by[:2], unit, number)
-        ranks = _ranks(*map(_joined, zip(places, (*sorted_by[2:], unit, number), strict=True)))
+        places, ends = (*sorted_by[:2], unit, number), (*sorted_by[2:], unit, number)
+        ranks = _ranks(*map(np.concatenate, zip(places, ends, strict=True)))
         first, last = ranks[: len(unit)], ranks[len(unit) :]
         return cls(partition, first, last, records, size_bytes, places)
 
@@ -69,10 +77,6 @@ _NAMES = (
     "partition", "records", "size_bytes", "unit", "number",
     "sort_key", "tie_breaker", "last_sort_key", "last_tie_breaker",
 )  # fmt: skip
-
-
-def _joined(columns: tuple[Int64s, Int64s]) -> Int64s:
-    return np.concatenate(columns)
 
 
 def _ranks(*columns: Int64s) -> Int64s:
@@ -162,22 +166,6 @@ def base_offsets(
     return bases
 
 
-def fixed_ends(
-    pieces: Sequence[PieceBounds], ends: Mapping[int, int]
-) -> list[tuple[int | None, int | None]]:
-    """(first offset, end offset) of each piece of a run whose records keep their offsets.
-
-    These offsets are the sort keys. The first piece of a log partition has None as first offset: it
-    begins where the log goes on. The last piece has the end offset in `ends`, or None.
-    """
-    offsets = list[tuple[int | None, int | None]]()
-    for piece in pieces:
-        start = None if piece.start == FIRST else piece.start.sort_key
-        end = ends.get(piece.partition) if piece.end == LAST else piece.end.sort_key
-        offsets.append((start, end))
-    return offsets
-
-
 def share_pieces(
     blobs: Blobs, routes: Routes, pieces: int, tasks: int
 ) -> list[list[tuple[int, Int64s]]]:
@@ -188,3 +176,69 @@ def share_pieces(
     of_piece = np.split(members, begins)[1:]
     sizes = [int(blobs.size_bytes[blobs_of_piece].sum()) for blobs_of_piece in of_piece]
     return [[(piece, of_piece[piece]) for piece in share] for share in share_out(sizes, tasks)]
+
+
+def plan_tasks(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
+    """Return the pieces that each reduce task writes, with their blobs and offsets.
+
+    If records keep their offsets, a log partition without a record has a piece, too, if the run
+    declares to cover offsets of it.
+    """
+    blobs, counts = Blobs.of(spooled), list[int]()
+    pieces = cut_partitions(blobs, attempt.pipeline.task.piece_bytes)
+    offsets: list[tuple[int, int | None]]  # the first offset of each piece, and a fixed end
+    if attempt.settings.topic.offset_field is None:
+        routes = assign(blobs, pieces)
+        counts = count_records(blobs, routes, _count_straddling(attempt, spooled, routes, pieces))
+        ends = end_offsets(attempt.base, attempt.topic)
+        offsets = [(base, None) for base in base_offsets(pieces, counts, ends)]
+    else:
+        ends = {partition: end for partition, (_, end) in attempt.run.offsets.items()}
+        full = {piece.partition for piece in pieces}
+        pieces += [
+            PieceBounds(partition, FIRST, LAST)
+            for partition, end in ends.items()
+            if partition not in full and end > attempt.first_offset(partition)
+        ]
+        routes = assign(blobs, pieces)
+        offsets = [
+            (
+                attempt.first_offset(partition) if start == FIRST else start.sort_key,
+                ends.get(partition) if end == LAST else end.sort_key,
+            )
+            for partition, start, end in pieces
+        ]
+
+    def piece_input(number: int, members: Int64s) -> PieceInput:
+        base_offset, end_offset = offsets[number]
+        piece = ReducePiece(
+            topic=attempt.topic,
+            partition=pieces[number].partition,
+            attempt_id=attempt.attempt_id,
+            base_offset=base_offset,
+            created_at_ms=attempt.started_ms,
+            end_offset=end_offset,
+        )
+        made = PieceInput.of(piece, pieces[number], rows_at(spooled, members))
+        return made._replace(records=counts[number]) if counts else made
+
+    most = TASKS_PER_CORE * attempt.engine.cores_for(int(blobs.size_bytes.sum()))
+    tasks = share_pieces(blobs, routes, len(pieces), most)
+    return [[piece_input(number, members) for number, members in task] for task in tasks]
+
+
+def _count_straddling(
+    attempt: Attempt, spooled: pa.Table, routes: Routes, pieces: list[PieceBounds]
+) -> dict[tuple[int, int], int]:
+    """The records of each straddling blob in each of its pieces, as {(blob, piece): count}."""
+    pieces_of = straddlers(routes)
+    rows = rows_at(spooled, np.fromiter(pieces_of, np.int64))
+    straddling = [
+        StraddlingBlob(blob, {piece: pieces[piece] for piece in members}, rows.take([at]))
+        for at, (blob, members) in enumerate(pieces_of.items())
+    ]
+    cores = attempt.engine.cores_for(int(rows["size_bytes"].to_numpy().sum()))
+    tasks = min(len(straddling), TASKS_PER_CORE * cores)
+    shares = [straddling[first::tasks] for first in range(tasks)]
+    by_task = attempt.engine.map(CountStraddling(attempt.store), shares)
+    return dict(chain.from_iterable(counts.items() for counts in by_task))

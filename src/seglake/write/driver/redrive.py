@@ -18,7 +18,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -67,7 +67,7 @@ from seglake.text.spans import constant, fnv_hashes, from_arrow, join_rows, with
 from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times
 from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain
-from seglake.write.driver.report import Failure, Progress, Report, silent
+from seglake.write.driver.report import Progress, Report, failures_stored, silent
 from seglake.write.driver.run import carry_out, check_input, count
 from seglake.write.driver.run_input import FileInput, InputSelection, Sources, plan_splits
 from seglake.write.input.content import InputStore, unreadable
@@ -197,11 +197,15 @@ class _RedriveCall:
         taken = {"run_id": chain.first.run_id, "attempt_id": chain.last.attempt_id}
         topic, pipeline = chain.first.topic, chain.first.pipeline
         report = RedriveReport(topic, pipeline, chain.next_run_id, redrives=taken)
-        attempt_id, moved, failure = new_attempt(), set[str](), Failure(self._store, report)
+        attempt_id, moved = new_attempt(), set[str]()
         count = self._pipeline.topic.partitions
-        announcement = announced(self._table, attempt_id, topic, moved, partitions=count)
-        nothing = nullcontext()
-        with nothing if self._dry_run else announcement, nothing if self._dry_run else failure:
+        with ExitStack() as stack:
+            sample = list[dict[str, Any]]()
+            if not self._dry_run:
+                stack.enter_context(
+                    announced(self._table, attempt_id, topic, moved, partitions=count)
+                )
+                sample = stack.enter_context(failures_stored(self._store, report))
             rejects = self._rejects(base, opened, report)
             attempt = Attempt(
                 engine=self._engine,
@@ -217,7 +221,7 @@ class _RedriveCall:
                 moved=moved,
             )
             try:
-                return self._read_again(attempt, rejects, report, failure)
+                return self._read_again(attempt, rejects, report, sample)
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
             except QuarantineLimit as limit:
@@ -271,16 +275,20 @@ class _RedriveCall:
         return rejects
 
     def _read_again(
-        self, attempt: Attempt, rejects: RedriveInput, report: RedriveReport, failure: Failure
+        self,
+        attempt: Attempt,
+        rejects: RedriveInput,
+        report: RedriveReport,
+        sample: list[dict[str, Any]],
     ) -> RedriveReport:
-        def before_commit(_attempt: Attempt) -> None:
+        def before_commit() -> None:
             _settle(report, rejects)
             rejects.keep_refused(attempt.attempt_id, attempt.started_ms)
 
         if rejects.is_empty():
             raise QuarantineLimit("no reject can be read again")
         if not self._dry_run:
-            carry_out(attempt, failure, before_commit)
+            carry_out(attempt, sample, before_commit)
             return report
         report.describe_input(rejects.selection)
         with attempt.step("read and sort", f"reading {report.input_size}"):

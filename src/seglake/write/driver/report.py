@@ -12,9 +12,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from shlex import join
-from types import TracebackType
 from typing import Any, Literal
 
 from seglake.advice.conclude import stops_a_run
@@ -125,10 +124,6 @@ class Report(ShowsTable):
             "topic %s, pipeline %s, run %s: %s", self.topic, self.pipeline, self.run_id, text
         )
 
-    def copy(self) -> Report:
-        """A report for the next attempt, which shares the `seconds` of this one."""
-        return replace(self, findings=[*self.findings])
-
     def describe_input(self, selection: InputSelection) -> None:
         """Fill in the files that are read, skipped and changed, and the paths without any."""
         self.input_files = len(selection.files)
@@ -144,13 +139,6 @@ class Report(ShowsTable):
         self.records, self.quarantined = done.records, done.quarantined
         self.input_rows = done.input_rows
         self.new_files, self.changed_files, self.gone_files = since
-
-    def log_commit(self) -> None:
-        """Log the version that the run committed."""
-        self.log(
-            f"version {self.version} has {counted(self.records, 'record')}, "
-            f"{self.quarantined} rejected"
-        )
 
     def check_rejects(self, pipeline: Pipeline, root: str | None) -> None:
         """Raise QuarantineLimit if more rows are rejected than the pipeline allows.
@@ -196,11 +184,24 @@ class Report(ShowsTable):
         return self._ingested() + self._replaced()
 
     def _done_before(self) -> str:
-        """Why nothing was done."""
-        return f"already committed{self._since()}"
+        """Say what changed since the run was committed, and what to do about it."""
+        lists = {"new": self.new_files, "changed": self.changed_files, "gone": self.gone_files}
+        changes = [
+            f"{counted(len(paths), 'file')} {what} ({paths[0]})"
+            for what, paths in lists.items()
+            if paths
+        ]
+        if not changes:
+            return "already committed, and the topic has all of its input"
+        remedy = ""
+        if self.new_files or self.changed_files:
+            remedy = (
+                "; --replace replaces the old input by the new; another run id ingests new files, "
+                "and changed ones as on_changed_source says"
+            )
+        return f"already committed; since then: {', '.join(changes)}{remedy}"
 
     def _replaced(self) -> str:
-        """What left the topic for it."""
         if not self.replaced_runs:
             return ""
         runs = f"{'runs' if self.replaced_runs[1:] else 'run'} {', '.join(self.replaced_runs)}"
@@ -214,7 +215,10 @@ class Report(ShowsTable):
             return f"{counted(self.records, 'record')}, {self.quarantined:,} rejected{skipped}"
         present = len(self.skipped_files) + len(self.changed_files)
         if not present:
-            return f"nothing new: the input is empty{self._missing()}"
+            others = len(self.missing_paths) - 1
+            more = f" and {others:,} more are" if others > 0 else " is"
+            missing = f"; {self.missing_paths[0]}{more} not there" if self.missing_paths else ""
+            return f"nothing new: the input is empty{missing}"
         other = f", {len(self.changed_files):,} in another version" if self.changed_files else ""
         owner = f", such as {self.owner!r}," if self.owner else ""
         files = counted(present, "file")
@@ -222,30 +226,6 @@ class Report(ShowsTable):
             f"nothing new: the topic has {files} already{other}; --replace with the --run-id of a "
             f"run{owner} ingests its files anew under other settings"
         )
-
-    def _missing(self) -> str:
-        if not self.missing_paths:
-            return ""
-        first, *others = self.missing_paths
-        return (
-            f"; {first} and {len(others):,} more are not there"
-            if others
-            else f"; {first} is not there"
-        )
-
-    def _since(self) -> str:
-        """What changed since the run was committed, and what to do about it."""
-        lists = {"new": self.new_files, "changed": self.changed_files, "gone": self.gone_files}
-        changes = [f"{_files(paths)} {what} ({paths[0]})" for what, paths in lists.items() if paths]
-        if not changes:
-            return ", and the topic has all of its input"
-        remedy = ""
-        if self.new_files or self.changed_files:
-            remedy = (
-                "; --replace replaces the old input by the new; another run id ingests new files, "
-                "and changed ones as on_changed_source says"
-            )
-        return f"; since then: {', '.join(changes)}{remedy}"
 
     def describe(self, segments: Sequence[SegmentRow]) -> None:
         """Fill in sizes, timestamps and end offsets of the segments."""
@@ -307,10 +287,6 @@ class Report(ShowsTable):
             self.seconds[name] = round(spent, 3)
 
 
-def _files(paths: Sequence[str]) -> str:
-    return counted(len(paths), "file")
-
-
 def require_same(done: RunRow, pipeline: Pipeline, declared: tuple[int, int] | None) -> None:
     """Raise ConfigError if a run is committed with other settings or another interval."""
     committed = f"run {done.run_id!r} of pipeline {pipeline.name!r} is committed"
@@ -341,28 +317,17 @@ def require_same(done: RunRow, pipeline: Pipeline, declared: tuple[int, int] | N
 _ERROR_LENGTH = 16_384  # characters of a message that are stored
 
 
-class Failure:
-    """A block: if it ends with an error, the error, the report and `rejects` are stored.
+@contextmanager
+def failures_stored(store: Store, report: Report) -> Iterator[list[dict[str, Any]]]:
+    """Store the report and the error if the block fails, for `seglake run-status`.
 
-    `rejects` are those of `FailedRun`. If storage fails, a warning is logged, and the block still
-    ends with its own error.
+    The block gets a list, to which it may add a sample of its rejects, see `FailedRun`. If storage
+    fails as well, a warning is logged, and the error of the block is raised.
     """
-
-    def __init__(self, store: Store, report: Report) -> None:
-        self._store, self._report = store, report
-        self.rejects: list[dict[str, Any]] = []
-
-    def __enter__(self) -> Failure:
-        return self
-
-    def __exit__(
-        self, _kind: object, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception):
-            self._write(error)
-
-    def _write(self, error: Exception) -> None:
-        report = self._report
+    rejects: list[dict[str, Any]] = []
+    try:
+        yield rejects
+    except Exception as error:
         report.status, report.attempt_id = "failed", report.attempt_id or new_attempt()
         failed = FailedRun(
             topic=report.topic,
@@ -375,21 +340,23 @@ class Failure:
             report=json.loads(report.as_row()),
         )
         try:
-            self._store_with_sample(failed)
+            _store_with_sample(store, failed, rejects)
         except (StoreError, CorruptData) as problem:
             logger.warning("`seglake run-status` will not know of this failure: %s", problem)
+        raise
 
-    def _store_with_sample(self, failed: FailedRun) -> None:
-        """Store what is known, with the rejects unless an erasure or a vacuum gave the attempt up.
 
-        An erasure takes rows out of samples after it gave attempts up. A sample that comes later
-        would bring a key back, so the attempt looks again when it has written one.
-        """
-        write_failed_run(self._store, failed)
-        if self.rejects and not is_abandoned(self._store, failed.attempt_id):
-            rewrite_failed_run(self._store, failed.model_copy(update={"rejects": self.rejects}))
-            if is_abandoned(self._store, failed.attempt_id):
-                rewrite_failed_run(self._store, failed)
+def _store_with_sample(store: Store, failed: FailedRun, rejects: list[dict[str, Any]]) -> None:
+    """Store a failed run, with its sample of rejects unless the attempt was abandoned.
+
+    An erasure abandons attempts, then removes rows from their samples. A sample that is written
+    later would bring a key back, so the attempt checks again when it has written one.
+    """
+    write_failed_run(store, failed)
+    if rejects and not is_abandoned(store, failed.attempt_id):
+        rewrite_failed_run(store, failed.model_copy(update={"rejects": rejects}))
+        if is_abandoned(store, failed.attempt_id):
+            rewrite_failed_run(store, failed)
 
 
 def error_text(error: Exception) -> str:

@@ -10,13 +10,13 @@ is run again, with the input and the settings of that moment.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from seglake.advice.conclude import Observed, conclude, merge_files
@@ -24,32 +24,23 @@ from seglake.advice.finding import Finding
 from seglake.catalog.attempts import is_abandoned
 from seglake.catalog.quarantine.open_rejects import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.schema import RunRow, SegmentRow
+from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import announced, mark
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
-from seglake.engine import TASKS_PER_CORE, Engine, SparkEngine
+from seglake.engine import Engine, SparkEngine
 from seglake.errors import ConfigError, CorruptData, MissingObject, StoreError
-from seglake.format.records import Int64s
 from seglake.layout import new_attempt
 from seglake.store import open_store
 from seglake.terminal.wording import counted
 from seglake.times.instants import format_ms
-from seglake.write.driver import plan
-from seglake.write.driver.attempt import (
-    Attempt,
-    DeclaredRun,
-    PlanAgain,
-    Replacement,
-    end_offsets,
-    sources_left,
-)
+from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain, Replacement, sources_left
 from seglake.write.driver.commit import Commit
-from seglake.write.driver.report import Failure, Progress, Report, require_same, silent
+from seglake.write.driver.plan import plan_tasks
+from seglake.write.driver.report import Progress, Report, failures_stored, require_same, silent
 from seglake.write.driver.run_input import (
     ChangedFiles,
-    Differences,
     InputFrame,
     InputOf,
     SplitCounts,
@@ -61,15 +52,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.listing import require_apart
 from seglake.write.map.unit import IntervalTimes, add_up
 from seglake.write.quarantine import Quarantine
-from seglake.write.reduce.tasks import (
-    CountStraddling,
-    PieceBounds,
-    PieceInput,
-    ReducePiece,
-    StraddlingBlob,
-    WritePieces,
-)
-from seglake.write.spool.sorted_records import FIRST, LAST
+from seglake.write.reduce.tasks import WritePieces
 from seglake.write.spool.spool import (
     REJECTS,
     SPOOLED,
@@ -78,7 +61,6 @@ from seglake.write.spool.spool import (
     clear,
     in_one,
     of_kinds,
-    rows_at,
 )
 
 if TYPE_CHECKING:
@@ -154,7 +136,7 @@ def _ingest(
     while True:
         base = table.snapshot(topics=[begun.topic]) if replacing else table.ends(begun.topic)
         run = _as_declared(table, base, begun, run) if replacing else run
-        report, attempt_id = begun.copy(), new_attempt()
+        report, attempt_id = replace(begun, findings=[]), new_attempt()
         replacement = replacing(table, attempt_id) if replacing else None
         if _is_done(table, base, pipeline, run, replacement, report):
             return report
@@ -162,7 +144,7 @@ def _ingest(
         others = [moved, replacement.attempts] if replacement else [moved]
         count = pipeline.topic.partitions
         announcement = announced(table, attempt_id, report.topic, *others, partitions=count)
-        with announcement, Failure(store, report) as failure:
+        with announcement, failures_stored(store, report) as sample:
             try:
                 if replacement:  # it copies records of the version
                     _require_newest(table, base)
@@ -183,7 +165,7 @@ def _ingest(
                     attempt_id=attempt_id,
                     moved=moved,
                 )
-                return carry_out(attempt, failure)
+                return carry_out(attempt, sample)
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
 
@@ -191,21 +173,19 @@ def _ingest(
 def _as_declared(
     table: CatalogTable, base: Snapshot, report: Report, run: DeclaredRun
 ) -> DeclaredRun:
-    """The run that replaces one of its id; without an interval of its own it keeps that one's."""
+    """Return the run with the interval of the run that it replaces, unless it declares its own."""
     before = table.run(base, report.topic, report.pipeline, report.run_id)
     if run.interval is not None or before is None:
         return run
     start_ms, end_ms = before.interval_start_ms, before.interval_end_ms
-    if start_ms is None or end_ms is None:
-        return run
-    return run._replace(interval=(start_ms, end_ms))
+    return run if start_ms is None or end_ms is None else run._replace(interval=(start_ms, end_ms))
 
 
 @contextmanager
 def _naming_the_run(table: CatalogTable, base: Snapshot, report: Report) -> Iterator[None]:
-    """In the block, an error about a file that changed names the run that has it.
+    """Name the run that ingested a file in errors of the block about a change of that file.
 
-    It is the newest one, of this pipeline if it has such a run.
+    It is the newest such run of this pipeline, or else of any pipeline.
     """
     try:
         yield
@@ -234,7 +214,11 @@ def _is_done(
     replacement: Replacement | None,
     report: Report,
 ) -> bool:
-    """Whether the run, or what would replace it, is committed already. Then fills in `report`."""
+    """Return whether the run is committed already, and fill in `report` if it is.
+
+    A replacement is committed already if it would ingest the same files, with the same settings and
+    interval, and would remove no other run.
+    """
     done = table.run(base, report.topic, report.pipeline, report.run_id)
     if done is None:
         return False
@@ -243,41 +227,30 @@ def _is_done(
         partial(table.sources_at, base, report.topic),
         partial(table.source_paths, base, done),
     )
-    if replacement and not _is_same(done, pipeline, run, replacement.runs(base), differences):
-        return False
+    if replacement:
+        is_same = (
+            done.fingerprint == pipeline.fingerprint()
+            and (done.interval_start_ms, done.interval_end_ms) == (run.interval or (None, None))
+            and not any(differences)
+        )
+        others = (other for other in replacement.runs(base) if not redrive_of(other))
+        if not is_same or any(other != done for other in others):
+            return False
     require_same(done, pipeline, run.interval)
     report.describe_done(done, differences)
     report.log(report.summary)
-    mark(table.store, done.attempt_id)  # the attempt may have died before it wrote the mark
+    mark(table.store, done.attempt_id)  # the attempt may have died before it wrote the marker
     return True
 
 
-def _is_same(
-    done: RunRow,
-    pipeline: Pipeline,
-    run: DeclaredRun,
-    replaced: list[RunRow],
-    differences: Differences,
-) -> bool:
-    """Whether a replacement would ingest what is committed: same settings, interval and files."""
-    interval = (done.interval_start_ms, done.interval_end_ms)
-    others = [other for other in replaced if redrive_of(other) is None and other != done]
-    return (
-        done.fingerprint == pipeline.fingerprint()
-        and interval == (run.interval or (None, None))
-        and not any(differences)
-        and not others
-    )
-
-
 def carry_out(
-    attempt: Attempt, failure: Failure, before_commit: Callable[[Attempt], None] = lambda _: None
+    attempt: Attempt, sample: list[dict[str, Any]], before_commit: Callable[[], None] = lambda: None
 ) -> Report:
     """Write everything, call `before_commit`, and commit.
 
-    If that fails, `failure` gets a sample of the rejects.
+    If that fails, some of the rejects are added to `sample`.
     """
-    report = attempt.report
+    report, store = attempt.report, attempt.store
     report.attempt_id = attempt.attempt_id
     report.describe_input(attempt.input.selection)
     report.findings += growth(attempt.base, attempt.settings.topic)
@@ -289,25 +262,42 @@ def carry_out(
             with attempt.step("read and sort", f"reading {report.input_size}"):
                 spooled = attempt.input.spool(attempt.map_settings)
             counts = count(attempt, spooled)
-            quarantine = _quarantine(attempt, counts)
+            quarantine = Quarantine(
+                store,
+                attempt.topic,
+                attempt.attempt_id,
+                attempt.started_ms,
+                attempt.input.origins(counts),
+            )
             rejects = of_kinds(spooled, REJECTS).cast(SPOOLED)
             spooled = in_one(of_kinds(spooled, *WITH_RECORDS))
             try:
                 check_input(attempt)
                 segments = _write_segments(attempt, spooled)
-                _write_quarantine(attempt, rejects, quarantine)
-                before_commit(attempt)
+                if report.quarantined:
+                    with attempt.step("write quarantine"):
+                        files = quarantine.run(attempt.engine, rejects)
+                        QuarantineTable(store).add_files(files, attempt.attempt_id)
+                before_commit()
             except Exception as error:
                 _take_back_rejects(attempt, error)
                 with suppress(StoreError, CorruptData):  # the first error tells more
-                    failure.rejects = quarantine.sample(rejects)
+                    sample += quarantine.sample(rejects)
                 raise
         finally:
-            _clear(attempt)
+            try:
+                clear(store, attempt.attempt_id)
+            except StoreError as error:
+                logger.warning(
+                    "blobs of this run are left for `seglake vacuum` to delete: %s", error
+                )
     commit = Commit(attempt, counts, segments)
     with attempt.step("commit"):
         report.version = commit.run()
-    report.log_commit()
+    report.log(
+        f"version {report.version} has {counted(report.records, 'record')}, "
+        f"{report.quarantined} rejected"
+    )
     return report
 
 
@@ -319,10 +309,10 @@ def check_input(attempt: Attempt) -> None:
 
 
 def _take_back_rejects(attempt: Attempt, failure: Exception) -> None:
-    """Delete the quarantine's files of an attempt that was given up meanwhile, see `announced`.
+    """Delete the quarantine's files of an attempt that was abandoned, see `announced`.
 
-    An erasure that gave it up may have deleted its blobs, so it may fail as if objects were lost.
-    After another failure of storage they stay: a commit of them may come late.
+    An erasure that abandoned the attempt may have deleted its blobs, so the attempt may fail with
+    lost objects. After another failure of storage the files are kept: a commit of them may be late.
     """
     if isinstance(failure, StoreError) and not isinstance(failure, MissingObject):
         return
@@ -335,15 +325,8 @@ def _take_back_rejects(attempt: Attempt, failure: Exception) -> None:
         logger.warning("files of this run are left for `seglake vacuum` to delete: %s", error)
 
 
-def _clear(attempt: Attempt) -> None:
-    try:
-        clear(attempt.store, attempt.attempt_id)
-    except StoreError as error:
-        logger.warning("blobs of this run are left for `seglake vacuum` to delete: %s", error)
-
-
 def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
-    """The counts of every split; fills in the report."""
+    """Return the counts of every split, and fill in the report."""
     report = attempt.report
     summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
     totals = add_up(summaries)
@@ -382,11 +365,10 @@ def _records(spooled: pa.Table, *kinds: int) -> int:
 
 
 def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
-    keeps_offsets = attempt.settings.topic.offset_field is not None
-    if not len(spooled) and not keeps_offsets:
+    if not len(spooled) and attempt.settings.topic.offset_field is None:
         return []
     with attempt.step("plan"):
-        tasks = _plan_at_offsets(attempt, spooled) if keeps_offsets else _plan(attempt, spooled)
+        tasks = plan_tasks(attempt, spooled)
     if not tasks:
         return []
     settings, order_column = attempt.settings, attempt.input.order_column
@@ -398,98 +380,3 @@ def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
     if written != attempt.report.records:
         raise AssertionError(f"{attempt.report.records} records were read, and {written} written")
     return sorted(segments, key=lambda row: (row.partition, row.base_offset))
-
-
-def _plan(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
-    """The pieces that each reduce task writes, with their blobs and base offsets."""
-    blobs = plan.Blobs.of(spooled)
-    pieces = plan.cut_partitions(blobs, attempt.pipeline.task.piece_bytes)
-    routes = plan.assign(blobs, pieces)
-    straddling = _count_straddling(attempt, spooled, routes, pieces)
-    counts = plan.count_records(blobs, routes, straddling)
-    bases = plan.base_offsets(pieces, counts, end_offsets(attempt.base, attempt.topic))
-    offsets = [(base, None) for base in bases]
-    return _tasks(attempt, spooled, blobs, routes, pieces, offsets, counts)
-
-
-def _plan_at_offsets(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
-    """The pieces of a run whose records keep their offsets.
-
-    A log partition without a record has a piece, too, if the run declares to cover offsets of it.
-    """
-    blobs = plan.Blobs.of(spooled)
-    pieces = plan.cut_partitions(blobs, attempt.pipeline.task.piece_bytes)
-    full = {piece.partition for piece in pieces}
-    ends = {partition: end for partition, (_, end) in attempt.run.offsets.items()}
-    pieces += [
-        PieceBounds(partition, FIRST, LAST)
-        for partition, end in ends.items()
-        if partition not in full and end > attempt.first_offset(partition)
-    ]
-    offsets = [
-        (attempt.first_offset(piece.partition) if start is None else start, end)
-        for piece, (start, end) in zip(pieces, plan.fixed_ends(pieces, ends), strict=True)
-    ]
-    return _tasks(attempt, spooled, blobs, plan.assign(blobs, pieces), pieces, offsets)
-
-
-def _tasks(
-    attempt: Attempt,
-    spooled: pa.Table,
-    blobs: plan.Blobs,
-    routes: plan.Routes,
-    pieces: list[PieceBounds],
-    offsets: Sequence[tuple[int, int | None]],
-    counts: Sequence[int] = (),
-) -> list[list[PieceInput]]:
-    """The pieces of each task; `offsets` has (first offset, end offset) of each piece.
-
-    `counts` has the records of each, if they were counted.
-    """
-
-    def piece_input(number: int, members: Int64s) -> PieceInput:
-        base_offset, end_offset = offsets[number]
-        piece = ReducePiece(
-            topic=attempt.topic,
-            partition=pieces[number].partition,
-            attempt_id=attempt.attempt_id,
-            base_offset=base_offset,
-            created_at_ms=attempt.started_ms,
-            end_offset=end_offset,
-        )
-        made = PieceInput.of(piece, pieces[number], rows_at(spooled, members))
-        return made._replace(records=counts[number]) if counts else made
-
-    most = TASKS_PER_CORE * attempt.engine.cores_for(int(blobs.size_bytes.sum()))
-    tasks = plan.share_pieces(blobs, routes, len(pieces), most)
-    return [[piece_input(number, members) for number, members in task] for task in tasks]
-
-
-def _count_straddling(
-    attempt: Attempt, spooled: pa.Table, routes: plan.Routes, pieces: list[PieceBounds]
-) -> dict[tuple[int, int], int]:
-    """The records of each straddling blob in each of its pieces, as {(blob, piece): count}."""
-    pieces_of = plan.straddlers(routes)
-    rows = rows_at(spooled, np.fromiter(pieces_of, np.int64))
-    straddling = [
-        StraddlingBlob(blob, {piece: pieces[piece] for piece in members}, rows.take([at]))
-        for at, (blob, members) in enumerate(pieces_of.items())
-    ]
-    cores = attempt.engine.cores_for(int(rows["size_bytes"].to_numpy().sum()))
-    tasks = min(len(straddling), TASKS_PER_CORE * cores)
-    shares = [straddling[first::tasks] for first in range(tasks)]
-    by_task = attempt.engine.map(CountStraddling(attempt.store), shares)
-    return dict(chain.from_iterable(counts.items() for counts in by_task))
-
-
-def _quarantine(attempt: Attempt, counts: SplitCounts) -> Quarantine:
-    origins = attempt.input.origins(counts)
-    return Quarantine(attempt.store, attempt.topic, attempt.attempt_id, attempt.started_ms, origins)
-
-
-def _write_quarantine(attempt: Attempt, rejects: pa.Table, quarantine: Quarantine) -> None:
-    if not attempt.report.quarantined:
-        return
-    with attempt.step("write quarantine"):
-        files = quarantine.run(attempt.engine, rejects)
-        QuarantineTable(attempt.store).add_files(files, attempt.attempt_id)

@@ -1,4 +1,4 @@
-"""Live topics are archived: each run takes what the broker has and the lake has not.
+"""Archive live topics: each run ingests the records that the broker has and the lake has not.
 
 The lake is the checkpoint. A run reads from the end of the archive to the broker's last stable
 offset, the records keep their offsets, and one commit makes them visible. So whatever dies, the
@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial, reduce
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from seglake.catalog.groups import GroupInTopic, GroupOffset, keep
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import mark_recent
-from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.config.client_settings import UNREACHABLE
 from seglake.engine import SparkEngine
@@ -156,34 +155,22 @@ def archive(  # noqa: PLR0913  # each has a default
     """
     from seglake.session import spark_session  # noqa: PLC0415  # Spark may be missing
 
-    names, groups = _names(topics), _groups(groups)
+    parts = [(name, second or name) for name, _, second in (each.partition(":") for each in topics)]
+    if not parts or len({topic for _, topic in parts}) < len(parts):
+        raise UsageError("name the topics to archive, each once: NAME, or NAME:TOPIC in the lake")
+    if not all(groups) or len(set(groups)) < len(groups):
+        raise UsageError("name each consumer group once, by its whole name")
     run = declared(run_id, (None, None))
     spark = spark or spark_session("seglake archive", master=master, delta=False, kafka=True)
     setup = _Setup(root, dict(storage_options or {}), options, spark, progress, quarantine, groups)
-    archived = Archive()
     with Broker(spark, options) as broker:
-        for kafka_topic, topic in names:
-            archived.topics.append(_archived(setup, broker, TopicArchive(kafka_topic, topic), run))
-    return archived
-
-
-def _names(topics: Sequence[str]) -> list[tuple[str, str]]:
-    """(name on the broker, name in the lake) of each topic."""
-    parts = [(name, second or name) for name, _, second in (each.partition(":") for each in topics)]
-    targets = [topic for _, topic in parts]
-    if not targets or len(set(targets)) < len(targets):
-        raise UsageError("name the topics to archive, each once: NAME, or NAME:TOPIC in the lake")
-    return parts
-
-
-def _groups(groups: Sequence[str]) -> Sequence[str]:
-    if not all(groups) or len(set(groups)) < len(groups):
-        raise UsageError("name each consumer group once, by its whole name")
-    return groups
+        return Archive(
+            [_archived(setup, broker, TopicArchive(name, topic), run) for name, topic in parts]
+        )
 
 
 class _Setup(NamedTuple):
-    """What the archives of all topics share."""
+    """The settings that the archives of all topics share."""
 
     root: str
     storage: dict[str, str]
@@ -197,7 +184,7 @@ class _Setup(NamedTuple):
 def _archived(
     setup: _Setup, broker: Broker, report: TopicArchive, run: DeclaredRun
 ) -> TopicArchive:
-    """Archive a topic; returns its report, which also has the error if there is one."""
+    """Archive a topic, and return its report. An error is in the report, too."""
     setup.progress(f"archive {report.kafka_topic}")
     try:
         done = _archive_topic(setup, broker, report, run)
@@ -217,11 +204,11 @@ def _archived(
 def _archive_topic(
     setup: _Setup, broker: Broker, report: TopicArchive, run: DeclaredRun
 ) -> Report | None:
-    """Archive the new records of a topic; None if nothing is new.
+    """Archive the new records of a topic. Return None if nothing is new.
 
-    Another archive may commit at any moment. So a log that is shorter on the broker than it was in
-    the lake before has lost records; and offsets that the lake does not even have afterwards, and
-    the broker has no more, are a gap.
+    Another archive may commit at any moment. So the broker lost records if its log is shorter than
+    the lake's log was before the broker was queried. Offsets are a gap if the broker has deleted
+    them and the lake does not have them after that query.
     """
     broker.topic_id(report.kafka_topic)  # an unknown name makes no lake
     table = CatalogTable.create(open_store(setup.root, setup.storage))
@@ -229,30 +216,37 @@ def _archive_topic(
     live = broker.topic(report.kafka_topic)
     report.topic_id = live.topic_id
     base = table.snapshot()
-    has_topic = any(row.topic == report.topic for row in base.topics())
-    pipeline = _pipeline(setup, report, live, _timestamp_type(base, broker, report))
+    row = base.find_topic(report.topic)
+    kind = broker.timestamp_type(live.name) if row is None else row.timestamp_type
+    pipeline = _pipeline(setup, report, live, kind)
     topic_in_force(base, pipeline)  # refuses the wrong topic before anything is read
     for partition, (_, end) in live.offsets.items():
-        _require_ahead(report, partition, before.get(partition, 0), end)
+        if end < (ours := before.get(partition, 0)):
+            raise InputError(
+                f"partition {partition} of {live.name!r} ends at {end} on the broker, and at "
+                f"{ours} in the lake: the broker lost records, and will give their offsets to "
+                "others; archive the topic as another one"
+            )
     ends = end_offsets(base, report.topic)
     report.gaps = {
         partition: (ends.get(partition, 0), start)
         for partition, (start, _) in live.offsets.items()
-        if has_topic and start > ends.get(partition, 0)
+        if row is not None and start > ends.get(partition, 0)
     }
     covered = {p: (max(start, ends.get(p, 0)), end) for p, (start, end) in live.offsets.items()}
     report.offsets = {p: (start, end) for p, (start, end) in covered.items() if start < end}
-    if has_topic and not report.offsets and not report.gaps:
+    if row is not None and not report.offsets and not report.gaps:
         mark_recent(table, base.files, report.topic, "run")
         return None
 
-    def check() -> None:
-        _require_id(broker, live.name, live.topic_id)
-
-    def ingested(frame: DataFrame) -> Report:
-        covering = run._replace(offsets=covered)
-        return ingest_frame(frame, "offset", pipeline, covering, setup.progress, check)
-
+    ingested = partial(
+        ingest_frame,
+        order_column="offset",
+        pipeline=pipeline,
+        run=run._replace(offsets=covered),
+        progress=setup.progress,
+        check=partial(_require_id, broker, live.name, live.topic_id),
+    )
     try:
         return ingested(_frame(setup, live.name, report.offsets))
     except QuarantineLimit as error:
@@ -269,19 +263,19 @@ def _require_id(broker: Broker, name: str, topic_id: str) -> None:
 
 
 def _keep_groups(setup: _Setup, broker: Broker, report: TopicArchive) -> None:
-    """Keep where the groups stand on the broker, but none above the end of the archive.
+    """Store the committed offsets of the groups, but none above the end of the archive.
 
-    A group may be ahead of the archive. It goes on at the archive's end then, and reads some
-    records again. The topic's id is asked for last: offsets of a topic that was made again are not
-    kept.
+    A group may be ahead of the archive. Then it continues at the archive's end, and reads some
+    records again. The topic's id is queried last, so that offsets of a topic that was deleted and
+    created again are not stored.
     """
     if not setup.groups:
         return
     table = CatalogTable.open(open_store(setup.root, setup.storage))
     ends = end_offsets(table.snapshot(), report.topic)
-    stood = {group: broker.committed(group, report.kafka_topic) for group in setup.groups}
+    committed = {group: broker.committed(group, report.kafka_topic) for group in setup.groups}
     _require_id(broker, report.kafka_topic, report.topic_id)
-    for group, commits in stood.items():
+    for group, commits in committed.items():
         offsets = {
             partition: each._replace(offset=min(each.offset, ends[partition]))
             for partition, each in sorted(commits.items())
@@ -290,21 +284,6 @@ def _keep_groups(setup: _Setup, broker: Broker, report: TopicArchive) -> None:
         report.groups[group] = {partition: each.offset for partition, each in offsets.items()}
         if offsets:
             keep(table.store, GroupInTopic(table.lake, report.topic, group, offsets))
-
-
-def _timestamp_type(base: Snapshot, broker: Broker, report: TopicArchive) -> str:
-    """The timestamp type of the topic in the lake, or, if it is new there, on the broker."""
-    row = base.find_topic(report.topic)
-    return broker.timestamp_type(report.kafka_topic) if row is None else row.timestamp_type
-
-
-def _require_ahead(report: TopicArchive, partition: int, ours: int, end: int) -> None:
-    if end < ours:
-        raise InputError(
-            f"partition {partition} of {report.kafka_topic!r} ends at {end} on the broker, and at "
-            f"{ours} in the lake: the broker lost records, and will give their offsets to others; "
-            "archive the topic as another one"
-        )
 
 
 def _pipeline(setup: _Setup, report: TopicArchive, live: LiveTopic, kind: str) -> Pipeline:
@@ -375,7 +354,7 @@ def _without_far_times(setup: _Setup, broker: Broker, topic: str, offsets: Range
     rounds = zip_longest(*([(p, each) for each in ranges] for p, ranges in parts.items()))
     frames = [_frame(setup, topic, dict(filter(None, each))) for each in rounds]
     rows = [
-        _timeless(broker, topic, p, offset)
+        broker.timeless_row(topic, p, offset)
         for p, bad_offsets in gone.items()
         for offset in bad_offsets
     ]
@@ -407,18 +386,11 @@ def _far_time(topic: str, partition: int, offsets: Sequence[int]) -> str:
     )
 
 
-def _timeless(broker: Broker, topic: str, partition: int, offset: int) -> tuple[Any, ...]:
-    """A row without a time, which the run rejects; a header has the timestamp."""
-    record = broker.record(topic, partition, offset)
-    headers = [*record.headers, (TIME_HEADER, b"%d" % record.timestamp)]
-    return record.key, record.value, partition, offset, None, record.timestamp_type, headers
-
-
 # ---------------- broker
-# A Kafka cluster, asked by Kafka's own admin client in the JVM of Spark's driver.
+# Kafka's own admin client, in the JVM of Spark's driver, queries the Kafka cluster.
 #
-# The client comes with the jars of Spark's Kafka source, so it needs no package of Python, and
-# takes the same options as the source.
+# The client is part of the jars of Spark's Kafka source, so it needs no package of Python. Its
+# options are the options of the source.
 
 _UNKNOWN = ("UnknownTopicOrPartitionException", "InvalidTopicException")
 _SILENT = ("TimeoutException", "DisconnectException")
@@ -439,16 +411,6 @@ class LiveTopic(NamedTuple):
     offsets: dict[int, tuple[int, int]]
 
 
-class LiveRecord(NamedTuple):
-    """A record of a broker. `timestamp_type` is Kafka's number for it."""
-
-    timestamp: int
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
-
-
 class Broker:
     """The admin client; a context manager that closes it."""
 
@@ -459,14 +421,11 @@ class Broker:
         except Exception as error:  # Spark Connect has no JVM, and an error of its own for that
             raise ConfigError("an archive needs a Spark session with a JVM, not Connect") from error
         self._jvm = cast("Any", jvm)
-        properties = self._jvm.java.util.Properties()
-        for key, value in options.items():
-            properties.setProperty(key, value)
         admin = self._jvm.org.apache.kafka.clients.admin
         if type(admin.AdminClient).__name__ == "JavaPackage":  # py4j's type of an unknown class
             raise ConfigError(f"this Spark session has no Kafka source: give spark-submit {_JARS}")
         with self._errors():
-            self._admin = admin.AdminClient.create(properties)
+            self._admin = admin.AdminClient.create(self._properties())
         patience_s = int(options.get("default.api.timeout.ms", _PATIENCE_MS)) / 1000
         _log.info("connecting to %s, for up to %g s", self._servers, patience_s)
 
@@ -477,7 +436,7 @@ class Broker:
         self._admin.close()
 
     def topic(self, name: str) -> LiveTopic:
-        """The topic as it is now. Raises InputError if there is none, StoreError."""
+        """Return the topic as it is now. Raises InputError if it does not exist, or StoreError."""
         topic_id, partitions = self._description(name)
         spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
         starts = self._offsets(name, partitions, spec.earliest())
@@ -485,11 +444,11 @@ class Broker:
         return LiveTopic(name, topic_id, {p: (starts[p], ends[p]) for p in range(partitions)})
 
     def topic_id(self, name: str) -> str:
-        """The id of a topic. Raises InputError if there is none, StoreError."""
+        """Return the id of a topic. Raises InputError if it does not exist, or StoreError."""
         return self._description(name)[0]
 
     def timestamp_type(self, name: str) -> str:
-        """The topic's `message.timestamp.type`; CreateTime if this client may not ask."""
+        """Return the topic's `message.timestamp.type`. CreateTime if the query is not allowed."""
         config = self._jvm.org.apache.kafka.common.config.ConfigResource
         resource = config(config.Type.TOPIC, name)
         try:
@@ -500,7 +459,7 @@ class Broker:
         return str(settings.get("message.timestamp.type").value())
 
     def committed(self, group: str, name: str) -> dict[int, GroupOffset]:
-        """What a group has committed for a topic, by partition. Raises StoreError."""
+        """Return the offsets that a group committed for a topic. Raises StoreError."""
         with self._errors(name):
             listed = self._admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata()
             offsets = listed.get()
@@ -510,28 +469,41 @@ class Broker:
             if each is not None and place.topic() == name
         }
 
-    def record(self, name: str, partition: int, offset: int) -> LiveRecord:
-        """One record of a topic. Raises StoreError if the broker does not send it."""
+    def timeless_row(self, name: str, partition: int, offset: int) -> tuple[Any, ...]:
+        """Return a record as a row without a time, which the run rejects.
+
+        A header has the timestamp. Raises StoreError if the broker does not send the record.
+        """
         classes = self._jvm.org.apache.kafka.common
-        properties = self._jvm.java.util.Properties()
-        for key, value in {**self._options, "isolation.level": "read_committed"}.items():
-            properties.setProperty(key, value)
         plain = classes.serialization.ByteArrayDeserializer()
         consumer = self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(
-            properties, plain, plain
+            self._properties({"isolation.level": "read_committed"}), plain, plain
         )
-        place = classes.TopicPartition(name, partition)
+        place, second = classes.TopicPartition(name, partition), self._jvm.java.time.Duration
         try:
             with self._errors(name):
                 consumer.assign([place])
                 consumer.seek(place, offset)
-                return _first(self._polled(consumer, place), f"offset {offset} of {place}")
+                polls = (consumer.poll(second.ofSeconds(1)).records(place) for _ in range(_POLLS))
+                record = next(chain.from_iterable(polls), None)
+                if record is None:
+                    raise StoreError(
+                        f"the broker does not send the record at offset {offset} of {place}: run "
+                        "again"
+                    )
+                headers = [(str(h.key()), _bytes(h.value())) for h in record.headers().toArray()]
+                headers.append((TIME_HEADER, b"%d" % int(record.timestamp())))
+                kind = int(record.timestampType().ordinal()) - 1  # py4j cannot read its field `id`
+                key, value = _bytes(record.key()), _bytes(record.value())
+                return key, value, partition, offset, None, kind, headers
         finally:
             consumer.close()
 
-    def _polled(self, consumer: Any, place: Any) -> Iterator[Any]:
-        for _ in range(_POLLS):
-            yield from consumer.poll(self._jvm.java.time.Duration.ofSeconds(1)).records(place)
+    def _properties(self, more: Mapping[str, str] = {}) -> Any:
+        properties = self._jvm.java.util.Properties()
+        for key, value in {**self._options, **more}.items():
+            properties.setProperty(key, value)
+        return properties
 
     def _description(self, name: str) -> tuple[str, int]:
         with self._errors(name):
@@ -553,7 +525,7 @@ class Broker:
 
     @contextmanager
     def _errors(self, topic: str = "") -> Iterator[None]:
-        """Kafka's errors as Seglake's."""
+        """Raise errors of Kafka's clients as errors of Seglake."""
         with extra("spark", "an archive"):
             from py4j.protocol import Py4JJavaError  # noqa: PLC0415  # it may be missing
         try:
@@ -570,17 +542,6 @@ class Broker:
             raise StoreError(f"the broker at {self._servers} did not answer: {words}") from None
 
 
-def _first(records: Iterator[Any], what: str) -> LiveRecord:
-    record = next(records, None)
-    if record is None:
-        raise StoreError(f"the broker does not send the record at {what}: run again")
-    headers = [(str(each.key()), _bytes(each.value())) for each in record.headers().toArray()]
-    kind = int(record.timestampType().ordinal()) - 1  # its id, a field, which py4j does not get
-    return LiveRecord(
-        int(record.timestamp()), kind, _bytes(record.key()), _bytes(record.value()), headers
-    )
-
-
 def _bytes(data: Any) -> bytes | None:
     return None if data is None else bytes(data)
 
@@ -588,23 +549,23 @@ def _bytes(data: Any) -> bytes | None:
 # ---------------- unreadable
 # Which records of a broker Spark cannot deliver.
 #
-# Spark's Kafka source turns each timestamp into microseconds of 64 bits, and fails at one that
-# does not fit: of a producer that writes nanoseconds for milliseconds, say. Its error names no
-# record, so they are found by reading less and less.
+# Spark's Kafka source converts each timestamp to microseconds of 64 bits, and fails if one does not
+# fit, for example if a producer wrote nanoseconds instead of milliseconds. Its error names no
+# record, so a binary search over the offsets finds such records.
 
 MOST = 100  # records of one partition that are looked for
 
 
 def is_overflow(error: BaseException) -> bool:
-    """Whether a read failed since a timestamp is too large for Spark."""
+    """Return whether a read failed because a timestamp is too large for Spark."""
     return "ArithmeticException" in str(error) and "overflow" in str(error)
 
 
 def unreadable(reads: Callable[[int, int], bool], start: int, end: int) -> Iterator[int]:
-    """The offsets [start, end) that cannot be read, in order.
+    """Yield the offsets of [start, end) that cannot be read, in order.
 
-    `reads` says of offsets [start, end) whether all records there can be read. It is asked some
-    two times the logarithm of the count for each that cannot.
+    `reads` returns whether all records of a range [start, end) can be read. It is called about
+    2 log2(end - start) times for each offset that cannot be read.
     """
     while start < end and not reads(start, end):
         low, high = start, end
@@ -619,7 +580,7 @@ def unreadable(reads: Callable[[int, int], bool], start: int, end: int) -> Itera
 
 
 def around(start: int, end: int, gone: list[int]) -> Iterator[tuple[int, int]]:
-    """The ranges of [start, end) between the offsets `gone`, which ascend; none is empty."""
+    """Yield the ranges of [start, end) between the ascending offsets `gone`, without empty ones."""
     for offset in [*gone, end]:
         if start < offset:
             yield start, offset

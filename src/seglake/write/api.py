@@ -96,7 +96,9 @@ def ingest(
 
 def declared(run_id: str | None, interval: Interval) -> DeclaredRun:
     """The run that a caller declares. Raises UsageError for a bad run id or interval."""
-    return DeclaredRun(_clock_id() if run_id is None else _text(run_id), _interval_ms(*interval))
+    if run_id is None:
+        run_id = now().isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return DeclaredRun(_text(run_id), _interval_ms(*interval))
 
 
 def _text(run_id: str) -> str:
@@ -121,7 +123,3 @@ def _interval_ms(start: Time | None, end: Time | None) -> tuple[int, int] | None
     if start_ms >= end_ms:
         raise UsageError(f"the run's interval ends at {end}, which is not after its start, {start}")
     return start_ms, end_ms
-
-
-def _clock_id() -> str:
-    return now().isoformat(timespec="microseconds").replace("+00:00", "Z")

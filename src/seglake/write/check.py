@@ -1,6 +1,6 @@
-"""What an ingest would make of its input: the files, and a sample of their rows.
+"""Show what an ingest would do with its input: the files, and a sample of their rows.
 
-Nothing is written, no lake and no Spark are needed.
+A check writes nothing, and needs neither a lake nor Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from seglake.errors import ConfigError, StoreError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Records, Spans
 from seglake.layout import LOG_TABLE
-from seglake.store import Store, open_store
+from seglake.store import open_store
 from seglake.text.utf8 import invalid_utf8
 from seglake.write.driver.run_input import plan_splits
 from seglake.write.input.content import InputStore
@@ -78,10 +78,9 @@ class SampledRow:
 class Checked:
     """The files of a pipeline, and a sample of their rows.
 
-    `left_out` maps the path of each file that is left out to the reason.
-    `first_files` are the first of the `files`, and `paths` those of all of them, not among the
-    plain values. `findings` are what was noticed about the sample; `stops` if one of them would
-    stop a run.
+    `left_out` maps the path of each file that is left out to the reason. `first_files` describes
+    the first of the `files`. `paths` has the paths of all files, and is not in `as_dict`. `stops`
+    is true if one of the `findings` would stop a run.
     """
 
     files: int
@@ -126,13 +125,16 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
     limits = RowLimits(pipeline.topic.event_times(now_ms()))
     store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
     inputs = find_inputs(pipeline.input, store, pipeline.root).distinct()
+    packing = (lambda _: "") if pipeline.input.columnar else store.packing
     splits = plan_splits(inputs.files, store, pipeline)
-    rows, found = _sample(splits, store, pipeline, limits, sample, text_bytes)
+    rows, found = _Sampler(pipeline, store, limits, text_bytes).sample(splits, sample)
     return Checked(
         files=len(inputs.files),
         size_bytes=sum(file.size for file in inputs.files),
         splits=len(splits),
-        first_files=[_note(file, store, pipeline) for file in inputs.files[:_FILES]],
+        first_files=[
+            FileNote(file.path, file.size, packing(file)) for file in inputs.files[:_FILES]
+        ],
         left_out=inputs.left_out,
         rows=rows,
         findings=[
@@ -154,18 +156,14 @@ def topic_remark(pipeline: Pipeline) -> str:
     try:
         store = open_store(pipeline.root, pipeline.storage)
         if next(iter(store.list(LOG_TABLE)), None) is not None:  # else an ingest makes the lake
-            _ask_topic(store, pipeline)
+            # a check without a lake needs no Delta
+            from seglake.catalog.table import CatalogTable  # noqa: PLC0415
+            from seglake.write.driver.topics import topic_in_force  # noqa: PLC0415
+
+            topic_in_force(CatalogTable.open(store).snapshot(), pipeline)
     except StoreError as error:
         return f"whether the lake takes these settings was not asked: {error}"
     return ""
-
-
-def _ask_topic(store: Store, pipeline: Pipeline) -> None:
-    # a check without a lake needs no Delta
-    from seglake.catalog.table import CatalogTable  # noqa: PLC0415
-    from seglake.write.driver.topics import topic_in_force  # noqa: PLC0415
-
-    topic_in_force(CatalogTable.open(store).snapshot(), pipeline)
 
 
 def _unsplit(files: Sequence[SourceFile], pipeline: Pipeline) -> Iterator[Finding]:
@@ -175,72 +173,105 @@ def _unsplit(files: Sequence[SourceFile], pipeline: Pipeline) -> Iterator[Findin
         yield Finding("unsplit-encoding", "input.encoding", {"encoding": encoding, "size": size})
 
 
-def _note(file: SourceFile, store: InputStore, pipeline: Pipeline) -> FileNote:
-    packing = "" if pipeline.input.columnar else store.packing(file)
-    return FileNote(file.path, file.size, packing)
+class _Sampler(NamedTuple):
+    """Reads rows from the beginnings of splits; texts are cut at `text_bytes`."""
 
+    pipeline: Pipeline
+    store: InputStore
+    limits: RowLimits
+    text_bytes: int | None
 
-def _sample(
-    splits: Sequence[Split],
-    store: InputStore,
-    pipeline: Pipeline,
-    limits: RowLimits,
-    sample: int,
-    text_bytes: int | None,
-) -> tuple[list[SampledRow], list[Finding]]:
-    """Return rows from the starts of splits that are far apart, and findings about them."""
-    full = [split for split in splits if split.file.size]
-    chosen = np.unique(np.linspace(0, len(full) - 1, min(len(full), _SPLITS)).astype(int)).tolist()
-    rows: list[SampledRow] = []
-    absent, found, records = AbsentFields(), list[Finding](), 0
-    times, members = list[tuple[str, FileTimes]](), list[Finding]()
-    for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
-        enough = len(rows) + -(-(sample - len(rows)) // left)
-        for path, chunk, numbers, texts, keys in _chunks(full[number], store, pipeline, limits):
-            if chunk.absent is not None:
-                absent = absent.merge(AbsentFields.from_row(*chunk.absent))
-            timestamps = chunk.records.timestamps
-            times.append((full[number].file.path, FileTimes.from_timestamps(timestamps)))
-            found = merge_findings([*found, *chunk.findings, *keys])
-            records += len(chunk.records)
-            sampled = _rows(chunk, (numbers, texts), path, full[number].start, pipeline, text_bytes)
-            rows += islice(sampled, enough - len(rows))
-            if len(rows) >= enough:
-                members += _of_one_member(full[number].file, path, store, pipeline)
-                break
-    observed = Observed(found, records, absent, merge_files(times))
-    return rows, [*conclude(pipeline, observed), *members]
+    def sample(self, splits: Sequence[Split], count: int) -> tuple[list[SampledRow], list[Finding]]:
+        """Return `count` rows from splits that are far apart, and findings about them."""
+        full = [split for split in splits if split.file.size]
+        chosen = np.linspace(0, len(full) - 1, min(len(full), _SPLITS)).astype(int)
+        numbers, rows = np.unique(chosen).tolist(), list[SampledRow]()
+        absent, found, records = AbsentFields(), list[Finding](), 0
+        times, members = list[tuple[str, FileTimes]](), list[Finding]()
+        for left, number in zip(range(len(numbers), 0, -1), numbers, strict=True):
+            enough, split = len(rows) + -(-(count - len(rows)) // left), full[number]
+            for path, chunk, lines, texts, keys in self._chunks(split):
+                if chunk.absent is not None:
+                    absent = absent.merge(AbsentFields.from_row(*chunk.absent))
+                timestamps = chunk.records.timestamps
+                times.append((split.file.path, FileTimes.from_timestamps(timestamps)))
+                found = merge_findings([*found, *chunk.findings, *keys])
+                records += len(chunk.records)
+                sampled = self._rows(chunk, path, split.start, lines, texts)
+                rows += islice(sampled, enough - len(rows))
+                if len(rows) >= enough:
+                    if not self.pipeline.input.columnar and "tar" in self.store.packing(split.file):
+                        members.append(Finding("archive-member", split.file.path, {"member": path}))
+                    break
+        observed = Observed(found, records, absent, merge_files(times))
+        return rows, [*conclude(self.pipeline, observed), *members]
 
+    def _chunks(
+        self, split: Split
+    ) -> Iterator[tuple[str, Extracted, list[int], Spans | None, list[Finding]]]:
+        """Yield the path, records and rejects, line numbers (from 0) and times of a chunk's rows.
 
-def _of_one_member(
-    file: SourceFile, member: str, store: InputStore, pipeline: Pipeline
-) -> Iterator[Finding]:
-    """Yield a finding if the sample of an archive ends in one of its members."""
-    if not pipeline.input.columnar and "tar" in store.packing(file):
-        yield Finding("archive-member", file.path, {"member": member})
+        The last item has the findings that only a check searches for: records of JSON that are not
+        UTF-8, and objects as keys.
+        """
+        pipeline, settings = self.pipeline, self.pipeline.timestamp
+        if not (split.is_whole or pipeline.input.columnar):
+            split = split._replace(end=min(split.end, split.start + _SPLIT_BYTES))
+        for path, rows, first_line, path_line in rows_of_split(split, self.store, pipeline):
+            line = first_line - path_line
+            chunk = extract(rows, pipeline, self.limits, path, line)
+            unread = np.isin(chunk.rejects.reasons, UNREAD_TIMES).any()
+            times = texts_of_times(rows, settings) if settings.names and unread else None
+            text = not (pipeline.input.columnar or pipeline.input.recoded)
+            found = [*_objects_as_keys(rows, pipeline)]
+            if text and not chunk.findings and invalid_utf8(*rows.raw).any():
+                found.append(Finding("not-utf-8", path, count=1))
+            yield path, chunk, (rows.numbers + line).tolist(), times, found
 
+    def _rows(
+        self, chunk: Extracted, path: str, start: int, lines: list[int], times: Spans | None
+    ) -> Iterator[SampledRow]:
+        """Yield the rows of a chunk, in the order of the file."""
+        rejects = {line: at for at, line in enumerate(chunk.rejects.lines.tolist())}
+        partitions, record = chunk.partitions, 0
+        if partitions is None:
+            partitions = partition_of(chunk.records.keys, self.pipeline.topic.partitions)
+        for place, line in enumerate(lines):
+            where, at = (path, start, line + 1), rejects.get(line)
+            if at is None:
+                certain = chunk.partitions is not None or chunk.records.keys.lengths[record] >= 0
+                partition = int(partitions[record]) if certain else None
+                yield self._record(chunk.records, record, where, partition)
+                record += 1
+            else:
+                reason = chunk.rejects.reasons[at]
+                value = _text(chunk.rejects.raw, at, self.text_bytes)
+                time = None
+                if times is not None and reason in UNREAD_TIMES:
+                    time = _text(times, place, None)
+                yield SampledRow(*where, str(REASON_TEXTS[reason]), value, time_value=time)
 
-def _chunks(
-    split: Split, store: InputStore, pipeline: Pipeline, limits: RowLimits
-) -> Iterator[tuple[str, Extracted, list[int], Spans | None, list[Finding]]]:
-    """Yield the path, records and rejects, line numbers (from 0) and times of a chunk's rows.
-
-    Last come findings that only a sample is searched for: rows of JSON that are not UTF-8 though
-    they are records, and objects as keys.
-    """
-    settings = pipeline.timestamp
-    if not (split.is_whole or pipeline.input.columnar):
-        split = split._replace(end=min(split.end, split.start + _SPLIT_BYTES))
-    for path, rows, first_line, path_line in rows_of_split(split, store, pipeline):
-        line = first_line - path_line
-        chunk = extract(rows, pipeline, limits, path, line)
-        wanted = bool(settings.names) and _have_bad_times(chunk)
-        times = texts_of_times(rows, settings) if wanted else None
-        text = not (pipeline.input.columnar or pipeline.input.recoded)
-        found = [*_objects_as_keys(rows, pipeline)]
-        if text and not chunk.findings and invalid_utf8(*rows.raw).any():
-            found.append(Finding("not-utf-8", path, count=1))
-        yield path, chunk, (rows.numbers + line).tolist(), times, found
+    def _record(
+        self, records: Records, at: int, where: tuple[str, int, int], partition: int | None
+    ) -> SampledRow:
+        most = self.text_bytes
+        headers: Headers = []
+        if records.headers is not None:
+            first, end = records.headers.firsts[at : at + 2].tolist()
+            names, values = records.headers.keys, records.headers.values
+            headers = [
+                (_text(names, k, most) or "", _text(values, k, most)) for k in range(first, end)
+            ]
+        by_run = self.pipeline.topic.message_timestamp_type == "LogAppendTime"
+        return SampledRow(
+            *where,
+            reason="",
+            value=_text(records.values, at, most),
+            timestamp=None if by_run else int(records.timestamps[at]),
+            key=_text(records.keys, at, most),
+            partition=partition,
+            headers=headers,
+        )
 
 
 def _objects_as_keys(rows: Rows, pipeline: Pipeline) -> Iterator[Finding]:
@@ -256,7 +287,7 @@ def _objects_as_keys(rows: Rows, pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def _names_below(raw: Spans, name: str) -> list[str]:
-    """The names of the fields of an object in a line; none if it is a text that looks like one."""
+    """Return the field names of an object in a line, or [] if it is text that looks like JSON."""
     (line,) = raw.tolist()
     try:
         names = [each for each, _ in flat(json.loads(line or b""))]
@@ -265,76 +296,8 @@ def _names_below(raw: Spans, name: str) -> list[str]:
     return [] if name in names else [each for each in names if each.startswith(f"{name}.")]
 
 
-def _have_bad_times(chunk: Extracted) -> bool:
-    return bool(np.isin(chunk.rejects.reasons, UNREAD_TIMES).any())
-
-
-def _rows(
-    chunk: Extracted,
-    places: tuple[Sequence[int], Spans | None],
-    path: str,
-    start: int,
-    pipeline: Pipeline,
-    text_bytes: int | None,
-) -> Iterator[SampledRow]:
-    """The rows of a chunk, in the order of the file."""
-    rejects = dict(zip(chunk.rejects.lines.tolist(), range(len(chunk.rejects)), strict=True))
-    partitions = chunk.partitions
-    if partitions is None:
-        partitions = partition_of(chunk.records.keys, pipeline.topic.partitions)
-    (numbers, times), record = places, 0
-    for place, number in enumerate(numbers):
-        at = rejects.get(number)
-        if at is None:
-            certain = chunk.partitions is not None or chunk.records.keys.lengths[record] >= 0
-            partition = int(partitions[record]) if certain else None
-            yield _record(
-                chunk.records, record, (path, start, number + 1), partition, pipeline, text_bytes
-            )
-            record += 1
-        else:
-            reason = chunk.rejects.reasons[at]
-            wrong = times is not None and reason in UNREAD_TIMES
-            yield SampledRow(
-                path,
-                start,
-                number + 1,
-                str(REASON_TEXTS[reason]),
-                _text(chunk.rejects.raw, at, text_bytes),
-                time_value=_text(times, place, None) if times is not None and wrong else None,
-            )
-
-
-def _record(
-    records: Records,
-    at: int,
-    where: tuple[str, int, int],
-    partition: int | None,
-    pipeline: Pipeline,
-    text_bytes: int | None,
-) -> SampledRow:
-    by_run = pipeline.topic.message_timestamp_type == "LogAppendTime"
-    headers: Headers = []
-    if records.headers is not None:
-        first, end = records.headers.firsts[at : at + 2].tolist()
-        names, values = records.headers.keys, records.headers.values
-        texts = (
-            (_text(names, k, text_bytes), _text(values, k, text_bytes)) for k in range(first, end)
-        )
-        headers = [(name or "", value) for name, value in texts]
-    return SampledRow(
-        *where,
-        reason="",
-        value=_text(records.values, at, text_bytes),
-        timestamp=None if by_run else int(records.timestamps[at]),
-        key=_text(records.keys, at, text_bytes),
-        partition=partition,
-        headers=headers,
-    )
-
-
 def _text(spans: Spans, at: int, most: int | None) -> str | None:
-    """An item as text, or its first bytes."""
+    """Return an item as text, cut at `most` bytes."""
     start, length = int(spans.starts[at]), int(spans.lengths[at])
     if length < 0:
         return None

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 SourceRows = Callable[[Collection[str]], pa.Table]  # the source rows of some paths
 
-_AT_ONCE = 1 << 17  # files that are looked for in a topic
+_AT_ONCE = 1 << 17  # files in one query of the catalog
 
 
 class InputSelection(NamedTuple):
@@ -84,9 +84,9 @@ class InputSelection(NamedTuple):
         )
 
     def one_name_each(self, one_file: Sequence[Sequence[str]]) -> InputSelection:
-        """It without other names of a file: the name that was ingested before is taken.
+        """Return the selection with one name for each file: the name that was ingested before.
 
-        `one_file` are lists of names of one file.
+        Each item of `one_file` has the names of one file.
         """
         if not one_file:
             return self
@@ -102,9 +102,9 @@ class InputSelection(NamedTuple):
         return self._replace(files=files, changed=again, left_out=left_out)
 
     def obeying(self, on_changed: str) -> InputSelection:
-        """What is read of it if the setting `on_changed_source` is this.
+        """Return the selection that the setting `on_changed_source` asks for.
 
-        Raises ChangedFiles for a changed file if that is "fail".
+        Raises ChangedFiles for a changed file if the setting is "fail".
         """
         if self.changed and on_changed == "fail":
             raise ChangedFiles([file.path for file in self.changed])
@@ -172,10 +172,10 @@ def select(files: FileList, versions_of: Mapping[str, list[FileVersion]]) -> Inp
 
 
 class KnownFiles(NamedTuple):
-    """What a topic has of listed files.
+    """Listed files, divided by the versions that a topic has of them.
 
-    `selection` divides them by it; `owners` are the attempts that ingested some. `digests` tell
-    for so many files each whether the topic has other versions of them now.
+    `owners` are the attempts that ingested some of them. Each of the `digests` is of the topic's
+    versions of `_AT_ONCE` files, and changes if the topic gets or loses one.
     """
 
     selection: InputSelection
@@ -184,7 +184,7 @@ class KnownFiles(NamedTuple):
 
     @staticmethod
     def of(files: FileList, source_rows: SourceRows) -> KnownFiles:
-        """Look for the files in the topic, a bounded number at once."""
+        """Query the topic for the files, a bounded number at a time."""
         selections, owners, digests = list[InputSelection](), set[str](), list[int]()
         for some in files.parts(_AT_ONCE):
             sources = source_rows([*some.paths])
@@ -195,7 +195,7 @@ class KnownFiles(NamedTuple):
         return KnownFiles(InputSelection.joined(selections), owners, digests)
 
     def differs(self, files: FileList, source_rows: SourceRows) -> bool:
-        """Whether the topic has other versions of the same files now."""
+        """Return whether the topic now has other versions of the same files."""
         parts = zip(files.parts(_AT_ONCE), self.digests, strict=True)
         return any(
             _digest(known_versions(source_rows([*some.paths]))) != digest for some, digest in parts
@@ -204,24 +204,6 @@ class KnownFiles(NamedTuple):
 
 def _digest(versions: Mapping[str, list[FileVersion]]) -> int:
     return hash(frozenset((path, frozenset(some)) for path, some in versions.items()))
-
-
-def compare(
-    files: FileList,
-    source_rows: SourceRows,
-    ingested: Collection[str],
-    is_gone: Callable[[str], bool],
-) -> Differences:
-    """The differences between the files that exist and those that an attempt ingested.
-
-    `source_rows` gives the topic's source rows of paths, `ingested` are the paths of the attempt's
-    files. `is_gone` is asked of each path that the attempt ingested and that is not among `files`.
-    """
-    now = KnownFiles.of(files, source_rows).selection
-    now = now.one_name_each(names_of_one_file(files.paths))
-    left = {*ingested} - files.among(ingested)
-    new, changed = ([file.path for file in some] for some in (now.files, now.changed))
-    return Differences(new, changed, sorted(filter(is_gone, left)))
 
 
 # ---------------- splits
@@ -424,24 +406,28 @@ class InputFrame(RunInput):
 def changes_since(
     pipeline: Pipeline, source_rows: SourceRows, ingested: Callable[[], set[str]]
 ) -> Differences:
-    """The files of a pipeline that are new, changed or gone since an attempt was committed.
+    """Return the files of a pipeline that are new, changed or gone since an attempt was committed.
 
-    `source_rows` gives those of paths, and `ingested` the paths of the attempt's files. If a path
-    cannot be listed, a file is gone only if storage says so when asked for it. A DataFrame has no
-    files.
+    `source_rows` returns the topic's source rows of paths, `ingested` the paths of the attempt's
+    files. If a path cannot be listed, a file is gone only if storage says that it does not exist. A
+    DataFrame has no files.
     """
     if not pipeline.input.kind.in_files:
         return Differences([], [], [])
-    store, parts = InputStore(pipeline.storage), list[FileList]()
-    is_gone: Callable[[str], bool] = lambda _: True  # noqa: E731  # until a listing fails
+    store, parts, all_listed = InputStore(pipeline.storage), list[FileList](), True
     for path in pipeline.input.paths:
         one = pipeline.input.model_copy(update={"paths": (path,), "on_empty": "ok"})
         try:
             parts.append(find_inputs(one, store, pipeline.root).files)
         except InputError as problem:
             logger.info("changes since the run was committed: %s", problem)
-            is_gone = partial(_is_gone, store)
-    return compare(FileList.joined(parts).by_path(), source_rows, ingested(), is_gone)
+            all_listed = False
+    files, paths = FileList.joined(parts).by_path(), ingested()
+    now = KnownFiles.of(files, source_rows).selection
+    now = now.one_name_each(names_of_one_file(files.paths))
+    new, changed = ([file.path for file in some] for some in (now.files, now.changed))
+    left = sorted(paths - files.among(paths))
+    return Differences(new, changed, [p for p in left if all_listed or _is_gone(store, p)])
 
 
 def _is_gone(store: InputStore, path: str) -> bool:

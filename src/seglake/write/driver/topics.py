@@ -21,11 +21,11 @@ Seed = Callable[[], Mapping[str, Any]]  # settings `value.…`; may read input
 
 
 def topic_in_force(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> Topic:
-    """The pipeline's topic; settings that the pipeline does not give are those of the catalog.
+    """Return the pipeline's topic, with the catalog's settings where the pipeline has none.
 
-    If the topic never had a record, `seed` gives settings that neither has: how fields are found in
-    the values. Raises ConfigError if the pipeline gives another partitioner, timestamp type or
-    lifecycle setting than the topic has, or fewer partitions.
+    If the topic never had a record, `seed` returns settings that neither has: how fields are found
+    in the values. Raises ConfigError if the pipeline has another partitioner, timestamp type or
+    lifecycle setting than the topic, or fewer partitions.
     """
     row, settings = snapshot.find_topic(pipeline.topic.name), pipeline.topic.said()
     stored = {} if row is None else stored_settings(row)
@@ -42,7 +42,7 @@ def topic_in_force(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) ->
 
 
 def _allowed(seed: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings, or none of them if `seglake alter` would refuse them."""
+    """Return the settings, or {} if `seglake alter` would refuse them."""
     try:
         Topic.model_validate({"name": "any", **seed})
     except ValidationError as refused:
@@ -52,9 +52,9 @@ def _allowed(seed: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def topic_rows(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> list[TopicRow]:
-    """The row that the run adds for its topic; empty if the catalog has these settings already.
+    """Return the row that the run adds for its topic, or [] if the catalog has these settings.
 
-    `seed` is that of `topic_in_force`, and ConfigError is raised as there.
+    See `topic_in_force` for `seed`, and for when ConfigError is raised.
     """
     topic = topic_in_force(snapshot, pipeline, seed)
     row = snapshot.find_topic(topic.name)
@@ -117,7 +117,13 @@ def _require_same(row: TopicRow, topic: Topic, settings: Mapping[str, Any], root
             "topic.partitions"
         )
     stored = json.loads(row.settings)
-    _require_same_source(row, stored, settings)
+    stored_id, new_id = stored.get("kafka.topic.id"), settings.get("kafka.topic.id")
+    if None not in (stored_id, new_id) and stored_id != new_id:
+        raise ConfigError(
+            f"topic {row.topic!r} has the offsets of the Kafka topic with id {stored_id}, and "
+            f"that topic has id {new_id} now: it was deleted and made again, so its offsets are "
+            "those of other records; archive it as another topic"
+        )
     for key in (key for key in LIFECYCLE if key in settings):
         value = stored.get(key, DEFAULTS[key])
         if value != settings[key]:
@@ -128,21 +134,8 @@ def _require_same(row: TopicRow, topic: Topic, settings: Mapping[str, Any], root
             )
 
 
-def _require_same_source(
-    row: TopicRow, stored: Mapping[str, Any], settings: Mapping[str, Any]
-) -> None:
-    """Raise ConfigError for another Kafka topic than the one whose offsets the records keep."""
-    stored_id, new_id = stored.get("kafka.topic.id"), settings.get("kafka.topic.id")
-    if None not in (stored_id, new_id) and stored_id != new_id:
-        raise ConfigError(
-            f"topic {row.topic!r} has the offsets of the Kafka topic with id {stored_id}, and "
-            f"that topic has id {new_id} now: it was deleted and made again, so its offsets are "
-            "those of other records; archive it as another topic"
-        )
-
-
 def settings_json(topic: Topic, stored: Mapping[str, Any]) -> str:
-    """The settings for a topic's row; those that another version of Seglake stored stay."""
+    """Return the settings for a topic's row, with settings stored by other versions of Seglake."""
     others = {key: value for key, value in stored.items() if key not in DEFAULTS}
     return json.dumps({**topic.settings, **others})
 

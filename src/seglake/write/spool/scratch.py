@@ -1,6 +1,6 @@
-"""Data that a task puts aside, by ranges, until it has all of it: in memory, or on its machine.
+"""Data that a task spills, by ranges, until it has all of it: in memory, or on its machine's disk.
 
-The file has no name: it goes with the process, however that ends.
+The file has no name, so the system deletes it however the process ends.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from seglake.format.records import Int64s
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_MEMORY_BYTES = 16 * 2**20  # that wait without a file
+_MEMORY_BYTES = 16 * 2**20  # kept in memory before a file is made
 
 
 class Scratch:
-    """Lists of data, one item for each range; a context manager that frees what they take."""
+    """Lists of data, one item for each range. A context manager that frees their space."""
 
     def __init__(self) -> None:
-        self._file = _new_file()
+        # `__exit__` closes it
+        self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=_folder())  # noqa: SIM115
         self._begins: list[Int64s] = []  # of the items of each list, and its end
         self.size_bytes = 0
 
     def add(self, items: Sequence[Buffer]) -> None:
-        """Put a list aside. Raises StoreError if the machine's disk does not take it."""
+        """Spill a list. Raises StoreError if the machine's disk is full or not writable."""
         sizes = [0, *(memoryview(item).nbytes for item in items)]
         with _naming_the_disk():
             self._file.seek(self.size_bytes)
@@ -40,16 +41,14 @@ class Scratch:
         self.size_bytes += sum(sizes)
 
     def of(self, number: int) -> Iterator[tuple[int, bytes]]:
-        """The items of a range that are not empty, with the number of their lists."""
+        """Yield the items of a range that are not empty, with the numbers of their lists."""
         for at, begins in enumerate(self._begins):
             start, end = begins[number : number + 2].tolist()
             if start < end:
-                yield at, self._read(start, end)
-
-    def _read(self, start: int, end: int) -> bytes:
-        with _naming_the_disk():
-            self._file.seek(start)
-            return self._file.read(end - start)
+                with _naming_the_disk():
+                    self._file.seek(start)
+                    data = self._file.read(end - start)
+                yield at, data
 
     def clear(self) -> None:
         """Forget all lists."""
@@ -64,13 +63,9 @@ class Scratch:
 
 
 def _folder() -> str:
-    """Where a task may write: Spark tells its workers, others have `TMPDIR`."""
+    """Return a folder for spilled data: one of Spark's local folders, or else `TMPDIR`."""
     folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     return folders[os.getpid() % len(folders)] or tempfile.gettempdir()
-
-
-def _new_file() -> tempfile.SpooledTemporaryFile[bytes]:
-    return tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=_folder())
 
 
 @contextmanager

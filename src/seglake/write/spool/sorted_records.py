@@ -18,7 +18,7 @@ COLUMN_BYTES = 32  # per record: sort key, timestamp or tie-breaker, start and s
 
 @dataclass(frozen=True)
 class SortedRecords:
-    """Records in total order (`seglake.write.spool.merge_order`): sort columns, timestamps, bodies.
+    """Records in total order (see "merge order" below): sort columns, timestamps, bodies.
 
     Timestamps are in ms. If the event time is the sort key, both are one array. `tie_breakers` is
     None if the position decides among equal sort keys.
@@ -33,15 +33,11 @@ class SortedRecords:
         return len(self.sort_keys)
 
     def part(self, start: int, end: int) -> SortedRecords:
-        """Records `start` to `end`, exclusive, over the same buffers."""
-        chosen = slice(start, end)
-        ties = None if self.tie_breakers is None else self.tie_breakers[chosen]
-        sort_keys = self.sort_keys[chosen]
-        timestamps = sort_keys if self.by_time else self.timestamps[chosen]
-        return SortedRecords(sort_keys, ties, timestamps, self.bodies.take(chosen))
+        """Return records `start` to `end`, exclusive, over the same buffers."""
+        return self.taken(slice(start, end))
 
-    def taken(self, order: Int64s) -> SortedRecords:
-        """The records at the positions `order`, over the same buffers."""
+    def taken(self, order: Int64s | slice) -> SortedRecords:
+        """Return the records at the positions `order`, over the same buffers."""
         ties = None if self.tie_breakers is None else self.tie_breakers[order]
         sort_keys = self.sort_keys[order]
         timestamps = sort_keys if self.by_time else self.timestamps[order]
@@ -66,7 +62,7 @@ class SortedRecords:
 
 
 def joined(parts: Sequence[SortedRecords]) -> SortedRecords:
-    """The records of the parts as they stand, one part after another; bodies are not copied."""
+    """Return the records of the parts, one part after another. Bodies are not copied."""
     if len(parts) == 1:
         return parts[0]
     sort_keys = np.concatenate([part.sort_keys for part in parts])
@@ -85,10 +81,9 @@ def joined(parts: Sequence[SortedRecords]) -> SortedRecords:
 #
 # Records are ordered by (sort key, tie-breaker, unit, blob number, position in the blob). For
 # files sorted by time the sort key is the event time and the tie-breaker 0, so records with equal
-# times stand in the order of file and position. For a DataFrame the tie-breaker is the order
-# column. In arrival order the sort key is 0. Where records keep their offsets
-# (`topic.offset_field`), the sort key is the offset, and the tie-breaker, which decides nothing
-# then, 1 under LogAppendTime, else 0.
+# times are in the order of file and position. For a DataFrame the tie-breaker is the order column.
+# In arrival order the sort key is 0. If records keep their offsets (`topic.offset_field`), the sort
+# key is the offset. Then the tie-breaker decides nothing: it is 1 under LogAppendTime, else 0.
 
 
 class Place(NamedTuple):
@@ -119,7 +114,7 @@ class PlacedRecords(NamedTuple):
         return PlacedRecords(self.place, records if is_large else records.detached())
 
     def count_before(self, place: Place) -> int:
-        """The count of records that stand before `place`."""
+        """Return the count of records before `place`."""
         records = self.records
         start = int(np.searchsorted(records.sort_keys, place.sort_key, "left"))
         end = int(np.searchsorted(records.sort_keys, place.sort_key, "right"))
@@ -130,9 +125,9 @@ class PlacedRecords(NamedTuple):
 
 
 def sort_order(sort_keys: Int64s, tie_breakers: Int64s | None) -> Int64s:
-    """Positions by sort key, then tie-breaker, then as they stand."""
+    """Return positions sorted by sort key, then tie-breaker, then position."""
     if tie_breakers is None:
-        return np.argsort(sort_keys, kind="stable")  # timsort: fast where stretches are sorted
+        return np.argsort(sort_keys, kind="stable")  # timsort: fast for runs that are sorted
     return np.lexsort((tie_breakers, sort_keys))
 
 

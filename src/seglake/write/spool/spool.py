@@ -2,24 +2,25 @@
 
 A blob is some records of one log partition, packed: sorted records or, in arrival order, finished
 record batches, which need no merge. The rejects of a split and the summary of a unit are blobs too.
-Sorted records are compressed here, but for the first ones on a local disk: the system's cache holds
-them, and to compress and expand them takes longer than to copy them.
+Sorted records are compressed here, except the first ones on a local disk: they are in the system's
+cache, and copying them is faster than compressing and decompressing them.
 
-A task's blobs stand one after another in an object under `attempts/<attempt>/blobs/`, and in more
-of them where one would be too large for an object store (`OBJECT_BYTES`). The driver gets a row of
-SPOOLED for each blob (packed, for there may be millions), and gives each reduce task the rows of
-the blobs that it reads. So no executor has to outlive its task, a reduce task reads only the blobs
-of its pieces, and the rows of a DataFrame are evaluated once. The objects are deleted when the
-attempt ends.
+A task writes its blobs one after another into an object below `attempts/<attempt>/blobs/`. It
+begins another object before one is too large for an object store (`OBJECT_BYTES`). The driver gets
+a row of SPOOLED for each blob (packed, because there may be millions), and passes to each reduce
+task the rows of the blobs that it reads. So no executor has to outlive its task, a reduce task
+reads only the blobs of its pieces, and the rows of a DataFrame are evaluated once. The objects are
+deleted when the attempt ends.
 
-A unit's records of one of many log partitions are few, and on an object store each range is a
-request. So a task holds blobs back there (`HOLD_BYTES`), and writes those of a log partition one
-behind another: blobs that are read one after another are one request.
+With many log partitions, a unit has few records of each, and on an object store each range is a
+request. So a task holds blobs back there (`HOLD_BYTES`), and writes the blobs of a log partition
+next to each other: blobs that are read one after another are one request.
 """
 
 from __future__ import annotations
 
 import io
+import operator
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -61,7 +62,7 @@ _COLUMNS: dict[str, pa.DataType] = {
     "last_sort_key": pa.int64(),
     "last_tie_breaker": pa.int64(),
     "text": pa.string(),
-    # where the blob's data stands
+    # the address of the blob's data
     "object": pa.string(),
     "start": pa.int64(),
     "end": pa.int64(),
@@ -70,16 +71,16 @@ _COLUMNS: dict[str, pa.DataType] = {
 }
 SPOOLED = pa.schema(_COLUMNS)
 OBJECT_BYTES = 64 * 2**30
-"""An object of the spool ends before it has more, so that an upload never lacks parts.
+"""The largest size of an object of the spool, so that an upload has enough parts.
 
-S3 takes 10,000 parts, which have 8 MiB each (78 GiB): obstore fixes the size when an upload begins,
-before anybody knows how much comes. Larger parts would also need more memory, several of each task.
+S3 allows 10,000 parts. They have 8 MiB each (78 GiB in all), because obstore fixes the part size
+when an upload begins, before the size of the object is known. Larger parts would need more memory.
 """
 
 HOLD_BYTES = 64 * 2**20
 """Packed blobs that a task holds back on an object store."""
 
-_ALONE_BYTES = 2**19  # of a blob that is a request of its own, wherever it stands
+_ALONE_BYTES = 2**19  # a blob of this size is a request of its own
 
 _REQUEST_BYTES, _AHEAD_BYTES = 2 * 2**20, 8 * 2**20
 _THREADS = 4  # that wait for storage
@@ -133,8 +134,15 @@ class SpoolWriter:
         self._before = 0  # bytes of the other objects
 
     def add(self, blob: Blob) -> None:
-        """Remember the blob's row, and write its data, now or with others."""
-        parts, squeezed = self._packed(blob.data)
+        """Remember the blob's row, and write its data, now or with other blobs."""
+        data, squeezed = blob.data, False
+        parts: Sequence[Buffer] = []
+        if not isinstance(data, SortedRecords):
+            parts = [data] if data else []
+        elif self._before + self._end + packed_bytes(data) <= self._plain_bytes:
+            parts = pack_records(data)
+        else:
+            parts, squeezed = [squeeze_records(data)], True
         row = blob._replace(data=b"")._asdict()  # the data would stay in memory
         row["squeezed"] = squeezed
         self._rows.append(row)
@@ -147,42 +155,28 @@ class SpoolWriter:
             self._release()
 
     def _release(self) -> None:
-        """Write what is held back, in the order in which it will be read."""
-        for row, parts in sorted(self._held, key=lambda held: _order(held[0])):
+        """Write the held blobs, in the order in which they will be read."""
+        columns = operator.itemgetter("partition", "unit", "number")
+        for row, parts in sorted(self._held, key=lambda held: columns(held[0])):
             self._put(row, parts)
         self._held, self._held_bytes = [], 0
 
-    def _put(self, row: dict[str, Any], parts: Sequence[Buffer]) -> None:
-        """Write the data of a blob, and say in its row where."""
+    def _put(self, row: dict[str, Any], parts: Sequence[Any]) -> None:
+        """Write the data of a blob, and note its address in its row."""
         if self._end and self._end + _size(parts) > self._object_bytes:
-            self._end_object()
+            self._open.close()  # publish the object, and begin another
+            self._objects.append(new_blobs_key(self._attempt_id))
+            self._before += self._end
+            self._sink, self._end = None, 0
         row |= {"object": self._objects[-1], "start": self._end, "crc32c": 0}
         for part in parts:
-            self._write(part)
+            if self._sink is None:
+                writer = self._store.writer(self._objects[-1], durable=False)
+                self._sink = self._open.enter_context(writer)
+            self._sink.write(part)
+            self._end += len(part)
             row["crc32c"] = crc32c.crc32c(part, row["crc32c"])
         row["end"] = self._end
-
-    def _end_object(self) -> None:
-        """Publish the last object; the next blob begins another."""
-        self._open.close()
-        self._objects.append(new_blobs_key(self._attempt_id))
-        self._before += self._end
-        self._sink, self._end = None, 0
-
-    def _packed(self, data: bytes | SortedRecords) -> tuple[Sequence[Buffer], bool]:
-        """What to write, and whether it is compressed here."""
-        if not isinstance(data, SortedRecords):
-            return ([data] if data else []), False
-        if self._before + self._end + packed_bytes(data) <= self._plain_bytes:
-            return pack_records(data), False
-        return [squeeze_records(data)], True
-
-    def _write(self, data: Any) -> None:
-        if self._sink is None:
-            writer = self._store.writer(self._objects[-1], durable=False)
-            self._sink = self._open.enter_context(writer)
-        self._sink.write(data)
-        self._end += len(data)
 
     def rows(self) -> pa.Table:
         """The rows of SPOOLED; their data can be read once the block has ended."""
@@ -208,10 +202,6 @@ class SpoolWriter:
                 self._store.delete(self._objects[:-1])
 
 
-def _order(row: dict[str, Any]) -> tuple[int, int, int]:
-    return row["partition"], row["unit"], row["number"]
-
-
 def _size(parts: Sequence[Buffer]) -> int:
     return sum(memoryview(part).nbytes for part in parts)
 
@@ -228,21 +218,20 @@ class SpooledBlob(NamedTuple):
 
 
 def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
-    """The blobs in the order of `rows`, up to `_AHEAD_BYTES` of them fetched ahead.
+    """Yield the blobs in the order of `rows`, with up to `_AHEAD_BYTES` fetched ahead.
 
-    Blobs that stand one behind another in an object are one request of at most `_REQUEST_BYTES`,
-    or of one blob. Where all stand plain in a local cache, each is read when its turn comes. Raises
-    CorruptData, or StoreError, naming the object.
+    Neighbours in an object are one request of at most `_REQUEST_BYTES`, or of one blob. If no blob
+    is compressed, all are in a local cache, and each is read when it is needed. Raises CorruptData
+    or StoreError, which name the object.
     """
     if not (rows["squeezed"].to_numpy() | (rows["kind"].to_numpy() != RECORDS)).any():
-        for batch in rows.to_batches(max_chunksize=_ROWS):
-            for row in batch.to_pylist():
-                yield from _fetch(store, [row])
+        for row in _each(rows):
+            yield from _fetch(store, [row])
         return
-    requests, ahead = _requests(rows), 0
+    ahead = 0
     with ThreadPoolExecutor(_THREADS) as pool:
         coming = deque[tuple[int, Future[list[SpooledBlob]]]]()
-        for request in requests:
+        for request in _requests(rows):
             size = request[-1]["end"] - request[0]["start"]
             while coming and ahead + size > _AHEAD_BYTES:
                 own, fetched = coming.popleft()
@@ -255,26 +244,30 @@ def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
 
 
 def _detached(blob: SpooledBlob) -> SpooledBlob:
-    """The blob; plain records have bytes of their own, so that those read with them go first."""
+    """Copy the bytes of plain records, so that the buffer of their request can be freed."""
     own = blob.row["kind"] == RECORDS and not blob.row["squeezed"]
     return blob._replace(data=bytes(blob.data)) if own else blob
 
 
 def _requests(rows: pa.Table) -> Iterator[list[dict[str, Any]]]:
-    """The rows, those of neighbours in an object together."""
+    """Yield the rows, with neighbours in an object together."""
     request = list[dict[str, Any]]()
-    for batch in rows.to_batches(max_chunksize=_ROWS):
-        for row in batch.to_pylist():
-            if request and not (
-                row["object"] == request[0]["object"]
-                and row["start"] == request[-1]["end"]
-                and row["end"] - request[0]["start"] <= _REQUEST_BYTES
-            ):
-                yield request
-                request = []
-            request.append(row)
+    for row in _each(rows):
+        if request and not (
+            row["object"] == request[0]["object"]
+            and row["start"] == request[-1]["end"]
+            and row["end"] - request[0]["start"] <= _REQUEST_BYTES
+        ):
+            yield request
+            request = []
+        request.append(row)
     if request:
         yield request
+
+
+def _each(rows: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in rows.to_batches(max_chunksize=_ROWS):
+        yield from batch.to_pylist()
 
 
 def of_kinds(spooled: pa.Table, *kinds: int) -> pa.Table:
@@ -283,15 +276,15 @@ def of_kinds(spooled: pa.Table, *kinds: int) -> pa.Table:
 
 
 def named_once(spooled: pa.Table) -> pa.Table:
-    """The rows with the name of each object held once."""
+    """Return the rows with the name of each object in memory once."""
     encoded = spooled["object"].dictionary_encode()
     return spooled.set_column(SPOOLED.get_field_index("object"), "object", encoded)
 
 
 def packed_rows(rows: pa.Table) -> bytes:
-    """Rows of SPOOLED as they travel from a task to the driver: some 20 bytes each, not 190.
+    """Pack rows of SPOOLED for the driver: about 20 bytes each instead of 190.
 
-    Spark ends a job whose results are larger than `spark.driver.maxResultSize`.
+    Spark aborts a job whose results are larger than `spark.driver.maxResultSize`.
     """
     sink, rows = io.BytesIO(), named_once(rows)
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -301,25 +294,25 @@ def packed_rows(rows: pa.Table) -> bytes:
 
 
 def unpacked_rows(parts: Iterable[bytes]) -> pa.Table:
-    """The rows that `packed_rows` packed, the name of each object held once."""
+    """Return the rows that `packed_rows` packed, with the name of each object in memory once."""
     tables = (pa.ipc.open_stream(part).read_all() for part in parts)
     return pa.concat_tables([named_once(SPOOLED.empty_table()), *tables])
 
 
 def in_one(spooled: pa.Table) -> pa.Table:
-    """The rows in one chunk; Arrow gives the memory of the others back."""
+    """Return the rows in one chunk, and the memory of the other chunks to the system."""
     spooled = spooled.combine_chunks()
     pa.default_memory_pool().release_unused()
     return spooled
 
 
 def rows_at(spooled: pa.Table, numbers: Int64s) -> pa.Table:
-    """Some rows with names held once, in one chunk; as rows of SPOOLED again."""
+    """Return the rows of SPOOLED with these numbers, from one chunk with encoded names."""
     return spooled.take(pa.array(numbers, pa.int64())).cast(SPOOLED)
 
 
 def place_of(row: dict[str, Any]) -> Place:
-    """The place of the first record of a blob, given its row."""
+    """Return the place of the first record of the blob with this row."""
     return Place(row["sort_key"], row["tie_breaker"], row["unit"], row["number"])
 
 
@@ -345,10 +338,10 @@ def clear(store: Store, attempt_id: str) -> None:
 # ---------------- packing
 # Blobs as byte strings (why not Arrow IPC: docs/decisions/0008-packing-of-blobs.md).
 #
-# Records that stay plain are columns as they stand in memory, and their bodies. Before they are
-# compressed, sort columns and timestamps become differences, and all integers stand byte plane by
-# byte plane: first the lowest byte of each integer, then the next. So the high bytes of small
-# numbers stand together and compress to almost nothing.
+# Plain records are their columns as in memory, and their bodies. Before records are compressed,
+# sort columns and timestamps become differences, and all integers are written byte plane by byte
+# plane: first the lowest byte of each integer, then the next. So the high bytes of small numbers
+# are next to each other and compress to almost nothing.
 
 _REJECTS: dict[str, pa.DataType] = {
     "split": pa.int64(),
@@ -371,15 +364,15 @@ def packed_bytes(records: SortedRecords) -> int:
 
 
 def pack_records(records: SortedRecords) -> tuple[bytes, memoryview]:
-    """Records as their columns, and their bodies, which are to stand behind these.
+    """Pack records as their columns, and then their bodies.
 
-    The bodies are not copied. They must stand in order, without gaps.
+    The bodies are not copied. They must be in order, without gaps.
     """
     return _packed(records, np.ascontiguousarray, np.ascontiguousarray)
 
 
 def squeeze_records(records: SortedRecords) -> bytes:
-    """The same compressed."""
+    """Pack records, and compress them."""
     return squeeze(b"".join(_packed(records, _differences, _planes)))
 
 
@@ -519,7 +512,7 @@ def unpack_rejects(data: Any) -> pa.Table:
 
 
 def squeeze(raw: bytes) -> bytes:
-    """The same compressed, with the size in front."""
+    """Compress bytes, with their size in front."""
     # LZ4: a blob is deleted after the run, so speed counts more than size
     packed: bytes = lz4.block.compress(raw)
     return packed

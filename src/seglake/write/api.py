@@ -95,7 +95,7 @@ def ingest(
 
 
 def declared(run_id: str | None, interval: Interval) -> DeclaredRun:
-    """The run that a caller declares. Raises UsageError for a bad run id or interval."""
+    """Return the run that a caller declares. Raises UsageError for a bad run id or interval."""
     if run_id is None:
         run_id = now().isoformat(timespec="microseconds").replace("+00:00", "Z")
     return DeclaredRun(_text(run_id), _interval_ms(*interval))
@@ -112,7 +112,7 @@ def _text(run_id: str) -> str:
 
 
 def _interval_ms(start: Time | None, end: Time | None) -> tuple[int, int] | None:
-    """The interval [start, end) in ms; UsageError if an end is missing or not after the start."""
+    """Return the interval [start, end) in ms. Raises UsageError for one that is open or empty."""
     if start is None and end is None:
         return None
     if start is None or end is None:

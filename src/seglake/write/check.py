@@ -104,7 +104,7 @@ class Checked:
         return 3 if self.reasons or self.stops else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The result as plain values."""
+        """Return the result as plain values."""
         first = [note._asdict() for note in self.first_files]
         values = {**asdict(self), "first_files": first, "reasons": self.reasons}
         del values["paths"]  # there may be many

@@ -37,7 +37,7 @@ class SplitOrigin(NamedTuple):
 
 
 def origins(splits: list[Split], counts: Mapping[int, SplitCount]) -> dict[int, SplitOrigin]:
-    """The origin of each split, by the number of the split."""
+    """Return the origin of each split, by the number of the split."""
     by_split: dict[int, SplitOrigin] = {}
     path, lines_before = "", 0
     for split in splits:
@@ -72,11 +72,11 @@ class Quarantine(NamedTuple):
         return write_rejects(self.store, self.topic, self.attempt_id, rows)
 
     def amounts(self, files: Sequence[pa.Table]) -> Amounts:
-        """The rejects of each file."""
+        """Return the count of rejects of each file."""
         return Amounts("rejects", [int(pc.sum(spooled["records"]).as_py()) for spooled in files])
 
     def sample(self, rejects: pa.Table) -> list[dict[str, Any]]:
-        """A few rejects of each reason, from blobs that are spread over the input, as plain values.
+        """Return a few rejects of each reason as plain values, from blobs across the input.
 
         They have source_file, line, reason and raw, which is text or {"base64": …} and may be cut;
         rows of archives have member and member_line, too.
@@ -115,7 +115,7 @@ def _first_of_each_reason(rejects: pa.Table) -> pa.Table:
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of a sample; the bytes of the reject are cut, and are text if they can be."""
+    """Return a row of a sample with the reject's bytes cut, and as text if they are UTF-8."""
     shown = {**row, "raw": text_or_base64(row["raw"], SAMPLED_BYTES)}
     if row["member"] is None:
         del shown["member"], shown["member_line"]
@@ -151,12 +151,12 @@ class KeepRefused(NamedTuple):
         return write_rejects(self.store, self.topic, self.attempt_id, kept), len(rows)
 
     def amounts(self, keys: Sequence[str]) -> Amounts:
-        """Each item is a file."""
+        """Count each file as one."""
         return Amounts.alike(FILES, keys)
 
 
 def places_by_file(rows: pa.Table) -> dict[str, Int64s]:
-    """The positions of the quarantined rows of each source file."""
+    """Return the positions of the quarantined rows of each source file."""
     names: Any = rows["source_file"].dictionary_encode().combine_chunks()
     codes = names.indices.to_numpy(zero_copy_only=False)
     order: Int64s = np.argsort(codes, kind="stable")

@@ -34,7 +34,7 @@ class DeclaredRun(NamedTuple):
     offsets: Mapping[int, tuple[int, int]] = {}  # [start, end) by partition, if records keep theirs
 
     def clock(self, started_ms: int) -> int:
-        """The time in ms that limits of event time count from; an attempt began at `started_ms`."""
+        """Return the time in ms from which an attempt begun at `started_ms` counts time limits."""
         if self.clock_ms is not None:
             return self.clock_ms
         return started_ms if self.interval is None else self.interval[1]
@@ -52,10 +52,10 @@ class Replacement(Protocol):
     attempts: set[str]
 
     def runs(self, base: Snapshot, /) -> list[RunRow]:
-        """The runs of a version to remove, with their redrives."""
+        """Return the runs of a version to remove, with their redrives."""
 
     def change(self, base: Snapshot, /) -> Change:
-        """The change that removes these runs from the version; writes files."""
+        """Write files for, and return, the change that removes these runs from the version."""
 
 
 class PlanAgain(Exception):
@@ -89,7 +89,7 @@ class Attempt:
         return self.pipeline.topic.name
 
     def sources(self, base: Snapshot, paths: Collection[str]) -> pa.Table:
-        """The source rows of files in a version, without those of runs that are replaced."""
+        """Return the source rows of files in a version, without those of runs that are replaced."""
         return sources_left(self.table, base, self.topic, self.replacement, paths)
 
     @cached_property
@@ -118,7 +118,7 @@ class Attempt:
         )  # fmt: skip
 
     def first_offset(self, partition: int) -> int:
-        """The offset at which a log partition goes on: its end offset.
+        """Return the offset at which a log partition continues: its end offset.
 
         If the log partition has no record yet, this is the first offset that the run declares for
         it, or 0.
@@ -127,7 +127,7 @@ class Attempt:
         return end or self.run.offsets.get(partition, (0, 0))[0]
 
     def log_starts(self) -> list[PartitionRow]:
-        """A row for each log partition that is empty here and starts above offset 0 in Kafka."""
+        """Return a row for each log partition that is empty and starts above offset 0 in Kafka."""
         ends, views = end_offsets(self.base, self.topic), self.base.find_partitions(self.topic)
         sequences = {view.partition: view.sequence for view in views}
         return [
@@ -159,12 +159,12 @@ def sources_left(
     replacement: Replacement | None,
     paths: Collection[str],
 ) -> pa.Table:
-    """The source rows of files in a topic, without those of runs that are replaced."""
+    """Return the source rows of files in a topic, without those of runs that are replaced."""
     replaced = replacement.runs(base) if replacement else []
     sources = table.sources_at(base, topic, paths)
     return without_attempts(sources, {run.attempt_id for run in replaced})
 
 
 def end_offsets(snapshot: Snapshot, topic: str) -> dict[int, int]:
-    """The end offset of every log partition; empty for a topic that does not exist yet."""
+    """Return the end offset of every log partition, or {} for a topic that does not exist yet."""
     return {view.partition: view.end_offset for view in snapshot.find_partitions(topic)}

@@ -162,7 +162,7 @@ class Commit:
         self._placement.follow(newest)
 
     def _rows(self, others: Iterable[Row]) -> list[Row]:
-        """The rows of the attempt; `others` go into the same commit."""
+        """Return the rows of the attempt. `others` are part of the same commit."""
         attempt, report = self._attempt, self._attempt.report
         segments = self._placement.rows
         report.describe(segments)
@@ -334,7 +334,7 @@ class Move(NamedTuple):
     append_time_ms: int
 
     def amounts(self, segments: Sequence[SegmentRow]) -> Amounts:
-        """The size of each log."""
+        """Return the size of each log."""
         return Amounts("bytes", [row.log_bytes for row in segments])
 
     def run(self, engine: Engine, segments: Sequence[SegmentRow]) -> list[SegmentRow]:
@@ -374,7 +374,7 @@ class Move(NamedTuple):
 def _moved_batches(
     store: Store, row: SegmentRow, delta: int, stamp: int | None
 ) -> Iterator[EncodedBatches]:
-    """The record batches at their new offsets, a few MiB at a time.
+    """Yield the record batches at their new offsets, a few MiB at a time.
 
     Raises CorruptData for damage; the checksum of the whole log is known only at the end.
     """
@@ -394,7 +394,7 @@ def _moved_batches(
 
 
 def _sound_table(row: SegmentRow, data: memoryview, at: int) -> BatchTable:
-    """The whole record batches in a part of the log; CorruptData unless they are sound.
+    """Return the whole record batches in a part of the log. Raises CorruptData for damage.
 
     The last record batch may be cut short, except at the end of the log.
     """

@@ -61,11 +61,11 @@ class Blobs:
         return len(self.first)
 
     def place(self, blob: int) -> Place:
-        """The place of the first record of a blob."""
+        """Return the place of the first record of a blob."""
         return Place(*(int(column[blob]) for column in self.places))
 
     def ranks_of(self, places: Sequence[Place]) -> Int64s:
-        """The rank of each place: -1 for `FIRST`; any other is the first place of a blob."""
+        """Return the rank of each place: -1 for `FIRST`. Any other is the first place of a blob."""
         names = (self.places[2] << _UNIT_SHIFT) | self.places[3]
         asked = np.array([place.unit << _UNIT_SHIFT | place.blob for place in places], np.int64)
         candidates = np.flatnonzero(np.isin(names, asked)).tolist()
@@ -80,7 +80,7 @@ _NAMES = (
 
 
 def _ranks(*columns: Int64s) -> Int64s:
-    """The rank of each row among all rows, by the first column, then the next; equals share it."""
+    """Return the rank of each row, by the first column, then the next. Equal rows share a rank."""
     order = np.lexsort(columns[::-1])
     above = np.zeros(len(order), bool)
     for column in columns:
@@ -104,7 +104,7 @@ class Routes(NamedTuple):
 
 
 def cut_partitions(blobs: Blobs, max_bytes: int) -> list[PieceBounds]:
-    """The pieces of every log partition that has records, each of about `max_bytes` of bodies."""
+    """Return the pieces of each log partition with records, each of about `max_bytes` of bodies."""
     order = np.lexsort((blobs.first, blobs.partition))
     partitions, begins = np.unique(blobs.partition[order], return_index=True)
     pieces = []
@@ -119,7 +119,7 @@ def cut_partitions(blobs: Blobs, max_bytes: int) -> list[PieceBounds]:
 
 
 def assign(blobs: Blobs, pieces: Sequence[PieceBounds]) -> Routes:
-    """The pieces of every blob; pieces of one log partition follow each other without a gap."""
+    """Return the pieces of every blob. The pieces of a log partition leave no gap."""
     width = 2 * len(blobs) + 2  # above every rank, so that log partitions do not overlap
     partitions = np.array([piece.partition for piece in pieces], np.int64)
     starts = partitions * width + blobs.ranks_of([piece.start for piece in pieces]) + 1
@@ -133,7 +133,7 @@ def assign(blobs: Blobs, pieces: Sequence[PieceBounds]) -> Routes:
 
 
 def straddlers(routes: Routes) -> dict[int, list[int]]:
-    """The pieces of every blob that may have records in more than one piece."""
+    """Return the pieces of every blob that may have records in more than one piece."""
     pieces_of: dict[int, list[int]] = {}
     several = routes.straddling()
     pairs = zip(routes.blobs[several].tolist(), routes.pieces[several].tolist(), strict=True)
@@ -145,7 +145,7 @@ def straddlers(routes: Routes) -> dict[int, list[int]]:
 def count_records(
     blobs: Blobs, routes: Routes, straddling: Mapping[tuple[int, int], int]
 ) -> list[int]:
-    """The count of records of each piece; `straddling` counts those of (straddler, piece)."""
+    """Return the count of records of each piece, given those of each (straddling blob, piece)."""
     records, several = blobs.records[routes.blobs], routes.straddling()
     pairs = zip(routes.blobs[several].tolist(), routes.pieces[several].tolist(), strict=True)
     records[several] = [straddling[pair] for pair in pairs]
@@ -157,7 +157,7 @@ def count_records(
 def base_offsets(
     pieces: Sequence[PieceBounds], counts: list[int], ends: Mapping[int, int]
 ) -> list[int]:
-    """The first offset of each piece; each log partition goes on from its end offset."""
+    """Return the first offset of each piece. Each log partition continues at its end offset."""
     next_offsets = dict(ends)
     bases = []
     for piece, count in zip(pieces, counts, strict=True):
@@ -230,7 +230,7 @@ def plan_tasks(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
 def _count_straddling(
     attempt: Attempt, spooled: pa.Table, routes: Routes, pieces: list[PieceBounds]
 ) -> dict[tuple[int, int], int]:
-    """The records of each straddling blob in each of its pieces, as {(blob, piece): count}."""
+    """Return the count of records of each (straddling blob, piece)."""
     pieces_of = straddlers(routes)
     rows = rows_at(spooled, np.fromiter(pieces_of, np.int64))
     straddling = [

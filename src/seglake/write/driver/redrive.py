@@ -157,7 +157,7 @@ def redrive(
 class _Open(NamedTuple):
     """The rejects that a redrive takes over, as a version of the catalog has them.
 
-    `left` is their number after the `erasures` that took some; None without one.
+    `left` is their number after the `erasures` that removed some of them. It is None without one.
     """
 
     chain: Chain
@@ -178,12 +178,12 @@ class _RedriveCall:
         self._table = CatalogTable.open(self._store)
 
     def run(self) -> RedriveReport | None:
-        """Redrive what is open now; None after a lost race."""
+        """Redrive the rejects that are open now. Return None after a lost race."""
         base = self._table.snapshot(topics=[self._pipeline.topic.name])
         opened = self._open(base)
         chain = opened.chain
         if chain.redrives and not self._dry_run:
-            mark(self._store, chain.last.attempt_id)  # it may have died before it wrote the mark
+            mark(self._store, chain.last.attempt_id)  # it may have died before it wrote the marker
         fingerprint = self._pipeline.fingerprint()
         tried = [run for run in chain.redrives if run.fingerprint == fingerprint]
         none_left = not chain.last.quarantined or opened.left == 0
@@ -194,23 +194,24 @@ class _RedriveCall:
                 f"the rejects of run {chain.last.run_id!r} have expired "
                 "(quarantine.retention.ms): ingest their files in another run"
             )
-        taken = {"run_id": chain.first.run_id, "attempt_id": chain.last.attempt_id}
-        topic, pipeline = chain.first.topic, chain.first.pipeline
-        report = RedriveReport(topic, pipeline, chain.next_run_id, redrives=taken)
-        attempt_id, moved = new_attempt(), set[str]()
-        count = self._pipeline.topic.partitions
+        first = chain.first
+        taken = {"run_id": first.run_id, "attempt_id": chain.last.attempt_id}
+        report = RedriveReport(first.topic, first.pipeline, chain.next_run_id, redrives=taken)
+        attempt_id, moved, count = new_attempt(), set[str](), self._pipeline.topic.partitions
+        # The limits of event time count from the same time in a run and in its redrives.
+        clock_ms = first.started_at_ms if first.interval_end_ms is None else first.interval_end_ms
         with ExitStack() as stack:
             sample = list[dict[str, Any]]()
             if not self._dry_run:
                 stack.enter_context(
-                    announced(self._table, attempt_id, topic, moved, partitions=count)
+                    announced(self._table, attempt_id, first.topic, moved, partitions=count)
                 )
                 sample = stack.enter_context(failures_stored(self._store, report))
             rejects = self._rejects(base, opened, report)
             attempt = Attempt(
                 engine=self._engine,
-                pipeline=self._pipeline.model_copy(update={"name": pipeline}),
-                run=DeclaredRun(report.run_id, clock_ms=_clock_of(chain.first)),
+                pipeline=self._pipeline.model_copy(update={"name": first.pipeline}),
+                run=DeclaredRun(report.run_id, clock_ms=clock_ms),
                 store=self._store,
                 table=self._table,
                 base=base,
@@ -233,7 +234,7 @@ class _RedriveCall:
         return None
 
     def _open(self, version: Snapshot) -> _Open:
-        """What a version says of the wanted rejects. Raises UsageError."""
+        """Return the rejects of the run that are open in a version. Raises UsageError."""
         topic = self._pipeline.topic.name
         history = self._table.run_history(version, topic)
         failed = partial(failed_runs, self._store, topic, self._run_id)
@@ -312,7 +313,7 @@ def _settle(report: RedriveReport, rejects: RedriveInput) -> None:
 def _committed_run(
     history: Sequence[RunRow], pipeline: Pipeline, run_id: str, failed: Callable[[], Sized]
 ) -> RunRow:
-    """The committed run with this id, of the same pipeline if several have one.
+    """Return the committed run with this id, of the same pipeline if several have one.
 
     `history` has every run row of the topic, `failed` finds failed runs of this id. Raises
     UsageError.
@@ -351,20 +352,14 @@ def _committed_run(
     return run
 
 
-def _clock_of(first: RunRow) -> int:
-    """Return the time in ms from which a run and its redrives count the limits of event time."""
-    end_ms = first.interval_end_ms
-    return first.started_at_ms if end_ms is None else end_ms
-
-
 def _refused(run: RunRow) -> dict[str, int]:
-    """The count of rejects that a redrive could not read again, by cause."""
+    """Return the count of rejects that a redrive could not read again, by cause."""
     refused: dict[str, int] = json.loads(run.report).get("refused", {})
     return refused
 
 
 def _already_done(run: RunRow) -> RedriveReport:
-    """The report of a call that finds nothing to do after this run, a redrive or not."""
+    """Return the report of a call that finds nothing to do after this run, a redrive or not."""
     report = RedriveReport(run.topic, run.pipeline, run.run_id)
     report.status, report.attempt_id = "already done", run.attempt_id
     if redrive := redrive_of(run):
@@ -404,13 +399,13 @@ class Chosen(NamedTuple):
 
 
 class RedriveInput(FileInput):
-    """The open rejects of a chain of runs; `sources` are the topic's source rows.
+    """The open rejects of a chain of runs. `sources` are the topic's source rows.
 
-    `have_left` says of a newer version whether it differs in these rejects. `count` is their
-    number. `refused` counts the rejects that cannot be read again, by cause; it is complete after
-    `spool`, which writes nothing in a `dry_run`. There are no source rows: the first run has
-    recorded the files. Raises InputError for a file that is there and cannot be read, or if the
-    files do not go together in one run.
+    `have_left` returns whether a newer version differs in these rejects. `count` is their number.
+    `refused` counts the rejects that cannot be read again, by cause. It is complete after `spool`,
+    which writes nothing in a `dry_run`. A redrive commits no source rows, because the first run has
+    recorded the files. Raises InputError for a file that exists and cannot be read, or if the files
+    cannot be read by one run.
     """
 
     def __init__(
@@ -450,7 +445,7 @@ class RedriveInput(FileInput):
         self._plan(listed, plan_splits(anew, files, pipeline))
 
     def _plan(self, listed: Mapping[str, Chosen], anew: Sequence[Split]) -> None:
-        """Number the splits in the order of paths. Files not in `anew` have chosen rows."""
+        """Number the splits in the order of paths. `anew` has the splits that are read whole."""
         whole: dict[str, list[Split]] = {}
         for split in anew:
             whole.setdefault(split.file.path, []).append(split)
@@ -474,7 +469,7 @@ class RedriveInput(FileInput):
                 self._chosen[number] = chosen
 
     def _usable(self, path: str, rejects: Rejected) -> Rejected:
-        """The rejects of a gone file that can be read from raw bytes; refuses the others."""
+        """Return the rejects of a gone file that raw bytes can replace, and refuse the others."""
         form = self._pipeline.input.format
         if not isinstance(FORMATS[form], LineFormat):
             self._refuse(path, rejects["line"], NOT_LINES.format(form))
@@ -491,7 +486,7 @@ class RedriveInput(FileInput):
             self._refused_lines.setdefault(path, []).append(lines)
 
     def has_one_of(self, leaving: Leaving) -> bool:
-        """Whether an erasure's list has some of the rejects."""
+        """Return whether the list of an erasure has some of the rejects."""
         return has_one_of(leaving, self._chain.last.attempt_id, self._lines)
 
     def spool(self, settings: MapSettings) -> pa.Table:
@@ -529,7 +524,7 @@ class RedriveInput(FileInput):
         QuarantineTable(self._store).add_files([file for file, _ in written if file], attempt_id)
 
     def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
-        """Whether some of the rejects are not open any more, or are those of another run now."""
+        """Return whether some of the rejects are no longer open, or belong to another run now."""
         del sources
         return self._have_left(newest)
 
@@ -549,7 +544,7 @@ def _by_path(lists: Sequence[Mapping[str, Rejected]], keys: Sequence[str]) -> di
 
 
 def _present(rows: Sequence[SourceRow], files: InputStore) -> list[SourceFile]:
-    """The files that are still the version that was ingested. Raises InputError."""
+    """Return the files that are still the version that was ingested. Raises InputError."""
     listed = [SourceFile(row.path, row.size_bytes, row.modified_ms, row.etag) for row in rows]
     with ThreadPoolExecutor(REQUESTS) as pool:
         same = list(pool.map(partial(_is_same, files=files), listed))
@@ -566,21 +561,18 @@ def _is_same(file: SourceFile, files: InputStore) -> bool:
 
 
 # ---------------- rejects
-# The map side of a redrive: rejects of an earlier run are read again.
-#
-# A split of a redrive is a whole file. If all rows of a file are rejects, all of it is read,
-# divided as the settings have it now. From other files, only the rejects are read. If the file is
-# gone, its rows are made of the raw bytes in the quarantine.
+# The map side of a redrive. A file of which all rows are rejects is divided into splits by the
+# current settings. Every other file is one split, of which only the rejects are read.
 
-_ROWS = 4096  # quarantined rows whose raw bytes are looked at together
+_ROWS = 4096  # quarantined rows whose raw bytes are read together
 
 
 class MapRejects(NamedTuple):
     """The map task: units of rejects → rows of SPOOLED, packed.
 
-    A unit comes with what is chosen of its splits; of a split that is not there every row is read.
-    The lines of rejects that are not found as they were become a blob of the kind REFUSED, whose
-    text is the number of the split. With `dry_run` the spool gets no data.
+    A unit has the chosen rejects of its splits. Every row is read of a split without chosen ones.
+    The lines of rejects that are not found unchanged become a blob of the kind REFUSED, whose text
+    is the number of the split. With `dry_run` the spool gets no data.
     """
 
     settings: MapSettings
@@ -598,7 +590,7 @@ class MapRejects(NamedTuple):
         return packed_rows(spool.rows())
 
     def amounts(self, items: Sequence[Sequence[tuple[Unit, Mapping[int, Chosen]]]]) -> Amounts:
-        """The stored bytes of each item's files; of files that are gone, those of their rejects."""
+        """Return the stored bytes of each item's files, or of the rejects of lost files."""
         return Amounts("bytes", [sum(unit.size_bytes for unit, _ in units) for units in items])
 
     def _blobs(self, unit: Unit, files: InputStore, reader: _RejectReader) -> Iterator[Blob]:
@@ -620,7 +612,7 @@ class _RejectReader:
     def __call__(
         self, split: Split, files: InputStore, settings: MapSettings
     ) -> Iterator[Extracted]:
-        """The chunks of a split."""
+        """Yield the chunks of a split."""
         if split.number not in self._chosen:
             return read_every_row(split, files, settings)
         if self._chosen[split.number].keys:
@@ -672,7 +664,7 @@ class _RejectReader:
         return ChosenRows(rows, begun, lines[begun])
 
     def refused(self) -> dict[int, Int64s]:
-        """The lines of the rejects that were not found, by the number of the split."""
+        """Return the lines of the rejects that were not found, by the number of the split."""
         lines = {s: self._chosen[s].rejects["line"][~hits] for s, hits in self._hits.items()}
         return {split: missing for split, missing in lines.items() if len(missing)}
 
@@ -712,7 +704,7 @@ class ListRejects(NamedTuple):
     attempt_id: str
 
     def __call__(self, key: str) -> dict[str, Rejected]:
-        """The rejects without their raw bytes, in the order of the file."""
+        """Return the rejects without their raw bytes, in the order of the file."""
         rows = read_rejects(self.store, key, [self.attempt_id])
         parts = [np.zeros(0, REJECT)]
         for batch in rows.to_batches(max_chunksize=_ROWS):
@@ -723,17 +715,14 @@ class ListRejects(NamedTuple):
         return {path: listed[at] for path, at in places_by_file(rows).items()}
 
     def amounts(self, keys: Sequence[str]) -> Amounts:
-        """Each item is a file."""
+        """Count each file as one."""
         return Amounts.alike(FILES, keys)
 
 
 # ---------------- chosen
-# Chosen rows: the rejects of an earlier run, found again in their file or made of their raw
-# bytes.
-#
-# A reject is known by the line at which it begins. It counts as found only if the row that begins
-# there now has the bytes that the quarantine has. Other settings may divide a file into other
-# rows, and such a row could hold lines that are records already.
+# The rejects of an earlier run are found by the line at which they begin. A reject counts as found
+# only if the row that begins there now has the bytes that the quarantine has. Other settings may
+# divide a file into other rows, and such a row could contain lines that are records already.
 
 # One reject without its raw bytes: where it begins, counted from 1, the length and hash of the raw
 # bytes, whether the row may be longer than they are, and whether they have a line feed.
@@ -757,7 +746,7 @@ def rejected(lines: Int64s, reasons: npt.NDArray[Any], raw: Spans) -> Rejected:
 
 
 def _same(raw: Spans, rejects: Rejected) -> RejectFlags:
-    """Whether each row is its reject; if the reject is cut, whether a line begins with its bytes.
+    """Return whether each row is its reject. A line must begin with the bytes of a cut reject.
 
     A row of several lines may have ended elsewhere, so its beginning is not enough.
     """
@@ -786,20 +775,20 @@ class ChosenRows:
         return self._rows.raw.take(self._at)
 
     def take_raw(self, rows: Int64s) -> Spans:
-        """The raw bytes of the rows at these positions."""
+        """Return the raw bytes of the rows at these positions."""
         return self._rows.take_raw(self._at[rows])
 
     def field(self, name: str) -> Spans:
-        """The values of a field as bytes; null if a row has no value."""
+        """Return the values of a field as bytes; null if a row has no value."""
         return self._rows.field(name).take(self._at)
 
     def times(self, name: str, form: TimeFormat) -> Times:
-        """The values of a field as times."""
+        """Return the values of a field as times."""
         ms, codes, local = self._rows.times(name, form)
         return Times(ms[self._at], codes[self._at], local[self._at])
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
-        """The values of a field as record headers, and which cannot be read."""
+        """Return the values of a field as record headers, and which cannot be read."""
         headers, unreadable = self._rows.headers(name)
         return headers.take(self._at), unreadable[self._at]
 
@@ -808,6 +797,6 @@ class ChosenRows:
         return self._rows.objects(names).take(self._at)
 
     def absent(self, names: Iterable[str]) -> LackedFields | None:
-        """None: some rows of a chunk do not show which fields no row has."""
+        """Return None: some rows of a chunk do not show which fields are missing in all rows."""
         del names
         return None

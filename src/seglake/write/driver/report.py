@@ -20,12 +20,10 @@ from seglake.advice.conclude import stops_a_run
 from seglake.advice.finding import Finding
 from seglake.catalog.attempts import is_abandoned
 from seglake.catalog.failed_run import FailedRun, rewrite_failed_run, write_failed_run
-from seglake.catalog.quarantine.open_rejects import redrive_of
 from seglake.catalog.schema import RunRow, SegmentRow, in_a_row
 from seglake.clock import now_ms
 from seglake.config import Pipeline
 from seglake.errors import (
-    ConfigError,
     CorruptData,
     InputError,
     OutsideInterval,
@@ -38,7 +36,6 @@ from seglake.store import Store
 from seglake.terminal.progress import told_soon
 from seglake.terminal.tables import ShowsTable, Table, of_report
 from seglake.terminal.wording import counted, short_bytes
-from seglake.times.instants import format_ms
 from seglake.write.driver.run_input import Differences, InputSelection
 
 _UNUSUAL = (
@@ -241,16 +238,16 @@ class Report(ShowsTable):
         self.end_offsets = {row.partition: row.end_offset for row in segments}
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain values, its summary included."""
+        """Return the report as plain values, its summary included."""
         values = {**asdict(self), "summary": self.summary}
         return values | {"skipped_files": [*self.skipped_files]}
 
     def as_json(self) -> str:
-        """The report as one JSON object."""
+        """Return the report as one JSON object."""
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
     def as_row(self) -> str:
-        """The report for the run's catalog row, with a count of the skipped files.
+        """Return the report for the run's catalog row, with a count of the skipped files.
 
         Their list would grow with a folder of which each run skips all but the newest files. Of the
         files that changed some are named. Fields that only "already done" runs have are left out,
@@ -285,30 +282,6 @@ class Report(ShowsTable):
         finally:
             spent = self.seconds.get(name, 0.0) + time.monotonic() - begun
             self.seconds[name] = round(spent, 3)
-
-
-def require_same(done: RunRow, pipeline: Pipeline, declared: tuple[int, int] | None) -> None:
-    """Raise ConfigError if a run is committed with other settings or another interval."""
-    committed = f"run {done.run_id!r} of pipeline {pipeline.name!r} is committed"
-    winner = f"attempt {done.attempt_id}, which ended at {format_ms(done.finished_at_ms)}"
-    if redrive_of(done):
-        raise ConfigError(f"{committed}, and is a redrive: give this run another --run-id")
-    if done.fingerprint != pipeline.fingerprint():
-        raise ConfigError(
-            f"{committed} with other settings or paths, by {winner}; nothing was ingested now. "
-            "Other files (by --source or input.paths) need another --run-id. If the same files are "
-            "meant anew, with these settings, --replace puts their records in the place of all "
-            "that the run has (`seglake undo` takes it out); else restore the settings"
-        )
-    start_ms, end_ms = done.interval_start_ms, done.interval_end_ms
-    if (start_ms, end_ms) != (declared or (None, None)):
-        interval, same = "no interval", "leave out the interval"
-        if start_ms is not None and end_ms is not None:
-            interval = f"the interval {format_ms(start_ms)} to {format_ms(end_ms)}"
-            same = "the same interval"
-        raise ConfigError(
-            f"{committed} with {interval}, by {winner}: give this run another --run-id, or {same}"
-        )
 
 
 # ---------------- failures
@@ -360,7 +333,7 @@ def _store_with_sample(store: Store, failed: FailedRun, rejects: list[dict[str, 
 
 
 def error_text(error: Exception) -> str:
-    """The message of a SeglakeError; of another error only the type, since it may tell secrets."""
+    """Return a SeglakeError's message, or another error's type: its message may have secrets."""
     name = type(error).__name__
     if not isinstance(error, SeglakeError):
         return f"{name}: the log of the driver has the rest"

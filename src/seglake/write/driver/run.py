@@ -24,7 +24,7 @@ from seglake.advice.finding import Finding
 from seglake.catalog.attempts import is_abandoned
 from seglake.catalog.quarantine.open_rejects import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.schema import SegmentRow
+from seglake.catalog.schema import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import announced, mark
 from seglake.catalog.version.snapshot import Snapshot
@@ -38,7 +38,7 @@ from seglake.times.instants import format_ms
 from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain, Replacement, sources_left
 from seglake.write.driver.commit import Commit
 from seglake.write.driver.plan import plan_tasks
-from seglake.write.driver.report import Progress, Report, failures_stored, require_same, silent
+from seglake.write.driver.report import Progress, Report, failures_stored, silent
 from seglake.write.driver.run_input import (
     ChangedFiles,
     InputFrame,
@@ -236,11 +236,35 @@ def _is_done(
         others = (other for other in replacement.runs(base) if not redrive_of(other))
         if not is_same or any(other != done for other in others):
             return False
-    require_same(done, pipeline, run.interval)
+    _require_same(done, pipeline, run.interval)
     report.describe_done(done, differences)
     report.log(report.summary)
     mark(table.store, done.attempt_id)  # the attempt may have died before it wrote the marker
     return True
+
+
+def _require_same(done: RunRow, pipeline: Pipeline, declared: tuple[int, int] | None) -> None:
+    """Raise ConfigError if a run is committed with other settings or another interval."""
+    committed = f"run {done.run_id!r} of pipeline {pipeline.name!r} is committed"
+    winner = f"attempt {done.attempt_id}, which ended at {format_ms(done.finished_at_ms)}"
+    if redrive_of(done):
+        raise ConfigError(f"{committed}, and is a redrive: give this run another --run-id")
+    if done.fingerprint != pipeline.fingerprint():
+        raise ConfigError(
+            f"{committed} with other settings or paths, by {winner}; nothing was ingested now. "
+            "Other files (by --source or input.paths) need another --run-id. If the same files are "
+            "meant anew, with these settings, --replace puts their records in the place of all "
+            "that the run has (`seglake undo` takes it out); else restore the settings"
+        )
+    start_ms, end_ms = done.interval_start_ms, done.interval_end_ms
+    if (start_ms, end_ms) != (declared or (None, None)):
+        interval, same = "no interval", "leave out the interval"
+        if start_ms is not None and end_ms is not None:
+            interval = f"the interval {format_ms(start_ms)} to {format_ms(end_ms)}"
+            same = "the same interval"
+        raise ConfigError(
+            f"{committed} with {interval}, by {winner}: give this run another --run-id, or {same}"
+        )
 
 
 def carry_out(

@@ -74,15 +74,6 @@ class InputSelection(NamedTuple):
     missing: Sequence[str] = ()
     left_out: Mapping[str, int] = {}
 
-    @staticmethod
-    def joined(parts: Sequence[InputSelection]) -> InputSelection:
-        """The files of all parts, one part after another."""
-        return InputSelection(
-            [file for part in parts for file in part.files],
-            FileList.joined([part.skipped for part in parts]),
-            [file for part in parts for file in part.changed],
-        )
-
     def one_name_each(self, one_file: Sequence[Sequence[str]]) -> InputSelection:
         """Return the selection with one name for each file: the name that was ingested before.
 
@@ -144,13 +135,13 @@ class ChangedFiles(InputError):
 
 
 def without_attempts(sources: pa.Table, attempts: Collection[str]) -> pa.Table:
-    """The source rows without those of some attempts."""
+    """Return the source rows without those of some attempts."""
     dropped = pc.is_in(sources["attempt_id"], pa.array(sorted(attempts), pa.string()))
     return sources.filter(pc.invert(dropped)) if attempts else sources
 
 
 def known_versions(sources: pa.Table) -> dict[str, list[FileVersion]]:
-    """The versions of files in the catalog's source rows, by path."""
+    """Return the versions of files in the catalog's source rows, by path."""
     versions: dict[str, list[FileVersion]] = {}
     columns: list[list[Any]]
     columns = [sources[name].to_pylist() for name in ("path", "size_bytes", "modified_ms", "etag")]
@@ -185,14 +176,18 @@ class KnownFiles(NamedTuple):
     @staticmethod
     def of(files: FileList, source_rows: SourceRows) -> KnownFiles:
         """Query the topic for the files, a bounded number at a time."""
-        selections, owners, digests = list[InputSelection](), set[str](), list[int]()
+        new, changed, skipped = list[SourceFile](), list[SourceFile](), list[FileList]()
+        owners, digests = set[str](), list[int]()
         for some in files.parts(_AT_ONCE):
             sources = source_rows([*some.paths])
             versions = known_versions(sources)
-            selections.append(select(some, versions))
+            selection = select(some, versions)
+            new += selection.files
+            changed += selection.changed
+            skipped.append(selection.skipped)
             owners.update(map(str, pc.unique(sources["attempt_id"]).to_pylist()))
             digests.append(_digest(versions))
-        return KnownFiles(InputSelection.joined(selections), owners, digests)
+        return KnownFiles(InputSelection(new, FileList.joined(skipped), changed), owners, digests)
 
     def differs(self, files: FileList, source_rows: SourceRows) -> bool:
         """Return whether the topic now has other versions of the same files."""
@@ -272,15 +267,15 @@ class RunInput(ABC):
 
     @abstractmethod
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
-        """The file of each split, and the lines before the split."""
+        """Return the file of each split, and the lines before the split."""
 
     def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
-        """The source rows to commit."""
+        """Return the source rows to commit."""
         del counts, topic, attempt_id
         return []
 
     def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
-        """Whether another commit since this attempt began took some of the input, or removed it.
+        """Return whether a commit since this attempt began took some of the input, or removed it.
 
         `sources` gives the source rows of paths in a version, those that count for the attempt.
         """
@@ -292,7 +287,7 @@ InputOf = Callable[[SourceRows], RunInput]  # what an attempt reads, given what 
 
 
 def files_of(engine: Engine, pipeline: Pipeline) -> InputOf:
-    """The files that a pipeline names and the topic does not have; raises InputError.
+    """Return the files that a pipeline names and the topic does not have. Raises InputError.
 
     They are listed once: planning again keeps the list.
     """
@@ -324,7 +319,7 @@ class FileInput(RunInput):
         return form.value_settings(self.selection.files, self._files, self._pipeline)
 
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
-        """The file of each split, and the lines before the split."""
+        """Return the file of each split, and the lines before the split."""
         return origins(self.splits, counts)
 
 
@@ -374,7 +369,7 @@ class InputFiles(FileInput):
         ]
 
     def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
-        """Whether the topic got versions of these files since this attempt began."""
+        """Return whether the topic got versions of these files since this attempt began."""
         return self._known.differs(self._listed, partial(sources, newest))
 
 

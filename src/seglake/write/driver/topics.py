@@ -92,7 +92,7 @@ def other_values(topic: Topic, value_settings: Mapping[str, Any]) -> list[Findin
 
 
 def stored_settings(row: TopicRow) -> dict[str, Any]:
-    """The settings in a topic's row, by the keys of `[topic]`, except the partitioner."""
+    """Return the settings in a topic's row, by the keys of `[topic]`, except the partitioner."""
     return {
         **json.loads(row.settings),
         "partitions": row.partitions,
@@ -159,5 +159,5 @@ def _partitioner(topic: Topic) -> str:
 
 
 def append_time(snapshot: Snapshot, topic: str, now_ms: int) -> int:
-    """The append time of a run: now, or the topic's largest timestamp if that is later."""
+    """Return the append time of a run: now, or the topic's largest timestamp if that is later."""
     return max([now_ms, *(view.largest_timestamp for view in snapshot.find_partitions(topic))])

@@ -287,7 +287,10 @@ def _keep_groups(setup: _Setup, broker: Broker, report: TopicArchive) -> None:
 
 
 def _pipeline(setup: _Setup, report: TopicArchive, live: LiveTopic, kind: str) -> Pipeline:
-    """The settings of a run: the columns of Spark's Kafka source; timestamps are of type `kind`."""
+    """Return the settings of a run over the columns of Spark's Kafka source.
+
+    `kind` is the timestamp type.
+    """
     topic = {
         "name": report.topic,
         "partitions": len(live.offsets),
@@ -315,7 +318,7 @@ def _pipeline(setup: _Setup, report: TopicArchive, live: LiveTopic, kind: str) -
 
 
 def _frame(setup: _Setup, topic: str, offsets: Ranges) -> DataFrame:
-    """The committed records at these offsets."""
+    """Return the committed records at these offsets."""
     from pyspark.sql.functions import expr  # noqa: PLC0415  # Spark may be missing
 
     spark = setup.spark
@@ -339,7 +342,7 @@ def _frame(setup: _Setup, topic: str, offsets: Ranges) -> DataFrame:
 
 
 def _without_far_times(setup: _Setup, broker: Broker, topic: str, offsets: Ranges) -> DataFrame:
-    """The records at these offsets; those with times that Spark cannot hold are without a time.
+    """Return the records at these offsets, without the times that Spark cannot hold.
 
     Raises InputError for the first of them, unless they go to the quarantine.
     """
@@ -364,7 +367,7 @@ def _without_far_times(setup: _Setup, broker: Broker, topic: str, offsets: Range
 
 
 def _reads(setup: _Setup, topic: str, partition: int, start: int, end: int) -> bool:
-    """Whether Spark can deliver the records at the offsets [start, end)."""
+    """Return whether Spark can deliver the records at the offsets [start, end)."""
     frame = _frame(setup, topic, {partition: (start, end)})
     try:
         frame.write.format("noop").mode("overwrite").save()

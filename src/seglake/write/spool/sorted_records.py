@@ -54,7 +54,7 @@ class SortedRecords:
         return int(self.bodies.sizes.sum()) + COLUMN_BYTES * len(self)
 
     def detached(self) -> SortedRecords:
-        """A copy of the records, so that the larger buffers they share can be freed."""
+        """Return a copy of the records, so that the larger buffers they share can be freed."""
         sort_keys = self.sort_keys.copy()
         ties = None if self.tie_breakers is None else self.tie_breakers.copy()
         timestamps = sort_keys if self.by_time else self.timestamps.copy()
@@ -106,7 +106,7 @@ class PlacedRecords(NamedTuple):
     records: SortedRecords
 
     def part(self, start: int, end: int) -> PlacedRecords:
-        """Records `start` to `end`, exclusive; a small part is copied, so the blob can be freed."""
+        """Return records `start` to `end`, exclusive. Small parts are copied, to free the blob."""
         if start == 0 and end == len(self.records):
             return self
         records = self.records.part(start, end)
@@ -132,7 +132,7 @@ def sort_order(sort_keys: Int64s, tie_breakers: Int64s | None) -> Int64s:
 
 
 def join_sorted(blobs: list[PlacedRecords]) -> SortedRecords:
-    """The records of all blobs in total order."""
+    """Return the records of all blobs in total order."""
     in_order = sorted(blobs, key=lambda blob: blob.place[2:])
     parts = [blob.records for blob in in_order if len(blob.records)] or [in_order[0].records]
     if len(parts) == 1:

@@ -179,7 +179,7 @@ class SpoolWriter:
         row["end"] = self._end
 
     def rows(self) -> pa.Table:
-        """The rows of SPOOLED; their data can be read once the block has ended."""
+        """Return the rows of SPOOLED. Their data can be read once the block has ended."""
         return pa.Table.from_pylist(self._rows, SPOOLED)
 
     def __enter__(self) -> SpoolWriter:
@@ -213,7 +213,7 @@ class SpooledBlob(NamedTuple):
     data: Buffer
 
     def records(self) -> SortedRecords:
-        """The sorted records of a blob that has such; raises CorruptData."""
+        """Return the sorted records of a blob of the kind RECORDS. Raises CorruptData."""
         return (expand_records if self.row["squeezed"] else unpack_records)(self.data)
 
 
@@ -271,7 +271,7 @@ def _each(rows: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def of_kinds(spooled: pa.Table, *kinds: int) -> pa.Table:
-    """The rows of SPOOLED of some kinds."""
+    """Return the rows of SPOOLED of some kinds."""
     return spooled.filter(pa.array(np.isin(spooled["kind"].to_numpy(), kinds)))
 
 
@@ -358,7 +358,7 @@ _HEAD = struct.Struct("<qBBxxxxxx")  # records; sort keys are the timestamps; ti
 
 
 def packed_bytes(records: SortedRecords) -> int:
-    """The bytes that `pack_records` makes of records."""
+    """Return the count of bytes that `pack_records` makes of records."""
     columns = 2 + (not records.by_time) + (records.tie_breakers is not None)
     return _HEAD.size + 8 * columns * len(records) + int(records.bodies.sizes.sum())
 
@@ -377,12 +377,12 @@ def squeeze_records(records: SortedRecords) -> bytes:
 
 
 def unpack_records(data: Any) -> SortedRecords:
-    """The inverse of `pack_records`, over the same bytes. Raises CorruptData."""
+    """Reverse `pack_records`, over the same bytes. Raises CorruptData."""
     return _unpacked(data, _integers, _integers)
 
 
 def expand_records(data: Any) -> SortedRecords:
-    """The inverse of `squeeze_records`. Raises CorruptData."""
+    """Reverse `squeeze_records`. Raises CorruptData."""
     return _unpacked(expand(data), _summed, _of_planes)
 
 
@@ -456,7 +456,7 @@ def pack_batches(batches: EncodedBatches) -> bytes:
 
 
 def unpack_batches(data: Any) -> EncodedBatches:
-    """The inverse of `pack_batches`. Raises CorruptData."""
+    """Reverse `pack_batches`. Raises CorruptData."""
     view, at = memoryview(data), _BATCHES_HEAD.size
     _require(len(view) >= at)
     size, keys_size, plain = _BATCHES_HEAD.unpack_from(view)
@@ -471,7 +471,7 @@ def unpack_batches(data: Any) -> EncodedBatches:
 
 
 def _key_hashes(raw: memoryview, counts: npt.NDArray[np.int32]) -> KeyHashes:
-    """A hash of 8 bytes for each record, then for each a byte that says whether it has a key."""
+    """Read a hash of 8 bytes for each record, then for each a byte: 1 if it has a key, else 0."""
     count = int(counts.sum(dtype=np.int64))
     _require(counts.min(initial=0) >= 0 and len(raw) == 9 * count)
     flags = np.frombuffer(raw, np.uint8, count, 8 * count)
@@ -507,7 +507,7 @@ def pack_rejects(
 
 
 def unpack_rejects(data: Any) -> pa.Table:
-    """The inverse of `pack_rejects`: rows of REJECTS_SCHEMA."""
+    """Reverse `pack_rejects`: return rows of REJECTS_SCHEMA."""
     return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
 
@@ -519,7 +519,7 @@ def squeeze(raw: bytes) -> bytes:
 
 
 def expand(data: Any) -> bytes:
-    """The inverse of `squeeze`. Raises CorruptData."""
+    """Reverse `squeeze`. Raises CorruptData."""
     size = int.from_bytes(memoryview(data)[:4], "little")
     _require(size <= _LARGEST_RATIO * len(data))
     try:

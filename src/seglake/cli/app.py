@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from seglake.cli.arguments.spelling import Command, Program
+from seglake.cli.arguments.spelling import Command, Program, help_and_examples
 from seglake.cli.demo.run import demo
-from seglake.cli.examples import epilog
 from seglake.cli.health import reindex, repair, vacuum, verify, warm
 from seglake.cli.ingest import check, ingest, init, redrive
 from seglake.cli.inspect import (
@@ -45,7 +44,11 @@ def help_(
     context: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Also those for experts.")] = False,
 ) -> None:
-    """Show the commands of this program."""
+    """Show the commands of this program.
+
+    Example:
+        seglake help --all
+    """
     parent: Any = context.parent
     parent.command.show_help(parent, everything=everything)
 
@@ -73,7 +76,8 @@ app = typer.Typer(
 for group, commands in GROUPS.items():
     for command in commands:
         name = command.__name__.strip("_").replace("_", "-")
-        app.command(name, cls=Command, rich_help_panel=group, epilog=epilog(name))(command)
+        text, examples = help_and_examples(command)
+        app.command(name, cls=Command, rich_help_panel=group, help=text, epilog=examples)(command)
 
 
 @app.callback()

@@ -43,7 +43,12 @@ def verify(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Check catalog, sizes and checksums; with --deep every record and index entry."""
+    """Check catalog, sizes and checksums; with --deep every record and index entry.
+
+    Examples:
+        seglake verify ./lake
+        seglake verify ./lake --topic web --deep
+    """
     from seglake.maintain.health.verify import verify as check
 
     job: Job | None = context.obj
@@ -80,7 +85,12 @@ def repair(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make lost or damaged index files anew; with --catalog the catalog table."""
+    """Make lost or damaged index files anew; with --catalog the catalog table.
+
+    Examples:
+        seglake repair ./lake --dry-run
+        seglake repair ./lake --catalog
+    """
     if catalog:
         _repair_catalog(root, trust or [], json=json, force=force, dry_run=dry_run)
     elif trust or force:
@@ -135,7 +145,11 @@ def reindex(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write a topic's index files anew, at the same density or another."""
+    """Write a topic's index files anew, at the same density or another.
+
+    Example:
+        seglake reindex ./lake web --index-interval-bytes 4096
+    """
     from seglake.maintain.health.reindex import reindex as write_indexes
 
     intervals = {
@@ -169,7 +183,11 @@ def _policy_of(intervals: Mapping[str, int | None]) -> IndexPolicy | None:
 def vacuum(
     root: Root, dry_run: DryRun = False, grace_hours: GraceHours = 24.0, json: Json = False
 ) -> None:
-    """Remove objects that no retained version names: what dead attempts left."""
+    """Remove objects that no retained version names: what dead attempts left.
+
+    Example:
+        seglake vacuum ./lake --dry-run
+    """
     from seglake.maintain.vacuum import vacuum as sweep
 
     with step_display("reading the catalog") as progress:
@@ -218,7 +236,11 @@ def _of_young(count: int, grace_hours: float) -> str:
 
 
 def warm() -> None:
-    """Compile every kernel now, so that nobody waits for it later. No Spark, no Java."""
+    """Compile every kernel now, so that nobody waits for it later. No Spark, no Java.
+
+    Example:
+        seglake warm
+    """
     from runpy import run_module
 
     said = "Some 180 kernels are compiled, which takes about a minute of one core."

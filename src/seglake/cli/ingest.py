@@ -52,7 +52,12 @@ def ingest(
     local: Local = False,
     json: Json = False,
 ) -> None:
-    """Ingest what a pipeline file names: with Spark, or without it on this machine."""
+    """Ingest what a pipeline file names: with Spark, or without it on this machine.
+
+    Examples:
+        seglake ingest --conf-file web.toml --local
+        seglake ingest --conf-file web.toml --run-id 2026-11-20T10 --source h10/
+    """
     from seglake.config import load
     from seglake.reporting.run import reported
 
@@ -121,7 +126,11 @@ def redrive(
     local: Local = False,
     json: Json = False,
 ) -> None:
-    """Ingest rows that a run rejected, with corrected settings: with Spark, or without it."""
+    """Ingest rows that a run rejected, with corrected settings: with Spark, or without it.
+
+    Example:
+        seglake redrive --run-id 2026-11-20T10 --conf-file mended.toml --local
+    """
     from seglake.config import load
     from seglake.write.api import redrive_run
 
@@ -158,6 +167,9 @@ def check(
 
     Settings that the topic of the lake refuses are an error.
     Exit code 3 if a row is rejected, or if times of January 1970 would stop a run.
+
+    Example:
+        seglake check --conf-file web.toml --sample 5
     """
     with step_display("reading the settings") as tell:
         from seglake.config import load
@@ -271,7 +283,12 @@ def init(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Write a pipeline file for files that have no description, with a reason for each choice."""
+    """Write a pipeline file for files that have no description, with a reason for each choice.
+
+    Examples:
+        seglake init logs/*.jsonl
+        seglake init s3://bucket/raw/ --topic web -o web.toml
+    """
     with step_display("looking at the files"):
         from seglake.config import from_tables
         from seglake.infer.pipeline import infer_pipeline

@@ -40,7 +40,12 @@ if TYPE_CHECKING:
 
 
 def topics(root: Root, version: Version = None, json: Json = False) -> None:
-    """List the topics of a lake."""
+    """List the topics of a lake.
+
+    Examples:
+        seglake topics ./lake
+        seglake topics s3://bucket/lake --json
+    """
     import seglake
 
     show("topics", topic_rows(seglake.open(root, version)), as_json=json)
@@ -98,7 +103,11 @@ def segments(
     version: Version = None,
     json: Json = False,
 ) -> None:
-    """List the segments of a topic."""
+    """List the segments of a topic.
+
+    Example:
+        seglake segments ./lake web --partition 0
+    """
     import seglake
 
     log = seglake.open(root, version).topic(topic)
@@ -147,7 +156,12 @@ def offsets(
     version: Version = None,
     json: Json = False,
 ) -> None:
-    """Find the first record at a time or later, in each partition."""
+    """Find the first record at a time or later, in each partition.
+
+    Examples:
+        seglake offsets ./lake web --time 2026-11-20T10:00:00Z
+        seglake offsets ./lake web --time latest
+    """
     import seglake
 
     log = seglake.open(root, version).topic(topic)
@@ -192,7 +206,11 @@ _DESCRIBE_COLUMNS = [
 
 
 def describe(root: Root, topic: Topic, json: Json = False) -> None:
-    """Show the settings of a topic, with their defaults, and what tags hold of it."""
+    """Show the settings of a topic, with their defaults, and what tags hold of it.
+
+    Example:
+        seglake describe ./lake web
+    """
     from seglake.catalog.table import CatalogTable
     from seglake.maintain.tagging import holds
     from seglake.maintain.topic_settings import settings_of
@@ -221,6 +239,10 @@ def history(
     """List the runs that were committed, and what maintenance committed, newest first.
 
     A run that was undone or replaced is one row, and its state says so.
+
+    Examples:
+        seglake history ./lake --topic web
+        seglake history ./lake --failed
     """
     import seglake
     from seglake.cli.runs import failed_rows
@@ -305,6 +327,9 @@ def run_status(
     """Say what became of a run: exit code 0 committed, 3 rejected too much, 1 anything else.
 
     That is: failed, undone or replaced since, or unknown.
+
+    Example:
+        seglake run-status ./lake web --run-id 2026-11-20T10
     """
     from seglake.cli.runs import Runs, exit_code_of
 
@@ -334,6 +359,10 @@ def quarantine(
     """Show the rows that were rejected: file, line, reason and bytes.
 
     A sample has rows of every reason and of many files, and says what it leaves out.
+
+    Examples:
+        seglake quarantine ./lake web --run-id 2026-11-20T10
+        seglake quarantine ./lake web --json > rejects.json
     """
     from seglake.cli.runs import Runs
 
@@ -363,6 +392,10 @@ def report(
     """Show what a lake looks like: alerts here, with -o one page that needs no network.
 
     It is made from the catalog and zone maps; no record is read.
+
+    Examples:
+        seglake report ./lake
+        seglake report ./lake web -o report.html
     """
     from seglake.cli.lifecycle import tag_rows
     from seglake.reporting.alerts import once
@@ -395,7 +428,11 @@ def metrics(
     ] = None,
     push: Annotated[str | None, typer.Option(help="The URL of a Prometheus push gateway.")] = None,
 ) -> None:
-    """Print the figures of a lake as Prometheus text, write them to a file, or push them."""
+    """Print the figures of a lake as Prometheus text, write them to a file, or push them.
+
+    Example:
+        seglake metrics ./lake -o /var/lib/node_exporter/seglake.prom
+    """
     from seglake.reporting import metrics as exported
     from seglake.reporting.report import report
 

@@ -15,7 +15,12 @@ def jobs(
     name: Annotated[str | None, typer.Argument(help="Print only this job's file.")] = None,
     json: Json = False,
 ) -> None:
-    """Show the files of the jobs, for spark-submit."""
+    """Show the files of the jobs, for spark-submit.
+
+    Examples:
+        seglake jobs
+        seglake jobs ingest > ingest.py
+    """
     if name is not None:
         typer.echo(job_file(name))
         return

@@ -78,7 +78,12 @@ def archive(
     master: Master = None,
     json: Json = False,
 ) -> None:
-    """Archive what is new in topics of a broker, with Spark; offsets stay."""
+    """Archive what is new in topics of a broker, with Spark; offsets stay.
+
+    Examples:
+        seglake archive ./lake web users --bootstrap broker:9092
+        seglake archive ./lake web --bootstrap broker:9092 --group billing
+    """
     from seglake.config.client_settings import client_settings
     from seglake.write.live import archive as work
 
@@ -120,7 +125,11 @@ def export(
     version: Version = None,
     json: Json = False,
 ) -> None:
-    """Write a topic as partition folders that a broker mounts, every record at its offset."""
+    """Write a topic as partition folders that a broker mounts, every record at its offset.
+
+    Example:
+        seglake export ./lake web ./kafka-logs --start 2026-11-20T10:00Z
+    """
     from seglake.kafka.exporting import export_logs
 
     start, end = absolute(start, zone), absolute(end, zone)
@@ -170,7 +179,11 @@ def import_(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Import logs of a stopped broker or of a copy: offsets stay; later calls add what is new."""
+    """Import logs of a stopped broker or of a copy: offsets stay; later calls add what is new.
+
+    Example:
+        seglake import /var/kafka-logs --root ./lake --topic web
+    """
     from seglake.kafka.importing import import_logs
 
     with bar("reading logs") as progress:
@@ -196,7 +209,11 @@ def attach(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Read logs where tiered storage put them, without a copy; again, only what is new."""
+    """Read logs where tiered storage put them, without a copy; again, only what is new.
+
+    Example:
+        seglake attach s3://bucket/tiered --root ./lake --dry-run
+    """
     from seglake.kafka.attach import attach_logs
 
     with bar("reading logs") as progress:
@@ -288,7 +305,12 @@ def replay(
     version: Version = None,
     json: Json = False,
 ) -> None:
-    """Write a window into a real Kafka: every record once, also after a kill, at any speed."""
+    """Write a window into a real Kafka: every record once, also after a kill, at any speed.
+
+    Examples:
+        seglake replay ./lake web --to broker:9092 --last 1h --speed 10
+        seglake replay ./lake web --to broker:9092 --last 1h --group billing
+    """
     import seglake
     from seglake.config.client_settings import client_settings
 

@@ -66,7 +66,11 @@ def alter(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Change settings of a topic, from its next run and maintenance on."""
+    """Change settings of a topic, from its next run and maintenance on.
+
+    Example:
+        seglake alter ./lake web retention.ms=7d cleanup.policy=delete
+    """
     from seglake.maintain.topic_settings import alter as change
 
     report = change(root, topic, _settings(given or []), delete=delete or [], dry_run=dry_run)
@@ -153,7 +157,11 @@ def compact(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Keep the latest record of each key, of a topic whose cleanup.policy has `compact`."""
+    """Keep the latest record of each key, of a topic whose cleanup.policy has `compact`.
+
+    Example:
+        seglake compact ./lake users --dry-run
+    """
     from seglake.maintain.compaction.compact import compact as compact_topic
 
     with bar("compacting") as progress:
@@ -198,7 +206,12 @@ def delete_records(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Delete the oldest records: the log then begins behind them."""
+    """Delete the oldest records: the log then begins behind them.
+
+    Examples:
+        seglake delete-records ./lake web --before-time 2026-11-01T00:00Z
+        seglake delete-records ./lake web --partition 0 --before-offset 1000
+    """
     from seglake.maintain.expiry.retention import delete_records as move_starts
 
     partitions = partition or []
@@ -244,6 +257,10 @@ def erase(
     """Erase record keys: their records, and rejected rows that have one.
 
     Exit code 1 if an attempt began meanwhile: erase again when it has ended, or with --wait.
+
+    Examples:
+        seglake erase ./lake web --key ann --dry-run
+        seglake erase ./lake web --keys-from keys.txt --vacuum
     """
     from seglake.maintain.erasure.erase import erase as erase_keys
     from seglake.maintain.erasure.wanted import keys_given
@@ -304,7 +321,11 @@ def maintain(
     grace_hours: GraceHours = 24.0,
     json: Json = False,
 ) -> None:
-    """Do what the topics' settings ask for, and vacuum: what a schedule runs."""
+    """Do what the topics' settings ask for, and vacuum: what a schedule runs.
+
+    Example:
+        seglake maintain ./lake --dry-run
+    """
     from seglake.maintain.schedule import maintain_lake
 
     job: Job | None = context.obj
@@ -373,7 +394,11 @@ def merge(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Make few segments of many small neighbours; records, offsets and batches stay."""
+    """Make few segments of many small neighbours; records, offsets and batches stay.
+
+    Example:
+        seglake merge ./lake web --dry-run
+    """
     from seglake.maintain.merge import merge as merge_segments
 
     chosen = None if partition is None else [partition]
@@ -414,7 +439,11 @@ _NO_LIMIT = (
 
 
 def retain(root: Root, topic: OneOrAll = None, dry_run: DryRun = False, json: Json = False) -> None:
-    """Remove the oldest segments, as retention.ms and retention.bytes of each topic say."""
+    """Remove the oldest segments, as retention.ms and retention.bytes of each topic say.
+
+    Example:
+        seglake retain ./lake web --dry-run
+    """
     from seglake.maintain.expiry.retention import retain as apply_retention
 
     reports = apply_retention(root, topic, dry_run=dry_run)
@@ -476,6 +505,11 @@ def tag(
     """Give a version a name, or list the tags. The records of a tag stay until it is deleted.
 
     The list has the bytes that a tag holds and the newest version does not.
+
+    Examples:
+        seglake tag ./lake
+        seglake tag ./lake before-may --version 7 --until 2027-06-01
+        seglake tag ./lake q3-train --delete
     """
     from seglake.catalog.table import CatalogTable
     from seglake.maintain.tagging import holds
@@ -518,7 +552,11 @@ def undo(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Take a run out of its topic: its records, redrives and rejects; its files come in again."""
+    """Take a run out of its topic: its records, redrives and rejects; its files come in again.
+
+    Example:
+        seglake undo ./lake web --run-id 2026-11-20T10 --dry-run
+    """
     from seglake.maintain.undo import undo as undo_run
 
     report = undo_run(root, topic, run_id, pipeline=pipeline, force=force, dry_run=dry_run)

@@ -85,6 +85,11 @@ def read(
     """Read records: from an offset, the last ones, in a window of time, or all.
 
     A record without a timestamp is in no window; where all are read by time, it comes first.
+
+    Examples:
+        seglake read ./lake web --last 1h --format table
+        seglake read ./lake web --start 2026-11-20T10:00Z --end 2026-11-20T11:00Z
+        seglake read ./lake web --partition 0 --offset 10 --format csv
     """
     import seglake
     from seglake.cli import record_output as records
@@ -191,6 +196,11 @@ def find(
 
     A key index (setting `index.keys`) says where to look; without one, and without a key, all is
     read.
+
+    Examples:
+        seglake find ./lake web --key u140030
+        seglake find ./lake web --key u140030 --last 1h --newest 10 --format table
+        seglake find ./lake web --key u140030 --explain
     """
     import seglake
     from seglake.cli import record_output as records
@@ -231,7 +241,11 @@ def dump(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Print a segment's file as text, whatever wrote it."""
+    """Print a segment's file as text, whatever wrote it.
+
+    Example:
+        seglake dump topics/web-0/00000000000000000000.log --deep
+    """
     from seglake.cli.segment_file import dump_file
 
     dump_file(file, deep=deep, as_json=json)

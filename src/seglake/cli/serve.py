@@ -36,6 +36,11 @@ def serve(
     """Serve the lake to Kafka's clients, which can read it and change nothing.
 
     Log lines go to standard error.
+
+    Examples:
+        seglake serve ./lake
+        seglake serve s3://bucket/lake --conf-file server.toml --topics web,users
+        seglake serve ./lake --list web.v12 --list 'web.q3-*'
     """
     import logging
 

@@ -10,14 +10,16 @@ import typer
 from typer.testing import CliRunner
 
 from seglake.cli.app import app
-from seglake.cli.examples import EXAMPLES
 
 PROGRAM: Any = typer.main.get_command(app)
+EXAMPLES = {
+    name: [line.strip() for line in command.epilog.splitlines()[1:] if line]
+    for name, command in PROGRAM.commands.items()
+}
 LINES = [(name, line) for name, lines in EXAMPLES.items() for line in lines]
 
 
 def test_every_command_has_examples() -> None:
-    assert {*EXAMPLES} == {*PROGRAM.commands}
     assert all(1 <= len(lines) <= 3 for lines in EXAMPLES.values())
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from inspect import getdoc
 from shlex import quote
 from typing import Any
 
@@ -105,6 +106,12 @@ class Command(TyperCommand):
             one = f"seglake {_OF_ONE_TOPIC[self.name]} {quote(root)} {quote(extra[0])}"
             raise UsageError(f"{self.name} is about all topics, and this about one: {one}")
         ctx.fail(f"Got unexpected extra argument(s) ({' '.join(map(printable, extra))})")
+
+
+def help_and_examples(command: Callable[..., None]) -> tuple[str, str]:
+    """Return the help of a command, and its examples with each in its own line."""
+    text, heading, examples = (getdoc(command) or "").partition("\n\nExample")
+    return text, "\n\n".join(f"{heading}{examples}".split("\n")).strip()
 
 
 @contextmanager

@@ -41,7 +41,11 @@ def demo(
     events: Annotated[Path, typer.Option(help="Where the events go.")] = Path("demo-events"),
     count: Annotated[int, typer.Option(min=1000, help="How many events to make.")] = 1_000_000,
 ) -> None:
-    """Generate events, ingest them with Spark, and look some up."""
+    """Generate events, ingest them with Spark, and look some up.
+
+    Example:
+        seglake demo ./lake
+    """
     _generate(events, count)  # unless the folder exists
     report = _ingest(root, events)
     if report.status == "committed":

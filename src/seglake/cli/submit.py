@@ -29,8 +29,9 @@ _HELP = {"help_option_names": ["-h", "--help"]}
 _AFTER_THE_REPORT = "py4j"  # logs that its connections close when the program ends
 
 
-def submit(command: Command, arguments: Sequence[str]) -> int:
-    """Run a command as a job; returns its exit code."""
+def submit(command: Command, arguments: Sequence[str] | None = None) -> int:
+    """Run a command as a job, with the program's arguments by default. Return its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger(_AFTER_THE_REPORT).setLevel(logging.WARNING)
     job, app = Job(command.__name__), typer.Typer(add_completion=False)

@@ -8,19 +8,12 @@ Exit codes: 0 done, or nothing was new; 4 done, but the broker had deleted recor
 archived yet; 2 bad arguments, or a topic that is gone or was made again; 1 anything else.
 """
 
-from __future__ import annotations
-
-import sys
-from collections.abc import Sequence
+from functools import partial
 
 from seglake.cli.kafka import archive
 from seglake.cli.submit import submit
 
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the job; returns its exit code."""
-    return submit(archive, arguments)
-
+main = partial(submit, archive)
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -8,19 +8,12 @@ pipeline allows; 5 no record is in the declared interval, and the pipeline makes
 anything else.
 """
 
-from __future__ import annotations
-
-import sys
-from collections.abc import Sequence
+from functools import partial
 
 from seglake.cli.ingest import ingest
 from seglake.cli.submit import submit
 
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the job; returns its exit code."""
-    return submit(ingest, arguments)
-
+main = partial(submit, ingest)
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -6,19 +6,12 @@ Exit codes: 0 done, or done before; 2 bad configuration, input or run; 3 no reje
 or more are rejected again than the pipeline allows; 1 anything else.
 """
 
-from __future__ import annotations
-
-import sys
-from collections.abc import Sequence
+from functools import partial
 
 from seglake.cli.ingest import redrive
 from seglake.cli.submit import submit
 
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the job; returns its exit code."""
-    return submit(redrive, arguments)
-
+main = partial(submit, redrive)
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main())

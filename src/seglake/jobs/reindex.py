@@ -7,19 +7,12 @@ Exit codes: 0 done; 1 a log is damaged, or anything else; 2 bad arguments, or no
 partition.
 """
 
-from __future__ import annotations
-
-import sys
-from collections.abc import Sequence
+from functools import partial
 
 from seglake.cli.health import reindex
 from seglake.cli.submit import submit
 
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the job; returns its exit code."""
-    return submit(reindex, arguments)
-
+main = partial(submit, reindex)
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main())

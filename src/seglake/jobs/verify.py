@@ -7,19 +7,12 @@ Exit codes: 0 everything is sound; 1 something is wrong, or the check failed; 2 
 such lake or topic.
 """
 
-from __future__ import annotations
-
-import sys
-from collections.abc import Sequence
+from functools import partial
 
 from seglake.cli.health import verify
 from seglake.cli.submit import submit
 
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the job; returns its exit code."""
-    return submit(verify, arguments)
-
+main = partial(submit, verify)
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -214,7 +214,7 @@ def _serve(it: Place) -> None:
 def _jobs(it: Place) -> None:
     found = {row["job"]: Path(row["file"]) for row in it.json("jobs")}
     assert found.keys() == {job.stem for job in JOBS.glob("*.py")}
-    assert all("def main" in file.read_text() for file in found.values())
+    assert all("main = " in file.read_text() for file in found.values())
     assert Path(it.tell("jobs", "ingest").rstrip()) == found["ingest"]
     it.refused("no job 'digest'; there are archive, ingest", "jobs", "digest")
 

@@ -26,7 +26,7 @@ from seglake import errors
 from seglake.cached import cached_property
 from seglake.errors import ConfigError, CorruptData, SeglakeError, UsageError
 from seglake.limits import INT32_MAX
-from seglake.terminal.progress import Pace, waited, watched
+from seglake.terminal.progress import Pace, periodically, waited
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -169,12 +169,12 @@ class SparkEngine:
             with original_errors(), waited("tasks run through Spark Connect", _log.info):
                 return _queried(self._spark, task, items)
         context, (unit, each) = self._spark.sparkContext, Amounts.of(task, items)
-        total, tasks = sum(each), len(items)
+        pace, total, tasks = Pace(unit), sum(each), len(items)
 
-        def done() -> int:  # Spark says how many tasks are done, not which
-            return _tasks_done(context, tasks) * total // tasks
+        def log() -> None:  # Spark says how many tasks are done, not which
+            _log.info(pace.text(_tasks_done(context, tasks) * total // tasks, total))
 
-        with original_errors(), watched(unit, total, done, _log.info):
+        with original_errors(), periodically(log):
             rows = context.parallelize(items, tasks)
             return rows.map(_InWorker(task)).collect()
 
@@ -295,8 +295,8 @@ class ThreadEngine:
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in their order. After an error no further task begins."""
         unit, each = Amounts.of(task, items)
-        done = list[int]()
-        with watched(unit, sum(each), lambda: sum(done), _log.info):
+        pace, done = Pace(unit), list[int]()
+        with periodically(lambda: _log.info(pace.text(sum(done), sum(each)))):
             measured = [*zip(items, each, strict=True)]
             return on_threads(lambda one: task(one[0]), measured, lambda one: done.append(one[1]))
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from seglake.catalog.table import CatalogTable
 from seglake.cli.terminal.json_lines import json_lines
-from seglake.cli.terminal.progress import counted
+from seglake.cli.terminal.progress import display
 from seglake.compile import cache, fallback
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
@@ -271,5 +271,5 @@ if __name__ == "__main__":
     elif "--second" in sys.argv:
         _in_second_process()
     else:
-        with _second_process(), counted("compiling kernels") as progress:
-            main(progress)
+        with _second_process(), display("compiling kernels", unit="kernels") as shown:
+            main(shown.amount)

@@ -20,16 +20,9 @@ from seglake.maintain.compaction.passes import How
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.verify import verify
 from seglake.maintain.undo import undo
-from seglake.terminal.progress import (
-    EVERY_S,
-    Pace,
-    interval_s,
-    line_every,
-    told_soon,
-    waited,
-    watched,
-)
+from seglake.terminal.progress import EVERY_S, Pace, interval_s, line_every, periodically, waited
 from seglake.terminal.wording import short_bytes
+from seglake.write.driver.report import Report, silent
 from seglake.write.reduce.tasks import CountStraddling, StraddlingBlob
 from tests.makers.lakes import Event, LakeMaker
 from tests.makers.raw_events import ingest
@@ -79,39 +72,40 @@ def test_a_wait_tells_how_long_it_takes() -> None:
     assert {*said[:2]} == {"Spark starts, 0 s"}
 
 
-def test_only_what_takes_a_while_is_told_soon() -> None:
-    said: list[str] = []
-    with told_soon("reading", said.append):
+def test_only_a_long_step_has_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="seglake.write.driver.report.long_steps")
+    report = Report(pipeline="p", topic="t", run_id="r", attempt_id="a")
+    with report.step("plan", silent, "1 file is listed"):
         pass
-    with line_every(0.01), told_soon("writing", said.append):
+    with line_every(0.01), report.step("read", silent, "1 file is read"):
         deadline = time.monotonic() + 60
-        while not said and time.monotonic() < deadline:
+        while not caplog.messages and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.05)
-    assert said == ["writing"]
+    assert caplog.messages == ["topic t: 1 file is read"]
 
 
-def test_watched_work_tells_until_it_ends() -> None:
-    said: list[str] = []
-    with line_every(0.01), watched("tasks", 5, lambda: 3, said.append):
+def test_a_function_is_called_periodically_until_the_block_ends() -> None:
+    calls = list[float]()
+    with line_every(0.01), periodically(lambda: calls.append(time.monotonic())):
         deadline = time.monotonic() + 60
-        while len(said) < 3 and time.monotonic() < deadline:
+        while len(calls) < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert len(said) >= 3
-    assert all(line.startswith("3 of 5 tasks done") for line in said)
+    assert len(calls) >= 3
     assert interval_s() == EVERY_S
-    assert not [each for each in threading.enumerate() if each.name == "seglake pace"]
+    assert not [each for each in threading.enumerate() if each.name == "seglake progress"]
 
 
-def test_a_failing_question_ends_the_lines_and_nothing_else() -> None:
-    said: list[str] = []
+def test_a_function_that_raises_is_not_called_again() -> None:
+    calls = list[int]()
 
-    def fails() -> int:
+    def fail() -> None:
+        calls.append(1)
         raise RuntimeError("the JVM is gone")
 
-    with line_every(0.01), watched("tasks", 5, fails, said.append):
-        time.sleep(0.05)
-    assert said == []
+    with line_every(0.01), periodically(fail):
+        time.sleep(0.1)
+    assert calls == [1]
 
 
 class _Halves(NamedTuple):

@@ -14,13 +14,13 @@ import typer
 
 from seglake.cli.arguments.options import DryRun, GraceHours, Json, Root, Topic
 from seglake.cli.result import finish
-from seglake.cli.terminal.job import Job
-from seglake.cli.terminal.progress import bar, step_display
+from seglake.cli.terminal.progress import display
 from seglake.errors import UsageError
 from seglake.terminal.tables import Column, Listing, number, prose, show, show_report
 from seglake.terminal.wording import counted
 
 if TYPE_CHECKING:
+    from seglake.cli.submit import Job
     from seglake.format.index import IndexPolicy
     from seglake.maintain.commit import MaintenanceReport
     from seglake.maintain.health.verify import Verification
@@ -53,8 +53,8 @@ def verify(
 
     job: Job | None = context.obj
     spark = job.session() if job else None
-    with bar("verifying", job) as progress:
-        report = check(root, deep=deep, topics=topic, spark=spark, progress=progress)
+    with display("verifying", job) as shown:
+        report = check(root, deep=deep, topics=topic, spark=spark, progress=shown.amount)
     finish(report, lambda: _show_verified(report, deep=deep), as_json=json)
 
 
@@ -112,8 +112,8 @@ def _repair_catalog(root: str, trust: Sequence[str], *, json: bool, **how: Any) 
 def _repair_indexes(root: str, *, json: bool, dry_run: bool) -> None:
     from seglake.maintain.health.repair import repair_indexes
 
-    with bar("looking" if dry_run else "repairing") as progress:
-        reports = repair_indexes(root, dry_run=dry_run, progress=progress)
+    with display("looking" if dry_run else "repairing") as shown:
+        reports = repair_indexes(root, dry_run=dry_run, progress=shown.amount)
     if not (reports or json):
         print("No index file is missing or damaged. (`seglake verify` looks at logs, too.)")
     else:
@@ -160,9 +160,9 @@ def reindex(
     policy = _policy_of(intervals)
     job: Job | None = context.obj
     spark = job.session() if job else None
-    with bar("indexing", job) as progress:
+    with display("indexing", job) as shown:
         report = write_indexes(
-            root, topic, policy, partitions=partition, spark=spark, progress=progress
+            root, topic, policy, partitions=partition, spark=spark, progress=shown.amount
         )
     finish(report, lambda: show_report("reindex", report.as_dict()), as_json=json)
 
@@ -190,8 +190,8 @@ def vacuum(
     """
     from seglake.maintain.vacuum import vacuum as sweep
 
-    with step_display("reading the catalog") as progress:
-        report = sweep(root, dry_run=dry_run, grace_hours=grace_hours, progress=progress)
+    with display("reading the catalog") as shown:
+        report = sweep(root, dry_run=dry_run, grace_hours=grace_hours, progress=shown.step)
     finish(report, lambda: _show_vacuumed(report, grace_hours, dry_run=dry_run), as_json=json)
 
 

@@ -18,7 +18,7 @@ import typer
 
 from seglake.cli.arguments.options import Conf, DryRun, Json, Local, Master, RunId, Source
 from seglake.cli.terminal.output import complete
-from seglake.cli.terminal.progress import in_threads, on_spark, step_display
+from seglake.cli.terminal.progress import display, steps
 from seglake.errors import InputError, UsageError
 from seglake.terminal.tables import Column, Listing, number, prose, show, show_report
 from seglake.terminal.wording import counted, folded, path_ends, printable, terminal_width
@@ -69,8 +69,7 @@ def ingest(
     else:
         work = _plain_run(run_id, nothing=replace_with_nothing)
     where: dict[str, Any] = {"master": master, "local": local}
-    steps = in_threads if local else on_spark
-    with steps(context.obj) as progress, reported(pipeline, interval) as run:
+    with steps(context.obj, local=local) as progress, reported(pipeline, interval) as run:
         run.report = work(pipeline, interval=interval, progress=progress, **where)
     print_report(run.report, pipeline.root, as_json=json)
     raise typer.Exit(run.report.exit_code)
@@ -139,7 +138,7 @@ def redrive(
         raise UsageError(
             f"{conf_file} is for the topic {pipeline.topic.name!r}, not {topic!r}: correct one"
         )
-    with (in_threads if local else on_spark)(context.obj) as progress:
+    with steps(context.obj, local=local) as progress:
         report = redrive_run(
             pipeline, run_id, dry_run=dry_run, master=master, local=local, progress=progress
         )
@@ -171,13 +170,13 @@ def check(
     Example:
         seglake check --conf-file web.toml --sample 5
     """
-    with step_display("reading the settings") as tell:
+    with display("reading the settings") as shown:
         from seglake.config import load
         from seglake.write.check import TEXT_BYTES, topic_remark
         from seglake.write.check import check as checked_input
 
         pipeline = load(conf_file, {"input.paths": source} if source else {})
-        tell("looking at the files")
+        shown.step("looking at the files")
         remark = topic_remark(pipeline)
         whole = json or terminal_width() is None  # a pipe leads to `grep` and `less -S`
         checked = checked_input(pipeline, sample, None if whole else TEXT_BYTES)
@@ -289,7 +288,7 @@ def init(
         seglake init logs/*.jsonl
         seglake init s3://bucket/raw/ --topic web -o web.toml
     """
-    with step_display("looking at the files"):
+    with display("looking at the files"):
         from seglake.config import from_tables
         from seglake.infer.pipeline import infer_pipeline
         from seglake.write.check import check

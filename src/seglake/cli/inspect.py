@@ -17,7 +17,7 @@ from seglake.cli.arguments.options import Json, Partition, Root, Topic, Version,
 from seglake.cli.arguments.window import absolute
 from seglake.cli.lifecycle import tag_rows
 from seglake.cli.terminal.output import complete_file
-from seglake.cli.terminal.progress import step_display
+from seglake.cli.terminal.progress import display
 from seglake.errors import UsageError
 from seglake.terminal.tables import (
     Column,
@@ -401,10 +401,10 @@ def report(
     from seglake.reporting.alerts import once
     from seglake.reporting.report import report as lake_report
 
-    with step_display("reading the catalog") as progress:
-        made = lake_report(root, topic, list_objects=list_objects, progress=progress)
+    with display("reading the catalog") as shown:
+        made = lake_report(root, topic, list_objects=list_objects, progress=shown.step)
         if output is not None:
-            progress(f"writing {output}")
+            shown.step(f"writing {output}")
             page = (made.as_json() if json else made.as_html()).encode()
     if output is not None:
         with complete_file(output) as file:

@@ -29,7 +29,7 @@ from seglake.cli.arguments.options import (
 from seglake.cli.arguments.window import absolute, window
 from seglake.cli.result import finish
 from seglake.cli.terminal.output import log_lines
-from seglake.cli.terminal.progress import bar, on_spark
+from seglake.cli.terminal.progress import display, steps
 from seglake.errors import UsageError
 from seglake.extras import extra
 from seglake.terminal.progress import line_every
@@ -88,7 +88,7 @@ def archive(
     from seglake.write.live import archive as work
 
     options = {**client_settings(kafka or [], kafka_file), "bootstrap.servers": bootstrap}
-    with on_spark(context.obj) as progress:
+    with steps(context.obj) as progress:
         report = work.archive(
             root,
             topic,
@@ -133,10 +133,10 @@ def export(
     from seglake.kafka.exporting import export_logs
 
     start, end = absolute(start, zone), absolute(end, zone)
-    with bar("exporting") as progress:
+    with display("exporting") as shown:
         report = export_logs(
             root, topic, dest, start=start, end=end, topic_id=topic_id, version=version,
-            progress=progress,
+            progress=shown.amount,
         )  # fmt: skip
     finish(report, lambda: _show_exported(report), as_json=json)
 
@@ -186,9 +186,9 @@ def import_(
     """
     from seglake.kafka.importing import import_logs
 
-    with bar("reading logs") as progress:
+    with display("reading logs") as shown:
         reports = import_logs(
-            root, sources, topic=topic, name=name, dry_run=dry_run, progress=progress
+            root, sources, topic=topic, name=name, dry_run=dry_run, progress=shown.amount
         )
     _show_logs(reports, as_json=json)
 
@@ -216,9 +216,9 @@ def attach(
     """
     from seglake.kafka.attach import attach_logs
 
-    with bar("reading logs") as progress:
+    with display("reading logs") as shown:
         reports = attach_logs(
-            root, sources, topic=topic or None, name=name, dry_run=dry_run, progress=progress
+            root, sources, topic=topic or None, name=name, dry_run=dry_run, progress=shown.amount
         )
     _show_logs(reports, as_json=json)
     raise typer.Exit(int(any(report.refused or report.gone for report in reports)))

@@ -17,14 +17,14 @@ import typer
 
 from seglake.cli.arguments.options import DryRun, GraceHours, Json, OneOrAll, Partition, Root, Topic
 from seglake.cli.result import finish
-from seglake.cli.terminal.job import Job
 from seglake.cli.terminal.output import log_lines
-from seglake.cli.terminal.progress import bar, step_display
+from seglake.cli.terminal.progress import display
 from seglake.errors import UsageError
 from seglake.terminal.tables import Column, Listing, number, prose, second, show, size
 from seglake.terminal.wording import counted, short_time
 
 if TYPE_CHECKING:
+    from seglake.cli.submit import Job
     from seglake.maintain.compaction.compact import Compacted
     from seglake.maintain.erasure.erase import Erased
     from seglake.maintain.expiry.retention import Moved
@@ -164,8 +164,8 @@ def compact(
     """
     from seglake.maintain.compaction.compact import compact as compact_topic
 
-    with bar("compacting") as progress:
-        report = compact_topic(root, topic, force=force, dry_run=dry_run, progress=progress)
+    with display("compacting") as shown:
+        report = compact_topic(root, topic, force=force, dry_run=dry_run, progress=shown.amount)
     finish(report, lambda: _show_compacted(report, dry_run=dry_run), as_json=json)
 
 
@@ -266,10 +266,10 @@ def erase(
     from seglake.maintain.erasure.wanted import keys_given
 
     keys = keys_given(key or [], keys_from)
-    with bar("looking" if dry_run else "erasing") as progress:
+    with display("looking" if dry_run else "erasing") as shown:
         report = erase_keys(
             root, topic, keys, raw_containing=raw_containing, vacuum=vacuum, wait=wait,
-            dry_run=dry_run, grace_hours=grace_hours, progress=progress,
+            dry_run=dry_run, grace_hours=grace_hours, progress=shown.amount,
         )  # fmt: skip
     finish(report, lambda: _show_erased(report), as_json=json)
 
@@ -402,10 +402,10 @@ def merge(
     from seglake.maintain.merge import merge as merge_segments
 
     chosen = None if partition is None else [partition]
-    with bar("merging") as progress:
+    with display("merging") as shown:
         report = merge_segments(
             root, topic, partitions=chosen, everything=everything, rebatch=rebatch,
-            dry_run=dry_run, progress=progress,
+            dry_run=dry_run, progress=shown.amount,
         )  # fmt: skip
     finish(
         report, lambda: _show_merged(report, dry_run=dry_run, everything=everything), as_json=json
@@ -521,7 +521,7 @@ def tag(
             raise UsageError("--version, --until and --delete need the NAME of a tag")
         show("tags", tag_rows(holds(CatalogTable.open(open_store(root)))), as_json=json)
         return
-    with step_display("reading the rows of the version"):
+    with display("reading the rows of the version"):
         report = change(root, name, version, until=until, delete=delete)
     finish(report, lambda: _show_tagged(report, root, delete=delete), as_json=json)
 

@@ -6,10 +6,9 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -19,7 +18,7 @@ from seglake.cli.search_hints import Sought, with_field_hints
 from seglake.cli.terminal.csv_rows import csv_rows, csv_schema
 from seglake.cli.terminal.json_lines import json_lines
 from seglake.cli.terminal.output import complete_file
-from seglake.cli.terminal.progress import awaited, byte_columns
+from seglake.cli.terminal.progress import Display, awaited, display
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
@@ -32,13 +31,12 @@ from seglake.read.log import Log
 from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan
 from seglake.read.window.plan import Plan
 from seglake.read.window.reader import WindowReader
-from seglake.terminal.progress import Pace, told_in_time
+from seglake.terminal.progress import WAITED_S, periodically
 from seglake.terminal.tables import Column, Listing, moment, number, show, size
 from seglake.terminal.wording import counted
 
 _TABLE_ROWS = 100  # unless an option says how many records are wanted
-
-Advance = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+_BAR_S = 0.25  # between two updates of a bar
 
 
 class ReadRequest(NamedTuple):
@@ -122,53 +120,75 @@ def write(
 ) -> int:
     """Read records and write them, in constant memory, as jsonl, csv, table, arrow or parquet.
 
-    Returns how many they are.
+    Returns their count.
     """
     planned, stats = plan(log, request), ReadStats()
     reader = _reader(log, planned, request, stats)
     cut = form == "table" and max_records is None and request.tail is None
-    first = _FirstRows(reader, _TABLE_ROWS) if cut else _first(reader, max_records)
+    first = _Records(reader, _TABLE_ROWS if cut else max_records, looks_ahead=cut)
     schema, batches = reader.schema, iter(first)
     if request.fields is not None:
-        beside = FieldReader(request.fields, None, log.value_format)
-        schema, batches = beside.schema(schema), beside.batches(batches, stats.misfits)
+        added = FieldReader(request.fields, None, log.value_format)
+        schema, batches = added.schema(schema), added.batches(batches, stats.misfits)
         batches = with_field_hints(batches, log, request.fields.kinds)
-    written = _Counted(batches)
+    progress = _progress(f"reading {log.topic}", output, first, stats, planned)
+    _write(log, schema, batches, form, output, progress)
+    if first.more:
+        most = planned.records_at_most
+        _print_more(f" of at most {most:,}", f"--max-records {most} shows all")
+    print_misfits(log.topic, stats)
+    return first.records
+
+
+def _write(
+    log: Log,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    form: str,
+    output: Path | None,
+    progress: AbstractContextManager[None],
+) -> None:
+    """Write records in a form to a file or to standard output."""
+    written = _Records(batches)
     if form == "table":
         show(f"records of {log.topic}", _listing(schema, written), as_json=False)
-        most = planned.records_at_most
-        _tell_more(first, f" of at most {most:,}", f"--max-records {most} shows all")
-        tell_misfits(log.topic, stats)
-        return written.records
-    with (
-        _sink(output, binary=form in {"arrow", "parquet"}) as sink,
-        _progress(planned, stats, written, output) as advance,
-    ):
-        _writer(form, output)(advance(written), schema, sink)
-    _tell_written(written.records, output)
-    tell_misfits(log.topic, stats)
-    return written.records
-
-
-def _tell_written(count: int, output: Path | None) -> None:
+        return
+    with _sink(output, binary=form in {"arrow", "parquet"}) as sink, progress:
+        _write_batches(written, schema, form, output, sink)
     if output is not None:
-        print(f"{counted(count, 'record')} written to {output}", file=sys.stderr)
+        print(f"{counted(written.records, 'record')} written to {output}", file=sys.stderr)
 
 
-class _Counted:
-    """Batches; `records` is how many records were taken so far."""
+class _Records:
+    """Batches with the first `most` records; None is all. `records` is how many were taken.
 
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._batches, self.records = batches, 0
+    With `looks_ahead`, `more` says whether others follow. Without it no batch after them is read.
+    """
+
+    def __init__(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        most: int | None = None,
+        *,
+        looks_ahead: bool = False,
+    ) -> None:
+        self._batches, self._most = batches, INT64_MAX if most is None else most
+        self._looks_ahead = looks_ahead
+        self.records, self.more = 0, False
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches:
-            self.records += len(batch)
-            yield batch
+        for batch in self._batches if self._most or self._looks_ahead else ():
+            left = self._most - self.records
+            self.more = self._looks_ahead and len(batch) > left
+            self.records += min(left, len(batch))
+            if left:
+                yield batch.slice(0, left)
+            if self.more or (self.records == self._most and not self._looks_ahead):
+                return
 
 
-def tell_misfits(topic: str, stats: ReadStats) -> None:
-    """Say on standard error how many values a field's type could not hold."""
+def print_misfits(topic: str, stats: ReadStats) -> None:
+    """Print on standard error how many values do not fit the type of their field."""
     for name, count in stats.misfits.items():
         records = f"{counted(count, 'record')} that {'does' if count == 1 else 'do'} not fit"
         print(f"{topic}: {name!r} is null in {records}", file=sys.stderr)
@@ -201,37 +221,19 @@ def write_matches(
 ) -> None:
     """Write the records of a search, as `write` does; a table shows the first or `newest` ones.
 
-    If there are none, lines on standard error say so, and what may be meant.
+    Without a match, lines on standard error say so, and suggest another search.
     """
     what = f"searching {log.topic}"
-    found = awaited(reader, what) if form == "table" else reader
-    first = _FirstRows(found, _TABLE_ROWS if form == "table" and newest is None else INT64_MAX)
+    is_seen = form == "table" or _is_shown(output)
+    cut = _TABLE_ROWS if form == "table" and newest is None else None
+    first = _Records(awaited(reader, what) if is_seen else reader, cut, looks_ahead=True)
     batches = with_field_hints(first, log, fields.kinds if fields is not None else ())
-    written = _Counted(_or_hint(batches, partial(sought.tell_nothing, log)))
-    if form == "table":
-        show(f"records of {log.topic}", _listing(reader.schema, written), as_json=False)
-        _tell_more(first, "", "--newest N shows the last N of each log partition")
-        tell_misfits(log.topic, stats)
-        return
-    with (
-        _sink(output, binary=form in {"arrow", "parquet"}) as sink,
-        _search_progress(what, stats, written, output) as advance,
-    ):
-        _writer(form, output)(advance(written), reader.schema, sink)
-    _tell_written(written.records, output)
-    tell_misfits(log.topic, stats)
-
-
-def _or_hint(
-    batches: Iterable[pa.RecordBatch], tell: Callable[[], None]
-) -> Iterator[pa.RecordBatch]:
-    """The batches; without any record, `tell` is called."""
-    records = 0
-    for batch in batches:
-        records += len(batch)
-        yield batch
-    if not records:
-        tell()
+    _write(log, reader.schema, batches, form, output, _progress(what, output, first, stats))
+    if not first.records:
+        sought.tell_nothing(log)
+    if first.more:
+        _print_more("", "--newest N shows the last N of each log partition")
+    print_misfits(log.topic, stats)
 
 
 def follow(log: Log, request: ReadRequest) -> None:
@@ -261,85 +263,36 @@ def _reader(
     )
 
 
-def _first(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
-    """The first `count` records; no batch after them is read."""
-    left = INT64_MAX if count is None else count
-    for batch in batches if left else ():
-        yield batch.slice(0, left)
-        left -= min(left, len(batch))
-        if not left:
-            return
+def _print_more(of: str, how: str) -> None:
+    """Print under a table which records are missing, and how to get them."""
+    print(f"the first {_TABLE_ROWS} records{of} are shown: {how}, --format jsonl too")
 
 
-class _FirstRows:
-    """The first `count` records; after them, `more` says whether others follow."""
-
-    def __init__(self, batches: Iterable[pa.RecordBatch], count: int) -> None:
-        self._batches, self._count, self.more = batches, count, False
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        left = self._count
-        for batch in self._batches:
-            self.more = len(batch) > left
-            if left:
-                yield batch.slice(0, left)
-            if self.more:
-                return
-            left -= len(batch)
-
-
-def _tell_more(first: object, of: str, how: str) -> None:
-    """Say under a table which records it lacks, and how to get them."""
-    if isinstance(first, _FirstRows) and first.more:
-        print(f"the first {_TABLE_ROWS} records{of} are shown: {how}, --format jsonl too")
-
-
-def _write_lines(batches: Iterable[pa.RecordBatch], _schema: pa.Schema, sink: Any) -> None:
-    for batch in batches:
-        sink.write(json_lines(batch))
-
-
-def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Any) -> None:
-    with pa.ipc.new_file(sink, schema) as writer:
+def _write_batches(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, form: str, output: Path | None, sink: Any
+) -> None:
+    if form == "jsonl":
         for batch in batches:
-            writer.write_batch(batch)
-
-
-def _write_arrow_stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Any) -> None:
-    with pa.ipc.new_stream(sink, schema) as writer:
+            sink.write(json_lines(batch))
+        return
+    with _writer(form, output, schema, sink) as writer:
         for batch in batches:
-            writer.write_batch(batch)
+            writer.write_batch(csv_rows(batch) if form == "csv" else batch)
 
 
-def _write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Any) -> None:
-    from pyarrow import parquet
+def _writer(form: str, output: Path | None, schema: pa.Schema, sink: Any) -> Any:
+    """Return the writer of a form. Arrow on standard output or as `.arrows` is a stream."""
+    if form == "parquet":
+        from pyarrow import parquet
 
-    with parquet.ParquetWriter(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+        return parquet.ParquetWriter(sink, schema)
+    if form == "csv":
+        from pyarrow import csv
 
-
-def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Any) -> None:
-    from pyarrow import csv
-
-    with csv.CSVWriter(sink, csv_schema(schema)) as writer:
-        for batch in batches:
-            writer.write_batch(csv_rows(batch))
-
-
-_WRITERS = {
-    "jsonl": _write_lines,
-    "csv": _write_csv,
-    "arrow": _write_arrow,
-    "parquet": _write_parquet,
-}
-
-
-def _writer(form: str, output: Path | None) -> Callable[..., None]:
-    """What writes a form. Arrow is a stream on standard output and as `.arrows`, else a file."""
-    if form == "arrow" and (output is None or output.suffix.lower() == ".arrows"):
-        return _write_arrow_stream
-    return _WRITERS[form]
+        return csv.CSVWriter(sink, csv_schema(schema))
+    if output is None or output.suffix.lower() == ".arrows":
+        return pa.ipc.new_stream(sink, schema)
+    return pa.ipc.new_file(sink, schema)
 
 
 _COLUMNS = {
@@ -402,82 +355,43 @@ def _is_piped(output: Path | None) -> bool:
     return output is None and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
 
 
-def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    return batches
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
-@contextmanager
-def _search_progress(
-    what: str, stats: ReadStats, written: _Counted, output: Path | None
-) -> Iterator[Advance]:
-    """What shows on a terminal that a search goes on, as `_progress` does for a read.
-
-    Nobody knows beforehand how much a search reads.
-    """
-    if not sys.stderr.isatty() or _is_shown(output):
-        yield partial(awaited, what=what)
-        return
-
-    def line(_read: int = 0) -> str:
-        return f"{what}: {counted(written.records, 'record')} found so far"
-
-    if _is_piped(output):
-        with told_in_time(lambda: stats.bytes_fetched, line, _tell):
-            yield _unchanged
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(what) as status:
-
-        def advance(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                status.update(line())
-                yield batch
-
-        yield advance
-
-
 @contextmanager
 def _progress(
-    planned: Plan, stats: ReadStats, written: _Counted, output: Path | None
-) -> Iterator[Advance]:
-    """A bar on standard error, if that is a terminal and the records go to a file.
+    what: str, output: Path | None, written: _Records, stats: ReadStats, planned: Plan | None = None
+) -> Iterator[None]:
+    """Show on a terminal how far a read or a search is, unless the records are shown there.
 
-    At its end, a line with the records and bytes read, and the bytes per byte of matching batches.
-    What reads a pipe, as `jq` does, may write to the same terminal, so there are lines then.
+    Records in a file get a bar, and after a read a line with its cost. A program that reads a pipe,
+    such as `jq`, may write to the same terminal, so a pipe gets lines. A search has no known end.
     """
-    total, pace = planned.size_bytes, Pace("bytes of log")
     if not sys.stderr.isatty() or _is_shown(output):
-        yield _unchanged
+        yield
         return
+    fetched = 0
+
+    def update(shown: Display) -> None:
+        nonlocal fetched
+        if stats.bytes_fetched == fetched:
+            return
+        fetched = stats.bytes_fetched
+        if planned is None:
+            shown.step(f"{what}: {counted(written.records, 'record')} found so far")
+        else:
+            shown.amount(min(fetched, planned.size_bytes), planned.size_bytes)
+
     if _is_piped(output):
-        with told_in_time(
-            lambda: min(stats.bytes_fetched, total), lambda done: pace.text(done, total), _tell
-        ):
-            yield _unchanged
+        lines = Display(what, "bytes of log", lambda line, *_: print(line, file=sys.stderr))
+        with periodically(lambda: update(lines), WAITED_S):
+            yield
         return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(*byte_columns(), console=console, transient=True) as bar:
-        task = bar.add_task("read", total=total)
-
-        def advance(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                bar.update(task, completed=min(stats.bytes_fetched, total))
-                yield batch
-
-        yield advance
-    console.print(_told_at_end(planned, stats, written.records))
+    with display(what) as bar, periodically(lambda: update(bar), _BAR_S):
+        yield
+    if planned is not None:
+        print(_told_at_end(planned, stats, written.records), file=sys.stderr)
 
 
 def _told_at_end(planned: Plan, stats: ReadStats, records: int) -> str:
-    """What a read took; in the order of time it may read a batch in several slices."""
+    """Return the cost of a read. In the order of time, it may read a batch in several slices."""
     matching = min(stats.bytes_matching, planned.size_bytes)
     cost = replace(stats, bytes_matching=matching).amplification
     return (

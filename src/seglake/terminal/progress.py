@@ -1,7 +1,6 @@
-"""The progress of work as a log line now and then: how much is done, how fast, and the time left.
+"""Report how far work is, now and then: how much is done, how fast, and the time left.
 
-A line is due 30 s after the work began, and every 30 s from then on. `line_every` changes the
-interval, for a terminal that shows the lines as they come.
+A line is due every 30 s. `line_every` changes the interval, for a terminal that shows each line.
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ from seglake.terminal.wording import short_bytes
 
 EVERY_S = 30.0
 WAITED_S = 5.0
-SOON_S = 2.0
-_OF_TIME = 0.1  # of the time that work took so far
 
 _every_s = EVERY_S
 
 
 @contextmanager
 def line_every(seconds: float) -> Iterator[None]:
-    """In the block, a line is due every so many seconds."""
+    """In the block, a line is due every `seconds`."""
     global _every_s  # noqa: PLW0603  # one for the process, like its log
     before, _every_s = _every_s, seconds
     try:
@@ -33,56 +30,57 @@ def line_every(seconds: float) -> Iterator[None]:
 
 
 def interval_s() -> float:
-    """Seconds between two lines."""
+    """Return the seconds between two lines."""
     return _every_s
 
 
 @contextmanager
-def waited(what: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """In the block, a thread gives `tell` a line such as "Spark starts, 10 s" each `WAITED_S`.
+def periodically(call: Callable[[], None], every_s: float = EVERY_S) -> Iterator[None]:
+    """In the block, call a function in a thread every `every_s`, or more often by `line_every`.
 
-    It is for a wait that nobody can measure; a shorter interval between lines holds here, too.
+    If the function raises, it is not called again, and the block goes on.
     """
-    begun = time.monotonic()
+    over = threading.Event()
 
-    def watch(over: threading.Event) -> None:
-        while not over.wait(min(interval_s(), WAITED_S)):
-            tell(f"{what}, {time.monotonic() - begun:.0f} s")
+    def watch() -> None:
+        while not over.wait(min(every_s, _every_s)):
+            try:
+                call()
+            except Exception:  # whatever the watched work's library raises
+                return
 
-    with _beside(watch):
+    thread = threading.Thread(target=watch, name="seglake progress", daemon=True)
+    thread.start()
+    try:
         yield
+    finally:
+        over.set()
+        thread.join(timeout=1)
 
 
 @contextmanager
-def told_soon(what: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """`tell` gets a line about the block after `SOON_S`, unless the block has ended by then."""
-
-    def watch(over: threading.Event) -> None:
-        if not over.wait(min(interval_s(), SOON_S)):
-            tell(what)
-
-    with _beside(watch):
+def waited(what: str, tell: Callable[[str], None]) -> Iterator[None]:
+    """In the block, give `tell` a line such as "Spark starts, 10 s" every `WAITED_S`."""
+    begun = time.monotonic()
+    with periodically(lambda: tell(f"{what}, {time.monotonic() - begun:.0f} s"), WAITED_S):
         yield
 
 
 class Pace:
-    """The pace of one piece of work; not for several threads at once.
+    """The pace of one piece of work, counted in `unit`. Not for several threads at the same time.
 
-    It is counted in `unit`, as "records" or "bytes of log". Bytes are shown as KiB, MiB and so on.
+    A unit is "records", "bytes of log" and so on. Bytes are shown as KiB, MiB and so on.
     """
 
     def __init__(self, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
         of_bytes = unit.startswith("bytes")
-        self._look = short_bytes if of_bytes else _number
+        self._format = short_bytes if of_bytes else _number
         self._unit = unit.removeprefix("bytes") if of_bytes else f" {unit}"
         self._clock = clock
         self._begun = self._last_line = clock()
 
     def line(self, done: int, total: int) -> str | None:
-        """A line about the work, if one is due: "3 of 12 MiB done, 0.1 MiB/s, 90 s left".
-
-        Before any part of it is done, it says only how much there is to do, and the time.
-        """
+        """Return a line about the work if one is due: "3 of 12 MiB done, 0.1 MiB/s, 90 s left"."""
         now = self._clock()
         if now - self._last_line < interval_s():
             return None
@@ -90,14 +88,14 @@ class Pace:
         return self.text(done, total)
 
     def text(self, done: int, total: int) -> str:
-        """A line about the work, due or not."""
+        """Return a line about the work. Before anything is done, it has no rate."""
         spent = self._clock() - self._begun
-        if not done:  # no unit of it is, and a rate of nothing would say that it stands still
-            return f"{self._look(total)}{self._unit} to do, {_span(spent)} so far"
+        if not done:  # a rate of 0 would say that nothing happens
+            return f"{self._format(total)}{self._unit} to do, {_span(spent)} so far"
         rate = done / spent
         left = f", {_span((total - done) / rate)} left" if rate and done < total else ""
-        amount = f"{self._look(done)} of {self._look(total)}{self._unit}"
-        return f"{amount} done, {self._look(rate)}/s{left}"
+        amount = f"{self._format(done)} of {self._format(total)}{self._unit}"
+        return f"{amount} done, {self._format(rate)}/s{left}"
 
 
 def _number(value: float) -> str:
@@ -108,61 +106,3 @@ def _span(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-@contextmanager
-def watched(
-    unit: str, total: int, done: Callable[[], int], tell: Callable[[str], None]
-) -> Iterator[None]:
-    """In the block, a thread calls `done` now and then, and gives `tell` each line that is due.
-
-    If `done` raises, no further line comes; the work goes on.
-    """
-
-    def watch(over: threading.Event) -> None:
-        pace = Pace(unit)
-        while not over.wait(interval_s()):
-            try:
-                line = pace.line(done(), total)
-            except Exception:  # whatever the watched work's library raises
-                return
-            if line:
-                tell(line)
-
-    with _beside(watch):
-        yield
-
-
-@contextmanager
-def told_in_time(
-    done: Callable[[], int], line: Callable[[int], str], tell: Callable[[str], None]
-) -> Iterator[None]:
-    """In the block, a thread gives `tell` the `line` of what is `done`, if it is more than before.
-
-    The first time is `SOON_S` after the beginning. Lines come seldom in long work: after a tenth of
-    the time so far.
-    """
-
-    def watch(over: threading.Event) -> None:
-        before, begun = 0, time.monotonic()
-        while not over.wait(max(SOON_S, (time.monotonic() - begun) * _OF_TIME)):
-            now = done()
-            if now > before:
-                tell(line(now))
-            before = now
-
-    with _beside(watch):
-        yield
-
-
-@contextmanager
-def _beside(watch: Callable[[threading.Event], None]) -> Iterator[None]:
-    """In the block, a thread watches, until the event that it gets is set."""
-    over = threading.Event()
-    thread = threading.Thread(target=watch, args=(over,), name="seglake pace", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(timeout=1)

@@ -8,9 +8,8 @@ from io import StringIO
 
 import pytest
 
-from seglake.cli.terminal import waiting
-from seglake.cli.terminal.progress import step_display
-from seglake.cli.terminal.waiting import sign_of_life
+from seglake.cli.terminal import progress
+from seglake.cli.terminal.progress import display, sign_of_life
 
 
 class Terminal(StringIO):
@@ -23,7 +22,7 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     made = Terminal()
     monkeypatch.setattr(sys, "stderr", made)
     monkeypatch.setattr(sys, "stdout", made)
-    monkeypatch.setattr(waiting, "_AFTER_S", 0.02)
+    monkeypatch.setattr(progress, "_SILENCE_S", 0.02)
     monkeypatch.setenv("TERM", "xterm")
     return made
 
@@ -51,7 +50,7 @@ def test_a_display_of_its_own_takes_its_place(monkeypatch: pytest.MonkeyPatch) -
     terminal = on_terminal(monkeypatch)
     with sign_of_life("seglake check"):
         assert waits_for("seglake check", terminal)
-        with step_display("looking at the files"):
+        with display("looking at the files"):
             assert waits_for("looking at the files", terminal)
             _, _, later = terminal.getvalue().partition("looking at the files")
             assert "seglake check" not in later

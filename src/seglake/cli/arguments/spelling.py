@@ -13,7 +13,7 @@ from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
 
 from seglake.cli.terminal.arrow import without_pandas
-from seglake.cli.terminal.waiting import sign_of_life
+from seglake.cli.terminal.progress import sign_of_life
 from seglake.errors import UsageError
 from seglake.terminal.wording import printable
 

@@ -13,7 +13,7 @@ import typer
 
 from seglake.cli.ingest import print_report
 from seglake.cli.terminal.output import complete
-from seglake.cli.terminal.progress import on_spark
+from seglake.cli.terminal.progress import steps
 from seglake.terminal.tables import show
 from seglake.times.instants import format_ms
 
@@ -96,7 +96,7 @@ def _ingest(root: Path, events: Path) -> Report:
     tables["pipeline"]["root"], tables["input"]["paths"] = str(root), [str(events)]
     _print("Ingesting with Spark on this machine …")
     pipeline = from_tables(tables)
-    with on_spark() as progress, reported(pipeline) as run:
+    with steps() as progress, reported(pipeline) as run:
         run.report = run_pipeline(pipeline, run_id=RUN_ID, progress=progress)
     return run.report
 

@@ -1,4 +1,4 @@
-"""How far a command is: a bar or a spinner in a terminal, log lines elsewhere."""
+"""Show how far a command is: a bar on a terminal, a line every 30 s elsewhere."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
@@ -8,119 +8,134 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from threading import Lock, Timer
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from seglake.cli.terminal.interrupt import tell_stopped
 from seglake.cli.terminal.output import handled, log_lines
-from seglake.cli.terminal.waiting import sign_of_life
 from seglake.extras import extra
-from seglake.terminal.progress import interval_s, line_every
-from seglake.terminal.wording import short_bytes
+from seglake.terminal.progress import Pace, interval_s, line_every
 
 if TYPE_CHECKING:
-    from rich.progress import ProgressColumn
+    from rich.live import Live
+    from rich.table import Table
 
-    from seglake.cli.terminal.job import Job
+    from seglake.cli.submit import Job
 
 _Batch = TypeVar("_Batch")
+_SILENCE_S = 1.0  # then a command shows a sign of life
 _OF_CUT_CALLS = " while sending command.", " while shutting down connection"
+
+_log = logging.getLogger(__name__)
+
+
+class Display(logging.Handler):
+    """Shows the step of a command, and how much of it is done or what the log says about it.
+
+    `draw` gets a line, the amount that is done, and the total, which is None if it is unknown.
+    """
+
+    def __init__(self, step: str, unit: str, draw: Callable[[str, int, int | None], None]) -> None:
+        super().__init__()
+        self._step, self._draw, self._pace = step, draw, Pace(unit)
+
+    def step(self, name: str) -> None:
+        """Show that a step begins."""
+        self._step = name
+        self._draw(name, 0, None)
+
+    def amount(self, done: int, total: int) -> None:
+        """Show how much of the step is done."""
+        self._draw(f"{self._step}: {self._pace.text(done, total)}", done, total)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a log line next to the step."""
+        self._draw(f"{self._step}: {record.getMessage()}", 0, None)
 
 
 @contextmanager
-def bar(what: str, job: Job | None = None) -> Iterator[Callable[[int, int], None]]:
-    """A function of (bytes done, bytes in all) that shows progress: as a bar, or as log lines.
+def display(
+    step: str, job: Job | None = None, *, unit: str = "bytes of log", logs: bool = False
+) -> Iterator[Display]:
+    """Show a step and what follows it, on standard error. A bar is removed when the block ends.
 
-    The bar goes away in the end: what the command prints says what was done.
+    Without a terminal, lines appear when they are due. A job logs them. With `logs`, a terminal
+    also shows log lines about progress.
     """
-    from seglake.log.tasks import logged
-
     if job is not None:
-        yield logged
+        yield Display(step, unit, _when_due(partial(_log.info, "%s")))
         return
     if not sys.stderr.isatty():
         with log_lines():
-            yield logged
+            yield Display(step, unit, _when_due(partial(print, file=sys.stderr)))
         return
     from rich.console import Console
-    from rich.progress import Progress, TextColumn
+    from rich.live import Live
 
-    columns = TextColumn(what), *byte_columns()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    with Live(_bar(step), console=Console(stderr=True), transient=True) as live:
+        shown = Display(step, unit, lambda *what: live.update(_bar(*what)))
+        with ExitStack() as stack:
+            if logs:
+                stack.enter_context(handled(shown))
+                stack.enter_context(line_every(1.0))
+            yield shown
 
 
-def byte_columns() -> list[ProgressColumn]:
-    """A bar of bytes, how many they are, how many a second, and the time left."""
-    from rich.progress import BarColumn, DownloadColumn, ProgressColumn, Task, TimeRemainingColumn
+def _bar(line: str, done: int = 0, total: int | None = None) -> Table:
+    """Return a line next to a bar, which moves back and forth if the total is unknown."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
     from rich.text import Text
 
-    class Speed(ProgressColumn):  # rich's own has units of 1,000
-        def render(self, task: Task) -> Text:
-            speed = task.finished_speed or task.speed
-            shown = "?" if speed is None else f"{short_bytes(int(speed))}/s"
-            return Text(shown, style="progress.data.speed")
-
-    return [BarColumn(), DownloadColumn(binary_units=True), Speed(), TimeRemainingColumn()]
+    row = Table.grid(padding=(0, 1))
+    row.add_row(Text(line), ProgressBar(total, done, width=20))
+    return row
 
 
-@contextmanager
-def counted(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function of (done, in all) that shows a bar; without a terminal, lines now and then."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+def _when_due(tell: Callable[[str], None]) -> Callable[[str, int, int | None], None]:
+    """Return a function that gives `tell` a line unless there was one in the last `interval_s`."""
+    last_s = time.monotonic()
 
-    console = Console(stderr=True)
-    columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=None)
-        if console.is_terminal:
-            yield lambda done, total: progress.update(task, completed=done, total=total)
-            return
-        console.print(f"{what} …")
-        tell = _now_and_then()
+    def draw(line: str, _done: int, _total: int | None) -> None:
+        nonlocal last_s
+        if time.monotonic() >= last_s + interval_s():
+            last_s = time.monotonic()
+            tell(line)
 
-        def count(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-            if done < total:
-                tell(f"{what}: {done} of {total}")
-
-        yield count
-    console.print(f"{what}: {progress.tasks[0].completed:.0f} are ready")
+    return draw
 
 
 @contextmanager
-def on_spark(job: Job | None = None) -> Iterator[Callable[[str], None]]:
-    """A function that tells of a step. A session that the program starts in the block ends with it.
+def steps(job: Job | None = None, *, local: bool = False) -> Iterator[Callable[[str], None]]:
+    """Show the steps of a run, on Spark unless it is `local`. Yields a function that shows a step.
 
-    If its JVM ended only with the process, Python workers could print tracebacks.
+    A Spark session that starts in the block ends with it. If its JVM ended only with the process,
+    Python workers could print tracebacks.
     """
     if job is not None:  # the session is spark-submit's
         yield job.tell
         return
+    with _told_if_stopped(), ExitStack() as stack:
+        if not local:
+            stack.enter_context(_own_session())
+        yield stack.enter_context(display("reading the settings", logs=True)).step
+
+
+@contextmanager
+def _own_session() -> Iterator[None]:
     with extra("spark", "an ingest without --local"):
         from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
-    try:
-        with _told_if_stopped(), _no_py4j_traces(), _steps() as progress:
-            yield progress
-    finally:
-        started = SparkSession.getActiveSession()
-        if running is None and started is not None:
-            with _told_if_stopped(), _no_py4j_traces():
+    with _no_py4j_traces():
+        try:
+            yield
+        finally:
+            started = SparkSession.getActiveSession()
+            if running is None and started is not None:
                 started.stop()
-
-
-@contextmanager
-def in_threads(job: Job | None = None) -> Iterator[Callable[[str], None]]:
-    """A function that tells of a step of work in this process."""
-    if job is not None:
-        yield job.tell
-        return
-    with _told_if_stopped(), _steps() as progress:
-        yield progress
 
 
 @contextmanager
@@ -142,7 +157,7 @@ def _no_py4j_traces() -> Iterator[None]:
 
 @contextmanager
 def _told_if_stopped() -> Iterator[None]:
-    """Say on standard error what Ctrl-C in the block leaves."""
+    """Print on standard error what Ctrl-C in the block leaves."""
     try:
         yield
     except KeyboardInterrupt:
@@ -153,75 +168,82 @@ def _told_if_stopped() -> Iterator[None]:
         raise
 
 
-@contextmanager
-def _steps() -> Iterator[Callable[[str], None]]:
-    """A function that shows a step beside a spinner; without a terminal there are log lines."""
-    from seglake.write.driver.report import silent
-
-    if not sys.stderr.isatty():
-        with log_lines():
-            yield silent
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("reading the settings") as status:
-        spinner = _Spinner(status.update)
-        with handled(spinner), line_every(1.0):
-            yield spinner.step
-
-
-@contextmanager
-def step_display(first: str) -> Iterator[Callable[[str], None]]:
-    """A function that shows a step of a look at a lake; `first` is shown until then.
-
-    A step has a spinner; without a terminal, one that begins has a line if none came for a while.
-    """
-    if not sys.stderr.isatty():
-        yield _now_and_then()
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    with Console(stderr=True).status(first) as status:
-        yield lambda step: status.update(Text(step))
-
-
 def awaited(batches: Iterable[_Batch], what: str) -> Iterator[_Batch]:
-    """The batches; on a terminal `what` is shown until the first one comes, and in long waits."""
+    """Yield the batches. A terminal shows `what` while the next one takes long."""
     left = iter(batches)
-    with step_display(what):
-        batch = next(left, None)
-    while batch is not None:
-        yield batch
+    while True:
         with sign_of_life(what):
             batch = next(left, None)
+        if batch is None:
+            return
+        yield batch
 
 
-def _now_and_then() -> Callable[[str], None]:
-    """A function that prints a text, unless one came in the last `interval_s`."""
-    last_line_s = time.monotonic()
+@contextmanager
+def sign_of_life(what: str) -> Iterator[None]:
+    """In the block, show `what` on a terminal after a second, until something is written.
 
-    def tell(text: str) -> None:
-        nonlocal last_line_s
-        if time.monotonic() >= last_line_s + interval_s():
-            last_line_s = time.monotonic()
-            print(text, file=sys.stderr)
+    A write to standard output or standard error removes it for good.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    out, err = sys.stdout, sys.stderr
+    sign = _Sign(what, err)
+    streams: list[Any] = [_Watched(stream, sign.end) for stream in (out, err)]
+    sys.stdout, sys.stderr = streams
+    try:
+        yield
+    finally:
+        sign.end()
+        sys.stdout, sys.stderr = out, err
 
-    return tell
+
+class _Sign:
+    """A bar that appears after a while, unless it is ended before."""
+
+    def __init__(self, what: str, file: TextIO) -> None:
+        self._what, self._file = what, file
+        self._lock, self._is_over = Lock(), False
+        self._live: Live | None = None
+        self._timer = Timer(_SILENCE_S, self._begin)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _begin(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        with self._lock:
+            if not self._is_over:
+                self._live = Live(
+                    _bar(self._what), console=Console(file=self._file), transient=True,
+                    redirect_stdout=False, redirect_stderr=False,
+                )  # fmt: skip
+                self._live.start()
+
+    def end(self) -> None:
+        """Remove the bar, or keep it from appearing."""
+        self._timer.cancel()
+        with self._lock:
+            self._is_over = True
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
 
 
-class _Spinner(logging.Handler):
-    """Shows the name of a step, how far its tasks are, and the time left."""
+class _Watched:
+    """A stream that calls a function before anything is written to it."""
 
-    def __init__(self, update: Callable[[str], None]) -> None:
-        super().__init__()
-        self._update, self._step = update, ""
+    def __init__(self, stream: TextIO, before: Callable[[], None]) -> None:
+        self._stream, self._before = stream, before
 
-    def step(self, name: str) -> None:
-        """Show that a step begins."""
-        self._step = name
-        self._update(name)
+    def write(self, text: str) -> int:
+        """Write to the stream."""
+        self._before()
+        return self._stream.write(text)
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Show how far the engine is."""
-        self._update(f"{self._step}: {record.getMessage()}")
+    def __getattr__(self, name: str) -> Any:
+        if name in ("buffer", "writelines"):
+            self._before()
+        return getattr(self._stream, name)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from shlex import join
 from typing import Any, Literal
@@ -33,7 +34,7 @@ from seglake.errors import (
 )
 from seglake.layout import new_attempt
 from seglake.store import Store
-from seglake.terminal.progress import told_soon
+from seglake.terminal.progress import interval_s
 from seglake.terminal.tables import ShowsTable, Table, of_report
 from seglake.terminal.wording import counted, short_bytes
 from seglake.write.driver.run_input import Differences, InputSelection
@@ -45,6 +46,8 @@ _UNUSUAL = (
 
 logger = logging.getLogger(__name__)
 _long_steps = logging.getLogger(f"{__name__}.long_steps")
+
+_LONG_STEP_S = 2.0  # a longer step has a log line
 
 Progress = Callable[[str], None]
 Status = Literal["committed", "already done", "failed", "dry run"]
@@ -274,12 +277,16 @@ class Report(ShowsTable):
         """
         self.log(name)
         progress(name)
-        told = told_soon(f"topic {self.topic}: {work}", _long_steps.info) if work else nullcontext()
+        line = f"topic {self.topic}: {work}"
+        timer = threading.Timer(min(interval_s(), _LONG_STEP_S), _long_steps.info, [line])
+        timer.daemon = True
+        if work:
+            timer.start()
         begun = time.monotonic()
         try:
-            with told:
-                yield
+            yield
         finally:
+            timer.cancel()
             spent = self.seconds.get(name, 0.0) + time.monotonic() - begun
             self.seconds[name] = round(spent, 3)
 

@@ -22,7 +22,7 @@ HEADING = "document.activeElement.closest('figure, section').querySelector('h3, 
 BACKGROUNDS = {"light": "rgb(246, 247, 249)", "dark": "rgb(17, 21, 27)"}
 CHARTS = {
     "Records over time", "Records by log partition and time", "Coverage of declared intervals",
-    "Offsets over time", "Lateness of events, by run", "Sizes of segments",
+    "Lateness of events, by run", "Sizes of segments",
     "Seconds of each run, by step",
 }  # fmt: skip
 

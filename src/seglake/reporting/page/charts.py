@@ -1,13 +1,10 @@
-"""The charts of a topic, drawn by Bokeh; those over time are moved and zoomed together.
-
-Each chart has text for those who do not see it, and the page has its figures as a table.
-"""
+"""Draw the charts of a topic with Bokeh. Charts over time are moved and zoomed together."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from bokeh.models import (
@@ -27,26 +24,14 @@ from seglake.terminal.wording import short_bytes
 
 BLUE, GREEN, RED, AMBER = "#3b7dd8", "#2a9d6f", "#d1495b", "#d98e04"
 _COLOURS = (BLUE, GREEN, AMBER, RED, "#8a63d2", "#17a2b8", "#c2559b", "#7f8c3a")
-_LINES = 8  # log partitions with a line of their own
 _RUNS = 60
 
 
-class Chart(NamedTuple):
-    """A drawn chart: its name on the page, its title, and what it shows, in words."""
-
-    name: str
-    title: str
-    text: str
-    plot: Any
-
-
-def charts(figures: TopicFigures) -> Iterator[Chart]:
-    """The charts of a topic; a chart with nothing to draw is left out."""
+def plots(figures: TopicFigures) -> dict[str, Any]:
+    """Return the charts of a topic by name, without those that have nothing to draw."""
     times = _times(figures)
-    for draw in _DRAWN:
-        chart = draw(figures, times)
-        if chart is not None:
-            yield chart
+    drawn = {name: draw(figures, times) for name, draw in _CHARTS.items()}
+    return {name: plot for name, plot in drawn.items() if plot is not None}
 
 
 def _times(figures: TopicFigures) -> Range1d | None:
@@ -100,27 +85,22 @@ def _closed(figures: TopicFigures, plot: Any) -> None:
         _mark(plot, closed, GREEN, "dashed")
 
 
-def _volume(figures: TopicFigures, times: Range1d | None) -> Chart | None:
+def _volume(figures: TopicFigures, times: Range1d | None) -> Any:
     activity = figures.activity
     if activity is None:
         return None
     totals = np.sum(activity.records, axis=0)
     left = activity.start_ms + activity.width_ms * np.arange(len(totals))
-    source = ColumnDataSource({"left": left, "right": left + activity.width_ms, "records": totals})
     plot = _plot(190, times)
-    plot.quad("left", "right", "records", 0, source=source, fill_color=BLUE, line_color=None)
+    plot.quad(left, left + activity.width_ms, totals, 0, fill_color=BLUE, line_color=None)
     plot.yaxis.formatter.use_scientific = False
     plot.y_range.start = 0
-    _hover(plot, [("from", "@left{%F %R}"), ("records", "@records{0,0}")], "@left")
+    _hover(plot, [("from", "@left{%F %R}"), ("records", "@top{0,0}")], "@left")
     _closed(figures, plot)
-    return Chart(
-        "volume", "Records over time",
-        "Records by time of the event. The dashed line is the time up to which windows are closed.",
-        plot,
-    )  # fmt: skip
+    return plot
 
 
-def _heat(figures: TopicFigures, times: Range1d | None) -> Chart | None:
+def _heat(figures: TopicFigures, times: Range1d | None) -> Any:
     activity = figures.activity
     if activity is None or len(activity.records) < 2:
         return None
@@ -142,73 +122,30 @@ def _heat(figures: TopicFigures, times: Range1d | None) -> Chart | None:
         ColorBar(color_mapper=colours, width=10, background_fill_alpha=0, title=None), "right"
     )
     _hover(plot, [("time", "$x{%F %R}"), ("partition", "$y{0}"), ("records", "@image{0,0}")], "$x")
-    return Chart(
-        "heat", "Records by log partition and time",
-        "One row for each log partition; the brighter, the more records. Empty: none.", plot,
-    )  # fmt: skip
+    return plot
 
 
-def _coverage(figures: TopicFigures, times: Range1d | None) -> Chart | None:
+def _coverage(figures: TopicFigures, times: Range1d | None) -> Any:
     covered, holes = figures.coverage.covered, figures.coverage.holes
     if not covered:
         return None
     plot = _plot(110, times, y_range=(0, 1))
     for intervals, colour, what in ((covered, GREEN, "covered"), (holes, RED, "hole")):
-        shown = intervals[-1000:]
-        source = ColumnDataSource(
-            {
-                "left": [start for start, _ in shown],
-                "right": [end for _, end in shown],
-                "what": [what] * len(shown),
-            }
-        )
-        plot.quad("left", "right", 0.8, 0.2, source=source, fill_color=colour, line_color=None)
+        bounds = np.array(intervals[-1000:], np.int64).reshape(-1, 2)
+        plot.quad(*bounds.T, 0.8, 0.2, name=what, fill_color=colour, line_color=None)
     plot.yaxis.visible = False
     plot.ygrid.visible = False
-    _hover(
-        plot, [("", "@what"), ("from", "@left{%F %R}"), ("to", "@right{%F %R}")], "@left", "@right"
-    )
+    tips = [("", "$name"), ("from", "@left{%F %R}"), ("to", "@right{%F %R}")]
+    _hover(plot, tips, "@left", "@right")
     _closed(figures, plot)
     closed = figures.coverage.closed_until_ms
     for _, late_ms in figures.lateness_shares[-1:]:
         if late_ms and closed is not None:
             _mark(plot, closed - late_ms, AMBER, "dotted")
-    return Chart(
-        "coverage", "Coverage of declared intervals",
-        "Green is covered by committed runs, red is a hole. The dashed line is the time up to "
-        "which windows are closed; the dotted line is that for the largest lateness.", plot,
-    )  # fmt: skip
+    return plot
 
 
-def _offsets(figures: TopicFigures, times: Range1d | None) -> Chart | None:
-    activity = figures.activity
-    if activity is None:
-        return None
-    ends = activity.end_offsets
-    order = sorted(range(len(ends)), key=lambda p: -ends[p][-1])
-    half = _LINES // 2
-    chosen = order if len(order) <= _LINES else order[:half] + order[-half:]
-    at = activity.start_ms + activity.width_ms * np.arange(1, len(ends[0]) + 1)
-    plot = _plot(240, times)
-    for number, partition in enumerate(chosen):
-        colour = _COLOURS[number % len(_COLOURS)]
-        source = ColumnDataSource({"x": at, "y": ends[partition], "p": [partition] * len(at)})
-        plot.line("x", "y", source=source, color=colour, line_width=2,
-                  legend_label=f"partition {partition}")  # fmt: skip
-    plot.yaxis.formatter.use_scientific = False
-    _hover(plot, [("partition", "@p"), ("until", "@x{%F %R}"), ("end offset", "@y{0,0}")], "@x")
-    plot.legend.location = "top_left"
-    plot.legend.background_fill_alpha = 0
-    plot.legend.border_line_color = None
-    plot.legend.click_policy = "hide"
-    few = "" if len(order) <= _LINES else " Those with the most and the fewest are shown."
-    return Chart(
-        "offsets", "Offsets over time",
-        f"End offset of each log partition by event time; the slope is the rate.{few}", plot,
-    )  # fmt: skip
-
-
-def _lateness(figures: TopicFigures, _times: Range1d | None) -> Chart | None:
+def _lateness(figures: TopicFigures, _times: Range1d | None) -> Any:
     if not figures.lateness:
         return None
     rows = figures.lateness
@@ -226,14 +163,10 @@ def _lateness(figures: TopicFigures, _times: Range1d | None) -> Chart | None:
     plot.yaxis.axis_label = "seconds"
     plot.y_range.start = 0
     _hover(plot, [("run", "@run"), ("seconds late", "@y{0,0.0}")])
-    return Chart(
-        "lateness", "Lateness of events, by run",
-        "How far the time of an event lies below the largest time before it, at most in each run.",
-        plot,
-    )  # fmt: skip
+    return plot
 
 
-def _sizes(figures: TopicFigures, _times: Range1d | None) -> Chart | None:
+def _sizes(figures: TopicFigures, _times: Range1d | None) -> Any:
     if not figures.segment_sizes:
         return None
     names = [short_bytes(size) for size, _ in figures.segment_sizes]
@@ -244,10 +177,10 @@ def _sizes(figures: TopicFigures, _times: Range1d | None) -> Chart | None:
     plot.y_range.start = 0
     plot.xgrid.visible = False
     _hover(plot, [("at least", "@x"), ("segments", "@top{0,0}")])
-    return Chart("sizes", "Sizes of segments", "Segments by the size of their logs.", plot)
+    return plot
 
 
-def _runs(figures: TopicFigures, _times: Range1d | None) -> Chart | None:
+def _runs(figures: TopicFigures, _times: Range1d | None) -> Any:
     runs = figures.committed[-_RUNS:]
     if not runs:
         return None
@@ -273,12 +206,10 @@ def _runs(figures: TopicFigures, _times: Range1d | None) -> Chart | None:
     plot.legend.border_line_color = None
     plot.add_layout(plot.legend[0], "below")
     _hover(plot, [("run", "@id"), ("step", "$name"), ("seconds", "@$name{0.000}")])
-    return Chart(
-        "runs", "Seconds of each run, by step",
-        f"The newest {len(runs)} committed runs, oldest first.", plot,
-    )  # fmt: skip
+    return plot
 
 
-_DRAWN: tuple[Callable[[TopicFigures, Range1d | None], Chart | None], ...] = (
-    _volume, _heat, _coverage, _offsets, _lateness, _sizes, _runs,
-)  # fmt: skip
+_CHARTS = {
+    "volume": _volume, "heat": _heat, "coverage": _coverage, "lateness": _lateness,
+    "sizes": _sizes, "runs": _runs,
+}  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from shlex import quote
 from typing import Any, NamedTuple
@@ -66,32 +66,25 @@ def page(
 
 
 def _sections(topics: Sequence[TopicFigures], root: str) -> tuple[list[dict[str, Any]], str]:
-    """What the template shows of each topic, and the script that draws all charts."""
+    """Return what the template shows of each topic, and the script that draws all charts."""
     from bokeh.embed import components  # noqa: PLC0415  # an extra
 
-    from seglake.reporting.page.charts import charts  # noqa: PLC0415  # it needs the extra
+    from seglake.reporting.page.charts import plots  # noqa: PLC0415  # it needs the extra
 
-    drawn = [(figures, list(charts(figures))) for figures in topics]
-    plots = {(f.topic, chart.name): chart.plot for f, some in drawn for chart in some}
-    script, places = components(list(plots.values())) if plots else ("", ())
-    place = dict(zip(plots, places, strict=True))
+    drawn = {
+        f"{figures.topic} {name}": plot
+        for figures in topics
+        for name, plot in plots(figures).items()
+    }
+    script, drawings = components(drawn) if drawn else ("", {})
     sections = [
         {
             "figures": figures,
             "tiles": _tiles(figures),
-            "shown": [
-                ChartTable(
-                    chart.name,
-                    chart.title,
-                    chart.text,
-                    place[figures.topic, chart.name],
-                    _TABLES[chart.name](figures),
-                )
-                for chart in some
-            ],
-            "tables": list(_lone_tables(figures, root)),
+            "shown": [*_charts(figures, drawings)],
+            "tables": [*_tables(figures, root)],
         }
-        for figures, some in drawn
+        for figures in topics
     ]
     return sections, script
 
@@ -130,23 +123,13 @@ def _tiles(figures: TopicFigures) -> list[tuple[str, str, str]]:
 _ROWS = 200  # of a table
 
 
-class _HtmlLink(int):
-    """A number that links to an anchor on the page."""
-
-    href: str
-
-    def __new__(cls, number: int, href: str) -> _HtmlLink:
-        made = super().__new__(cls, number)
-        made.href = href
-        return made
-
-
 class Cell(NamedTuple):
-    """A cell of a table: its text, the target of its link, its anchor."""
+    """A cell of a table: its text, the target of its link, its anchor, and its alignment."""
 
     text: str
     href: str = ""
     id: str = ""
+    is_number: bool = False
 
 
 class PageTable(NamedTuple):
@@ -158,37 +141,31 @@ class PageTable(NamedTuple):
     left_out: int = 0
 
 
-class ChartTable(NamedTuple):
-    """A chart on the page with its table, or only a table. `drawing` is HTML, or empty."""
+class Part(NamedTuple):
+    """A table on the page, and the HTML of its chart, if it has one."""
 
     name: str
     title: str
     text: str
-    drawing: str
     table: PageTable
+    drawing: str = ""
 
 
-def _table(headings: str, rows: Iterator[Sequence[Any]] | Sequence[Sequence[Any]]) -> PageTable:
-    """A table of at most `_ROWS` rows; numbers are aligned to the right."""
-    shown = list(rows)
-    numbers = frozenset(
-        i for i in range(len(shown[0]) if shown else 0)
-        if all(isinstance(row[i], int | float) for row in shown)
-    )  # fmt: skip
-    cells = [[_cell(value) for value in row] for row in shown[:_ROWS]]
-    return PageTable(headings.split("|"), cells, numbers, max(0, len(shown) - _ROWS))
+def _table(headings: str, rows: Iterable[Sequence[Any]]) -> PageTable:
+    """Return a table of at most `_ROWS` rows. A column of numbers is aligned to the right."""
+    shown = [[_cell(value) for value in row] for row in rows]
+    numbers = [i for i in range(len(shown[0]) if shown else 0)
+               if all(row[i].is_number for row in shown)]  # fmt: skip
+    left_out = max(0, len(shown) - _ROWS)
+    return PageTable(headings.split("|"), shown[:_ROWS], frozenset(numbers), left_out)
 
 
 def _cell(value: Any) -> Cell:
     if isinstance(value, Cell):
         return value
-    return Cell(_text(value), href=value.href if isinstance(value, _HtmlLink) else "")
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.3f}" if isinstance(value, float) else str(value)
+    if isinstance(value, int | float):
+        return Cell(f"{value:,.3f}" if isinstance(value, float) else f"{value:,}", is_number=True)
+    return Cell(str(value))
 
 
 def _volume(figures: TopicFigures) -> PageTable:
@@ -219,7 +196,7 @@ def _coverage(figures: TopicFigures) -> PageTable:
     )
 
 
-def _offsets(figures: TopicFigures) -> PageTable:
+def _partitions(figures: TopicFigures) -> PageTable:
     return _table(
         "partition|records|log start|end offset|segments|log bytes|oldest|newest",
         [
@@ -253,33 +230,9 @@ def _seconds(figures: TopicFigures) -> PageTable:
     return _table("run|seconds|by step", rows)
 
 
-_TABLES = {
-    "volume": _volume, "heat": _volume, "coverage": _coverage, "offsets": _offsets,
-    "lateness": _lateness, "sizes": _sizes, "runs": _seconds,
-}  # fmt: skip
-
-
-def _lone_tables(figures: TopicFigures, root: str) -> Iterator[ChartTable]:
-    """The tables without a chart."""
-    yield ChartTable("history", "Runs", "Newest first.", "", _history(figures))
-    if figures.rejects:
-        yield ChartTable(
-            "rejects", "Rejects",
-            "Rows that no redrive took over, with a sample of the newest runs. "
-            f"`seglake quarantine {quote(root)} {figures.topic} --run-id RUN` shows their "
-            "bytes.", "",
-            _rejects(figures),
-        )  # fmt: skip
-    if figures.maintenance:
-        rows = [
-            (minute(row.finished_at_ms), row.operation, _took(row))
-            for row in figures.maintenance[::-1]
-        ]
-        yield ChartTable("maintenance", "Maintenance", "Commits, newest first.", "",
-                    _table("finished|operation|took", rows))  # fmt: skip
-    yield ChartTable("codecs", "Compression", "", "", _codecs(figures))
-    if figures.window is not None:
-        yield _window(figures, figures.window)
+def _maintenance(figures: TopicFigures) -> PageTable:
+    rows = [(minute(row.finished_at_ms), row.operation, _took(row)) for row in figures.maintenance]
+    return _table("finished|operation|took", rows[::-1])
 
 
 def _rejects(figures: TopicFigures) -> PageTable:
@@ -297,14 +250,17 @@ def _anchor(figures: TopicFigures, run_id: str) -> str:
 
 def _history(figures: TopicFigures) -> PageTable:
     rejected = {item.run_id for item in figures.rejects}
+
+    def link(run_id: str) -> str:
+        return f"#{_anchor(figures, run_id)}" if run_id in rejected else ""
+
     return _table(
         "finished|run|interval|state|took|files|rows|records|rejected|output",
         [
             (minute(run.finished_at_ms), run.run_id, _interval(run), run.state,
              _took(run), run.input_files,
              run.input_rows, run.records,
-             _HtmlLink(run.quarantined, f"#{_anchor(figures, run.run_id)}")
-             if run.run_id in rejected else run.quarantined,
+             Cell(f"{run.quarantined:,}", link(run.run_id), is_number=True),
              short_bytes(run.output_bytes))
             for run in figures.runs[::-1]
         ],
@@ -335,7 +291,7 @@ def _codecs(figures: TopicFigures) -> PageTable:
     )  # fmt: skip
 
 
-def _window(figures: TopicFigures, window: WindowFigures) -> ChartTable:
+def _window(figures: TopicFigures, window: WindowFigures) -> Part:
     share = window.size_bytes / max(1, window.log_bytes)
     text = (
         f"To read {format_ms(window.start_ms)} to {format_ms(window.end_ms)}, at most "
@@ -350,8 +306,52 @@ def _window(figures: TopicFigures, window: WindowFigures) -> ChartTable:
          item["records_at_most"])
         for item in window.segments
     ]  # fmt: skip
-    return ChartTable("window", "One window explained", text, "",
-                 _table("segment|ranges|fetched|of|records at most", rows))  # fmt: skip
+    table = _table("segment|ranges|fetched|of|records at most", rows)
+    return Part("window", "One window explained", text, table)
+
+
+# name, title, text and table of each part of a topic; the page shows them in this order
+_CHARTS: tuple[tuple[str, str, str, Callable[[TopicFigures], PageTable]], ...] = (
+    ("volume", "Records over time",
+     "Records by time of the event. The dashed line is the time up to which windows are closed.",
+     _volume),
+    ("heat", "Records by log partition and time",
+     "One row for each log partition; the brighter, the more records. Empty: none.", _volume),
+    ("coverage", "Coverage of declared intervals",
+     ("Green is covered by committed runs, red is a hole. The dashed line is the time up to which "
+      "windows are closed; the dotted line is that for the largest lateness."), _coverage),
+    ("lateness", "Lateness of events, by run",
+     "How far the time of an event lies below the largest time before it, at most in each run.",
+     _lateness),
+    ("sizes", "Sizes of segments", "Segments by the size of their logs.", _sizes),
+    ("runs", "Seconds of each run, by step", "The newest committed runs, oldest first.", _seconds),
+)  # fmt: skip
+_TABLES: tuple[tuple[str, str, str, Callable[[TopicFigures], PageTable]], ...] = (
+    ("partitions", "Log partitions", "", _partitions),
+    ("history", "Runs", "Newest first.", _history),
+    ("rejects", "Rejects",
+     ("Rows that no redrive took over, with a sample of the newest runs. "
+      "`seglake quarantine {root} {topic} --run-id RUN` shows their bytes."), _rejects),
+    ("maintenance", "Maintenance", "Commits, newest first.", _maintenance),
+    ("codecs", "Compression", "", _codecs),
+)  # fmt: skip
+
+
+def _charts(figures: TopicFigures, drawings: Mapping[str, str]) -> Iterator[Part]:
+    """Yield the charts that have something to draw, with their tables."""
+    for name, title, text, table in _CHARTS:
+        if drawing := drawings.get(f"{figures.topic} {name}"):
+            yield Part(name, title, text, table(figures), drawing)
+
+
+def _tables(figures: TopicFigures, root: str) -> Iterator[Part]:
+    """Yield the tables without a chart: those that have rows, and always the runs."""
+    for name, title, text, table in _TABLES:
+        filled = table(figures)
+        if filled.rows or name == "history":
+            yield Part(name, title, text.format(root=quote(root), topic=figures.topic), filled)
+    if figures.window is not None:
+        yield _window(figures, figures.window)
 
 
 def _overview(topics: Sequence[TopicFigures]) -> PageTable:
@@ -368,7 +368,7 @@ def _overview(topics: Sequence[TopicFigures]) -> PageTable:
     return _table(headings, rows)
 
 
-def _failures(root: str, failed_runs: Sequence[FailedAttempt]) -> ChartTable:
+def _failures(root: str, failed_runs: Sequence[FailedAttempt]) -> Part:
     """A row for each attempt that failed."""
     text = (
         "The newest attempts that failed. A run that is there was committed by another attempt. "
@@ -380,7 +380,7 @@ def _failures(root: str, failed_runs: Sequence[FailedAttempt]) -> ChartTable:
         for each in failed_runs
     ]  # fmt: skip
     table = _table("failed|topic|run|pipeline|run is there|exit code|error", rows)
-    return ChartTable("failed-runs", "Failed runs", text, "", table)
+    return Part("failed-runs", "Failed runs", text, table)
 
 
 def _tags(storage: StorageFigures) -> PageTable:

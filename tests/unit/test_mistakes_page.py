@@ -11,7 +11,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from seglake.cli.app import app
-from seglake.cli.terminal.errors import remedy
+from seglake.cli.terminal.frame import remedy
 from seglake.errors import SeglakeError
 
 PAGE = Path(__file__).parents[2] / "docs" / "mistakes.md"

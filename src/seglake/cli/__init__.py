@@ -9,9 +9,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from seglake.cli.terminal.arrow import run_alone
-from seglake.cli.terminal.errors import remedy, tell_error, wants_json
-from seglake.cli.terminal.interrupt import ends_by_interrupt
-from seglake.cli.terminal.standard_output import checked_output
+from seglake.cli.terminal.frame import (
+    checked_output,
+    ends_by_interrupt,
+    remedy,
+    tell_error,
+    wants_json,
+)
 from seglake.errors import SeglakeError, UsageError
 
 if TYPE_CHECKING:

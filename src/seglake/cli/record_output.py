@@ -15,10 +15,9 @@ from typing import IO, Any, NamedTuple
 import pyarrow as pa
 
 from seglake.cli.search_hints import Sought, with_field_hints
-from seglake.cli.terminal.csv_rows import csv_rows, csv_schema
-from seglake.cli.terminal.json_lines import json_lines
 from seglake.cli.terminal.output import complete_file
 from seglake.cli.terminal.progress import Display, awaited, display
+from seglake.cli.terminal.row_text import csv_rows, csv_schema, json_lines
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX

@@ -18,7 +18,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from seglake.cli.arguments.spelling import help_and_examples
-from seglake.cli.terminal.standard_output import checked_output
+from seglake.cli.terminal.frame import checked_output
 from seglake.errors import SeglakeError
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ sys.exit(submit(report, []))
 """
 TEXTS = """
 import json, sys
-from seglake.cli.terminal.standard_output import checked_output
+from seglake.cli.terminal.frame import checked_output
 
 with checked_output():
     print(json.dumps("\\u00e9\\u2026\\U0001f44c", ensure_ascii=False))

@@ -13,7 +13,7 @@ PROGRAM = """
 import signal, sys, time, types
 import typer
 from seglake.cli import main
-from seglake.cli.terminal.interrupt import tell_stopped
+from seglake.cli.terminal.frame import tell_stopped
 
 class InFinalizer:
     def __del__(self):

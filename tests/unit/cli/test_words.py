@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seglake.cli.app import app
-from seglake.cli.terminal.errors import remedy
+from seglake.cli.terminal.frame import remedy
 from seglake.errors import ConfigError, CorruptData, MissingObject, StoreError, UsageError
 from seglake.replay.target import Target
 from seglake.terminal.wording import duration

@@ -13,7 +13,7 @@ from functools import partial
 from threading import Lock, Timer
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from seglake.cli.terminal.interrupt import tell_stopped
+from seglake.cli.terminal.frame import tell_stopped
 from seglake.cli.terminal.output import handled, log_lines
 from seglake.extras import extra
 from seglake.terminal.progress import Pace, interval_s, line_every

@@ -1,4 +1,9 @@
-"""The standard streams of a command: closed, full, or of another encoding than UTF-8.
+"""The frame of every command: errors, Ctrl-C, and standard streams that are closed or full.
+
+A SeglakeError ends a command with one line on standard error, or with an object if it prints JSON.
+Ctrl-C ends it with one line and exit code 130. Python swallows the exception of a Ctrl-C in a
+finalizer or in a callback of C, which are frequent while libraries are imported and compiled: it
+prints the exception and continues. The frame sends the signal again.
 
 A command that committed has done its work, so its exit code does not depend on its output. For a
 command that did not commit, output that cannot be written is a StoreError.
@@ -10,12 +15,96 @@ import codecs
 import errno
 import io
 import os
+import re
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from json import dumps
 from typing import Any
 
-from seglake.errors import StoreError
+from seglake.errors import CorruptData, MissingObject, SeglakeError, StoreError
+
+_LOG = re.compile(r"\btopics/\S+\.log\b")
+
+
+def wants_json() -> bool:
+    """Whether the command line asks for JSON, also if the rest of it is wrong."""
+    return "--json" in sys.argv[1:]
+
+
+def remedy(error: SeglakeError) -> str:
+    """What helps against a lost or damaged log, to stand behind its error; may be empty."""
+    if not (isinstance(error, (CorruptData, MissingObject)) and _LOG.search(str(error))):
+        return ""
+    return (
+        "; restore that log from a copy, or `seglake undo` its run and ingest the input again "
+        "(`seglake verify` names all that is damaged)"
+    )
+
+
+def tell_error(kind: str, message: str, exit_code: int) -> None:
+    """Print an error, by the name of its class and what it says, as the last line."""
+    if wants_json():
+        error = {"kind": kind, "message": message, "exit_code": exit_code}
+        print(dumps({"error": error}, ensure_ascii=False), file=sys.stderr)
+    else:
+        print(f"seglake: {message}", file=sys.stderr)
+
+
+EXIT_CODE = 130  # as shells have it: 128 + SIGINT
+_AGAIN_S = 0.05  # by then the finalizer is over
+
+_is_printed = False
+
+
+def tell_stopped(more: str = "") -> None:
+    """Say on standard error that the command is stopped, and what that leaves; only once."""
+    global _is_printed  # noqa: PLW0603  # one for the process, which ends
+    if not _is_printed:
+        _is_printed = True
+        tell_error("Stopped", f"stopped{more and f'; {more}'}", EXIT_CODE)
+
+
+@contextmanager
+def ends_by_interrupt() -> Iterator[None]:
+    """In the block, a program runs that Ctrl-C ends with a line and `EXIT_CODE`."""
+    shown, sys.unraisablehook = sys.unraisablehook, _repeat
+    try:
+        yield
+    except KeyboardInterrupt:
+        _end()
+    except SystemExit as end:  # a command has made it of the interrupt
+        if end.code == EXIT_CODE:
+            _end()
+        raise
+    finally:
+        sys.unraisablehook = shown
+
+
+def _end() -> None:
+    tell_stopped()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second one ends what threads still do
+    sys.exit(EXIT_CODE)
+
+
+def _repeat(swallowed: Any) -> None:
+    """Let a Ctrl-C come again that was swallowed; show any other exception as Python does."""
+    if not issubclass(swallowed.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(swallowed)
+        return
+    timer = threading.Timer(_AGAIN_S, _interrupt_main)
+    timer.daemon = True
+    timer.start()
+
+
+def _interrupt_main() -> None:
+    """Send the signal to the main thread, whose system call it ends."""
+    main = threading.main_thread().ident
+    if main is not None:
+        signal.pthread_kill(main, signal.SIGINT)
+
 
 _ESCAPE = "seglake.escape"
 _CLOSED = "it is closed"

@@ -1,4 +1,4 @@
-"""Records as JSON lines, a whole Arrow batch at a time."""
+"""Write records as JSON lines and CSV rows, a whole Arrow batch at a time."""
 
 import json
 from typing import Any
@@ -11,12 +11,20 @@ from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.records import Int32s, Spans
 from seglake.log.decode.columns import SCHEMA
 from seglake.text.json import base64, quoted
-from seglake.text.spans import constant, decimal_text, from_arrow, join_rows, nulls_as, where_null
+from seglake.text.spans import (
+    constant,
+    decimal_text,
+    from_arrow,
+    join_rows,
+    nulls_as,
+    to_arrow,
+    where_null,
+)
 from seglake.text.utf8 import invalid_utf8
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
-    """One line per record, with a member for each column, in their order.
+    """Return a line for each record, with a member for each column, in their order.
 
     Bytes that are not UTF-8 become {"base64": …}. Times are milliseconds.
     """
@@ -33,33 +41,33 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
 
 
 def _json_of(name: str, column: Any) -> Spans:
-    """The JSON of a column, of a log or of a field."""
+    """Return the JSON of a column of a log or of a field."""
     kind = column.type
     if name == "timestamp_type" and kind == SCHEMA.field(name).type:
         return _types(column.to_numpy())
     if kind == SCHEMA.field("headers").type:
-        return json_headers(column)
+        return _json_headers(column)
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.int64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        return _text(column)
+        return _json_text(column)
     if pa.types.is_integer(column.type) and not column.null_count:
         return decimal_text(column.to_numpy())
     return nulls_as(from_arrow(column.cast(pa.string())), b"null")
 
 
-def _text(array: Any) -> Spans:
+def _json_text(array: Any) -> Spans:
     """The JSON of each item: a string, an object with base64, or null."""
     spans = from_arrow(array)
     invalid = invalid_utf8(*spans)
     texts = quoted(where_null(spans, invalid))
     if not invalid.any():
         return nulls_as(texts, b"null")
-    texts = join_rows([nulls_as(texts, b""), in_base64(spans, invalid)])
+    texts = join_rows([nulls_as(texts, b""), _in_base64(spans, invalid)])
     return nulls_as(where_null(texts, spans.lengths < 0), b"null")
 
 
-def in_base64(spans: Spans, chosen: npt.NDArray[np.bool_]) -> Spans:
+def _in_base64(spans: Spans, chosen: npt.NDArray[np.bool_]) -> Spans:
     """The JSON {"base64": …} of each chosen item; null for the others."""
     count, encoded = len(spans), base64(where_null(spans, ~chosen))
     wrapped = join_rows([constant(b'{"base64":"', count), encoded, constant(b'"}', count)])
@@ -73,14 +81,14 @@ def _types(types: Int32s) -> Spans:
     return Spans(both.data, np.array([0, sizes[0]])[types], sizes[types])
 
 
-def json_headers(lists: Any) -> Spans:
+def _json_headers(lists: Any) -> Spans:
     """The headers of each record as a JSON list of objects."""
     firsts = lists.offsets.to_numpy().astype(np.int64)
     items = lists.values.slice(firsts[0], firsts[-1] - firsts[0])
     count, firsts = len(items), firsts - firsts[0]
     if not count:
         return constant(b"[]", len(lists))
-    keys, values = _text(items.field("key")), _text(items.field("value"))
+    keys, values = _json_text(items.field("key")), _json_text(items.field("value"))
     labels = constant(b',{"key":', count), constant(b',"value":', count), constant(b"}", count)
     texts = join_rows([labels[0], keys, labels[1], values, labels[2]])
     ends = np.append(texts.starts, texts.starts[-1] + texts.lengths[-1])
@@ -88,3 +96,49 @@ def json_headers(lists: Any) -> Spans:
     comma = starts < stops  # in front of a record's first item
     inner = Spans(texts.data, starts + comma, (stops - starts - comma).astype(np.int32))
     return join_rows([constant(b"[", len(lists)), inner, constant(b"]", len(lists))])
+
+
+def csv_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of `csv_rows` for batches with the columns `schema`."""
+    return pa.schema([(field.name, _csv_type(field.name, field.type)) for field in schema])
+
+
+def csv_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the columns as numbers and texts, for a CSV writer.
+
+    Bytes that are not UTF-8 and headers are JSON, as they are in JSON lines, and times are
+    milliseconds. A null is an empty field without quotes.
+    """
+    schema = csv_schema(batch.schema)
+    columns = [_csv_column(name, batch[name]) for name in batch.schema.names]
+    cast = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(cast, schema=schema)
+
+
+def _csv_type(name: str, kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if name == "timestamp_type" or not pa.types.is_primitive(kind):
+        return pa.large_string()
+    return kind
+
+
+def _csv_column(name: str, column: Any) -> Any:
+    kind = column.type
+    if name == "timestamp_type" and kind == SCHEMA.field(name).type:
+        types: Any = pa.array(TIMESTAMP_TYPES, pa.large_string())
+        return types.take(column)
+    if kind == SCHEMA.field("headers").type:
+        return to_arrow(_json_headers(column))
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.int64())
+    return _csv_text(column) if pa.types.is_binary(kind) else column
+
+
+def _csv_text(array: Any) -> Any:
+    spans = from_arrow(array)
+    invalid = invalid_utf8(*spans)
+    if not invalid.any():
+        return to_arrow(spans)
+    plain, encoded = nulls_as(where_null(spans, invalid), b""), _in_base64(spans, invalid)
+    return to_arrow(where_null(join_rows([plain, encoded]), spans.lengths < 0))

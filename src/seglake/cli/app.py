@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seglake.cli.arguments.spelling import Command, Program, help_and_examples
+from seglake.cli.arguments.spelling import Command, Program
 from seglake.cli.demo.run import demo
 from seglake.cli.health import reindex, repair, vacuum, verify, warm
 from seglake.cli.ingest import check, ingest, init, redrive
@@ -76,8 +76,7 @@ app = typer.Typer(
 for group, commands in GROUPS.items():
     for command in commands:
         name = command.__name__.strip("_").replace("_", "-")
-        text, examples = help_and_examples(command)
-        app.command(name, cls=Command, rich_help_panel=group, help=text, epilog=examples)(command)
+        app.command(name, cls=Command, rich_help_panel=group)(command)
 
 
 @app.callback()

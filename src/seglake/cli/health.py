@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from json import dumps
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -21,7 +21,6 @@ from seglake.terminal.wording import counted
 
 if TYPE_CHECKING:
     from seglake.cli.submit import Job
-    from seglake.format.index import IndexPolicy
     from seglake.maintain.commit import MaintenanceReport
     from seglake.maintain.health.verify import Verification
     from seglake.maintain.vacuum import Vacuumed
@@ -37,13 +36,15 @@ _COLUMNS = [
 def verify(
     context: typer.Context,
     root: Root,
-    topic: Annotated[list[str] | None, typer.Option(help="Some topics; default all.")] = None,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Decode every record, rebuild every index.")
-    ] = False,
+    topic: list[str] | None = None,
+    deep: bool = False,
     json: Json = False,
 ) -> None:
     """Check catalog, sizes and checksums; with --deep every record and index entry.
+
+    Args:
+        topic: Some topics; default all.
+        deep: Decode every record, rebuild every index.
 
     Examples:
         seglake verify ./lake
@@ -73,91 +74,84 @@ def _show_verified(report: Verification, *, deep: bool) -> None:
 
 def repair(
     root: Root,
-    catalog: Annotated[
-        bool, typer.Option("--catalog", help="Rebuild the catalog from manifests.")
-    ] = False,
+    catalog: bool = False,
     dry_run: DryRun = False,
-    trust: Annotated[
-        list[str] | None, typer.Option(help="With --catalog: an attempt known as committed.")
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="With --catalog: even if it can be read.")
-    ] = False,
+    trust: list[str] | None = None,
+    force: bool = False,
     json: Json = False,
 ) -> None:
     """Make lost or damaged index files anew; with --catalog the catalog table.
+
+    Args:
+        catalog: Rebuild the catalog from manifests.
+        trust: With --catalog: an attempt known as committed.
+        force: With --catalog: even if it can be read.
 
     Examples:
         seglake repair ./lake --dry-run
         seglake repair ./lake --catalog
     """
-    if catalog:
-        _repair_catalog(root, trust or [], json=json, force=force, dry_run=dry_run)
-    elif trust or force:
+    from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
+
+    if not catalog and (trust or force):
         raise UsageError(f"{'--trust' if trust else '--force'} is for --catalog: add it")
+    reports: Sequence[MaintenanceReport]
+    if catalog:
+        nothing = "The catalog can be read: it needs no rebuild (--force makes one all the same)."
+        rebuilt = rebuild_catalog(root, trust=trust or [], force=force, dry_run=dry_run)
+        reports, done, damaged = [rebuilt], rebuilt.status != "already done", False
     else:
-        _repair_indexes(root, json=json, dry_run=dry_run)
-
-
-def _repair_catalog(root: str, trust: Sequence[str], *, json: bool, **how: Any) -> None:
-    from seglake.maintain.health.repair import rebuild_catalog
-
-    rebuilt = rebuild_catalog(root, trust=trust, **how)
-    if rebuilt.status == "already done" and not json:
-        print("The catalog can be read: it needs no rebuild (--force makes one all the same).")
-    else:
-        _print([rebuilt], as_json=json)
-
-
-def _repair_indexes(root: str, *, json: bool, dry_run: bool) -> None:
-    from seglake.maintain.health.repair import repair_indexes
-
-    with display("looking" if dry_run else "repairing") as shown:
-        reports = repair_indexes(root, dry_run=dry_run, progress=shown.amount)
-    if not (reports or json):
-        print("No index file is missing or damaged. (`seglake verify` looks at logs, too.)")
-    else:
-        _print(reports, as_json=json)
-    raise typer.Exit(1 if any(report.damaged for report in reports) else 0)
-
-
-def _print(reports: Sequence[MaintenanceReport], *, as_json: bool) -> None:
-    if as_json:
+        nothing = "No index file is missing or damaged. (`seglake verify` looks at logs, too.)"
+        with display("looking" if dry_run else "repairing") as shown:
+            repaired = repair_indexes(root, dry_run=dry_run, progress=shown.amount)
+        reports, done = repaired, bool(repaired)
+        damaged = any(report.damaged for report in repaired)
+    if json:
         print(dumps([report.as_dict() for report in reports], ensure_ascii=False))
-        return
-    for report in reports:
-        show_report("repair", report.as_dict())
+    elif not done:
+        print(nothing)
+    else:
+        for report in reports:
+            show_report("repair", report.as_dict())
+    raise typer.Exit(int(damaged))
 
 
 def reindex(
     context: typer.Context,
     root: Root,
     topic: Topic,
-    partition: Annotated[list[int] | None, typer.Option(help="Repeatable; default all.")] = None,
-    index_interval_bytes: Annotated[
-        int | None, typer.Option(help="Bytes between entries; 0: an entry for every batch.")
-    ] = None,
-    index_interval_records: Annotated[
-        int | None, typer.Option(help="Records between entries.")
-    ] = None,
-    index_interval_ms: Annotated[
-        int | None, typer.Option(help="Milliseconds of event time between entries.")
-    ] = None,
+    partition: list[int] | None = None,
+    index_interval_bytes: int | None = None,
+    index_interval_records: int | None = None,
+    index_interval_ms: int | None = None,
     json: Json = False,
 ) -> None:
     """Write a topic's index files anew, at the same density or another.
 
+    Args:
+        partition: Repeatable; default all.
+        index_interval_bytes: Bytes between entries; 0: an entry for every batch.
+        index_interval_records: Records between entries.
+        index_interval_ms: Milliseconds of event time between entries.
+
     Example:
         seglake reindex ./lake web --index-interval-bytes 4096
     """
+    from seglake.format.index import IndexPolicy
     from seglake.maintain.health.reindex import reindex as write_indexes
 
-    intervals = {
-        "bytes": index_interval_bytes,
-        "records": index_interval_records,
-        "ms": index_interval_ms,
-    }
-    policy = _policy_of(intervals)
+    given = ("bytes", index_interval_bytes), ("records", index_interval_records)
+    policies = [
+        IndexPolicy(unit, size)
+        for unit, size in (*given, ("ms", index_interval_ms))
+        if size is not None
+    ]
+    if len(policies) > 1:
+        raise UsageError(
+            "several index intervals contradict each other: keep one of --index-interval-bytes, "
+            "--index-interval-records and --index-interval-ms"
+        )
+    policy = policies[0] if policies else None
     job: Job | None = context.obj
     spark = job.session() if job else None
     with display("indexing", job) as shown:
@@ -165,19 +159,6 @@ def reindex(
             root, topic, policy, partitions=partition, spark=spark, progress=shown.amount
         )
     finish(report, lambda: show_report("reindex", report.as_dict()), as_json=json)
-
-
-def _policy_of(intervals: Mapping[str, int | None]) -> IndexPolicy | None:
-    """The index policy that is asked for; None keeps that of each segment. Raises UsageError."""
-    from seglake.format.index import IndexPolicy
-
-    policies = [IndexPolicy(unit, size) for unit, size in intervals.items() if size is not None]
-    if len(policies) > 1:
-        raise UsageError(
-            "several index intervals contradict each other: keep one of --index-interval-bytes, "
-            "--index-interval-records and --index-interval-ms"
-        )
-    return policies[0] if policies else None
 
 
 def vacuum(
@@ -228,7 +209,7 @@ def _show_vacuumed(report: Vacuumed, grace_hours: float, *, dry_run: bool) -> No
 
 
 def _of_young(count: int, grace_hours: float) -> str:
-    """What is said of objects that an attempt may still need."""
+    """Return what to say about objects that an attempt may still need."""
     if not count:
         return ""
     verb = "is" if count == 1 else "are"

@@ -36,96 +36,90 @@ def ingest(
     conf_file: Conf,
     run_id: RunId = None,
     source: Source = None,
-    root: Annotated[str | None, typer.Option(help="The lake, instead of the file's.")] = None,
-    interval_start: Annotated[str | None, typer.Option(help="Start of what it covers.")] = None,
-    interval_end: Annotated[str | None, typer.Option(help="Its end, exclusive.")] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace what the run ingested before.")
-    ] = False,
-    replace_interval: Annotated[
-        bool, typer.Option("--replace-interval", help="… and the pipeline's runs in the interval.")
-    ] = False,
-    replace_with_nothing: Annotated[
-        bool, typer.Option("--replace-with-nothing", help="… even if nothing takes its place.")
-    ] = False,
+    root: str | None = None,
+    interval_start: str | None = None,
+    interval_end: str | None = None,
+    replace: bool = False,
+    replace_interval: bool = False,
+    replace_with_nothing: bool = False,
     master: Master = None,
     local: Local = False,
     json: Json = False,
 ) -> None:
     """Ingest what a pipeline file names: with Spark, or without it on this machine.
 
+    Args:
+        root: The lake, instead of the file's.
+        interval_start: Start of what it covers.
+        interval_end: Its end, exclusive.
+        replace: Replace what the run ingested before.
+        replace_interval: … and the pipeline's runs in the interval.
+        replace_with_nothing: … even if nothing takes its place.
+
     Examples:
         seglake ingest --conf-file web.toml --local
         seglake ingest --conf-file web.toml --run-id 2026-11-20T10 --source h10/
     """
     from seglake.config import load
+    from seglake.maintain.undo import replace as replace_run
     from seglake.reporting.run import reported
-
-    changes = {"pipeline.root": root, "input.paths": source or None}
-    settings = {name: value for name, value in changes.items() if value is not None}
-    pipeline, interval = load(conf_file, settings), (interval_start, interval_end)
-    if replace or replace_interval:
-        work = _replacement(run_id, whole_interval=replace_interval, nothing=replace_with_nothing)
-    else:
-        work = _plain_run(run_id, nothing=replace_with_nothing)
-    where: dict[str, Any] = {"master": master, "local": local}
-    with steps(context.obj, local=local) as progress, reported(pipeline, interval) as run:
-        run.report = work(pipeline, interval=interval, progress=progress, **where)
-    print_report(run.report, pipeline.root, as_json=json)
-    raise typer.Exit(run.report.exit_code)
-
-
-def _plain_run(run_id: str | None, *, nothing: bool) -> Callable[..., Report]:
     from seglake.write.api import run_pipeline
 
-    if nothing:
+    work: Callable[..., Report] = run_pipeline
+    if replace or replace_interval:
+        if run_id is None:
+            raise UsageError("--replace needs --run-id: the run that is replaced")
+        work = partial(
+            replace_run, whole_interval=replace_interval, with_nothing=replace_with_nothing
+        )
+    elif replace_with_nothing:
         raise UsageError(
             "--replace-with-nothing needs --replace or --replace-interval, which say what is "
             "replaced"
         )
-    return partial(run_pipeline, run_id=run_id)
-
-
-def _replacement(
-    run_id: str | None, *, whole_interval: bool, nothing: bool
-) -> Callable[..., Report]:
-    from seglake.maintain.undo import replace
-
-    if run_id is None:
-        raise UsageError("--replace needs --run-id: the run that is replaced")
-    return partial(replace, run_id=run_id, whole_interval=whole_interval, with_nothing=nothing)
+    changes = {"pipeline.root": root, "input.paths": source or None}
+    settings = {name: value for name, value in changes.items() if value is not None}
+    pipeline, interval = load(conf_file, settings), (interval_start, interval_end)
+    with steps(context.obj, local=local) as progress, reported(pipeline, interval) as run:
+        run.report = work(
+            pipeline, run_id=run_id, interval=interval, progress=progress, master=master,
+            local=local,
+        )  # fmt: skip
+    print_report(run.report, pipeline.root, as_json=json)
+    raise typer.Exit(run.report.exit_code)
 
 
 def print_report(report: Report, root: str, *, as_json: bool, title: str = "ingest") -> None:
-    """Print the report of a run; for people with the lake, and without empty values."""
+    """Print the report of a run. For people, it has the lake, and no empty values."""
+    from seglake.store import open_store
+
     if as_json:
         print(report.as_json())
         return
-    fields = {"lake": _lake(report, root), **report.as_dict()}
+    made = report.status == "committed" and report.version == 1  # version 0 is empty
+    fields = {"lake": f"{open_store(root).uri}{', a new lake' * made}", **report.as_dict()}
     print(fields.pop("summary"))
     show_report(title, fields)
 
 
-def _lake(report: Report, root: str) -> str:
-    """The whole path of the lake, and whether this run made it."""
-    from seglake.store import open_store
-
-    made = report.status == "committed" and report.version == 1  # version 0 is empty
-    return f"{open_store(root).uri}{', a new lake' * made}"
-
-
 def redrive(
     context: typer.Context,
-    run_id: Annotated[str, typer.Option(help="The run whose rejects are ingested.")],
-    conf_file: Annotated[Path, typer.Option(help="A TOML file with corrected settings.")],
-    root: Annotated[str | None, typer.Argument(help="The lake; default the file's.")] = None,
-    topic: Annotated[str | None, typer.Argument(help="The topic; it must be the file's.")] = None,
+    run_id: Annotated[str, typer.Option()],
+    conf_file: Annotated[Path, typer.Option()],
+    root: Annotated[str | None, typer.Argument()] = None,
+    topic: Annotated[str | None, typer.Argument()] = None,
     dry_run: DryRun = False,
     master: Master = None,
     local: Local = False,
     json: Json = False,
 ) -> None:
     """Ingest rows that a run rejected, with corrected settings: with Spark, or without it.
+
+    Args:
+        run_id: The run whose rejects are ingested.
+        conf_file: A TOML file with corrected settings.
+        root: The lake; default the file's.
+        topic: The topic; it must be the file's.
 
     Example:
         seglake redrive --run-id 2026-11-20T10 --conf-file mended.toml --local
@@ -158,7 +152,7 @@ _REJECTS = [prose("reason", "reason"), Column("value", "raw")]
 
 def check(
     conf_file: Conf,
-    sample: Annotated[int, typer.Option(min=1, max=10_000, help="How many rows to show.")] = 20,
+    sample: Annotated[int, typer.Option(min=1, max=10_000)] = 20,
     source: Source = None,
     json: Json = False,
 ) -> None:
@@ -166,6 +160,9 @@ def check(
 
     Settings that the topic of the lake refuses are an error.
     Exit code 3 if a row is rejected, or if times of January 1970 would stop a run.
+
+    Args:
+        sample: How many rows to show.
 
     Example:
         seglake check --conf-file web.toml --sample 5
@@ -201,7 +198,11 @@ def _show_check(checked: Checked, remark: str) -> None:
     if rejects:
         show(f"{counted(len(rejects), 'reject')} in {rows}", Listing([places, *_REJECTS], rejects))
     if not checked.rows:
-        print(_nothing(checked))
+        if checked.size_bytes or not checked.files:
+            print("There is no row in the sample.")
+        else:
+            one = checked.files == 1
+            print("The file is empty." if one else f"All {checked.files:,} files are empty.")
     for finding in checked.findings:
         print(folded(str(finding)))
     if remark:
@@ -222,18 +223,11 @@ def _files(checked: Checked) -> Iterator[str]:
         yield from (f"  {printable(path)}" for path in paths[:5])
 
 
-def _nothing(checked: Checked) -> str:
-    """Why there is no row."""
-    if checked.size_bytes or not checked.files:
-        return "There is no row in the sample."
-    return "The file is empty." if checked.files == 1 else f"All {checked.files:,} files are empty."
-
-
 def places_of(checked: Checked) -> Callable[[SampledRow], str]:
-    """A function that names the file and line of one of the sampled rows, as "a.jsonl:31".
+    """Return a function that names the file and line of a sampled row, as "a.jsonl:31".
 
-    Where files of the input have one name, the folders stand before it that tell them apart.
-    A member of an archive has its whole name behind that of the archive: "a.tar!x/a.jsonl:31".
+    Folders precede the name where several input files have it. The whole name of an archive's
+    member follows the name of the archive: "a.tar!x/a.jsonl:31".
     """
     files = {*checked.paths}
     end = path_ends([*checked.paths, *(row.path for row in checked.rows)])
@@ -257,9 +251,7 @@ def _shown(row: SampledRow, place: str) -> dict[str, Any]:
         value = repr(value)  # so that it can be seen
     reason = row.reason if row.time_value is None else f"{row.reason}: {row.time_value!r}"
     cells = {"place": place, "time": _time(row), "headers": " ".join(headers) or None}
-    cells["value"] = value
-    cells["reason"] = reason
-    return {**dataclasses.asdict(row), **cells}
+    return {**dataclasses.asdict(row), **cells, "value": value, "reason": reason}
 
 
 def _time(row: SampledRow) -> str | None:
@@ -271,18 +263,21 @@ _SAMPLE = 200  # rows that the pipeline is tried with
 
 
 def init(
-    paths: Annotated[list[str], typer.Argument(help="Files, folders and globs; local or s3://….")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file; default TOPIC.toml here.")
-    ] = None,
-    root: Annotated[str, typer.Option(help="The lake: a folder or URI.")] = "./lake",
-    topic: Annotated[str | None, typer.Option(help="The topic; default as the files.")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over a file that is there.")
-    ] = False,
+    paths: list[str],
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
+    root: str = "./lake",
+    topic: str | None = None,
+    force: bool = False,
     json: Json = False,
 ) -> None:
     """Write a pipeline file for files that have no description, with a reason for each choice.
+
+    Args:
+        paths: Files, folders and globs; local or s3://….
+        output: The file; default TOPIC.toml here.
+        root: The lake: a folder or URI.
+        topic: The topic; default as the files.
+        force: Write over a file that is there.
 
     Examples:
         seglake init logs/*.jsonl

@@ -148,15 +148,16 @@ def _segments_of(log: Log, partition: int) -> Iterator[dict[str, Any]]:
 def offsets(
     root: Root,
     topic: Topic,
-    time: Annotated[
-        str, typer.Option(help="ISO 8601 with a zone, epoch ms, earliest, latest or max-timestamp.")
-    ],
+    time: Annotated[str, typer.Option()],
     zone: Zone = None,
     partition: Partition = None,
     version: Version = None,
     json: Json = False,
 ) -> None:
     """Find the first record at a time or later, in each partition.
+
+    Args:
+        time: ISO 8601 with a zone, epoch ms, earliest, latest or max-timestamp.
 
     Examples:
         seglake offsets ./lake web --time 2026-11-20T10:00:00Z
@@ -228,17 +229,14 @@ def describe(root: Root, topic: Topic, json: Json = False) -> None:
         show(f"tags that hold {topic}", tag_rows(tags))
 
 
-def history(
-    root: Root,
-    topic: Annotated[str | None, typer.Option(help="One topic.")] = None,
-    failed: Annotated[
-        bool, typer.Option("--failed", help="Instead: attempts that failed, with their run ids.")
-    ] = False,
-    json: Json = False,
-) -> None:
+def history(root: Root, topic: str | None = None, failed: bool = False, json: Json = False) -> None:
     """List the runs that were committed, and what maintenance committed, newest first.
 
     A run that was undone or replaced is one row, and its state says so.
+
+    Args:
+        topic: One topic.
+        failed: Instead: attempts that failed, with their run ids.
 
     Examples:
         seglake history ./lake --topic web
@@ -320,13 +318,17 @@ def _of_maintenance(commit: MaintenanceRow) -> dict[str, str | None]:
 def run_status(
     root: Root,
     topic: Topic,
-    run_id: Annotated[str, typer.Option(help="The run's id.")],
-    pipeline: Annotated[str | None, typer.Option(help="If several have this run id.")] = None,
+    run_id: Annotated[str, typer.Option()],
+    pipeline: str | None = None,
     json: Json = False,
 ) -> None:
     """Say what became of a run: exit code 0 committed, 3 rejected too much, 1 anything else.
 
     That is: failed, undone or replaced since, or unknown.
+
+    Args:
+        run_id: The run's id.
+        pipeline: If several have this run id.
 
     Example:
         seglake run-status ./lake web --run-id 2026-11-20T10
@@ -348,17 +350,17 @@ def run_status(
 def quarantine(
     root: Root,
     topic: Topic,
-    run_id: Annotated[
-        str | None, typer.Option(help="Rejects of this run; a sample if it failed.")
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=0, help="At most this many rows; default 20, with --json all.")
-    ] = None,
+    run_id: str | None = None,
+    limit: Annotated[int | None, typer.Option(min=0)] = None,
     json: Json = False,
 ) -> None:
     """Show the rows that were rejected: file, line, reason and bytes.
 
     A sample has rows of every reason and of many files, and says what it leaves out.
+
+    Args:
+        run_id: Rejects of this run; a sample if it failed.
+        limit: At most this many rows; default 20, with --json all.
 
     Examples:
         seglake quarantine ./lake web --run-id 2026-11-20T10
@@ -380,18 +382,19 @@ _REPORT_COLUMNS = [
 
 def report(
     root: Root,
-    topic: Annotated[str | None, typer.Argument(help="One topic; without it all.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the page to this file.")
-    ] = None,
-    list_objects: Annotated[
-        bool | None, typer.Option(help="Also list all objects, for what a vacuum would free.")
-    ] = None,
+    topic: Annotated[str | None, typer.Argument()] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
+    list_objects: bool | None = None,
     json: Json = False,
 ) -> None:
     """Show what a lake looks like: alerts here, with -o one page that needs no network.
 
     It is made from the catalog and zone maps; no record is read.
+
+    Args:
+        topic: One topic; without it all.
+        output: Write the page to this file.
+        list_objects: Also list all objects, for what a vacuum would free.
 
     Examples:
         seglake report ./lake
@@ -422,13 +425,16 @@ def report(
 
 def metrics(
     root: Root,
-    topic: Annotated[str | None, typer.Argument(help="One topic; without it all.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A file, replaced as a whole.")
-    ] = None,
-    push: Annotated[str | None, typer.Option(help="The URL of a Prometheus push gateway.")] = None,
+    topic: Annotated[str | None, typer.Argument()] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
+    push: str | None = None,
 ) -> None:
     """Print the figures of a lake as Prometheus text, write them to a file, or push them.
+
+    Args:
+        topic: One topic; without it all.
+        output: A file, replaced as a whole.
+        push: The URL of a Prometheus push gateway.
 
     Example:
         seglake metrics ./lake -o /var/lib/node_exporter/seglake.prom

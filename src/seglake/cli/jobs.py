@@ -11,11 +11,11 @@ from seglake.errors import UsageError
 from seglake.terminal.tables import Column, Listing, show
 
 
-def jobs(
-    name: Annotated[str | None, typer.Argument(help="Print only this job's file.")] = None,
-    json: Json = False,
-) -> None:
+def jobs(name: Annotated[str | None, typer.Argument()] = None, json: Json = False) -> None:
     """Show the files of the jobs, for spark-submit.
+
+    Args:
+        name: Print only this job's file.
 
     Examples:
         seglake jobs

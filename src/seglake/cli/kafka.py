@@ -53,32 +53,25 @@ def print_groups(groups: Mapping[str, Mapping[int, int]]) -> None:
 def archive(
     context: typer.Context,
     root: Root,
-    topic: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="topics", help="Topics of the broker; NAME:TOPIC renames one in the lake."
-        ),
-    ],
-    bootstrap: Annotated[str, typer.Option(help="Servers of the broker: HOST:PORT,…")],
-    kafka: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE for Kafka's clients; repeatable.")
-    ] = None,
-    kafka_file: Annotated[
-        Path | None, typer.Option(help="A properties file with more of them.")
-    ] = None,
-    group: Annotated[
-        list[str] | None,
-        typer.Option(help="A consumer group whose committed offsets are kept, too; repeatable."),
-    ] = None,
+    topic: Annotated[list[str], typer.Argument(metavar="topics")],
+    bootstrap: Annotated[str, typer.Option()],
+    kafka: list[str] | None = None,
+    kafka_file: Path | None = None,
+    group: list[str] | None = None,
     run_id: RunId = None,
-    quarantine: Annotated[
-        bool,
-        typer.Option("--quarantine", help="Records that cannot be archived go to the quarantine."),
-    ] = False,
+    quarantine: bool = False,
     master: Master = None,
     json: Json = False,
 ) -> None:
     """Archive what is new in topics of a broker, with Spark; offsets stay.
+
+    Args:
+        topic: Topics of the broker; NAME:TOPIC renames one in the lake.
+        bootstrap: Servers of the broker: HOST:PORT,…
+        kafka: KEY=VALUE for Kafka's clients; repeatable.
+        kafka_file: A properties file with more of them.
+        group: A consumer group whose committed offsets are kept, too; repeatable.
+        quarantine: Records that cannot be archived go to the quarantine.
 
     Examples:
         seglake archive ./lake web users --bootstrap broker:9092
@@ -115,17 +108,21 @@ _EXPORT_COLUMNS = [
 def export(
     root: Root,
     topic: Topic,
-    dest: Annotated[str, typer.Argument(help="An empty folder: a path or a URI.")],
-    start: Annotated[str | None, typer.Option(help="Only from this time on.")] = None,
-    end: Annotated[str | None, typer.Option(help="Only up to this time, exclusive.")] = None,
+    dest: str,
+    start: str | None = None,
+    end: str | None = None,
     zone: Zone = None,
-    topic_id: Annotated[
-        str | None, typer.Option(help="The topic's id on the broker, for partition.metadata.")
-    ] = None,
+    topic_id: str | None = None,
     version: Version = None,
     json: Json = False,
 ) -> None:
     """Write a topic as partition folders that a broker mounts, every record at its offset.
+
+    Args:
+        dest: An empty folder: a path or a URI.
+        start: Only from this time on.
+        end: Only up to this time, exclusive.
+        topic_id: The topic's id on the broker, for partition.metadata.
 
     Example:
         seglake export ./lake web ./kafka-logs --start 2026-11-20T10:00Z
@@ -167,12 +164,7 @@ Name = Annotated[str | None, typer.Option(help="The name of the one topic in the
 
 
 def import_(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SOURCE...", help="A log.dir, a folder topic-partition, or a tiered bucket."
-        ),
-    ],
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...")],
     root: Into,
     topic: OneTopic = None,
     name: Name = None,
@@ -180,6 +172,9 @@ def import_(
     json: Json = False,
 ) -> None:
     """Import logs of a stopped broker or of a copy: offsets stay; later calls add what is new.
+
+    Args:
+        sources: A log.dir, a folder topic-partition, or a tiered bucket.
 
     Example:
         seglake import /var/kafka-logs --root ./lake --topic web
@@ -194,22 +189,18 @@ def import_(
 
 
 def attach(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SOURCE...", help="A folder or a key prefix in a bucket of tiered storage."
-        ),
-    ],
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...")],
     root: Into,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this topic, may be repeated; default all but the internal ones."),
-    ] = None,
+    topic: list[str] | None = None,
     name: Name = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Read logs where tiered storage put them, without a copy; again, only what is new.
+
+    Args:
+        sources: A folder or a key prefix in a bucket of tiered storage.
+        topic: Only this topic, may be repeated; default all but the internal ones.
 
     Example:
         seglake attach s3://bucket/tiered --root ./lake --dry-run
@@ -275,37 +266,32 @@ _REPLAY_COLUMNS = [
 def replay(
     root: Root,
     topic: Topic,
-    to: Annotated[str, typer.Option(help="The Kafka it goes to: HOST:PORT,…")],
+    to: Annotated[str, typer.Option()],
     start: Start = None,
     end: End = None,
     last: Last = None,
     zone: Zone = None,
-    speed: Annotated[
-        float | None, typer.Option(help="10 is ten times as fast as it was; default: no waiting.")
-    ] = None,
-    max_rate: Annotated[
-        int | None, typer.Option(min=1, help="At most so many records a second.")
-    ] = None,
-    new_topic: Annotated[
-        str | None, typer.Option("--topic", help="The topic there; default the same name.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the replay; another name sends everything again.")
-    ] = None,
-    group: Annotated[
-        list[str] | None,
-        typer.Option(help="A group of the archive that goes on there; repeatable."),
-    ] = None,
-    kafka: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE for librdkafka; repeatable.")
-    ] = None,
-    kafka_file: Annotated[
-        Path | None, typer.Option(help="A properties file with more of them.")
-    ] = None,
+    speed: float | None = None,
+    max_rate: Annotated[int | None, typer.Option(min=1)] = None,
+    new_topic: Annotated[str | None, typer.Option("--topic")] = None,
+    name: str | None = None,
+    group: list[str] | None = None,
+    kafka: list[str] | None = None,
+    kafka_file: Path | None = None,
     version: Version = None,
     json: Json = False,
 ) -> None:
     """Write a window into a real Kafka: every record once, also after a kill, at any speed.
+
+    Args:
+        to: The Kafka it goes to: HOST:PORT,…
+        speed: 10 is ten times as fast as it was; default: no waiting.
+        max_rate: At most so many records a second.
+        new_topic: The topic there; default the same name.
+        name: Name of the replay; another name sends everything again.
+        group: A group of the archive that goes on there; repeatable.
+        kafka: KEY=VALUE for librdkafka; repeatable.
+        kafka_file: A properties file with more of them.
 
     Examples:
         seglake replay ./lake web --to broker:9092 --last 1h --speed 10

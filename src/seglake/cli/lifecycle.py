@@ -57,16 +57,16 @@ def show_moves(moves: Sequence[tuple[str, Moved]], *, dry_run: bool) -> None:
 def alter(
     root: Root,
     topic: Topic,
-    given: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help=r"Settings of \[topic].")
-    ] = None,
-    delete: Annotated[
-        list[str] | None, typer.Option(help="A setting that goes back to its default.")
-    ] = None,
+    given: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
+    delete: list[str] | None = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Change settings of a topic, from its next run and maintenance on.
+    r"""Change settings of a topic, from its next run and maintenance on.
+
+    Args:
+        given: Settings of \[topic].
+        delete: A setting that goes back to its default.
 
     Example:
         seglake alter ./lake web retention.ms=7d cleanup.policy=delete
@@ -149,15 +149,12 @@ _OUTCOME = [
 
 
 def compact(
-    root: Root,
-    topic: Topic,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also log partitions with few or no dirty bytes.")
-    ] = False,
-    dry_run: DryRun = False,
-    json: Json = False,
+    root: Root, topic: Topic, force: bool = False, dry_run: DryRun = False, json: Json = False
 ) -> None:
     """Keep the latest record of each key, of a topic whose cleanup.policy has `compact`.
+
+    Args:
+        force: Also log partitions with few or no dirty bytes.
 
     Example:
         seglake compact ./lake users --dry-run
@@ -194,19 +191,18 @@ def _show_compacted(report: Compacted, *, dry_run: bool) -> None:
 def delete_records(
     root: Root,
     topic: Topic,
-    partition: Annotated[
-        list[int] | None, typer.Option(help="Repeatable with --before-time; default all.")
-    ] = None,
-    before_offset: Annotated[
-        int | None, typer.Option(help="Below this offset of one --partition; -1: all.")
-    ] = None,
-    before_time: Annotated[
-        str | None, typer.Option(help="Before the first record of this time or later.")
-    ] = None,
+    partition: list[int] | None = None,
+    before_offset: int | None = None,
+    before_time: str | None = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Delete the oldest records: the log then begins behind them.
+
+    Args:
+        partition: Repeatable with --before-time; default all.
+        before_offset: Below this offset of one --partition; -1: all.
+        before_time: Before the first record of this time or later.
 
     Examples:
         seglake delete-records ./lake web --before-time 2026-11-01T00:00Z
@@ -239,24 +235,26 @@ _RAN = "ran meanwhile: erase again when it has ended"
 def erase(
     root: Root,
     topic: Topic,
-    key: Annotated[list[str] | None, typer.Option(help="A record key; base64:… for bytes.")] = None,
-    keys_from: Annotated[Path | None, typer.Option(help="A file with a key in each line.")] = None,
-    raw_containing: Annotated[
-        str | None, typer.Option(help="Also rejected rows with this text.")
-    ] = None,
-    vacuum: Annotated[
-        bool, typer.Option("--vacuum", help="Also delete the old objects that held them.")
-    ] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for attempts that run, and erase what they bring.")
-    ] = False,
+    key: list[str] | None = None,
+    keys_from: Path | None = None,
+    raw_containing: str | None = None,
+    vacuum: bool = False,
+    wait: bool = False,
     dry_run: DryRun = False,
-    grace_hours: Annotated[float, typer.Option(help="Younger attempts count as running.")] = 24.0,
+    grace_hours: float = 24.0,
     json: Json = False,
 ) -> None:
     """Erase record keys: their records, and rejected rows that have one.
 
     Exit code 1 if an attempt began meanwhile: erase again when it has ended, or with --wait.
+
+    Args:
+        key: A record key; base64:… for bytes.
+        keys_from: A file with a key in each line.
+        raw_containing: Also rejected rows with this text.
+        vacuum: Also delete the old objects that held them.
+        wait: Wait for attempts that run, and erase what they bring.
+        grace_hours: Younger attempts count as running.
 
     Examples:
         seglake erase ./lake web --key ann --dry-run
@@ -385,16 +383,16 @@ def merge(
     root: Root,
     topic: Topic,
     partition: Partition = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Merge all that fits in one segment, for any gain.")
-    ] = False,
-    rebatch: Annotated[
-        bool, typer.Option("--rebatch", help="Join small record batches up to batch.size, too.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all")] = False,
+    rebatch: bool = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Make few segments of many small neighbours; records, offsets and batches stay.
+
+    Args:
+        everything: Merge all that fits in one segment, for any gain.
+        rebatch: Join small record batches up to batch.size, too.
 
     Example:
         seglake merge ./lake web --dry-run
@@ -492,19 +490,21 @@ def tag_rows(holds: Iterable[Hold]) -> Listing:
 
 def tag(
     root: Root,
-    name: Annotated[
-        str | None, typer.Argument(help="The name, such as q3-train; without it, list the tags.")
-    ] = None,
-    version: Annotated[int | None, typer.Option(help="The version; without it the newest.")] = None,
-    until: Annotated[
-        str | None, typer.Option(help="A vacuum deletes the tag from then on: 2027-06-01, in UTC.")
-    ] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete the tag.")] = False,
+    name: Annotated[str | None, typer.Argument()] = None,
+    version: int | None = None,
+    until: str | None = None,
+    delete: bool = False,
     json: Json = False,
 ) -> None:
     """Give a version a name, or list the tags. The records of a tag stay until it is deleted.
 
     The list has the bytes that a tag holds and the newest version does not.
+
+    Args:
+        name: The name, such as q3-train; without it, list the tags.
+        version: The version; without it the newest.
+        until: A vacuum deletes the tag from then on: 2027-06-01, in UTC.
+        delete: Delete the tag.
 
     Examples:
         seglake tag ./lake
@@ -544,15 +544,18 @@ def _show_tagged(report: Tagged, root: str, *, delete: bool) -> None:
 def undo(
     root: Root,
     topic: Topic,
-    run_id: Annotated[str, typer.Option(help="The run whose records leave.")],
-    pipeline: Annotated[str | None, typer.Option(help="The pipeline of the run.")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also if compaction has cleaned its offsets.")
-    ] = False,
+    run_id: Annotated[str, typer.Option()],
+    pipeline: str | None = None,
+    force: bool = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Take a run out of its topic: its records, redrives and rejects; its files come in again.
+
+    Args:
+        run_id: The run whose records leave.
+        pipeline: The pipeline of the run.
+        force: Also if compaction has cleaned its offsets.
 
     Example:
         seglake undo ./lake web --run-id 2026-11-20T10 --dry-run

@@ -59,32 +59,35 @@ def read(
     root: Root,
     topic: Topic,
     partition: Partition = None,
-    offset: Annotated[int | None, typer.Option(help="From this offset on.")] = None,
-    tail: Annotated[int | None, typer.Option(min=0, help="The last ones of a partition.")] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Then the records of later commits as they come.")
-    ] = False,
-    max_records: Annotated[int | None, typer.Option(min=0, help="Stop after this many.")] = None,
+    offset: int | None = None,
+    tail: Annotated[int | None, typer.Option(min=0)] = None,
+    follow: bool = False,
+    max_records: Annotated[int | None, typer.Option(min=0)] = None,
     start: Start = None,
     end: End = None,
     last: Last = None,
     zone: Zone = None,
     fields: Fields = None,
-    order: Annotated[Order | None, typer.Option(help="Order of a window; default offset.")] = None,
-    format: Annotated[
-        OutputFormat | None,
-        typer.Option(help="How to write; default by a file's suffix, else jsonl."),
-    ] = None,
-    output: Annotated[Path | None, typer.Option(help="A file; default standard output.")] = None,
+    order: Order | None = None,
+    format: OutputFormat | None = None,
+    output: Path | None = None,
     version: Version = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show what would be read, and read nothing.")
-    ] = False,
+    explain: bool = False,
     json: Json = False,
 ) -> None:
     """Read records: from an offset, the last ones, in a window of time, or all.
 
     A record without a timestamp is in no window; where all are read by time, it comes first.
+
+    Args:
+        offset: From this offset on.
+        tail: The last ones of a partition.
+        follow: Then the records of later commits as they come.
+        max_records: Stop after this many.
+        order: Order of a window; default offset.
+        format: How to write; default by a file's suffix, else jsonl.
+        output: A file; default standard output.
+        explain: Show what would be read, and read nothing.
 
     Examples:
         seglake read ./lake web --last 1h --format table
@@ -166,36 +169,37 @@ def check_following(how: Mapping[str, object]) -> None:
 def find(
     root: Root,
     topic: Topic,
-    key: Annotated[list[str] | None, typer.Option(help="A record key; base64:… for bytes.")] = None,
-    keys_from: Annotated[Path | None, typer.Option(help="A file with a key in each line.")] = None,
-    where: Annotated[
-        list[str] | None, typer.Option(help="FIELD=VALUE of the value; each must hold.")
-    ] = None,
-    header: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of a header.")] = None,
+    key: list[str] | None = None,
+    keys_from: Path | None = None,
+    where: list[str] | None = None,
+    header: list[str] | None = None,
     fields: Fields = None,
     partition: Partition = None,
     start: Start = None,
     end: End = None,
     last: Last = None,
     zone: Zone = None,
-    newest: Annotated[
-        int | None, typer.Option(min=0, help="Only the last ones of each partition.")
-    ] = None,
-    format: Annotated[
-        OutputFormat | None,
-        typer.Option(help="How to write; default by a file's suffix, else jsonl."),
-    ] = None,
-    output: Annotated[Path | None, typer.Option(help="A file; default standard output.")] = None,
+    newest: Annotated[int | None, typer.Option(min=0)] = None,
+    format: OutputFormat | None = None,
+    output: Path | None = None,
     version: Version = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show what would be read, and by which way.")
-    ] = False,
+    explain: bool = False,
     json: Json = False,
 ) -> None:
     """Find every record of some keys, fields or headers, in a window of time or ever.
 
     A key index (setting `index.keys`) says where to look; without one, and without a key, all is
     read.
+
+    Args:
+        key: A record key; base64:… for bytes.
+        keys_from: A file with a key in each line.
+        where: FIELD=VALUE of the value; each must hold.
+        header: NAME=VALUE of a header.
+        newest: Only the last ones of each partition.
+        format: How to write; default by a file's suffix, else jsonl.
+        output: A file; default standard output.
+        explain: Show what would be read, and by which way.
 
     Examples:
         seglake find ./lake web --key u140030
@@ -234,14 +238,12 @@ def find(
     records.write_matches(reader, log, sought, form, output, stats, chosen, newest)
 
 
-def dump(
-    file: Annotated[str, typer.Argument(help="A .log, .index, .timeindex, .zonemap or .keyindex.")],
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Print a .log's records as JSON lines.")
-    ] = False,
-    json: Json = False,
-) -> None:
+def dump(file: str, deep: bool = False, json: Json = False) -> None:
     """Print a segment's file as text, whatever wrote it.
+
+    Args:
+        file: A .log, .index, .timeindex, .zonemap or .keyindex.
+        deep: Print a .log's records as JSON lines.
 
     Example:
         seglake dump topics/web-0/00000000000000000000.log --deep

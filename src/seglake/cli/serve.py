@@ -12,30 +12,24 @@ from seglake.cli.arguments.options import Root
 
 def serve(
     root: Root,
-    listen: Annotated[
-        str | None, typer.Option(help="Where clients connect; default 127.0.0.1:9092.")
-    ] = None,
-    advertise: Annotated[
-        str | None, typer.Option(help="The address that clients get; default the same.")
-    ] = None,
-    topics: Annotated[
-        str | None, typer.Option(help="Some topics, with commas between them; default all.")
-    ] = None,
-    listed: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--list",
-            help="A window, version or tag for lists of topics: web.v12, 'web.q3-*'. Repeatable.",
-        ),
-    ] = None,
-    conf_file: Annotated[Path | None, typer.Option(help="A TOML file of settings.")] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen to other machines without TLS and SASL.")
-    ] = False,
+    listen: str | None = None,
+    advertise: str | None = None,
+    topics: str | None = None,
+    listed: Annotated[list[str] | None, typer.Option("--list")] = None,
+    conf_file: Path | None = None,
+    insecure: bool = False,
 ) -> None:
     """Serve the lake to Kafka's clients, which can read it and change nothing.
 
     Log lines go to standard error.
+
+    Args:
+        listen: Where clients connect; default 127.0.0.1:9092.
+        advertise: The address that clients get; default the same.
+        topics: Some topics, with commas between them; default all.
+        listed: A window, version or tag for lists of topics: web.v12, 'web.q3-*'. Repeatable.
+        conf_file: A TOML file of settings.
+        insecure: Listen to other machines without TLS and SASL.
 
     Examples:
         seglake serve ./lake

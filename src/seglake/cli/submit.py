@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 import typer
 from typer.models import ArgumentInfo
 
-from seglake.cli.arguments.spelling import help_and_examples
+from seglake.cli.arguments.spelling import Documented
 from seglake.cli.terminal.frame import checked_output
 from seglake.errors import SeglakeError
 
@@ -54,8 +54,7 @@ def submit(command: Command, arguments: Sequence[str] | None = None) -> int:
     logging.getLogger(_AFTER_THE_REPORT).setLevel(logging.WARNING)
     job, app = Job(command.__name__), typer.Typer(add_completion=False)
     names = {each.partition("=")[0].removeprefix("--") for each in arguments}
-    text, _ = help_and_examples(command)
-    app.command(help=text, epilog=_EPILOG, context_settings=_HELP)(job_of(command, names))
+    app.command(cls=Documented, epilog=_EPILOG, context_settings=_HELP)(job_of(command, names))
     try:
         with checked_output():
             typer.main.get_command(app).main([*arguments], prog_name=f"{job.name}.py", obj=job)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from inspect import getdoc
 from shlex import quote
 from typing import Any
 
@@ -56,7 +55,27 @@ class Program(TyperGroup):
         print(formatter.getvalue())
 
 
-class Command(TyperCommand):
+class Documented(TyperCommand):
+    """A command whose docstring has the help of its options under `Args:`, and its examples.
+
+    An option that is False by default has no opposite `--no-…`.
+    """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        text, heading, examples = (self.help or "").partition("\n\nExample")
+        self.help, _, lines = text.partition("\n\nArgs:\n")
+        self.epilog = self.epilog or "\n\n".join(f"{heading}{examples}".split("\n")).strip()
+        parts = (line.strip().partition(": ") for line in lines.splitlines())
+        described = {name: description for name, _, description in parts}
+        for parameter in self.params:
+            option: Any = parameter
+            option.help = described.get(option.name, option.help)
+            if parameter.default is False:
+                parameter.secondary_opts = []
+
+
+class Command(Documented):
     """A command that says which of its options is meant, where only its name is another."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -106,12 +125,6 @@ class Command(TyperCommand):
             one = f"seglake {_OF_ONE_TOPIC[self.name]} {quote(root)} {quote(extra[0])}"
             raise UsageError(f"{self.name} is about all topics, and this about one: {one}")
         ctx.fail(f"Got unexpected extra argument(s) ({' '.join(map(printable, extra))})")
-
-
-def help_and_examples(command: Callable[..., None]) -> tuple[str, str]:
-    """Return the help of a command, and its examples with each in its own line."""
-    text, heading, examples = (getdoc(command) or "").partition("\n\nExample")
-    return text, "\n\n".join(f"{heading}{examples}".split("\n")).strip()
 
 
 @contextmanager

@@ -37,11 +37,16 @@ PIPELINE: dict[str, dict[str, Any]] = {
 
 
 def demo(
-    root: Annotated[Path, typer.Argument(help="Where the lake goes.")] = Path("demo-lake"),
-    events: Annotated[Path, typer.Option(help="Where the events go.")] = Path("demo-events"),
-    count: Annotated[int, typer.Option(min=1000, help="How many events to make.")] = 1_000_000,
+    root: Annotated[Path, typer.Argument()] = Path("demo-lake"),
+    events: Path = Path("demo-events"),
+    count: Annotated[int, typer.Option(min=1000)] = 1_000_000,
 ) -> None:
     """Generate events, ingest them with Spark, and look some up.
+
+    Args:
+        root: Where the lake goes.
+        events: Where the events go.
+        count: How many events to make.
 
     Example:
         seglake demo ./lake

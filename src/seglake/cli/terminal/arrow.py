@@ -8,6 +8,15 @@ from typing import Any
 _ALONE = list[bool]()
 
 
+class _NoPandas:
+    """A finder of modules that finds no pandas."""
+
+    @staticmethod
+    def find_spec(name: str, *_: Any) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
 def run_alone() -> None:
     """Declare that this process is the program `seglake`, in which no other code runs."""
     _ALONE.append(True)
@@ -19,13 +28,13 @@ def without_pandas() -> None:
     Its import takes 0.4 s, only to check whether a list is a column of pandas. Other code, such as
     Spark, can still import pandas later. Does nothing where other code runs, as in tests.
     """
-    if not _ALONE or "pandas" in sys.modules:
+    if not _ALONE:
         return
     import pyarrow as pa  # noqa: PLC0415  # the help of a command needs none
 
-    modules: dict[str, Any] = sys.modules
-    modules["pandas"] = None  # an import of it raises ModuleNotFoundError
+    finders: list[Any] = sys.meta_path
+    finders.insert(0, _NoPandas)
     try:
         pa.array([""])
     finally:
-        del modules["pandas"]
+        finders.remove(_NoPandas)

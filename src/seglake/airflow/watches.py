@@ -94,7 +94,9 @@ class VersionWatch:
         new = [run for key, run in runs.items() if _state(run) != _state(known.get(key))]
         self._known = version, runs
         ended_ms = max((run.finished_at_ms for run in runs.values()), default=0)
-        events = [_of_run(run, log) for run in sorted(new, key=_ended) if log]
+        events = [
+            _of_run(run, log) for run in sorted(new, key=lambda run: run.finished_at_ms) if log
+        ]
         return events, {"version": version, "ended_ms": ended_ms}
 
     def _at(self, cursor: Cursor, runs: dict[Key, RunRow]) -> dict[Key, RunRow]:
@@ -164,10 +166,6 @@ def _version(log: Log | None) -> int:
 
 def _state(run: RunRow | None) -> tuple[str, int] | None:
     return None if run is None else (run.state, run.sequence)
-
-
-def _ended(run: RunRow) -> int:
-    return run.finished_at_ms
 
 
 def _of_run(run: RunRow, log: Log) -> Event:

@@ -80,9 +80,10 @@ def alter(
 def _show_altered(report: Altered, root: str, *, dry_run: bool) -> None:
     topic = report.topic
     would = "would be changed" if dry_run else "changed"
-    for key, (old, new) in report.changes.items():
-        print(f"{key}: {old} {would} to {new}")
-    if _compacts_now(*report.changes.get("cleanup.policy", ("", ""))):
+    for key, (before, after) in report.changes.items():
+        print(f"{key}: {before} {would} to {after}")
+    old, new = report.changes.get("cleanup.policy", ("", ""))
+    if "compact" in new and "compact" not in old:
         count = f"`seglake compact {quote(root)} {topic} --dry-run`"
         print(
             f"compaction removes records without a key, which {count} counts once the topic has "
@@ -97,18 +98,17 @@ def _show_altered(report: Altered, root: str, *, dry_run: bool) -> None:
         print(f"{topic} has these settings already.")
 
 
-def _compacts_now(old: str, new: str) -> bool:
-    """Whether a change of a topic's cleanup.policy turns compaction on."""
-    return "compact" in new and "compact" not in old
-
-
 def _settings(texts: Sequence[str]) -> dict[str, Any]:
     """The settings of KEY=VALUE; a value that is no JSON is text. Raises UsageError."""
+    from seglake.config.topic import DEFAULTS
+
     settings: dict[str, Any] = {}
     for setting in texts:
         key, equals, text = setting.partition("=")
         if not equals:
-            raise UsageError(_without_value(key))
+            has_default = key in DEFAULTS
+            problem = f"{key} has no value" if has_default else f"{key!r} is no setting"
+            raise UsageError(f"{problem}: write {key if has_default else 'KEY'}=VALUE")
         if not text and key in {"index.fields", "index.headers"}:
             raise UsageError(f"{key}= is an empty name; --delete {key} removes the setting")
         if key in settings:
@@ -118,15 +118,6 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             settings[key] = text
     return settings
-
-
-def _without_value(key: str) -> str:
-    """What to say of a text without an equals sign."""
-    from seglake.config.topic import DEFAULTS
-
-    if key in DEFAULTS:
-        return f"{key} has no value: write {key}=VALUE"
-    return f"{key!r} is no setting: write KEY=VALUE"
 
 
 _COMPACT_PLAN = [
@@ -357,14 +348,10 @@ def _result(part: dict[str, Any]) -> str:
         counts.update({name: log[name] for name in _OF_COMPACTION})
     texts = [f"{counted(counts[name], noun)}{_BEHIND.get(name, '')}"
              for name, noun in _COUNTS.items() if counts[name]]  # fmt: skip
-    return f"{', '.join(texts)}{_fate(report)}" if texts else "nothing to do"
-
-
-def _fate(report: dict[str, Any]) -> str:
-    """What a compaction does to the records that it counts; "" for other parts."""
-    if "partitions" not in report:
-        return ""
-    return " would be removed" if report["dry_run"] else " removed"
+    if not texts:
+        return "nothing to do"
+    fate = " would be removed" if report["dry_run"] else " removed"
+    return ", ".join(texts) + fate * ("partitions" in report)  # which a compaction has
 
 
 _MERGE_PLAN = [

@@ -386,14 +386,11 @@ def _progress(
     with display(what) as bar, periodically(lambda: update(bar), _BAR_S):
         yield
     if planned is not None:
-        print(_told_at_end(planned, stats, written.records), file=sys.stderr)
-
-
-def _told_at_end(planned: Plan, stats: ReadStats, records: int) -> str:
-    """Return the cost of a read. In the order of time, it may read a batch in several slices."""
-    matching = min(stats.bytes_matching, planned.size_bytes)
-    cost = replace(stats, bytes_matching=matching).amplification
-    return (
-        f"{counted(records, 'record')}; {counted(stats.bytes_fetched, 'byte')} read,"
-        f" {cost:.2f} for each byte of a matching batch"
-    )
+        # in the order of time, a read may take a batch in several slices
+        matching = min(stats.bytes_matching, planned.size_bytes)
+        cost = replace(stats, bytes_matching=matching).amplification
+        print(
+            f"{counted(written.records, 'record')}; {counted(stats.bytes_fetched, 'byte')} read, "
+            f"{cost:.2f} for each byte of a matching batch",
+            file=sys.stderr,
+        )

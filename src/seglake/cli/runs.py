@@ -215,10 +215,10 @@ class Runs:
         self._expired, self._left = expired_attempts(upkeep), rejects_left(upkeep)
 
     def status(self, run_id: str, pipeline: str | None) -> dict[str, Any]:
-        """What became of a run, with the `exit_code` of its job; None if nothing is known of it.
+        """Return what became of a run, with the `exit_code` of its job, or None if it is unknown.
 
-        A run that is committed has 0, whatever failed before. One that was undone or replaced has
-        None. Raises UsageError if pipelines share the run id and none is named.
+        A committed run has 0, even if an attempt failed before. A run that was undone or replaced
+        has None. Raises UsageError if pipelines share the run id and none is named.
         """
         runs = self._runs_of(run_id)
         for name, gone in self._taken_out(run_id).items():
@@ -229,21 +229,29 @@ class Runs:
             raise UsageError(f"pipelines {', '.join(named)} have a run {run_id!r}: give --pipeline")
         for run in named.values():
             if isinstance(run, RunRow):
-                return self._committed_status(run) if run.state == "committed" else _taken_out(run)
+                if run.state == "committed":
+                    return self._committed_status(run)
+                return {**_head(run, run.state, None), "report": json.loads(run.report)}
             if run is not None:
                 return _failed(run)
         key = {"topic": self._topic, "pipeline": pipeline, "run_id": run_id}
         return {**key, "status": "not there", "exit_code": None}
 
     def _committed_status(self, run: RunRow) -> dict[str, Any]:
-        """What is known of a committed run, and the rejects that it and its redrives left."""
+        """Return what is known of a committed run, and the rejects that its redrives left."""
         chain = chain_of(run, self._committed)
         last = chain.last.attempt_id
         left = 0 if last in self._expired else self._left.get(last, chain.last.quarantined)
-        redrives = [redrive.run_id for redrive in chain.redrives]
-        status = _committed(run)
-        report = status.pop("report")
-        return {**status, "redrives": redrives, "open_rejects": left, "report": report}
+        return {
+            **_head(run, "committed", 0),
+            "files": run.input_files,
+            "rows": run.input_rows,
+            "records": run.records,
+            "quarantined": run.quarantined,
+            "redrives": [redrive.run_id for redrive in chain.redrives],
+            "open_rejects": left,
+            "report": json.loads(run.report),
+        }
 
     def _taken_out(self, run_id: str) -> dict[str, RunRow]:
         """The last row of the run of each pipeline with this run id, if it was taken out."""
@@ -292,41 +300,20 @@ def _key(run: RunRow | FailedRun) -> dict[str, Any]:
     return {"pipeline": run.pipeline, "run_id": run.run_id, "attempt_id": run.attempt_id}
 
 
-def _committed(run: RunRow) -> dict[str, Any]:
+def _head(run: RunRow | FailedRun, status: str, exit_code: int | None) -> dict[str, Any]:
     return {
         "topic": run.topic,
         **_key(run),
-        "status": "committed",
-        "exit_code": 0,
-        "ended": format_ms(run.finished_at_ms),
-        "files": run.input_files,
-        "rows": run.input_rows,
-        "records": run.records,
-        "quarantined": run.quarantined,
-        "report": json.loads(run.report),
-    }
-
-
-def _taken_out(run: RunRow) -> dict[str, Any]:
-    """What is known of a run that was undone or replaced."""
-    return {
-        "topic": run.topic,
-        **_key(run),
-        "status": run.state,
-        "exit_code": None,
-        "ended": format_ms(run.finished_at_ms),
-        "report": json.loads(run.report),
+        "status": status,
+        "exit_code": exit_code,
+        "ended": format_ms(_ended_ms(run)),
     }
 
 
 def _failed(run: FailedRun) -> dict[str, Any]:
     rejected = run.exit_code == QuarantineLimit.exit_code
     return {
-        "topic": run.topic,
-        **_key(run),
-        "status": "rejected too much" if rejected else "failed",
-        "exit_code": run.exit_code,
-        "ended": format_ms(run.failed_at_ms),
+        **_head(run, "rejected too much" if rejected else "failed", run.exit_code),
         "error": run.error,
         "files": run.report.get("input_files", 0),
         "rows": run.report.get("input_rows", 0),
@@ -338,11 +325,9 @@ def _failed(run: FailedRun) -> dict[str, Any]:
 
 
 def exit_code_of(status: dict[str, Any]) -> int:
-    """The exit code of `seglake run-status`: 0 committed, 3 rejected too much, 1 anything else.
+    """Return the exit code of `seglake run-status`: 0 committed, 3 rejected too much, else 1.
 
-    A run that was undone or replaced is not there any more: 1, and its status tells the cause.
-
-    The others mean that it could not tell: 2 is a mistake in its own arguments.
+    A run that was undone or replaced has 1, and its status tells why. 2 is for wrong arguments.
     """
     code = status["exit_code"]
     return code if code in {0, QuarantineLimit.exit_code} else _NOT_COMMITTED
@@ -361,14 +346,9 @@ def failed_rows(root: str, topic: str | None) -> Listing:
     store = open_store(root)
     CatalogTable.open(store)  # a root without a lake has no failed runs either, but is an error
     runs = sorted(all_failed_runs(store, topic), key=lambda run: run.failed_at_ms, reverse=True)
-    return Listing(columns, map(_failed_row, runs))
-
-
-def _failed_row(run: FailedRun) -> dict[str, Any]:
-    return {
-        "failed": format_ms(run.failed_at_ms),
-        "topic": run.topic,
-        **_key(run),
-        "exit_code": run.exit_code,
-        "error": run.error,
-    }
+    rows = (
+        {"failed": format_ms(run.failed_at_ms), "topic": run.topic, **_key(run),
+         "exit_code": run.exit_code, "error": run.error}
+        for run in runs
+    )  # fmt: skip
+    return Listing(columns, rows)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -49,17 +49,17 @@ class ReportedRun:
 
 @contextmanager
 def reported(pipeline: Pipeline, interval: Interval = (None, None)) -> Iterator[ReportedRun]:
-    """The run that ingests in the block, and sets its report; then metrics and lineage are sent.
+    """Yield a run whose report the block sets. Then metrics and lineage are sent.
 
-    An exception of the block is sent as the run's failure, and goes on.
+    An exception of the block is sent as the run's failure, and raised again.
     """
-    run, started_ms = ReportedRun(), now_ms()
+    run, send = ReportedRun(), partial(_send_lineage, pipeline, interval, now_ms())
     try:
         yield run
     except Exception as error:
-        _softly("OpenLineage", partial(failed, pipeline, interval, started_ms, error))
+        _softly("OpenLineage", partial(send, error=error))
         raise
-    _softly("OpenLineage", lambda: completed(pipeline, interval, started_ms, run.report))
+    _softly("OpenLineage", partial(send, run.report))
     for what, tell in _metrics(pipeline):
         _softly(what, tell)
 
@@ -99,48 +99,28 @@ _PRODUCER = "urn:seglake"
 _FILES = 100
 
 
-def completed(pipeline: Pipeline, interval: Interval, started_ms: int, report: Report) -> None:
-    """Send the events of a run that is committed. Raises what the library raises."""
-    if _configured():
-        files = _files(pipeline, report)
-        _emit(pipeline, interval, started_ms, report.attempt_id, files, report, None)
+def _send_lineage(
+    pipeline: Pipeline,
+    interval: Interval,
+    started_ms: int,
+    report: Report | None = None,
+    error: Exception | None = None,
+) -> None:
+    """Send the events of a run: one with a report is committed, one with an error failed.
 
-
-def failed(pipeline: Pipeline, interval: Interval, started_ms: int, error: Exception) -> None:
-    """Send the events of a run that failed. Raises what the library raises."""
-    if _configured():
-        paths = list(pipeline.input.paths)
-        _emit(pipeline, interval, started_ms, str(uuid.uuid4()), paths, None, error)
-
-
-def _configured() -> bool:
-    return any(map(os.environ.get, _VARIABLES))
-
-
-def _files(pipeline: Pipeline, report: Report) -> list[str]:
-    """The files of the run; the paths of the pipeline if they are many, or not known."""
-    if 0 < report.input_files <= _FILES:
-        table = CatalogTable.open(open_store(str(pipeline.root), pipeline.storage))
-        rows = table.sources(table.snapshot(), report.topic)
-        mine = rows.filter(pc.equal(rows["attempt_id"], pa.scalar(report.attempt_id)))
-        paths: list[Any] = mine["path"].to_pylist()
-        if paths:
-            return sorted(paths)
-    return list(pipeline.input.paths)
-
-
-def _emit(
-    pipeline: Pipeline, interval: Interval, started_ms: int, run_id: str, inputs: Sequence[str],
-    report: Report | None, error: Exception | None,
-) -> None:  # fmt: skip
+    Raises what the library raises.
+    """
+    if not any(map(os.environ.get, _VARIABLES)):
+        return
     try:
         from openlineage.client import OpenLineageClient, event_v2
     except ImportError as missing:
         raise ConfigError("lineage needs a library: pip install 'seglake[lineage]'") from missing
     namespace = os.environ.get("OPENLINEAGE_NAMESPACE", "seglake")
+    run_id = report.attempt_id if report else str(uuid.uuid4())
     run = event_v2.Run(run_id, dict(_run_facets(interval, error)))
     job = event_v2.Job(namespace, f"{pipeline.name}.{pipeline.topic.name}")
-    read = [event_v2.InputDataset(*_place(path)) for path in inputs]
+    read = [event_v2.InputDataset(*_place(path)) for path in _files(pipeline, report)]
     written = [_output(pipeline, report)]
     end = event_v2.RunState.FAIL if error else event_v2.RunState.COMPLETE
     client = OpenLineageClient()
@@ -153,6 +133,18 @@ def _emit(
             )
         )  # fmt: skip
     client.close(5)
+
+
+def _files(pipeline: Pipeline, report: Report | None) -> list[str]:
+    """Return the files of the run, or the paths of the pipeline if they are many or unknown."""
+    if report and 0 < report.input_files <= _FILES:
+        table = CatalogTable.open(open_store(str(pipeline.root), pipeline.storage))
+        rows = table.sources(table.snapshot(), report.topic)
+        mine = rows.filter(pc.equal(rows["attempt_id"], pa.scalar(report.attempt_id)))
+        paths: list[Any] = mine["path"].to_pylist()
+        if paths:
+            return sorted(paths)
+    return list(pipeline.input.paths)
 
 
 def _run_facets(interval: Interval, error: Exception | None) -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,13 +12,11 @@ import typer
 
 from seglake.cli.ingest import print_report
 from seglake.cli.terminal.output import complete
-from seglake.cli.terminal.progress import steps
+from seglake.cli.terminal.progress import display, steps
 from seglake.terminal.tables import show
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from seglake.read.log import Log
     from seglake.write.driver.report import Report
 
@@ -56,37 +53,22 @@ def demo(
     if report.status == "committed":
         print_report(report, str(root), as_json=False)
     else:
-        _print(f"Run {RUN_ID!r} is committed already: nothing was ingested again.")
+        print(f"Run {RUN_ID!r} is committed already: nothing was ingested again.")
     _questions(root)
-    _print(_NEXT.format(root=root, program=_program()))
-
-
-@cache
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False, soft_wrap=True)
-
-
-def _print(text: str) -> None:
-    _console().print(text)
-
-
-def _program() -> str:
-    """The command that calls this program."""
     called = Path(sys.argv[0])
-    return str(called) if called.name == "seglake" else "seglake"
+    program = str(called) if called.name == "seglake" else "seglake"
+    print(_NEXT.format(root=root, program=program))
 
 
 def _generate(folder: Path, count: int) -> None:
     from seglake.cli.demo.events import generate
 
     if folder.exists():
-        _print(f"The events are in {folder} already.")
+        print(f"The events are in {folder} already.")
         return
-    with _console().status(f"generating {count:,} web events"), complete(folder) as temporary:
+    with display(f"generating {count:,} web events"), complete(folder) as temporary:
         made = generate(temporary, events=count)
-    _print(
+    print(
         f"Made {made.events:,} web events in {len(made.files)} files below {folder}, some of them "
         f"compressed, all of them out of order, and {made.broken:,} broken lines."
     )
@@ -99,7 +81,7 @@ def _ingest(root: Path, events: Path) -> Report:
 
     tables = {name: dict(table) for name, table in PIPELINE.items()}
     tables["pipeline"]["root"], tables["input"]["paths"] = str(root), [str(events)]
-    _print("Ingesting with Spark on this machine …")
+    print("Ingesting with Spark on this machine …")
     pipeline = from_tables(tables)
     with steps() as progress, reported(pipeline) as run:
         run.report = run_pipeline(pipeline, run_id=RUN_ID, progress=progress)
@@ -127,31 +109,31 @@ def _middle(log: Log) -> int:
 def _seek(log: Log) -> None:
     offset = log.end_offsets()[0] // 2
     record = log.record_at(0, offset)
-    _print(
-        f"\n[bold]What is at offset {offset:,} of partition 0?[/]\n"
-        f"  {format_ms(record.timestamp)}  key {_text(record.key)}  value {_text(record.value)}"
-    )
+    _ask(f"What is at offset {offset:,} of partition 0?")
+    print(f"  {format_ms(record.timestamp)}  key {_text(record.key)}  value {_text(record.value)}")
 
 
 def _lookup(log: Log, time: int) -> None:
-    _print(f"\n[bold]Where does each partition reach {format_ms(time)}?[/]")
+    _ask(f"Where does each partition reach {format_ms(time)}?")
     for partition, record in log.offsets_for_times(dict.fromkeys(log.partitions(), time)).items():
         place = (
             f"offset {record.offset:,}, at {format_ms(record.timestamp)}" if record else "nowhere"
         )
-        _print(f"  partition {partition}: {place}")
+        print(f"  partition {partition}: {place}")
 
 
 def _window(log: Log, start: int) -> None:
     window = log.read_range(start, start + WINDOW_MS).read_all()
-    _print(
-        f"\n[bold]What happened in the {WINDOW_MS // 1000} seconds after that?[/]\n"
-        f"  {len(window):,} records, and no other, although the events came out of order."
-    )
+    _ask(f"What happened in the {WINDOW_MS // 1000} seconds after that?")
+    print(f"  {len(window):,} records, and no other, although the events came out of order.")
 
 
 def _text(value: bytes | None) -> str:
-    return "-" if value is None else value.decode("utf-8", "replace").replace("[", r"\[")
+    return "-" if value is None else value.decode("utf-8", "replace")
+
+
+def _ask(question: str) -> None:
+    typer.secho(f"\n{question}", bold=True)
 
 
 _NEXT = """

@@ -19,7 +19,6 @@ from seglake.extras import extra
 from seglake.terminal.progress import Pace, interval_s, line_every
 
 if TYPE_CHECKING:
-    from rich.live import Live
     from rich.table import Table
 
     from seglake.cli.submit import Job
@@ -188,48 +187,38 @@ def sign_of_life(what: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    out, err = sys.stdout, sys.stderr
-    sign = _Sign(what, err)
-    streams: list[Any] = [_Watched(stream, sign.end) for stream in (out, err)]
+    out, err, lock, shown = sys.stdout, sys.stderr, Lock(), ExitStack()
+    is_over = False
+
+    def begin() -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        with lock:
+            if not is_over:
+                bar = Live(
+                    _bar(what), console=Console(file=err), transient=True,
+                    redirect_stdout=False, redirect_stderr=False,
+                )  # fmt: skip
+                shown.enter_context(bar)
+
+    def end() -> None:
+        nonlocal is_over
+        timer.cancel()
+        with lock:
+            is_over = True
+            shown.close()
+
+    timer = Timer(_SILENCE_S, begin)
+    timer.daemon = True
+    timer.start()
+    streams: list[Any] = [_Watched(stream, end) for stream in (out, err)]
     sys.stdout, sys.stderr = streams
     try:
         yield
     finally:
-        sign.end()
+        end()
         sys.stdout, sys.stderr = out, err
-
-
-class _Sign:
-    """A bar that appears after a while, unless it is ended before."""
-
-    def __init__(self, what: str, file: TextIO) -> None:
-        self._what, self._file = what, file
-        self._lock, self._is_over = Lock(), False
-        self._live: Live | None = None
-        self._timer = Timer(_SILENCE_S, self._begin)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _begin(self) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        with self._lock:
-            if not self._is_over:
-                self._live = Live(
-                    _bar(self._what), console=Console(file=self._file), transient=True,
-                    redirect_stdout=False, redirect_stderr=False,
-                )  # fmt: skip
-                self._live.start()
-
-    def end(self) -> None:
-        """Remove the bar, or keep it from appearing."""
-        self._timer.cancel()
-        with self._lock:
-            self._is_over = True
-            if self._live is not None:
-                self._live.stop()
-                self._live = None
 
 
 class _Watched:

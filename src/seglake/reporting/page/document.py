@@ -169,21 +169,15 @@ def _cell(value: Any) -> Cell:
 
 
 def _volume(figures: TopicFigures) -> PageTable:
-    """Newest first, since a table is cut at its end."""
-    rows = [
-        (minute(start), sum(counts), *(counts if len(counts) <= 12 else (min(counts), max(counts))))
-        for start, counts in _by_bin(figures)
-    ]
-    count = len(figures.partitions)
+    """Return the records of each bin, newest first, since a table is cut at its end."""
+    count, rows = len(figures.partitions), []
+    if figures.activity is not None:
+        start, width, records = figures.activity[:3]
+        for number, counts in enumerate(zip(*records, strict=True)):
+            few = counts if count <= 12 else (min(counts), max(counts))
+            rows.append((minute(start + number * width), sum(counts), *few))
     names = [f"partition {p}" for p in range(count)] if count <= 12 else ["fewest", "most"]
     return _table("|".join(["from", "records", *names]), rows[::-1])
-
-
-def _by_bin(figures: TopicFigures) -> Iterator[tuple[int, list[int]]]:
-    activity = figures.activity
-    if activity is not None:
-        for number, counts in enumerate(zip(*activity.records, strict=True)):
-            yield activity.start_ms + number * activity.width_ms, list(counts)
 
 
 def _coverage(figures: TopicFigures) -> PageTable:

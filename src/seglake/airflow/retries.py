@@ -52,7 +52,7 @@ class SeglakeRetryPolicy(RetryPolicy):
         return RetryDecision.fail(f"{why}; no retry will help: correct it and clear the task")
 
     def _stored_code(self, context: Context) -> int | None:
-        """The exit code of an attempt that failed since this try began."""
+        """Return the exit code of an attempt that failed since this try began."""
         from seglake.catalog.failed_run import failed_runs  # noqa: PLC0415  # DAG files stay light
         from seglake.store import open_store  # noqa: PLC0415  # the same
 
@@ -72,7 +72,7 @@ def _exit_code(exception: BaseException) -> int | None:
 
 
 def forget_spark_job(context: Context, result: Any = None) -> None:  # noqa: ARG001  # Airflow's
-    """A `post_execute` of SparkSubmitOperator: a task that succeeded submits again when cleared.
+    """Forget the job of a task that succeeded, so that a cleared task submits it again.
 
     In cluster modes a durable operator remembers its job, so that a retry finds it. So it would
     take a cleared task for done, too. (`[state_store] clear_on_success` has the same effect for all

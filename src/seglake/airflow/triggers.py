@@ -42,10 +42,10 @@ class _LakeTrigger(BaseEventTrigger):
 
     @abstractmethod
     def _watch(self) -> Watch:
-        """The watch whose events these are."""
+        """Return the watch whose events these are."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The path of the class, and its arguments."""
+        """Return the path of the class, and its arguments."""
         kind = type(self)
         arguments = {**self._arguments, "poll_seconds": self._poll_seconds}
         return f"{kind.__module__}.{kind.__qualname__}", arguments
@@ -75,7 +75,7 @@ class _LakeTrigger(BaseEventTrigger):
             return [], cursor
 
     async def _saved(self) -> Cursor | None:
-        """The cursor of an earlier triggerer. Waits for it: without it events would be lost."""
+        """Return the cursor of an earlier triggerer. Wait for it, or events would be lost."""
         while self.asset_state_store is not None:
             try:
                 saved: Cursor | None = await self.asset_state_store.aget(self._key)
@@ -101,7 +101,7 @@ class _LakeTrigger(BaseEventTrigger):
 
     @property
     def _key(self) -> str:
-        """The key of its cursor, made of all arguments but `poll_seconds`."""
+        """Return the key of its cursor, made of all arguments but `poll_seconds`."""
         arguments = json.dumps(self._arguments, sort_keys=True).encode()
         return f"{type(self).__name__} {sha256(arguments).hexdigest()}"
 

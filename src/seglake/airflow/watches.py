@@ -33,7 +33,7 @@ class Watch(Protocol):
     """Finds what is new in a topic."""
 
     def look(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
-        """The events since `cursor`, and the cursor behind them.
+        """Return the events since `cursor`, and the cursor after them.
 
         Raises StoreError, CorruptData and UsageError: look again later, with the same cursor.
         """
@@ -49,7 +49,7 @@ class _NewestVersion:
         self._missing = ""
 
     def log(self) -> Log | None:
-        """The topic's log, or None as long as there is no such lake or topic."""
+        """Return the topic's log, or None as long as there is no such lake or topic."""
         try:
             lake, self._lake = self._lake, None  # after an error it is opened anew
             lake = lake.refresh() if lake else seglake.open(self.root)
@@ -62,7 +62,7 @@ class _NewestVersion:
             return None
 
     def runs(self, version: int | None = None) -> dict[Key, RunRow]:
-        """The last row of each run, in the version of the last `log`, or in another.
+        """Return the last row of each run, in the version of the last `log`, or in another.
 
         Raises VersionExpired and UnknownTopic.
         """
@@ -84,7 +84,7 @@ class VersionWatch:
         self._known: tuple[int, dict[Key, RunRow]] = (_NOTHING, {})
 
     def look(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
-        """As `Watch`: topic, version, end_offsets, interval (or null), run_id and state."""
+        """Return the events and the next cursor, see `Watch.look`."""
         log = self._newest.log()
         version = _version(log)
         if cursor is not None and cursor["version"] == version:
@@ -131,7 +131,7 @@ class ClosedWatch:
         self._since_ms = None if since is None else to_epoch_ms(since)
 
     def look(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
-        """As `Watch`: topic, version, end_offsets and interval."""
+        """Return the events and the next cursor, see `Watch.look`."""
         log = self._newest.log()
         version = _version(log)
         if cursor is not None and cursor["version"] == version:
@@ -144,14 +144,14 @@ class ClosedWatch:
         return events, {"version": version, "told": [list(each) for each in closed]}
 
     def _first(self, closed: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """What the first look leaves out: all, or the windows that begin before `since`."""
+        """Return the windows that the first look omits: all, or those before `since`."""
         if self._since_ms is None:
             return closed
         since = -(-self._since_ms // self._window_ms) * self._window_ms
         return common(closed, [(closed[0][0], since)]) if closed else []
 
     def _closed(self, coverage: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The windows that a set of intervals closes; windows that touch are one item."""
+        """Return the windows that a set of intervals closes; windows that touch are one item."""
         size = self._window_ms
         inside = (
             (-(-low // size) * size, (high - self._lateness_ms) // size * size)

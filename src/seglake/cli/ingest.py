@@ -255,7 +255,7 @@ def _shown(row: SampledRow, place: str) -> dict[str, Any]:
 
 
 def _time(row: SampledRow) -> str | None:
-    """ISO 8601 in UTC; None if the row has no timestamp, or gets that of the run."""
+    """Return ISO 8601 text in UTC. Return None if the row has no timestamp of its own."""
     return None if row.timestamp is None or row.timestamp < 0 else format_ms(row.timestamp)
 
 
@@ -313,7 +313,7 @@ def init(
 
 
 def _rejects(checked: Checked) -> Iterator[str]:
-    """How many of the rows tried are rejected for each reason, and where the first one is."""
+    """Yield, for each reason, the count of rejected rows and the position of the first."""
     place_of = places_of(checked)
     for reason, count in checked.reasons.items():
         first = next(row for row in checked.rows if row.reason == reason)
@@ -322,7 +322,7 @@ def _rejects(checked: Checked) -> Iterator[str]:
 
 
 def _fails(rejected: int, rows: int, pipeline: Pipeline) -> str:
-    """What an ingest would say of so many rejects."""
+    """Return why an ingest would commit nothing."""
     if rejected == rows:
         return "No row tried would be a record"
     ratio = pipeline.max_quarantine_ratio

@@ -52,7 +52,7 @@ def topics(root: Root, version: Version = None, json: Json = False) -> None:
 
 
 def topic_rows(lake: Lake) -> Listing:
-    """A row for each topic of a lake: its settings and sizes."""
+    """Return a row for each topic of a lake: its settings and sizes."""
     columns = [
         Column("topic", "topic"),
         number("partitions", "partitions"),
@@ -67,7 +67,7 @@ def topic_rows(lake: Lake) -> Listing:
 
 
 def _oldest(reader: PartitionReader) -> int:
-    """The smallest timestamp of a log partition, -1 without one: an empty segment has none."""
+    """Return the smallest timestamp of a log partition, or -1 if no record has one."""
     from seglake.read.consumers import oldest_in
 
     if not len(reader.view):
@@ -115,7 +115,7 @@ def segments(
 
 
 def segment_rows(log: Log, partition: int | None) -> Listing:
-    """A row for each segment of a topic."""
+    """Return a row for each segment of a topic."""
     from seglake.read.listings import SEGMENT_COLUMNS
 
     *columns, codec = SEGMENT_COLUMNS
@@ -171,18 +171,16 @@ def offsets(
 
 
 def offset_rows(log: Log, time: str, partition: int | None) -> Listing:
-    """A row for each partition: its offset at a time, or at one of Kafka's special times."""
+    """Return a row for each partition: its offset at a time, or at one of Kafka's special times."""
     columns = [
         number("partition", "partition"),
         number("offset", "offset"),
         moment("timestamp", "timestamp"),
     ]
     chosen = log.partitions() if partition is None else [partition]
-    names = [column.field for column in columns]
-    places = _find(log, time, chosen)
-    return Listing(
-        columns, [dict(zip(names, (p, *place), strict=True)) for p, place in places.items()]
-    )
+    places = _find(log, time, chosen).items()
+    rows = [{"partition": p, "offset": offset, "timestamp": at} for p, (offset, at) in places]
+    return Listing(columns, rows)
 
 
 def _find(log: Log, time: str, chosen: list[int]) -> dict[int, tuple[int | None, int | None]]:
@@ -254,7 +252,7 @@ def history(root: Root, topic: str | None = None, failed: bool = False, json: Js
 
 
 def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -> Listing:
-    """A row for each commit of an ingest or of maintenance, the newest first.
+    """Return a row for each commit of an ingest or of maintenance, the newest first.
 
     JSON has all rows and columns of the catalog. A table has one row for a run that was taken out,
     some columns, and interval, duration and reasons.
@@ -283,7 +281,7 @@ def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -
 
 
 def _one_for_each_run(commits: Sequence[RunRow | MaintenanceRow]) -> Iterator[dict[str, Any]]:
-    """The commits; of a run that was taken out its own, with the state that it has since."""
+    """Yield the commits without the rows of removals. A removed run has its present state."""
     from seglake.catalog.schema import RunRow
 
     since = {run.attempt_id: run.state for run in commits
@@ -305,7 +303,7 @@ def _of_run(run: RunRow) -> dict[str, str | None]:
 
 
 def _of_maintenance(commit: MaintenanceRow) -> dict[str, str | None]:
-    """Its duration, of an undo the runs that left, and as state what it is.
+    """Return the duration, the runs that an undo removed, and the operation as the state.
 
     Else an undo looks like an ingest where there is no room for the operation.
     """
@@ -400,7 +398,6 @@ def report(
         seglake report ./lake
         seglake report ./lake web -o report.html
     """
-    from seglake.cli.lifecycle import tag_rows
     from seglake.reporting.alerts import once
     from seglake.reporting.report import report as lake_report
 

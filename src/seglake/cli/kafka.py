@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def print_groups(groups: Mapping[str, Mapping[int, int]]) -> None:
-    """A line for each group that says where it goes on, by partition."""
+    """Print, for each group, the offset at which it continues in each partition."""
     for group, offsets in groups.items():
         stands = ", ".join(f"{partition}: {offset}" for partition, offset in offsets.items())
         words = f"goes on at (partition: offset) {stands}" if stands else "stays where it is"
@@ -156,18 +156,12 @@ _IMPORTED = [
 
 _GONE = 3  # objects that a line names
 
-Into = Annotated[str, typer.Option(help="The lake: a path or a URI; a new one is made.")]
-OneTopic = Annotated[
-    str | None, typer.Option(help="Only this topic; default all but the internal ones.")
-]
-Name = Annotated[str | None, typer.Option(help="The name of the one topic in the lake.")]
-
 
 def import_(
     sources: Annotated[list[str], typer.Argument(metavar="SOURCE...")],
-    root: Into,
-    topic: OneTopic = None,
-    name: Name = None,
+    root: Annotated[str, typer.Option()],
+    topic: str | None = None,
+    name: str | None = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
@@ -175,6 +169,9 @@ def import_(
 
     Args:
         sources: A log.dir, a folder topic-partition, or a tiered bucket.
+        root: The lake: a path or a URI; a new one is made.
+        topic: Only this topic; default all but the internal ones.
+        name: The name of the one topic in the lake.
 
     Example:
         seglake import /var/kafka-logs --root ./lake --topic web
@@ -190,9 +187,9 @@ def import_(
 
 def attach(
     sources: Annotated[list[str], typer.Argument(metavar="SOURCE...")],
-    root: Into,
+    root: Annotated[str, typer.Option()],
     topic: list[str] | None = None,
-    name: Name = None,
+    name: str | None = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
@@ -200,7 +197,9 @@ def attach(
 
     Args:
         sources: A folder or a key prefix in a bucket of tiered storage.
+        root: The lake: a path or a URI; a new one is made.
         topic: Only this topic, may be repeated; default all but the internal ones.
+        name: The name of the one topic in the lake.
 
     Example:
         seglake attach s3://bucket/tiered --root ./lake --dry-run
@@ -216,7 +215,7 @@ def attach(
 
 
 def _show_logs(reports: list[Imported], *, as_json: bool) -> None:
-    """Say what came in, or would."""
+    """Print what was imported, or would be."""
     if as_json:
         print(dumps([report.as_dict() for report in reports], ensure_ascii=False))
         return
@@ -240,7 +239,7 @@ def _show_logs(reports: list[Imported], *, as_json: bool) -> None:
 
 
 def _notes(report: Imported) -> Iterator[str]:
-    """What is said of a topic besides what came in."""
+    """Yield notes about a topic."""
     yield from report.notes
     if report.refused:
         yield f"{report.topic} is left out: {report.refused}"

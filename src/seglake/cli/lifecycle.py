@@ -7,7 +7,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from json import dumps, loads
 from pathlib import Path
 from shlex import quote
@@ -17,7 +16,6 @@ import typer
 
 from seglake.cli.arguments.options import DryRun, GraceHours, Json, OneOrAll, Partition, Root, Topic
 from seglake.cli.result import finish
-from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.progress import display
 from seglake.errors import UsageError
 from seglake.terminal.tables import Column, Listing, number, prose, second, show, size
@@ -99,7 +97,7 @@ def _show_altered(report: Altered, root: str, *, dry_run: bool) -> None:
 
 
 def _settings(texts: Sequence[str]) -> dict[str, Any]:
-    """The settings of KEY=VALUE; a value that is no JSON is text. Raises UsageError."""
+    """Return the settings of KEY=VALUE; a value that is no JSON is text. Raises UsageError."""
     from seglake.config.topic import DEFAULTS
 
     settings: dict[str, Any] = {}
@@ -157,17 +155,13 @@ def compact(
     finish(report, lambda: _show_compacted(report, dry_run=dry_run), as_json=json)
 
 
-def _planned(partition: dict[str, Any]) -> dict[str, Any]:
-    """A row of a plan; a log partition that would stay as it is has no outcome."""
-    none = {} if partition["cleaned"] else {column.field: None for column in _OUTCOME}
-    return {**partition, **none}
-
-
 def _show_compacted(report: Compacted, *, dry_run: bool) -> None:
     partitions = report.as_dict()["partitions"]
     if dry_run:
         columns = [*_COMPACT_PLAN, *_OUTCOME]
-        show(f"log partitions of {report.topic}", Listing(columns, map(_planned, partitions)))
+        no_outcome = {column.field: None for column in _OUTCOME}
+        rows = [each if each["cleaned"] else {**each, **no_outcome} for each in partitions]
+        show(f"log partitions of {report.topic}", Listing(columns, rows))
         return
     cleaned = [partition for partition in partitions if partition["cleaned"]]
     if cleaned:
@@ -319,27 +313,21 @@ def maintain(
 
     job: Job | None = context.obj
     spark = job.session() if job else None
-    with nullcontext() if job else log_lines():
+    with display("reading the catalog", job, logs=True) as shown:
         report = maintain_lake(
             root, topic, dry_run=dry_run, grace_hours=grace_hours, spark=spark,
-            told=job.tell if job else _tell_part,
+            told=job.tell if job else shown.step,
         )  # fmt: skip
     finish(report, lambda: _show_maintained(report), as_json=json)
 
 
-def _tell_part(part: str) -> None:
-    if sys.stderr.isatty():
-        print(part, file=sys.stderr)
-
-
 def _show_maintained(report: Maintained) -> None:
-    parts = [part.as_dict() for part in report.parts]
-    rows = [{**part, "result": _result(part)} for part in parts]
+    rows = [{**part.as_dict(), "result": _result(part.as_dict())} for part in report.parts]
     show("maintenance", Listing(_MAINTAIN_COLUMNS, rows), as_json=False)
 
 
 def _result(part: dict[str, Any]) -> str:
-    """A part in a few words: its error, or what it counts."""
+    """Describe the result of a part: its error, or its counts."""
     if part["error"] is not None:
         return f"failed: {part['error']}"
     report = part["report"]
@@ -471,7 +459,7 @@ _TAGS_COLUMNS = [
 
 
 def tag_rows(holds: Iterable[Hold]) -> Listing:
-    """A row for each tag: what it holds."""
+    """Return a row for each tag: what it holds."""
     return Listing(_TAGS_COLUMNS, (hold.as_dict() for hold in holds))
 
 

@@ -138,7 +138,7 @@ def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) ->
 
 
 def form_of(form: OutputFormat | None, output: Path | None, as_json: bool) -> OutputFormat:
-    """How to write: as asked for, else as the file's suffix says, else JSON lines.
+    """Return the requested form, else the form of the file's suffix, else JSON lines.
 
     Raises UsageError if the suffix says something else, or if an unknown one is all that says
     anything; a name without a suffix goes with every form.

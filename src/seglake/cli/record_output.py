@@ -19,10 +19,8 @@ from seglake.cli.terminal.output import complete_file
 from seglake.cli.terminal.progress import Display, awaited, display
 from seglake.cli.terminal.row_text import csv_rows, csv_schema, json_lines
 from seglake.errors import UsageError
-from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
 from seglake.log.execute import ReadStats
-from seglake.log.piece import Piece
 from seglake.read.consumers import offset_of_last
 from seglake.read.fields import FieldReader, Fields
 from seglake.read.lacking import without_hints
@@ -83,7 +81,7 @@ def plan(log: Log, request: ReadRequest) -> Plan:
 
 
 def plan_rows(planned: Plan) -> Listing:
-    """A row for each segment of a plan, and a row with their sums."""
+    """Return a row for each segment of a plan, and a row with their sums."""
     columns = [
         Column("segment", "segment"),
         number("ranges", "ranges"),
@@ -99,19 +97,18 @@ def plan_rows(planned: Plan) -> Listing:
         "records_at_most": planned.records_at_most,
         "byte_ranges": None,
     }
-    return Listing(columns, [*map(_piece_row, planned.pieces, planned.spans), total])
-
-
-def _piece_row(piece: Piece, spans: tuple[Int64s, Int64s]) -> dict[str, Any]:
-    starts, ends = (item.tolist() for item in spans)
-    return {
-        "segment": piece.segment.log_key,
-        "ranges": len(starts),
-        "bytes": sum(ends) - sum(starts),
-        "of_bytes": piece.segment.log_bytes,
-        "records_at_most": piece.records_at_most,
-        "byte_ranges": [*zip(starts, ends, strict=True)],
-    }
+    rows = [
+        {
+            "segment": piece.segment.log_key,
+            "ranges": len(starts),
+            "bytes": int((ends - starts).sum()),
+            "of_bytes": piece.segment.log_bytes,
+            "records_at_most": piece.records_at_most,
+            "byte_ranges": [*zip(starts.tolist(), ends.tolist(), strict=True)],
+        }
+        for piece, (starts, ends) in zip(planned.pieces, planned.spans, strict=True)
+    ]
+    return Listing(columns, [*rows, total])
 
 
 def write(
@@ -200,7 +197,7 @@ def require_some(what: Mapping[str, object]) -> None:
 
 
 def find_rows(planned: FindPlan) -> Listing:
-    """A row for each log partition of a search, and a row with their sums."""
+    """Return a row for each log partition of a search, and a row with their sums."""
     sums = [sum(row[name] for row in planned.rows) for name in FIND_NAMES]
     total = dict(zip(("partition", *FIND_NAMES), (None, *sums), strict=True))
     columns = [FIND_COLUMNS[0]._replace(none="all"), *FIND_COLUMNS[1:]]
@@ -306,13 +303,13 @@ _NOT_SHOWN = ("topic", "timestamp_type")
 
 
 def _listing(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Listing:
-    """A table of records, with the columns of `schema` that people look at."""
+    """Return a table of records, with the columns of `schema` that people look at."""
     names = [name for name in schema.names if name not in _NOT_SHOWN]
     return Listing([_column(schema.field(name)) for name in names], _rows(batches))
 
 
 def _column(field: Any) -> Column:
-    """A column of the log, or one of a field, whose times look as those of records do."""
+    """Return a column of the log, or one of a field, whose times look as those of records do."""
     if field.name in _COLUMNS:
         return _COLUMNS[field.name]
     if pa.types.is_timestamp(field.type):

@@ -13,10 +13,10 @@ class Result(Protocol):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command."""
+        """Return the exit code of the command."""
 
     def as_json(self) -> str:
-        """One JSON object."""
+        """Return one JSON object."""
 
 
 def finish(result: Result, show: Callable[[], None], *, as_json: bool) -> None:

@@ -47,13 +47,13 @@ class Rejects(NamedTuple):
     expired: Collection[str]
 
     def table(self, sample: Counter[Group] | None) -> Listing:
-        """A row for each reject, or for the first so many of each group."""
+        """Return a row for each reject, or for the first so many of each group."""
         look = {"line": number("line", "line"), "raw": Column("raw", "row", _cut)}
         columns = [look.get(name, Column(name, head)) for name, head in _COLUMNS.items()]
         return Listing([Column("run_id", "run"), *columns], self._rows(sample))
 
     def counts(self) -> Counter[Group]:
-        """How many rejects `table` has of each group."""
+        """Return how many rejects `table` has of each group."""
         counts: Counter[Group] = Counter()
         for run in self._failed():
             counts.update(_group_of(run, row) for row in run.rejects)
@@ -64,7 +64,7 @@ class Rejects(NamedTuple):
         return counts
 
     def unkept(self) -> int:
-        """How many rejects failed runs had beside their samples."""
+        """Return how many rejects failed runs had that are not in their samples."""
         counted = ((run.report.get("quarantined", 0), len(run.rejects)) for run in self._failed())
         return sum(max(rejected - sampled, 0) for rejected, sampled in counted)
 
@@ -114,7 +114,7 @@ class Rejects(NamedTuple):
 
 
 def spread(counts: Mapping[Group, int], limit: int) -> Counter[Group]:
-    """How many rejects of each group a sample has: reasons take turns, and so do their files."""
+    """Return the sample size of each group. Reasons take turns, and so do their files."""
     turns: dict[str, deque[Group]] = {}
     for group in counts:
         turns.setdefault(group[0], deque()).append(group)
@@ -132,7 +132,7 @@ def spread(counts: Mapping[Group, int], limit: int) -> Counter[Group]:
 
 
 def left_out(counts: Mapping[Group, int], shown: int, unkept: int) -> list[str]:
-    """Sentences that say which rejects a table does not have."""
+    """Return sentences that say which rejects a table does not have."""
     total = sum(counts.values())
     said = []
     if shown < total:
@@ -175,7 +175,7 @@ def _group_of(run: FailedRun, row: Mapping[str, Any]) -> Group:
 
 
 def _of_member(row: dict[str, Any]) -> dict[str, Any]:
-    """A row to show, whose file and line are those of an archive's member if it stands in one."""
+    """Return a row with the file and line of the archive's member that has it, if any."""
     file, line = place_of(row)
     return {**row, "source_file": file, "line": line}
 
@@ -183,7 +183,7 @@ def _of_member(row: dict[str, Any]) -> dict[str, Any]:
 def _with_ends(
     rows: list[dict[str, Any]], listing: Listing, counts: Mapping[Group, int]
 ) -> Listing:
-    """The rows, on a terminal with the end of each path, which tells the files apart."""
+    """Return the rows. On a terminal, paths are shortened to their distinguishing ends."""
     if terminal_width() is None:
         return listing._replace(rows=rows)
     end = path_ends([*(file for *_, file in counts), *(row["source_file"] for row in rows)])
@@ -191,7 +191,7 @@ def _with_ends(
 
 
 def _cut(raw: str | dict[str, str]) -> str:
-    r"""A rejected row for people; a byte that is not UTF-8 is shown as in `caf\xe9`."""
+    r"""Return a rejected row for people; a byte that is not UTF-8 is shown as in `caf\xe9`."""
     if not isinstance(raw, str):
         raw = b64decode(raw["base64"]).decode(errors="backslashreplace")
     if not raw.strip():
@@ -254,42 +254,33 @@ class Runs:
         }
 
     def _taken_out(self, run_id: str) -> dict[str, RunRow]:
-        """The last row of the run of each pipeline with this run id, if it was taken out."""
+        """Return the last row of the run of each pipeline with this run id, if it was taken out."""
         rows = sorted(self._history, key=lambda run: run.sequence)
         last = {run.pipeline: run for run in rows if run.run_id == run_id}
         return {name: run for name, run in last.items() if run.state != "committed"}
 
     def _runs_of(self, run_id: str) -> dict[str, RunRow | FailedRun]:
-        """The run of each pipeline with this run id."""
+        """Return the run of each pipeline with this run id."""
         failed = failed_runs(self._table.store, self._topic, run_id)
         runs: dict[str, RunRow | FailedRun] = {run.pipeline: run for run in failed}
         return runs | {run.pipeline: run for run in self._committed if run.run_id == run_id}
 
     def rejects(self, run_id: str | None) -> Rejects:
-        """The open rejects of committed runs, or those of the runs with one run id.
+        """Return the open rejects of committed runs, or those of the runs with one run id.
 
         A run that was redriven has the rejects of its last redrive, a failed run a sample. Raises
         UsageError if no run has the run id.
         """
-        runs: dict[str, RunRow | FailedRun] = {}
-        for run in self._open() if run_id is None else self._runs_of(run_id).values():
+        attempts, runs = {*open_attempts(self._committed)}, dict[str, RunRow | FailedRun]()
+        still_open = [run for run in self._committed if run.attempt_id in attempts]
+        for run in still_open if run_id is None else self._runs_of(run_id).values():
             last = chain_of(run, self._committed).last if isinstance(run, RunRow) else run
             runs[last.attempt_id] = last
-        if not self._committed and not runs:
-            self._require_topic()
+        if not (self._committed or runs or any(all_failed_runs(self._table.store, self._topic))):
+            self._table.snapshot().topic(self._topic)  # raises UnknownTopic
         if run_id is not None and not runs:
             raise UsageError(f"topic {self._topic!r} has no run {run_id!r}, committed or failed")
         return Rejects(self._table.store, self._topic, runs, self._expired)
-
-    def _require_topic(self) -> None:
-        """Raise UnknownTopic unless the topic exists, or runs of it have failed."""
-        if not any(all_failed_runs(self._table.store, self._topic)):
-            self._table.snapshot().topic(self._topic)
-
-    def _open(self) -> list[RunRow]:
-        """The committed runs that no redrive has taken over."""
-        attempts = set(open_attempts(self._committed))
-        return [run for run in self._committed if run.attempt_id in attempts]
 
 
 def _ended_ms(run: RunRow | FailedRun) -> int:
@@ -334,7 +325,7 @@ def exit_code_of(status: dict[str, Any]) -> int:
 
 
 def failed_rows(root: str, topic: str | None) -> Listing:
-    """A row for each attempt that failed, of one topic or of all, the newest first."""
+    """Return a row for each attempt that failed, of one topic or of all, the newest first."""
     columns = [
         Column("failed", "failed", lambda text: f"{text[:19]}Z"),
         Column("topic", "topic"),

@@ -32,7 +32,7 @@ class Sought(NamedTuple):
     when: str
 
     def tell_nothing(self, log: Log) -> None:
-        """Say that nothing is found, and what may be meant."""
+        """Print that nothing was found, and suggest another search."""
         _tell(log, f"nothing is found {self.when}".rstrip())
         if self.keys:
             _tell_keys(log, self.keys)
@@ -63,7 +63,7 @@ def _number_in(text: str) -> str | None:
 
 
 def describe(start: str | None, end: str | None, last: str | None, offset: int | None) -> str:
-    """What a read asks for, in words: "in the last 1h"; "" if it asks for all."""
+    """Describe what is read, as in "in the last 1h". Return "" for all records."""
     if last is not None:
         return f"in the last {last}"
     if offset is not None:
@@ -74,7 +74,7 @@ def describe(start: str | None, end: str | None, last: str | None, offset: int |
 
 
 def tell_nothing(log: Log, partitions: Iterable[int], asked: str) -> None:
-    """Say that a read finds nothing, and of when the records of its log partitions are."""
+    """Print that a read found nothing, and the time of the newest record."""
     columns = [log.reader(partition).view.segments for partition in partitions]
     newest = max((int(each.max_timestamps.max(initial=-1)) for each in columns), default=-1)
     if newest >= 0:
@@ -89,7 +89,7 @@ def tell_nothing(log: Log, partitions: Iterable[int], asked: str) -> None:
 def with_field_hints(
     batches: Iterable[pa.RecordBatch], log: Log, names: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The batches; if no record has a value in some columns `names`, see `tell_fields`."""
+    """Yield the batches. Call `tell_fields` for columns of `names` without any value."""
     empty, records = [*names], 0
     for batch in batches:
         empty = [name for name in empty if batch[name].null_count == len(batch)]
@@ -100,7 +100,7 @@ def with_field_hints(
 
 
 def tell_fields(log: Log, names: Iterable[str], option: str) -> None:
-    """Say what fields the values of a sample have, if they lack some of these of an option."""
+    """Print which fields a sample of the values has, if fields of an option are missing."""
     sample = log.fields()
     field_names = [field.name for field in sample.fields]
     if sample.sampled and not sample.objects:
@@ -146,7 +146,7 @@ def _tell_keys(log: Log, asked: Collection[bytes]) -> None:
 
 
 def _tell_headers(log: Log, asked: Iterable[str]) -> None:
-    """Say what headers a sample has, if it has records without one of these."""
+    """Print which headers a sample has, if it has no record with one of these."""
     sampled = _sampled(log, "headers").to_pylist()
     names = sorted({header["key"] for headers in sampled for header in headers or ()})
     if sampled and not names:
@@ -158,7 +158,7 @@ def _tell_headers(log: Log, asked: Iterable[str]) -> None:
 
 
 def _other_ways(log: Log) -> str:
-    """How to find records by something else than fields, as the records of a sample allow it."""
+    """Suggest a search by key or header, if the records of a sample have them."""
     ways = []
     if any(key is not None for key in _sampled(log, "key").to_pylist()):
         ways.append("--key")
@@ -168,7 +168,7 @@ def _other_ways(log: Log) -> str:
 
 
 def _sampled(log: Log, column: str) -> Any:
-    """A column of the newest records of each log partition."""
+    """Return a column of the newest records of each log partition."""
     share = 1 + _KEYS // len(log.partitions())
     return log.tail(share, columns=[column]).read_all()[column]
 

@@ -36,7 +36,13 @@ _HEAD_BYTES = 17  # Kafka ends a log where at most as many bytes are left (FileL
 def dump_file(file: str, *, deep: bool, as_json: bool) -> None:
     """Print `file` to standard output."""
     folder, _, name = file.rpartition("/")
-    base_offset, suffix = _parse(file, name)
+    match = re.fullmatch(r"([0-9]{20})\.(log|index|timeindex|zonemap|keyindex)", name)
+    if not match:
+        raise UsageError(
+            f"{file}: a segment's file has a name of 20 digits and ends in .log, .index, "
+            ".timeindex, .zonemap or .keyindex"
+        )
+    base_offset, suffix = int(match[1]), match[2]
     if deep and suffix != "log":
         raise UsageError("--deep is for .log files")
     store = open_store(folder or ".")
@@ -52,16 +58,6 @@ def dump_file(file: str, *, deep: bool, as_json: bool) -> None:
         raise UsageError(
             f"{file}: does not exist; `seglake segments ROOT TOPIC --json` has the paths of files"
         ) from None
-
-
-def _parse(file: str, name: str) -> tuple[int, str]:
-    match = re.fullmatch(r"([0-9]{20})\.(log|index|timeindex|zonemap|keyindex)", name)
-    if not match:
-        raise UsageError(
-            f"{file}: a segment's file has a name of 20 digits and ends in .log, .index, "
-            ".timeindex, .zonemap or .keyindex"
-        )
-    return int(match[1]), match[2]
 
 
 def _print(columns: Columns, *, as_json: bool) -> None:
@@ -94,7 +90,7 @@ def _chunks(store: Store, folder: str, name: str, base_offset: int) -> Iterator[
 
 
 def _topic_partition(folder: str) -> tuple[str, int]:
-    """(topic, partition) by the name of the folder, as in Kafka, or of its parent, as in a lake."""
+    """Return (topic, partition) from the name of the folder, or of its parent as in a lake."""
     for part in folder.split("/")[:-3:-1]:
         match = re.fullmatch(r"([a-zA-Z0-9._-]+)-([0-9]{1,10})", part)
         if match:

@@ -67,7 +67,7 @@ def submit(command: Command, arguments: Sequence[str] | None = None) -> int:
 
 
 def job_of(command: Command, names: Collection[str]) -> Command:
-    """The command that always prints JSON, and takes its arguments of these names as options."""
+    """Return a command that always prints JSON and takes arguments in `names` as options."""
     declared = inspect.signature(command, eval_str=True)
 
     @wraps(command)

@@ -33,18 +33,18 @@ class Alert(NamedTuple):
 
 
 def severity_rank(alert: Alert) -> int:
-    """The order of alerts, the worst first."""
+    """Return the order of alerts, the worst first."""
     return SEVERITIES.index(alert.severity)
 
 
 def alerts(figures: TopicFigures) -> list[Alert]:
-    """The alerts of a topic, the worst first."""
+    """Return the alerts of a topic, the worst first."""
     unsorted = [alert for check in _CHECKS for alert in check(figures)]
     return sorted(unsorted, key=severity_rank)
 
 
 def once(all_alerts: Iterable[Alert]) -> list[Alert]:
-    """Alerts that differ only by their topic as one with the names of the topics, in the order."""
+    """Join alerts that differ only by their topic. The order is kept."""
     topics: dict[Alert, list[str]] = {}
     for alert in all_alerts:
         topics.setdefault(alert._replace(topic=""), []).append(alert.topic)

@@ -56,7 +56,7 @@ class Coverage(NamedTuple):
     usual_ms: int
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """The coverage lag: the time since `closed_until_ms`; None without an interval."""
+        """Return the coverage lag: the time since `closed_until_ms`; None without an interval."""
         return None if self.closed_until_ms is None else max(0, now_ms - self.closed_until_ms)
 
 
@@ -95,7 +95,7 @@ class SegmentColumns(NamedTuple):
 
     @staticmethod
     def of(log: Log) -> SegmentColumns:
-        """The segments of a log, from the catalog alone."""
+        """Return the segments of a log, from the catalog alone."""
         table = log.segments().to_arrow()
         number = {name: table[name].to_numpy().astype(np.int64) for name in _NUMBERS}
         spans = TimeSpans(*(number[name] for name in _NUMBERS[:4]))
@@ -121,7 +121,7 @@ _NUMBERS = (
 def refined(
     log: Log, segments: SegmentColumns, chosen: npt.NDArray[Any], spans: TimeSpans
 ) -> TimeSpans:
-    """The spans of segments, with index blocks in the place of those under the mask `chosen`.
+    """Replace the spans of segments under the mask `chosen` by their index blocks.
 
     A limited number of zone maps is read, those of the segments with the most records. The other
     segments, and those with damaged files, stay as they are.
@@ -140,7 +140,7 @@ def refined(
 
 
 def _blocks(log: Log, segments: SegmentColumns, number: int) -> TimeSpans:
-    """The index blocks of a segment whose records all have a timestamp."""
+    """Return the index blocks of a segment whose records all have a timestamp."""
     partition = int(segments.spans.partitions[number])
     reader = log.reader(partition)
     segment = reader.segment(reader.view.index_of(int(segments.ends[number]) - 1))
@@ -176,11 +176,11 @@ class TimeSpans(NamedTuple):
     highs: Int64s
 
     def take(self, which: npt.NDArray[np.bool_]) -> TimeSpans:
-        """The items under a mask."""
+        """Return the items under a mask."""
         return TimeSpans(*(column[which] for column in self))
 
     def with_gaps(self, bins: Bins) -> TimeSpans:
-        """The items with half of the usual gap between their records on each side, inside the bins.
+        """Extend each item by half of the usual gap between its records, inside the bins.
 
         So a steady stream has no dip where two segments meet.
         """
@@ -200,23 +200,23 @@ class Bins(NamedTuple):
 
     @staticmethod
     def over(low_ms: int, high_ms: int, most: int) -> Bins:
-        """At most `most` bins that hold both times; if that is too few, as many of a year each."""
+        """Return at most `most` bins from one time to the other, or more of a year each."""
         fits = (w for w in _WIDTHS_MS if high_ms // w - low_ms // w < most)
         width = next(fits, _WIDTHS_MS[-1])
         return Bins(low_ms // width * width, width, high_ms // width - low_ms // width + 1)
 
     @property
     def end_ms(self) -> int:
-        """The end of the last bin, exclusive."""
+        """Return the end of the last bin, exclusive."""
         return self.start_ms + self.length * self.width_ms
 
     def of(self, times: Int64s) -> Int64s:
-        """The bin of each time; of one outside, the nearest bin."""
+        """Return the bin of each time. A time outside has the nearest bin."""
         return np.clip((times - self.start_ms) // self.width_ms, 0, self.length - 1)
 
 
 def spread(spans: TimeSpans, bins: Bins, partitions: int) -> npt.NDArray[np.float64]:
-    """Records by partition and bin; all spans must lie within the bins.
+    """Return records by partition and bin. All spans must be within the bins.
 
     A bin gets as large a share of a span's records as of its time.
     """
@@ -247,13 +247,13 @@ class Usual(NamedTuple):
     high_ms: int
 
     def inside(self, spans: TimeSpans) -> npt.NDArray[np.bool_]:
-        """Which spans lie wholly in it."""
+        """Return which spans are wholly inside."""
         inside: npt.NDArray[np.bool_] = (spans.lows >= self.low_ms) & (spans.highs <= self.high_ms)
         return inside
 
 
 def usual(spans: TimeSpans, now_ms: int) -> Usual | None:
-    """The time of all records but stray ones; None without a record that has a usual timestamp.
+    """Return the time range of all records but stray ones, or None if there are none.
 
     A record is stray if it lies more than an hour in the future, or if it lies before the first
     hundredth of the records by more than 30 days and more than three times the span of the others.
@@ -390,42 +390,42 @@ class TopicFigures:
 
     @property
     def records(self) -> int:
-        """The records of all log partitions."""
+        """Return the records of all log partitions."""
         return sum(partition.records for partition in self.partitions)
 
     @property
     def segments(self) -> int:
-        """The count of segments of all log partitions."""
+        """Return the count of segments of all log partitions."""
         return sum(partition.segments for partition in self.partitions)
 
     @property
     def log_bytes(self) -> int:
-        """The size of all logs."""
+        """Return the size of all logs."""
         return sum(partition.log_bytes for partition in self.partitions)
 
     @property
     def index_bytes(self) -> int:
-        """The size of all index files."""
+        """Return the size of all index files."""
         return sum(codec.index_bytes for codec in self.codecs)
 
     @property
     def oldest_ms(self) -> int:
-        """The smallest timestamp; -1 without one."""
+        """Return the smallest timestamp; -1 without one."""
         return min((p.oldest_ms for p in self.partitions if p.oldest_ms >= 0), default=-1)
 
     @property
     def newest_ms(self) -> int:
-        """The largest timestamp; -1 without one."""
+        """Return the largest timestamp; -1 without one."""
         return max((p.newest_ms for p in self.partitions), default=-1)
 
     @property
     def open_rejects(self) -> int:
-        """The rejects that no redrive took over and that have not expired."""
+        """Return the rejects that no redrive took over and that have not expired."""
         return sum(rejects.rows for rejects in self.rejects)
 
     @property
     def reasons(self) -> dict[str, int]:
-        """The open rejects by reason, the most first."""
+        """Return the open rejects by reason, the most first."""
         counts: Counter[str] = Counter()
         for rejects in self.rejects:
             counts.update(rejects.reasons)
@@ -433,12 +433,12 @@ class TopicFigures:
 
     @property
     def committed(self) -> list[RunRow]:
-        """The runs that are committed, in the order of their commits."""
+        """Return the runs that are committed, in the order of their commits."""
         return committed_runs(self.runs)
 
 
 def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTable) -> TopicFigures:
-    """The figures of a topic. Raises UnknownTopic, StoreError and CorruptData."""
+    """Return the figures of a topic. Raises UnknownTopic, StoreError and CorruptData."""
     log = lake.topic(topic)
     columns = SegmentColumns.of(log)
     runs, upkeep = lake.history(topic), lake.maintenance(topic)
@@ -494,7 +494,7 @@ def _sums(partitions: Int64s, values: Int64s, count: int) -> Int64s:
 
 
 def _tiny(columns: SegmentColumns, topic: Topic) -> int:
-    """Segments below a tenth of segment.bytes that no rule keeps apart from the next one.
+    """Count segments below a tenth of segment.bytes that a merge could join with the next.
 
     The last of a log partition may be small, and so may one that is older than the next one by more
     than segment.ms.
@@ -523,7 +523,7 @@ def _ancient(spans: TimeSpans, time: Usual | None) -> Stray:
 
 
 def _activity(log: Log, columns: SegmentColumns, spans: TimeSpans, time: Usual) -> Activity:
-    """`spans` are those of `columns`, or of their index blocks; see `_blocks_of_wide`."""
+    """Return records over time, from spans of segments or index blocks: see `_blocks_of_wide`."""
     partitions = len(log.partitions())
     bins = Bins.over(time.low_ms, time.high_ms, max(24, min(_BINS, _CELLS // partitions)))
     inside = spans.take(time.inside(spans))
@@ -549,7 +549,7 @@ def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> TimeSpans
 def _end_offsets(
     columns: SegmentColumns, bins: Bins, records: npt.NDArray[np.float64], starts: Sequence[int]
 ) -> Int64s:
-    """By partition and bin: the largest end offset of the segments that end by then.
+    """Return by partition and bin the largest end offset of the segments that end by then.
 
     Within a segment, the offset grows as the records of the partition do.
     """
@@ -564,7 +564,7 @@ def _end_offsets(
 
 
 def _lateness(runs: Sequence[RunRow]) -> list[Lateness]:
-    """The lateness of the newest runs whose reports have it, in the order of their ends."""
+    """Return the lateness of the newest runs whose reports have it, in the order of their ends."""
     newest_runs = []
     for run in sorted(runs, key=lambda run: run.finished_at_ms)[-_RUNS:]:
         report = json.loads(run.report)
@@ -576,7 +576,7 @@ def _lateness(runs: Sequence[RunRow]) -> list[Lateness]:
 
 
 def _shares(lateness: Sequence[Lateness]) -> list[tuple[float, int]]:
-    """(share of the records, the lateness that they have at most)."""
+    """Return (share of the records, their largest lateness)."""
     by_size = sorted(lateness, key=lambda run: run.lateness_ms)
     below = np.cumsum([run.records for run in by_size])
     if not len(below) or not below[-1]:
@@ -586,20 +586,20 @@ def _shares(lateness: Sequence[Lateness]) -> list[tuple[float, int]]:
 
 
 def _codecs(columns: SegmentColumns) -> list[CodecFigures]:
-    codecs: list[CodecFigures] = []
-    names: list[Any] = pc.unique(columns.codecs).to_pylist()
-    for name in sorted(names):
-        mine = np.asarray(pc.equal(columns.codecs, name))
-        sums = [
-            int(column[mine].sum())
-            for column in (columns.spans.records, columns.log_bytes, columns.index_bytes)
-        ]
-        codecs.append(CodecFigures(name, int(mine.sum()), *sums))
-    return codecs
+    sizes: dict[str, Any] = {
+        "records": columns.spans.records,
+        "log_bytes": columns.log_bytes,
+        "index_bytes": columns.index_bytes,
+    }
+    codecs: Any = columns.codecs
+    table = pa.table({"codec": codecs, **sizes})
+    sums: list[Any] = [("codec", "count"), *((name, "sum") for name in sizes)]
+    rows: list[Any] = table.group_by("codec").aggregate(sums).sort_by("codec").to_pylist()
+    return [CodecFigures(*row.values()) for row in rows]
 
 
 def _sizes(log_bytes: Int64s) -> list[tuple[int, int]]:
-    """How many segments there are of each power of two, as (at least so many bytes, segments)."""
+    """Count segments by powers of two, as (at least `size` bytes, segments)."""
     powers = np.log2(np.maximum(log_bytes, 1)).astype(np.int64)
     counts = Counter(powers.tolist())
     lowest, highest = min(counts, default=0), max(counts, default=-1)
@@ -609,7 +609,7 @@ def _sizes(log_bytes: Int64s) -> list[tuple[int, int]]:
 def _rejects(
     quarantine: QuarantineTable, topic: str, runs: Sequence[RunRow], left: Collection[str]
 ) -> list[RunRejects]:
-    """The rejects of runs, the newest first; of the newest few a sample.
+    """Return the rejects of runs, newest first, with a sample for the newest few.
 
     The reports of runs count them, but of the attempts that are `left` with fewer by an erasure the
     quarantine does.
@@ -636,7 +636,7 @@ def _rejects(
 def _reasons(
     quarantine: QuarantineTable, topic: str, attempts: set[str]
 ) -> dict[str, dict[str, int]]:
-    """How many rejects the quarantine has of each of these attempts, by reason."""
+    """Count the rejects of attempts in the quarantine, by reason."""
     counts: dict[str, dict[str, int]] = {attempt_id: Counter() for attempt_id in attempts}
     for table in quarantine.read(topic, attempts) if attempts else ():
         groups: Any = table.group_by(["attempt_id", "reason"]).aggregate([([], "count_all")])
@@ -646,7 +646,7 @@ def _reasons(
 
 
 def _window(log: Log, activity: Activity | None) -> WindowFigures | None:
-    """The plan of one window: a tenth of the busiest bin. None if files are damaged."""
+    """Return the plan of one window: a tenth of the busiest bin. None if files are damaged."""
     if activity is None:
         return None
     busiest = int(np.argmax(np.sum(activity.records, axis=0)))
@@ -751,7 +751,7 @@ def storage_figures(table: CatalogTable, topic: str | None, freed: Freed | None)
 
 
 def what_a_vacuum_frees(root: str, options: Mapping[str, str] | None) -> Freed:
-    """What a vacuum would free: all objects are listed."""
+    """List all objects, and return what a vacuum would free."""
     now = vacuum(root, dry_run=True, storage_options=options)
     then = vacuum(root, dry_run=True, grace_hours=0, retention_hours=0, storage_options=options)
     objects = len(now.deleted) + len(now.catalog_files)

@@ -32,7 +32,7 @@ class MetricSample(NamedTuple):
 
 
 def samples(report: LakeReport) -> Iterator[MetricSample]:
-    """Every metric of a report; a value that is not known is left out."""
+    """Return every metric of a report; a value that is not known is left out."""
     yield MetricSample("seglake_version", "Version of the catalog", {}, report.version)
     for figures in report.topics:
         topic = {"topic": figures.topic}
@@ -92,7 +92,7 @@ def _seconds(ms: int | None) -> float | None:
 
 
 def text(report: LakeReport) -> str:
-    """The metrics as Prometheus text; ConfigError without the extra `seglake[metrics]`."""
+    """Return the metrics as Prometheus text; ConfigError without the extra `seglake[metrics]`."""
     registry = _registry(report)
     from prometheus_client import generate_latest  # noqa: PLC0415  # an extra
 

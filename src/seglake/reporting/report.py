@@ -50,12 +50,12 @@ class LakeReport:
 
     @property
     def alerts(self) -> list[Alert]:
-        """The alerts of all topics, the worst first."""
+        """Return the alerts of all topics, the worst first."""
         all_alerts = [alert for topic in self.topics for alert in alerts(topic)]
         return sorted(all_alerts, key=severity_rank)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain values; of each topic the newest thousand runs."""
+        """Return the report as plain values; of each topic the newest thousand runs."""
         return {
             "root": self.root,
             "version": self.version,
@@ -67,14 +67,12 @@ class LakeReport:
         }
 
     def as_json(self) -> str:
-        """The report as one JSON object."""
+        """Return the report as one JSON object."""
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
     def as_html(self) -> str:
-        """The report as a page; ConfigError without the extra `seglake[report]`."""
-        return page(
-            self.root, self.version, self.made_ms, self.topics, self.storage, self.failed_runs
-        )
+        """Return the report as a page; ConfigError without the extra `seglake[report]`."""
+        return page(self)
 
 
 def report(
@@ -86,7 +84,7 @@ def report(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> LakeReport:
-    """The report of a lake, or of one of its topics, from the catalog and some zone maps.
+    """Return the report of a lake, or of one of its topics, from the catalog and some zone maps.
 
     `list_objects` lists all objects of the lake, to say what a vacuum would free; None does so
     in a lake of few segments. `progress` is called with the name of each step. Raises UsageError,
@@ -111,7 +109,7 @@ def report(
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses and named tuples as dicts by name."""
+    """Convert dataclasses and named tuples to dictionaries."""
     if isinstance(value, TopicFigures):
         fields = {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
         sums = {name: getattr(value, name) for name in _SUMS}

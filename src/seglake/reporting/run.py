@@ -65,7 +65,7 @@ def reported(pipeline: Pipeline, interval: Interval = (None, None)) -> Iterator[
 
 
 def _metrics(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Where metrics of the topic go, and the calls that send them."""
+    """Yield where metrics of the topic are sent, and the function that sends them."""
     topic = pipeline.topic.name
 
     def figures() -> LakeReport:
@@ -185,7 +185,7 @@ def _output(pipeline: Pipeline, report: Report | None) -> Any:
 
 
 def _place(path: str) -> tuple[str, str]:
-    """Namespace and name of a dataset, as OpenLineage writes those of files and object stores."""
+    """Return OpenLineage's namespace and name of a file or an object."""
     parts = urlsplit(path)
     if not parts.netloc:
         return "file", parts.path or path

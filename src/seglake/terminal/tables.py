@@ -124,7 +124,7 @@ class Table(NamedTuple):
 
     @property
     def left_out(self) -> str:
-        """A sentence about the rows that are not shown; empty if all are."""
+        """Return a sentence about the rows that are not shown; empty if all are."""
         more = self.total - min(len(self.rows), _ROWS)
         return f"… and {more:,} more" if more > 0 else ""
 
@@ -250,7 +250,7 @@ def _html_cell(column: Column, value: object) -> str:
 
 
 def of_report(title: str, report: Mapping[str, Any]) -> Table:
-    """The table of a report: a row for each value that is not empty."""
+    """Return the table of a report: a row for each value that is not empty."""
     rows = [(name.removesuffix("_ms").replace("_", " "), _reported(name, value))
             for name, value in filled(report).items()]  # fmt: skip
     columns = [Column("name", ""), prose("value", "")]
@@ -258,7 +258,7 @@ def of_report(title: str, report: Mapping[str, Any]) -> Table:
 
 
 def filled(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a report that are not empty."""
+    """Return the values of a report that are not empty."""
     return {name: value for name, value in report.items() if not _is_empty(name, value)}
 
 
@@ -269,7 +269,7 @@ def _is_empty(name: str, value: object) -> bool:
 
 
 def _reported(name: str, value: Any) -> str:
-    """A value of a report, by its name; an item of a list or of a dictionary has a line."""
+    """Return the text of a report's value. An item of a list or a dictionary has its own line."""
     if isinstance(value, dict):
         return _lines([f"{key}: {_reported('', item)}" for key, item in value.items()])
     if isinstance(value, Sequence) and not isinstance(value, str):

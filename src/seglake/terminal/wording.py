@@ -15,13 +15,13 @@ _AS_NEAR = 0.1  # by so much the likeness of the nearest name may be greater
 
 
 def nearest(name: str, names: Iterable[str], most: int = 1) -> list[str]:
-    """Of some names those that are near to one, whatever their case; the nearest first."""
+    """Return the names that are similar to `name`, the most similar first. Case is ignored."""
     by_lower = {each.lower(): each for each in names}
     return [by_lower[each] for each in get_close_matches(name.lower(), by_lower, most)]
 
 
 def as_near(name: str, names: Iterable[str]) -> list[str]:
-    """The nearest name, and a second one if it is nearly as near."""
+    """Return the most similar name, and a second one if it is almost as similar."""
     near = nearest(name, names, 2)
     likeness = [SequenceMatcher(None, name.lower(), each.lower()).ratio() for each in near]
     return [each for each, value in zip(near, likeness, strict=True)
@@ -29,13 +29,13 @@ def as_near(name: str, names: Iterable[str]) -> list[str]:
 
 
 def advice(name: str, names: Iterable[str], lists: str) -> str:
-    """What to say of an unknown name: which of `names` is near, or else what lists them."""
+    """Suggest the most similar of `names`, or return `lists`, which says what lists them."""
     near = nearest(name, names)
     return f"did you mean {near[0]!r}?" if near else lists
 
 
 def remedy(name: str, names: Sequence[str], prefix: str = "") -> str:
-    """What to write in the place of an unknown name: the nearest of `names`, or any of them."""
+    """Suggest what to write instead of an unknown name: the most similar name, or all."""
     close = nearest(name, names) or get_close_matches(name.replace("_", "."), names, 1, 0.4)
     if close:
         return f"did you mean {prefix}{close[0]}?"
@@ -43,19 +43,19 @@ def remedy(name: str, names: Sequence[str], prefix: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """A text in one line, and without what a terminal would obey."""
+    """Escape control characters, so that a text is one line and a terminal obeys nothing in it."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def counted(count: int, noun: str) -> str:
-    """A number and its noun, as in "1 file" and "1,000 files"."""
+    """Return a number and its noun, as in "1 file" and "1,000 files"."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def short_bytes(count: float) -> str:
-    """A size in the largest unit that leaves at least one, as in "1.5 MiB"."""
+    """Return a size in the largest unit that leaves at least one, as in "1.5 MiB"."""
     units = ["TiB", "GiB", "MiB", "KiB", "B"]
     while count >= 1024 and len(units) > 1:
         count /= 1024
@@ -64,7 +64,7 @@ def short_bytes(count: float) -> str:
 
 
 def folded(text: str, file: IO[str] | None = None) -> str:
-    """A line for people, broken between words where the terminal ends; as it is elsewhere.
+    """Break a line between words where the terminal ends. Return it unchanged elsewhere.
 
     It is written to `file`, or else to standard output.
     """
@@ -78,7 +78,7 @@ def folded(text: str, file: IO[str] | None = None) -> str:
 
 
 def duration(ms: int) -> str:
-    """A time span in two units at most, as in "3 d 4 h"."""
+    """Return a time span in two units at most, as in "3 d 4 h"."""
     if ms < 1000:
         return f"{ms} ms"
     units = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
@@ -94,13 +94,13 @@ def short_time(ms: int) -> str:
 
 
 def terminal_width(file: IO[str] | None = None) -> int | None:
-    """The characters in a line of the terminal; None where `file`, or standard output, is none."""
+    """Return the width of the terminal. None if `file`, or standard output, is not one."""
     isatty = getattr(file or sys.stdout, "isatty", bool)  # what stands in for it may lack it
     return shutil.get_terminal_size().columns if isatty() else None
 
 
 def path_ends(paths: Iterable[str]) -> Callable[[str], str]:
-    """A function that gives the end of a path: the name, and the folders that tell these apart."""
+    """Return a function that shortens a path to its name and the folders that distinguish it."""
     all_paths = {*paths}
     deepest = max((path.count("/") for path in all_paths), default=0)
     depths = range(1, deepest + 2)
@@ -109,7 +109,7 @@ def path_ends(paths: Iterable[str]) -> Callable[[str], str]:
 
 
 def _end(path: str, depth: int) -> str:
-    """The last parts of a path."""
+    """Return the last parts of a path."""
     return "/".join(path.split("/")[-depth:])
 
 

@@ -7,7 +7,7 @@ import typer
 
 
 def version_of(text: str) -> int | str:
-    """The version that is meant."""
+    """Return a version number or the name of a tag."""
     return int(text) if text.isascii() and text.isdigit() else text
 
 

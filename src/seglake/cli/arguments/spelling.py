@@ -79,7 +79,7 @@ class Command(Documented):
     """A command that says which of its options is meant, where only its name is another."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As typer does. Raises UsageError with the option that is meant."""
+        """Parse arguments. Raises UsageError that names the option meant by another name."""
         if ctx.resilient_parsing:  # as completion parses
             return super().parse_args(ctx, args)
         self._check([word.partition("=")[0] for word in args])
@@ -91,7 +91,7 @@ class Command(Documented):
         return extra
 
     def invoke(self, ctx: Any) -> Any:
-        """As typer does."""
+        """Run the command with a sign of life."""
         without_pandas()
         with sign_of_life(f"seglake {ctx.info_name}"):
             return super().invoke(ctx)

@@ -18,7 +18,7 @@ Bounds = tuple[str | None, str | None]
 
 
 def window(start: str | None, end: str | None, last: str | None, zone: str | None) -> Bounds:
-    """Start and end of a window, as texts with a zone; None if not given. Raises UsageError."""
+    """Return start and end of a window, as texts with a zone or None. Raises UsageError."""
     if last is None:
         return absolute(start, zone), absolute(end, zone)
     if start is not None or end is not None:
@@ -29,7 +29,7 @@ def window(start: str | None, end: str | None, last: str | None, zone: str | Non
 
 
 def span_ms(text: str) -> int:
-    """The milliseconds of a time span such as 90s, 15m, 1h, 2d or 1w. Raises UsageError."""
+    """Return the milliseconds of a time span such as 90s, 15m, 1h, 2d or 1w. Raises UsageError."""
     ms = duration_ms(text)
     if not ms:
         records = f"; `seglake read --tail {text}` gives the last records" * text.isdecimal()
@@ -40,7 +40,7 @@ def span_ms(text: str) -> int:
 
 
 def absolute(text: str | None, zone: str | None) -> str | None:
-    """A date or a local time of a zone as a text in UTC; without a zone the text as it is.
+    """Convert a date or a local time of a zone to text in UTC. Without a zone, keep the text.
 
     A local time that clocks show twice means the first one, one that they skip the time that they
     show instead, and standard error says so. Raises

@@ -8,7 +8,7 @@ seed gives the same lines.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -64,17 +64,12 @@ class _Visitors(NamedTuple):
 
 
 def generate(
-    folder: str | Path,
-    *,
-    events: int = 1_000_000,
-    files: int = 16,
-    seed: int = 1,
-    progress: Callable[[int], None] | None = None,
+    folder: str | Path, *, events: int = 1_000_000, files: int = 16, seed: int = 1
 ) -> Generated:
     """Write `events` good lines, and 500 broken lines per million, to `files` files in `folder`.
 
-    Each file covers its share of one day by arrival; every fourth is a .gz. `progress` gets the
-    number of lines just written. Files of the same names are replaced.
+    Each file covers its share of one day by arrival; every fourth is a .gz. Files of the same
+    names are replaced.
 
     Raises:
         ValueError: fewer than one file, or fewer events than files.
@@ -96,19 +91,17 @@ def generate(
                 block_times = arrivals[block] - _lateness(rng, len(arrivals[block]))
                 out.write(_lines(rng, visitors, block_times, is_broken[block]))
                 times.append(_bounds(block_times[~is_broken[block]]))
-                if progress:
-                    progress(len(block_times))
     bounds = np.concatenate(times)
     return Generated(written, events, broken, int(bounds.min()), int(bounds.max()))
 
 
 def _share(total: int, number: int, files: int) -> int:
-    """How many of `total` items go into file `number`."""
+    """Return how many of `total` items are in file `number`."""
     return total * (number + 1) // files - total * number // files
 
 
 def _scatter(rng: np.random.Generator, good: int, broken: int) -> Bools:
-    """Which lines of a file are broken."""
+    """Return which lines of a file are broken."""
     is_broken = np.zeros(good + broken, np.bool_)
     is_broken[rng.choice(good + broken, broken, replace=False)] = True
     return is_broken
@@ -125,7 +118,7 @@ def _blocks(lines: int) -> Iterator[slice]:
 
 
 def _lateness(rng: np.random.Generator, lines: int) -> Int64s:
-    """The time in ms between each event and its arrival."""
+    """Return the time in ms between each event and its arrival."""
     usual = rng.exponential(2_000, lines).astype(np.int64)
     stalled = rng.integers(60_000, 600_000, lines)
     return np.where(rng.random(lines) < LATE_SHARE, stalled, usual)
@@ -160,7 +153,7 @@ def _lines(
 
 
 def _without_time(rng: np.random.Generator, visitors: _Visitors, count: int) -> Strings:
-    """The rest of each line, after its opening brace and its time."""
+    """Return the rest of each line, after its opening brace and its time."""
     user = _few(rng, USERS, count)
     path = _pick(_PATHS, _few(rng, len(_PATHS), count))
     status = _pick(_STATUSES, np.searchsorted(_STATUS_LIMITS, rng.random(count), side="right"))
@@ -190,7 +183,7 @@ def _join(*parts: Strings) -> Strings:
 
 
 def _bytes(lines: Strings) -> pa.Buffer:
-    """The bytes of a new column's strings, which are contiguous; nothing is copied."""
+    """Return the bytes of a new column's strings, which are contiguous; nothing is copied."""
     _, offsets, data = lines.buffers()
     length = int(np.frombuffer(offsets, np.int32)[len(lines)])
     return pa.py_buffer(data).slice(0, length)

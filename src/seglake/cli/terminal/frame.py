@@ -35,7 +35,7 @@ def wants_json() -> bool:
 
 
 def remedy(error: SeglakeError) -> str:
-    """What helps against a lost or damaged log, to stand behind its error; may be empty."""
+    """Return the remedy for a lost or damaged log, which follows its error, or ""."""
     if not (isinstance(error, (CorruptData, MissingObject)) and _LOG.search(str(error))):
         return ""
     return (
@@ -60,7 +60,7 @@ _is_printed = False
 
 
 def tell_stopped(more: str = "") -> None:
-    """Say on standard error that the command is stopped, and what that leaves; only once."""
+    """Print once on standard error that the command was stopped, and what to do next."""
     global _is_printed  # noqa: PLW0603  # one for the process, which ends
     if not _is_printed:
         _is_printed = True
@@ -90,20 +90,15 @@ def _end() -> None:
 
 
 def _repeat(swallowed: Any) -> None:
-    """Let a Ctrl-C come again that was swallowed; show any other exception as Python does."""
+    """Send a swallowed Ctrl-C again. Print any other exception like Python."""
     if not issubclass(swallowed.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(swallowed)
         return
-    timer = threading.Timer(_AGAIN_S, _interrupt_main)
+    # A signal to the main thread also ends its system call.
+    main = [threading.main_thread().ident, signal.SIGINT]
+    timer = threading.Timer(_AGAIN_S, signal.pthread_kill, main)
     timer.daemon = True
     timer.start()
-
-
-def _interrupt_main() -> None:
-    """Send the signal to the main thread, whose system call it ends."""
-    main = threading.main_thread().ident
-    if main is not None:
-        signal.pthread_kill(main, signal.SIGINT)
 
 
 _ESCAPE = "seglake.escape"
@@ -218,7 +213,7 @@ def _replace_closed() -> None:
 
 
 def _text(raw: Any, like: Any) -> io.TextIOWrapper:
-    """The text above a file, with the encoding and the buffer of another text."""
+    """Return a text stream over a file, with the encoding and buffering of `like`."""
     is_strict = like.errors in ("strict", "surrogateescape")
     return io.TextIOWrapper(
         raw if like.write_through else io.BufferedWriter(raw),

@@ -49,7 +49,7 @@ def handled(handler: logging.Handler) -> Iterator[None]:
 
 @contextmanager
 def complete(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`; the file or folder there becomes `path` when the block ends.
+    """Yield a temporary path, whose file or folder is renamed to `path` when the block ends.
 
     An exception removes it, and leaves alone what `path` names. Raises StoreError for an OSError.
     """
@@ -67,7 +67,7 @@ def complete(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def complete_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write that appears as with `complete`; a device or a pipe is written at once."""
+    """Yield a file that is written like `complete`. A device or a pipe is written directly."""
     path = path.resolve()  # a link stays a link
     if path.exists() and not (path.is_file() or path.is_dir()):
         with _device_errors(path), path.open("wb") as file:
@@ -81,7 +81,7 @@ def complete_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _device_errors(path: Path) -> Iterator[None]:
-    """A device that cannot be written as a StoreError; a reader of a pipe may go."""
+    """Raise StoreError for a device that cannot be written, but not for a closed pipe."""
     try:
         yield
     except BrokenPipeError:

@@ -57,7 +57,7 @@ def _json_of(name: str, column: Any) -> Spans:
 
 
 def _json_text(array: Any) -> Spans:
-    """The JSON of each item: a string, an object with base64, or null."""
+    """Return the JSON of each item: a string, an object with base64, or null."""
     spans = from_arrow(array)
     invalid = invalid_utf8(*spans)
     texts = quoted(where_null(spans, invalid))
@@ -68,7 +68,7 @@ def _json_text(array: Any) -> Spans:
 
 
 def _in_base64(spans: Spans, chosen: npt.NDArray[np.bool_]) -> Spans:
-    """The JSON {"base64": …} of each chosen item; null for the others."""
+    """Return the JSON {"base64": …} of each chosen item; null for the others."""
     count, encoded = len(spans), base64(where_null(spans, ~chosen))
     wrapped = join_rows([constant(b'{"base64":"', count), encoded, constant(b'"}', count)])
     return where_null(wrapped, ~chosen)
@@ -82,7 +82,7 @@ def _types(types: Int32s) -> Spans:
 
 
 def _json_headers(lists: Any) -> Spans:
-    """The headers of each record as a JSON list of objects."""
+    """Return the headers of each record as a JSON list of objects."""
     firsts = lists.offsets.to_numpy().astype(np.int64)
     items = lists.values.slice(firsts[0], firsts[-1] - firsts[0])
     count, firsts = len(items), firsts - firsts[0]

@@ -35,7 +35,7 @@ def plots(figures: TopicFigures) -> dict[str, Any]:
 
 
 def _times(figures: TopicFigures) -> Range1d | None:
-    """The time line that charts share: that of the records and of the declared intervals."""
+    """Return the time line that charts share: that of the records and of the declared intervals."""
     lows, highs = [], []
     if figures.activity:
         lows.append(figures.activity.start_ms)
@@ -79,7 +79,7 @@ def _mark(plot: Any, time_ms: int, colour: str, dash: str) -> None:
 
 
 def _closed(figures: TopicFigures, plot: Any) -> None:
-    """The line up to which windows are closed."""
+    """Return the line up to which windows are closed."""
     closed = figures.coverage.closed_until_ms
     if closed is not None:
         _mark(plot, closed, GREEN, "dashed")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.errors import ConfigError
@@ -22,23 +22,19 @@ from seglake.reporting.figures import (
 from seglake.terminal.wording import counted, duration, short_bytes
 from seglake.times.instants import format_ms
 
+if TYPE_CHECKING:
+    from seglake.reporting.report import LakeReport
+
 CHARTED = 4  # topics with charts of their own; the others are in the overview
 
 
-def page(
-    root: str,
-    version: int,
-    made_ms: int,
-    topics: Sequence[TopicFigures],
-    storage: StorageFigures,
-    failed_runs: Sequence[FailedAttempt],
-) -> str:
-    """The page. Raises ConfigError if the libraries for it are not installed."""
+def page(report: LakeReport) -> str:
+    """Return the page. Raises ConfigError if the libraries for it are not installed."""
     try:
         from bokeh.resources import Resources  # noqa: PLC0415  # an extra
         from jinja2 import Environment  # noqa: PLC0415  # the same
 
-        sections, script = _sections(topics[:CHARTED], root)
+        sections, script = _sections(report.topics[:CHARTED], report.root)
     except ImportError as error:
         raise ConfigError(
             f"a page needs {error.name}: pip install 'seglake[report]', or take --json"
@@ -48,16 +44,16 @@ def page(
     environment.filters["code"] = _code
     template = environment.from_string((room / "page.html.j2").read_text("utf-8"))
     return template.render(
-        root=root,
-        version=version,
-        made=minute(made_ms),
-        topics=len(topics),
-        alerts=once(alert for figures in topics for alert in alerts(figures)),
+        root=report.root,
+        version=report.version,
+        made=minute(report.made_ms),
+        topics=len(report.topics),
+        alerts=once(report.alerts),
         sections=sections,
-        failed=_failures(root, failed_runs),
-        overview=_overview(topics),
-        versions=_versions(storage),
-        tags=_tags(storage),
+        failed=_failures(report.root, report.failed_runs),
+        overview=_overview(report.topics),
+        versions=_versions(report.storage),
+        tags=_tags(report.storage),
         css=(room / "page.css").read_text("utf-8"),
         library=Resources(mode="inline", components=["bokeh"]).render() if script else "",
         script=script,
@@ -90,7 +86,7 @@ def _sections(topics: Sequence[TopicFigures], root: str) -> tuple[list[dict[str,
 
 
 def _code(text: str) -> Any:
-    """HTML of a text: escaped, with code between backticks."""
+    """Convert a text to HTML: escape it, and show text between backticks as code."""
     from markupsafe import Markup, escape  # noqa: PLC0415  # comes with jinja2
 
     html = re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text)))
@@ -98,7 +94,7 @@ def _code(text: str) -> Any:
 
 
 def _tiles(figures: TopicFigures) -> list[tuple[str, str, str]]:
-    """The figures on top: name, value and a note."""
+    """Return the figures on top: name, value and a note."""
     lag = figures.coverage.lag_ms(figures.now_ms)
     closed = figures.coverage.closed_until_ms
     ratio = sum(r.input_bytes for r in figures.committed) / max(1, figures.log_bytes)
@@ -349,7 +345,7 @@ def _tables(figures: TopicFigures, root: str) -> Iterator[Part]:
 
 
 def _overview(topics: Sequence[TopicFigures]) -> PageTable:
-    """A row for each topic."""
+    """Return a row for each topic."""
     rows = []
     for item in topics:
         closed = item.coverage.closed_until_ms
@@ -363,7 +359,7 @@ def _overview(topics: Sequence[TopicFigures]) -> PageTable:
 
 
 def _failures(root: str, failed_runs: Sequence[FailedAttempt]) -> Part:
-    """A row for each attempt that failed."""
+    """Return a row for each attempt that failed."""
     text = (
         "The newest attempts that failed. A run that is there was committed by another attempt. "
         f"`seglake history {quote(root)} --failed` lists all until a vacuum removes them."
@@ -378,7 +374,7 @@ def _failures(root: str, failed_runs: Sequence[FailedAttempt]) -> Part:
 
 
 def _tags(storage: StorageFigures) -> PageTable:
-    """A row for each tag: what it holds, and what erasures took out of it."""
+    """Return a row for each tag: what it holds, and what erasures took out of it."""
     rows = [
         (tag.name, str(tag.version), minute(tag.created_at_ms),
          "deleted" if tag.until_ms is None else minute(tag.until_ms),
@@ -389,7 +385,7 @@ def _tags(storage: StorageFigures) -> PageTable:
 
 
 def _versions(storage: StorageFigures) -> tuple[str, str, PageTable]:
-    """Which versions are retained, and what a vacuum would free."""
+    """Return which versions are retained, and what a vacuum would free."""
     commits, freed = storage.commits, storage.freed
     retained = f"A version that is replaced is retained for {duration(storage.retention_ms)}."
     if freed is None:

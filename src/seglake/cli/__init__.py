@@ -8,14 +8,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from seglake.cli.terminal import frame
 from seglake.cli.terminal.arrow import run_alone
-from seglake.cli.terminal.frame import (
-    checked_output,
-    ends_by_interrupt,
-    remedy,
-    tell_error,
-    wants_json,
-)
 from seglake.errors import SeglakeError, UsageError
 
 if TYPE_CHECKING:
@@ -23,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run the program. A SeglakeError is told on standard error, and gives the exit code."""
+    """Run the program. A SeglakeError is printed on standard error, and has the exit code."""
     os.environ.setdefault("RUST_LOG", "error")  # warnings of delta-rs say what the error says
     run_alone()
-    with ends_by_interrupt():
+    with frame.ends_by_interrupt():
         from seglake.cli.app import app  # here, so that the package imports fast
 
         try:
-            with checked_output():
-                if wants_json():
+            with frame.checked_output():
+                if frame.wants_json():
                     sys.exit(_exit_code(app))
                 app()
         except SeglakeError as error:
-            tell_error(type(error).__name__, f"{error}{remedy(error)}", error.exit_code)
+            frame.tell_error(type(error).__name__, f"{error}{frame.remedy(error)}", error.exit_code)
             sys.exit(error.exit_code)
 
 

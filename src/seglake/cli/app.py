@@ -8,36 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from seglake.cli import health, ingest, inspect, jobs, kafka, lifecycle, read, serve
 from seglake.cli.arguments.spelling import Command, Program
 from seglake.cli.demo.run import demo
-from seglake.cli.health import reindex, repair, vacuum, verify, warm
-from seglake.cli.ingest import check, ingest, init, redrive
-from seglake.cli.inspect import (
-    describe,
-    history,
-    metrics,
-    offsets,
-    quarantine,
-    report,
-    run_status,
-    segments,
-    topics,
-)
-from seglake.cli.jobs import jobs
-from seglake.cli.kafka import archive, attach, export, import_, replay
-from seglake.cli.lifecycle import (
-    alter,
-    compact,
-    delete_records,
-    erase,
-    maintain,
-    merge,
-    retain,
-    tag,
-    undo,
-)
-from seglake.cli.read import dump, find, read
-from seglake.cli.serve import serve
 
 
 def help_(
@@ -54,14 +27,25 @@ def help_(
 
 
 GROUPS = {
-    "Begin": (demo, init, check, warm, help_),
-    "Ingest": (ingest, redrive, undo, jobs, run_status, quarantine),
-    "Look and read": (topics, segments, offsets, read, find, dump, history, report, metrics),
-    "The life of a topic": (
-        *(describe, alter, maintain, retain, compact, delete_records, erase, merge),
+    "Begin": (demo, ingest.init, ingest.check, health.warm, help_),
+    "Ingest": (
+        *(ingest.ingest, ingest.redrive, lifecycle.undo, jobs.jobs),
+        *(inspect.run_status, inspect.quarantine),
     ),
-    "Care of a lake": (tag, verify, repair, reindex, vacuum),
-    "Kafka": (serve, import_, attach, archive, export, replay),
+    "Look and read": (
+        *(inspect.topics, inspect.segments, inspect.offsets, read.read, read.find, read.dump),
+        *(inspect.history, inspect.report, inspect.metrics),
+    ),
+    "The life of a topic": (
+        *(inspect.describe, lifecycle.alter, lifecycle.maintain, lifecycle.retain),
+        *(lifecycle.compact, lifecycle.delete_records, lifecycle.erase, lifecycle.merge),
+    ),
+    "Care of a lake": (
+        *(lifecycle.tag, health.verify, health.repair, health.reindex, health.vacuum),
+    ),
+    "Kafka": (
+        *(serve.serve, kafka.import_, kafka.attach, kafka.archive, kafka.export, kafka.replay),
+    ),
 }
 COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)
 

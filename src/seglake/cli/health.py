@@ -20,7 +20,7 @@ from seglake.terminal.tables import Column, Listing, number, prose, show, show_r
 from seglake.terminal.wording import counted
 
 if TYPE_CHECKING:
-    from seglake.cli.submit import Job
+    from seglake.cli.terminal.progress import Job
     from seglake.maintain.commit import MaintenanceReport
     from seglake.maintain.health.verify import Verification
     from seglake.maintain.vacuum import Vacuumed

@@ -22,7 +22,7 @@ from seglake.terminal.tables import Column, Listing, number, prose, second, show
 from seglake.terminal.wording import counted, short_time
 
 if TYPE_CHECKING:
-    from seglake.cli.submit import Job
+    from seglake.cli.terminal.progress import Job
     from seglake.maintain.compaction.compact import Compacted
     from seglake.maintain.erasure.erase import Erased
     from seglake.maintain.expiry.retention import Moved

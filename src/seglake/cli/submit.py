@@ -12,39 +12,21 @@ import logging
 import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.models import ArgumentInfo
 
 from seglake.cli.arguments.spelling import Documented
 from seglake.cli.terminal.frame import checked_output
+from seglake.cli.terminal.progress import Job
 from seglake.errors import SeglakeError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Command = Callable[..., None]
 
 _EPILOG = "An argument can be given by its name, too: --root lake. The report is always JSON."
 _HELP = {"help_option_names": ["-h", "--help"]}
 _AFTER_THE_REPORT = "py4j"  # logs that its connections close when the program ends
-
-
-class Job(NamedTuple):
-    """The `obj` of a command's context if it runs as a job. In the program `obj` is None."""
-
-    name: str
-
-    def session(self) -> SparkSession:
-        """Return the Spark session of spark-submit. Raises ConfigError if there is none."""
-        from seglake.session import spark_session  # noqa: PLC0415  # it needs an extra
-
-        return spark_session(f"seglake {self.name}", delta=False)
-
-    def tell(self, step: str) -> None:
-        """Log a step of the work."""
-        logging.getLogger(f"seglake.{self.name}").info("%s", step)
 
 
 def submit(command: Command, arguments: Sequence[str] | None = None) -> int:

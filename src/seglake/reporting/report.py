@@ -72,7 +72,9 @@ class LakeReport:
 
     def as_html(self) -> str:
         """Return the report as a page; ConfigError without the extra `seglake[report]`."""
-        return page(self)
+        return page(
+            self.root, self.version, self.made_ms, self.topics, self.storage, self.failed_runs
+        )
 
 
 def report(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from threading import Lock, Timer
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 from seglake.cli.terminal.frame import tell_stopped
 from seglake.cli.terminal.output import handled, log_lines
@@ -19,15 +19,31 @@ from seglake.extras import extra
 from seglake.terminal.progress import Pace, interval_s, line_every
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from rich.table import Table
 
-    from seglake.cli.submit import Job
 
 _Batch = TypeVar("_Batch")
 _SILENCE_S = 1.0  # then a command shows a sign of life
 _OF_CUT_CALLS = " while sending command.", " while shutting down connection"
 
 _log = logging.getLogger(__name__)
+
+
+class Job(NamedTuple):
+    """The `obj` of a command's context if it runs as a job. In the program `obj` is None."""
+
+    name: str
+
+    def session(self) -> SparkSession:
+        """Return the Spark session of spark-submit. Raises ConfigError if there is none."""
+        from seglake.session import spark_session
+
+        return spark_session(f"seglake {self.name}", delta=False)
+
+    def tell(self, step: str) -> None:
+        """Log a step of the work."""
+        logging.getLogger(f"seglake.{self.name}").info("%s", step)
 
 
 class Display(logging.Handler):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.errors import ConfigError
@@ -22,19 +22,23 @@ from seglake.reporting.figures import (
 from seglake.terminal.wording import counted, duration, short_bytes
 from seglake.times.instants import format_ms
 
-if TYPE_CHECKING:
-    from seglake.reporting.report import LakeReport
-
 CHARTED = 4  # topics with charts of their own; the others are in the overview
 
 
-def page(report: LakeReport) -> str:
+def page(
+    root: str,
+    version: int,
+    made_ms: int,
+    topics: Sequence[TopicFigures],
+    storage: StorageFigures,
+    failed_runs: Sequence[FailedAttempt],
+) -> str:
     """Return the page. Raises ConfigError if the libraries for it are not installed."""
     try:
         from bokeh.resources import Resources  # noqa: PLC0415  # an extra
         from jinja2 import Environment  # noqa: PLC0415  # the same
 
-        sections, script = _sections(report.topics[:CHARTED], report.root)
+        sections, script = _sections(topics[:CHARTED], root)
     except ImportError as error:
         raise ConfigError(
             f"a page needs {error.name}: pip install 'seglake[report]', or take --json"
@@ -44,16 +48,16 @@ def page(report: LakeReport) -> str:
     environment.filters["code"] = _code
     template = environment.from_string((room / "page.html.j2").read_text("utf-8"))
     return template.render(
-        root=report.root,
-        version=report.version,
-        made=minute(report.made_ms),
-        topics=len(report.topics),
-        alerts=once(report.alerts),
+        root=root,
+        version=version,
+        made=minute(made_ms),
+        topics=len(topics),
+        alerts=once(alert for figures in topics for alert in alerts(figures)),
         sections=sections,
-        failed=_failures(report.root, report.failed_runs),
-        overview=_overview(report.topics),
-        versions=_versions(report.storage),
-        tags=_tags(report.storage),
+        failed=_failures(root, failed_runs),
+        overview=_overview(topics),
+        versions=_versions(storage),
+        tags=_tags(storage),
         css=(room / "page.css").read_text("utf-8"),
         library=Resources(mode="inline", components=["bokeh"]).render() if script else "",
         script=script,

@@ -92,7 +92,7 @@ test-wheel: setup wheel ## Install the wheel as users do, without extras and wit
 	wheel=$$(ls dist/*.whl) && conf/deploy/install.sh "$$wheel[spark,report,metrics]" build/spark \
 	  chispa duckdb hypothesis packaging polars pytest pytest-timeout setuptools wheel
 	build/spark/bin/python -m pytest --hypothesis-profile=quick -m "not kafka and not s3 and not slow" \
-	  tests/unit/cli tests/unit/read tests/unit/test_readme.py tests/unit/test_lookups_page.py \
+	  tests/unit/cli tests/unit/read tests/unit/test_readme.py tests/unit/test_pages.py \
 	  tests/spark/test_cli_ingest.py tests/spark/test_ingest_frame.py tests/spark/test_datasource_docs.py
 
 test-archive: setup archive ## Run a job on a cluster whose machines have nothing but the archive

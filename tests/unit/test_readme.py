@@ -76,11 +76,6 @@ def test_the_python_of_the_page_on_find_runs(lake: Path) -> None:
         exec(compile(of_find()[1], "find.md", "exec"), {"seglake": seglake})
 
 
-def test_the_pages_the_readme_names_exist() -> None:
-    for page in re.findall(r"\]\((docs/[^)]+)\)", (PROJECT / "README.md").read_text()):
-        assert (PROJECT / page).exists(), page
-
-
 def test_the_settings_page_is_current() -> None:
     written = (PROJECT / "docs" / "settings.md").read_text()
     assert written == reference(), "run `make docs`"

@@ -4,19 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.account import (
-    BEGIN,
-    END,
-    LOCAL,
-    SPARK,
-    UPKEEP,
-    Account,
-    Difference,
-    Kill,
-    killed_in,
-)
-from tests.chaos.attempts import ANYTHING, Hit, kill_forked
-from tests.chaos.clustered import DRIVER
+from tests.chaos.account import LOCAL, UPKEEP, Account, killed_in
+from tests.chaos.attempts import kill_forked
 from tests.chaos.kill import Campaign
 from tests.chaos.upkeep import STORY, Maintenance
 from tests.harness.tiers import rest_but
@@ -63,28 +52,3 @@ def test_some_kills_of_maintenance(
     taken = {what for steps in maintenance.steps.values() for _, what in steps.count}
     killed = {what for _, what in killed_in(DOCUMENT.read_text(), UPKEEP)}
     assert taken <= killed, "docs/reliability.md knows less than there is now: run `make chaos`"
-
-
-def test_the_document_holds_what_the_last_campaign_found(tmp_path: Path, account: Account) -> None:
-    before = Kill(LOCAL, "a story", Hit("the commit", "before", -9), "old")
-    after = Kill(LOCAL, "a story", Hit("the commit", "after", -9), "new")
-    anything = Kill(LOCAL, "another", Hit(ANYTHING, "during", -9), "old")
-    on_spark = Kill(SPARK, "a story", Hit(DRIVER, "plan", 0), "new")
-    account.kills.extend([before, after, before, anything, on_spark])
-    account.differences.append(Difference(LOCAL, 7, "something is lost", after))
-    document = tmp_path / "page.md"
-    document.write_text(DOCUMENT.read_text())
-    account.document(document)
-    text = document.read_text()
-    assert "seed 20: 5 kills, 1 differences." in text
-    assert "| the commit | 2 | 0 | 1 | 2 | 1 | 1 |" in text
-    assert "| anything | 0 | 1 | 0 | 1 | 0 | 0 |" in text
-    assert "| the driver | 0 | 1 | 0 | 1 | 0 |" in text
-    assert "| a story | 4 |" in text
-    assert killed_in(text) == {
-        ("before", "the commit"), ("after", "the commit"), ("during", ANYTHING),
-    }  # fmt: skip
-    account.document(document)
-    assert document.read_text() == text
-    for mark, part in ((BEGIN, 0), (END, 2)):
-        assert text.partition(mark)[part] == DOCUMENT.read_text().partition(mark)[part]

@@ -19,7 +19,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
 from typer.testing import CliRunner
@@ -85,28 +84,6 @@ def test_json_lines_are_the_documented_form(maker: LakeMaker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (["--partition", 0, "--offset", 1], [(0, 1), (0, 2)]),
-        (["--partition", 0, "--offset", 1, "--max-records", 1], [(0, 1)]),
-        (["--partition", 0, "--offset", 3], []),
-        (["--start", T + 5, "--end", T + 11, "--partition", 0], [(0, 0), (0, 1)]),
-        (["--start", T + 2999], [(1, 2999)]),
-        (["--end", T + 2], [(1, 0), (1, 1)]),
-        (["--start", T + 19, "--end", T + 21, "--order", "time"], [(1, 19), (0, 2), (1, 20)]),
-        (["--max-records", 0], []),
-    ],
-)
-def test_read_gives_what_was_asked_for(
-    maker: LakeMaker, options: list[int | str], expected: list[tuple[int, int]]
-) -> None:
-    found = lines(seglake("read", maker.root, "events", *options))
-    if "time" in options:  # equal times by partition
-        expected = sorted(expected, key=lambda at: (at != (1, 19), at))
-    assert [(line["partition"], line["offset"]) for line in found] == expected
-
-
-@pytest.mark.parametrize(
     ("options", "problem"),
     [
         (["--offset", 1], "needs --partition"),
@@ -122,15 +99,6 @@ def test_contradictions_are_errors(
 ) -> None:
     with pytest.raises(UsageError, match=problem):
         seglake("read", maker.root, "events", *options)
-
-
-def test_arrow_and_parquet_files_hold_the_records(maker: LakeMaker, tmp_path: Path) -> None:
-    for form in ("arrow", "parquet"):
-        seglake("read", maker.root, "events", "--format", form, "--output", tmp_path / form)
-    with pa.ipc.open_file((tmp_path / "arrow").read_bytes()) as file:
-        table = file.read_all()
-    assert len(table) == 3003
-    assert pq.read_table(tmp_path / "parquet").equals(table)
 
 
 @pytest.mark.parametrize("command", [("read",), ("find", "--key", "k")], ids=" ".join)
@@ -298,24 +266,6 @@ def test_times_of_fields_look_like_those_of_records(tmp_path: Path) -> None:
     assert [row["at"] for row in lines(seglake(*read))] == [1769860800000, 500, None]
 
 
-@pytest.mark.parametrize(
-    ("time", "expected"),
-    [
-        ("earliest", [(0, None), (0, None)]),
-        ("latest", [(3, None), (3000, None)]),
-        ("max-timestamp", [(2, T + 20), (2999, T + 2999)]),
-        (str(T + 11), [(2, T + 20), (11, T + 11)]),
-        ("2023-11-14T23:13:20.011+01:00", [(2, T + 20), (11, T + 11)]),
-        (str(T + 21), [(None, None), (21, T + 21)]),
-    ],
-)
-def test_offsets(maker: LakeMaker, time: str, expected: list[Any]) -> None:
-    found = json.loads(seglake("offsets", maker.root, "events", "--time", time, "--json"))
-    assert [(row["offset"], row["timestamp"]) for row in found] == expected
-    one = seglake("offsets", maker.root, "events", "--time", time, "--json", "--partition", 1)
-    assert json.loads(one) == found[1:]
-
-
 def test_dump_shows_any_file(maker: LakeMaker) -> None:
     file = maker.files("log")[-1]
     batches = lines(seglake("dump", file, "--json"))
@@ -447,11 +397,6 @@ def test_another_name_of_an_option_is_understood(typed: tuple[object, ...], mean
         seglake(*typed)
 
 
-def test_an_options_own_name_is_taken(maker: LakeMaker) -> None:
-    """`--limit` is an option of `quarantine`, and another name elsewhere."""
-    assert "rejected rows of events" in seglake("quarantine", maker.root, "events", "--limit", 3)
-
-
 @pytest.mark.rest
 @pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(maker: LakeMaker) -> None:
@@ -484,13 +429,6 @@ def test_reading_needs_no_spark(maker: LakeMaker) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_the_version_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.metadata.version", {"seglake": "1.2.3"}.__getitem__)
-    done = CliRunner().invoke(app, ["--version"])
-    assert (done.exit_code, done.stdout) == (0, "seglake 1.2.3\n")
-    assert "read" in CliRunner().invoke(app, []).output
 
 
 def test_a_run_that_is_taken_out_is_one_row_of_history(tmp_path: Path) -> None:

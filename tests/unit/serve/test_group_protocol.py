@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -304,18 +303,6 @@ def stable(*clients: Client) -> tuple[Group, int]:
     return group, now
 
 
-def test_a_dynamic_member_is_told_its_id_first() -> None:
-    group, client = Group("g", LIMITS), Client()
-    client.join(group, 0)
-    assert client.joined == Joined(Code.MEMBER_ID_REQUIRED, member_id=client.member_id)
-    assert client.member_id.startswith("client-")
-    assert group.state == "Empty"
-    group.advance(SESSION_MS)  # it did not come back
-    client.join(group, SESSION_MS)
-    assert client.joined is not None
-    assert client.joined.code is Code.UNKNOWN_MEMBER_ID
-
-
 def test_member_that_does_not_sync_in_time_is_removed() -> None:
     first, second = Client(), Client()
     group, now = stable(first, second)
@@ -432,71 +419,12 @@ def test_a_static_member_comes_back_to_its_place() -> None:
     assert group.state == "Stable"
 
 
-def test_an_old_client_that_leads_and_comes_back_does_not_assign() -> None:
-    """Before version 9 it cannot be told to skip that, so another one seems to lead (KIP-814)."""
-    old, follower = Client("one"), Client("two")
-    group, now = stable(old, follower)
-    leader = group.leader
-    new = Client("one")
-    new.join(group, now, can_skip_assignment=False)
-    assert new.joined is not None
-    assert (new.joined.leader, new.joined.members) == (leader, ())
-
-
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [
-        (ask()._replace(session_timeout_ms=5_999), Code.INVALID_SESSION_TIMEOUT),
-        (ask()._replace(session_timeout_ms=1_800_001), Code.INVALID_SESSION_TIMEOUT),
-        (ask(protocols=()), Code.INCONSISTENT_GROUP_PROTOCOL),
-        (ask(protocols=(("mine", b""),)), Code.INCONSISTENT_GROUP_PROTOCOL),
-        (ask()._replace(protocol_type="connect"), Code.INCONSISTENT_GROUP_PROTOCOL),
-        (ask("nobody"), Code.UNKNOWN_MEMBER_ID),
-        (ask("nobody", "no instance"), Code.UNKNOWN_MEMBER_ID),
-    ],
-)
-def test_joins_that_are_refused(asked: Join, code: Code) -> None:
-    group, now = stable(Client())
-    answers = list[Joined]()
-    group.join(asked, now, answers.append)
-    assert [answer.code for answer in answers] == [code]
-    assert group.state == "Stable"
-
-
 def test_a_full_group_takes_nobody() -> None:
     clients = [Client() for _ in range(LIMITS.max_members)]
     group, now = stable(*clients)
     late = Client()
     late.join(group, now)
     assert late.joined == Joined(Code.GROUP_MAX_SIZE_REACHED)
-
-
-def test_syncs_of_others_are_refused() -> None:
-    client = Client()
-    group, now = stable(client)
-    answers = list[Synced]()
-    right = Sync(client.member_id, None, 1)
-    for wrong in (
-        right._replace(member_id="x"), right._replace(generation=2),
-        right._replace(protocol_type="connect"), right._replace(protocol="sticky"),
-    ):  # fmt: skip
-        group.sync(wrong, now, answers.append)
-    assert [answer.code for answer in answers] == [
-        Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.INCONSISTENT_GROUP_PROTOCOL,
-        Code.INCONSISTENT_GROUP_PROTOCOL,
-    ]  # fmt: skip
-
-
-def test_commits_are_taken_of_members_and_of_anybody_if_there_are_none() -> None:
-    client = Client()
-    group, now = stable(client)
-    assert group.may_commit(client.member_id, None, 1, now) is Code.NONE
-    assert group.may_commit(client.member_id, None, 0, now) is Code.ILLEGAL_GENERATION
-    assert group.may_commit("", None, -1, now) is Code.UNKNOWN_MEMBER_ID
-    client.join(group, now)
-    assert group.may_commit(client.member_id, None, 2, now) is Code.REBALANCE_IN_PROGRESS
-    group.leave(client.member_id, None, now)
-    assert group.may_commit("", None, -1, now) is Code.NONE
 
 
 def test_the_protocol_that_most_like_best_is_taken() -> None:

@@ -257,18 +257,6 @@ def test_what_is_valid_in_a_commit_is_committed(wire: Wire) -> None:
     }
 
 
-def test_commits_of_strangers_are_refused(wire: Wire) -> None:
-    joined = join(wire, "mine", 5)
-    sync(wire, "mine", joined, 3)
-    offsets: Any = {("events", 0): (5, "")}
-    assert commit(wire, "mine", offsets) == {("events", 0): Code.UNKNOWN_MEMBER_ID}
-    stale = type("Joined", (), {"generation_id": 99, "member_id": joined.member_id})
-    assert commit(wire, "mine", offsets, 8, stale) == {("events", 0): Code.ILLEGAL_GENERATION}
-    assert commit(wire, "new", offsets, 8, stale) == {("events", 0): Code.ILLEGAL_GENERATION}
-    assert commit(wire, "", offsets) == {("events", 0): Code.INVALID_GROUP_ID}
-    assert fetch(wire, "mine", 7, None) == {}
-
-
 def test_groups_are_deleted_when_nobody_is_in_them(wire: Wire) -> None:
     def delete(group: str) -> int:
         request = DeleteGroupsRequest(groups_names=[group])

@@ -63,8 +63,6 @@ Records = list[tuple[int, int, bytes | None, bytes | None]]
         ("web.v3.q3", None),
         ("web.q3.q3", Derived("web.q3", tag="q3")),  # a topic that the lake does not have
         ("web.q3.v3", Derived("web.q3", version=3)),
-        ("web.v3", Derived("web", version=3)),
-        ("web.x10", None),
         ("web.key", None),
         (f"web.{WINDOW}.q3", Derived("web", *SPAN, tag="q3")),
         (f"web.{WINDOW}.q3.x10", Derived("web", *SPAN, speed=10, tag="q3")),

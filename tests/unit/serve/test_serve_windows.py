@@ -233,15 +233,6 @@ def test_windows_that_begin_before_1970(start: int, end: int, tmp_path: Path) ->
         assert [record.offset for record in records_in(data, 0)] == wanted
 
 
-def test_a_real_topic_of_the_name_wins(tmp_path: Path) -> None:
-    maker = LakeMaker(tmp_path)
-    maker.run({0: [Event(T)]})
-    maker.topic = "events.v1"
-    maker.run({0: [Event(T + i) for i in range(5)]})
-    with serving(tmp_path) as server, Wire(server.address) as wire:
-        assert offset_at(wire, "events.v1", 0, LATEST) == (0, 5, -1)
-
-
 def test_a_clock() -> None:
     now = 100.0
     clock = Clock(T, 10, now=lambda: now)
@@ -252,14 +243,6 @@ def test_a_clock() -> None:
     assert clock.event_time_ms() == T + 20_000
     assert clock.seconds_until(T + 24_999) == 0.5
     assert clock.seconds_until(T) == 0
-
-
-def test_a_clock_that_runs_already() -> None:
-    started = list[bool]()
-    clock = Clock(T, 10, 3.0, lambda: started.append(True), lambda: 100.0)
-    assert clock.event_time_ms() == T + 30_000
-    clock.start()
-    assert not started
 
 
 def test_a_replay_goes_on_after_a_restart(tmp_path: Path) -> None:

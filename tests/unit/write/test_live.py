@@ -91,14 +91,25 @@ def test_an_archive_that_is_run_again_writes_the_mark_that_a_kill_left_out(
     assert table.store.size(success_key(run.attempt_id)) == 0
 
 
+@pytest.mark.parametrize(
+    ("taken", "p0"),
+    [((), (1, 3)), ((3, 4), (0, 3)), ((3, 4), (5, 5))],
+    ids=[
+        "nobody else archives",
+        "another archive commits what came after this one asked",
+        "the broker deletes what another archive has read",
+    ],
+)
 def test_nothing_is_committed_where_nothing_is_new(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch, taken: tuple[int, ...], p0: tuple[int, int]
 ) -> None:
+    """And what another archive commits meanwhile is neither lost by the broker nor a gap."""
     version = open_catalog(str(root)).snapshot().version
-    found = archived(root, monkeypatch, ONE, p0=(1, 3), p1=(0, 0))
+    meanwhile = (lambda: take(root, *taken)) if taken else (lambda: None)
+    found = archived(root, monkeypatch, ONE, meanwhile, p0=p0, p1=(0, 0))
     assert (found.status, found.exit_code, found.gaps) == ("nothing new", 0, {})
-    assert found.summary == "nothing new"
-    assert open_catalog(str(root)).snapshot().version == version
+    assert (found.summary, found.error) == ("nothing new", None)
+    assert open_catalog(str(root)).snapshot().version == version + bool(taken)
 
 
 @pytest.mark.parametrize(
@@ -117,22 +128,6 @@ def test_other_records_at_these_offsets_are_refused(
     assert words in str(found.error)
     assert words in found.summary
     assert open_catalog(str(root)).snapshot().version == version
-
-
-def test_what_another_archive_commits_meanwhile_is_not_lost_by_the_broker(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other one reads and commits records that came after this one asked the broker."""
-    found = archived(root, monkeypatch, ONE, lambda: take(root, 3, 4), p0=(0, 3), p1=(0, 0))
-    assert (found.status, found.exit_code, found.error) == ("nothing new", 0, None)
-
-
-def test_what_another_archive_commits_meanwhile_is_no_gap(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The broker deletes records just after another archive has read them."""
-    found = archived(root, monkeypatch, ONE, lambda: take(root, 3, 4), p0=(5, 5), p1=(0, 0))
-    assert (found.status, found.exit_code, found.gaps) == ("nothing new", 0, {})
 
 
 def test_an_unknown_topic_makes_no_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from tests.clients.program import Program, Record, checksum
 from tests.harness.lake_server import Wire
 from tests.harness.server_process import ServerProcess
 from tests.judges.kafka_judge import Kafka
+from tests.judges.oracle import as_written
 from tests.makers import broker_logs
 from tests.makers.fetches import LATEST, offset_at
 from tests.makers.gaps import lossy_lake
@@ -122,13 +123,9 @@ class Served:
 
 def by_partition(table: pa.Table, partitions: list[int]) -> dict[int, list[Record]]:
     """The records of a table of the library."""
-    at = table.column_names.index("timestamp")
-    plain = table.set_column(at, "timestamp", table["timestamp"].cast(pa.int64()))
     found: dict[int, list[Record]] = {p: [] for p in partitions}
-    for row in plain.to_pylist():
-        headers = tuple((header["key"], header["value"]) for header in row["headers"])
-        record = Record(row["offset"], row["timestamp"], row["key"], row["value"], headers)
-        found[row["partition"]].append(record)
+    for r in as_written(table):
+        found[r.partition].append(Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)))
     return found
 
 

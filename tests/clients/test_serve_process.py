@@ -12,7 +12,7 @@ import pytest
 from tests.clients.soak import soak
 from tests.harness.lake_server import Wire
 from tests.harness.server_process import PROJECT, ServerProcess
-from tests.makers.fetches import LATEST, Wanted, everything, fetch_request, metadata, offset_at
+from tests.makers.fetches import LATEST, Wanted, fetch_request, offset_at
 from tests.makers.lakes import Event, LakeMaker
 
 T = 1_700_000_000_000
@@ -49,23 +49,6 @@ def test_sigterm_ends_it_and_a_new_one_goes_on(tmp_path: Path) -> None:
         assert offset_at(wire, "events", 0, LATEST) == (0, 50, -1)
 
 
-def test_some_topics_at_another_address(tmp_path: Path) -> None:
-    maker = LakeMaker(tmp_path / "lake")
-    for topic in ("a", "b", "c"):
-        maker.topic = topic
-        maker.run({0: [Event(T)]})
-    config = tmp_path / "serve.toml"
-    config.write_text('[server]\nadvertise = "kafka.example:19092"\n"max.connections" = 5\n')
-    options = ("--topics", "a,c", "--conf-file", str(config))
-    with ServerProcess(maker.root, tmp_path, *options) as server, Wire(server.address) as wire:
-        answer = metadata(wire, None, 9)
-        assert [topic.name for topic in answer.topics] == ["a", "c"]
-        assert [(each.host, each.port) for each in answer.brokers] == [("kafka.example", 19092)]
-        (hidden,) = metadata(wire, ["b"], 9).topics
-        assert hidden.error_code == 3
-        assert list(everything(wire, "a", 0))
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -89,12 +72,6 @@ def test_bad_settings_name_the_key(tmp_path: Path) -> None:
     assert done.returncode == 2
     for key in ("server.listen", '"lisen" in [server]', "sever: unknown table"):
         assert key in done.stderr
-
-
-def test_no_lake(tmp_path: Path) -> None:
-    done = seglake("serve", str(tmp_path / "none"))
-    assert done.returncode != 0
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.rest

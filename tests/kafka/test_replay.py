@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -29,6 +28,7 @@ from seglake.replay.target import NAME_HEADER, OFFSET_HEADER, Progress, Target
 from tests.harness.ports import free_ports
 from tests.harness.tiers import rest_but
 from tests.judges.kafka_broker import Broker
+from tests.judges.oracle import as_written
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 
 T = 1_750_000_000_000
@@ -79,15 +79,8 @@ def log(lake: Path) -> Log:
 def archived(log: Log, partition: int) -> list[Sent]:
     """What the window holds, as `read_range` says."""
     table = log.read_range(START, END, partitions=[partition]).read_all()
-    at = table.column_names.index("timestamp")
-    table = table.set_column(at, "timestamp", table["timestamp"].cast(pa.int64()))
-    return [
-        Sent(
-            row["offset"], row["timestamp"], row["key"], row["value"],
-            tuple((header["key"], header["value"]) for header in row["headers"]),
-        )
-        for row in table.to_pylist()
-    ]  # fmt: skip
+    rows = as_written(table)
+    return [Sent(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in rows]
 
 
 def arrived(broker: Broker, topic: str, partitions: Collection[int]) -> dict[int, list[Sent]]:

@@ -112,23 +112,9 @@ def test_records_are_not_deleted(server: Serving, tmp_path: Path) -> None:
     assert "PolicyViolationException" in told
 
 
-def test_the_api_versions_are_those_that_it_has(server: Serving) -> None:
-    told = printed(TOOLS + "BrokerApiVersionsCommand", server)
-    assert "Fetch(1): 4 to 18 [usable: 18]" in told
-    assert "InitProducerId(22): 0 to 5 [usable: 5]" in told
-    assert "AddPartitionsToTxn(24): UNSUPPORTED" in told
-
-
 def test_the_cluster_is_the_lake(server: Serving) -> None:
     told = printed(TOOLS + "ClusterTool", server, "cluster-id")
     assert told.split() == ["Cluster", "ID:", server.topics.cluster_id]
-
-
-def test_access_rules_are_answered_as_by_a_broker(server: Serving, twin: Broker) -> None:
-    for each in (server, twin.address):
-        done = run(TOOLS + "AclCommand", each, "--list")
-        assert done.returncode == 1
-        assert "SecurityDisabledException: No Authorizer is configured" in done.stdout
 
 
 def test_the_consumer_that_measures(server: Serving, maker: LakeMaker) -> None:

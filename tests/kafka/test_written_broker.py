@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from seglake.catalog.schema import SegmentRow
@@ -14,6 +13,7 @@ from seglake.format.codecs.compression import NAMES
 from seglake.read.log import Log
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_judge import KafkaError, Record
+from tests.kafka.test_import import records_of
 from tests.kafka.test_written_lookups import answers_of, brute_force, commit, times_to_ask
 from tests.kafka.test_written_segments import folder_of, records_in, write
 from tests.makers.lakes import Event
@@ -73,17 +73,7 @@ def _adopted(broker: Broker, lake: dict[str, tuple[Log, Path]]) -> None:
 
 def read_by_us(log: Log, offset: int, count: int) -> list[Record]:
     """Records in the judge's form."""
-    table = log.read(0, offset, max_records=count)
-    table = table.set_column(
-        table.column_names.index("timestamp"), "timestamp", table["timestamp"].cast(pa.int64())
-    )
-    return [
-        Record(
-            row["offset"], row["timestamp"], row["key"], row["value"],
-            tuple((header["key"], header["value"]) for header in row["headers"]),
-        )
-        for row in table.to_pylist()
-    ]  # fmt: skip
+    return records_of(log.read(0, offset, max_records=count))
 
 
 @pytest.mark.parametrize("topic", TOPICS)

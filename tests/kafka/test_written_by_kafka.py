@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
@@ -19,8 +18,6 @@ from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
 from tests.judges.described import describe
 from tests.judges.kafka_judge import Batch, Header, Kafka, Record, StoredBatch
-from tests.kafka.make_golden import GOLDEN
-from tests.kafka.make_golden import segments as golden_segments
 from tests.kafka.test_written_segments import scratch_folder, segments_in
 from tests.makers.lakes import Event
 from tests.makers.strategies import FAR, T, contents, event_lists, examples, headers
@@ -160,9 +157,3 @@ def test_a_long_log_of_kafka(kafka: Kafka, events: list[Event], codec: str, coun
         ((_, log, *_),) = segments_in(Path(folder))
         data = log.read_bytes()
         assert records_of(decode_batches(data, scan_batches(data))) == records
-
-
-@pytest.mark.parametrize("name", [n for n, s in golden_segments().items() if s.supported])
-def test_golden_segments_are_read(kafka: Kafka, name: str) -> None:
-    for _, log, *_ in segments_in(GOLDEN / name):
-        assert_read_as_kafka_reads(kafka, log)

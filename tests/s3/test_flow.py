@@ -22,7 +22,7 @@ from seglake.read.lake import Lake
 from seglake.store import open_store
 from seglake.write.check import topic_remark
 from tests.harness.counting import CountingStore
-from tests.harness.s3_server import Server, main
+from tests.harness.s3_server import Server
 from tests.harness.tiers import rest_but
 from tests.makers.raw_events import (
     TINY,
@@ -292,12 +292,6 @@ def test_spark_reads_the_format_with_the_keys_of_the_environment(
     assert every == streamed == wanted
     assert sorted((row[0], row[1]) for row in some) == sorted(inside)
     assert 0 < len(some) < len(every)
-
-
-def test_a_command_beside_a_server_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
-    program = "import seglake.store as s; x = s.open_store('s3://seglake'); x.put('k', b'x')"
-    assert main([sys.executable, "-c", program]) == 0
-    assert "s3://seglake at http://127.0.0.1:" in capfd.readouterr().err
 
 
 def test_a_lake_that_does_not_exist(place: str) -> None:

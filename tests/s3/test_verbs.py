@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from seglake.catalog import transaction
 from seglake.errors import CommitConflict, StoreError
 from seglake.maintain.health.verify import verify
-from tests.chaos.attempts import Forked
 from tests.chaos.upkeep import STORY, arrange, begin
 from tests.chaos.verbs import VERBS, Failed
-from tests.chaos.victim import Death, Upkeep
 from tests.harness.observed import Observed, copy_lake, observe
 from tests.harness.tiers import rest_but
 from tests.s3.proxy import Choice, Fault, Proxy, nth
@@ -31,15 +27,6 @@ WRITES = {  # requests that write, whatever the topic holds; the clock takes a p
     "delete-records": 8,  # and rows of partitions, and of the segments that stay in two data files
     "retain": 10,
 }
-DEATHS = {
-    "merge": ("before", "manifest"),
-    "compact": ("after", "commit of the catalog"),
-    "erase": ("after", "commit of the quarantine"),
-    "redrive": ("after", "segment's log"),
-    "alter": ("before", "commit of the catalog"),
-    "vacuum": ("before", "removal of objects"),
-}
-COMMITTED = ("compact", "erase")  # those that are by then
 
 Story = dict[str, Observed]
 
@@ -161,18 +148,3 @@ def unsteady() -> Choice:
         return None if count % OFTEN else FAULTS[count // OFTEN % len(FAULTS)]
 
     return choice
-
-
-@pytest.mark.rest
-@pytest.mark.long
-def test_killed_at_some_steps_each_ends_its_work(lake: str, story: Story, tmp_path: Path) -> None:
-    """`make chaos` kills at all of them."""
-    for before, verb in pairwise(["", *STORY]):
-        arrange(lake, verb)
-        if verb in DEATHS:
-            death = Death(*DEATHS[verb], 0, 0.0)
-            assert Forked(Upkeep(lake, verb), tmp_path / "trace", death).ended()
-            state = verb if verb in COMMITTED else before
-            assert observe(lake).records == story[state].records
-        VERBS[verb](lake)
-        assert observe(lake) == story[verb], f"{verb} left another lake"

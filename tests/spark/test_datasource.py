@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyspark
@@ -18,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import seglake
-from seglake.datasource import register
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
@@ -87,10 +84,6 @@ def test_columns_and_tasks(spark: SparkSession, maker: LakeMaker) -> None:
     assert load(spark, maker).rdd.getNumPartitions() == 1  # small segments share a task
 
 
-def test_nothing(spark: SparkSession, maker: LakeMaker) -> None:
-    assert load(spark, maker, startTime=str(T + 9000)).count() == 0
-
-
 def test_a_load_is_frozen_and_a_version_can_be_named(spark: SparkSession, tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path / "lake")
     first = maker.run({0: [Event(T)] * 3})
@@ -153,13 +146,6 @@ def test_it_is_found_by_its_name(spark: SparkSession, maker: LakeMaker) -> None:
     ).count() == 2502  # fmt: skip
 
 
-@pytest.mark.rest
-def test_it_can_be_registered(spark: SparkSession, maker: LakeMaker) -> None:
-    session = spark.newSession()
-    register(session)
-    assert load(session, maker, columns="offset").count() == 2502
-
-
 def test_finding_it_imports_nothing_heavy() -> None:
     program = (
         "import sys, pyspark.sql.datasource, pyspark.sql.types; before = set(sys.modules);"
@@ -170,30 +156,6 @@ def test_finding_it_imports_nothing_heavy() -> None:
     assert {"numba", "numpy", "pyarrow", "deltalake", "obstore"}.isdisjoint(
         done.stdout.decode().split()
     )
-
-
-def test_lookups_on_executors(spark: SparkSession, maker: LakeMaker) -> None:
-    log = seglake.open(str(maker.root)).topic("events")  # a log can be sent to executors
-
-    names = ["at", "partition", "offset"]
-
-    def before(alerts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in alerts:
-            moments: list[Any] = batch["at"].to_pylist()
-            for at in moments:
-                for found in log.read_range(at - 10, at, columns=["partition", "offset"]):
-                    number = pa.array([at] * len(found), pa.int64())
-                    yield pa.RecordBatch.from_arrays([number, *found.columns], names=names)
-
-    alerts = spark.createDataFrame([(T + 100,), (T + 300,)], "at long")
-    found = alerts.mapInArrow(before, "at long, partition int, offset long")
-    expected = [
-        (at, r.partition, r.offset)
-        for at in (T + 100, T + 300)
-        for r in maker.records()
-        if at - 10 <= r.timestamp < at
-    ]
-    assert sorted(map(tuple, found.collect())) == sorted(expected)
 
 
 def test_fields_are_columns_of_their_type(spark: SparkSession, tmp_path: Path) -> None:

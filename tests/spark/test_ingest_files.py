@@ -10,7 +10,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -116,28 +115,6 @@ def test_an_ingest_on_spark(spark: SparkSession, tmp_path: Path, inbox: Path, or
     assert (len(by_spark["run"]), len(by_spark["source"])) == (1, len(paths))
     assert by_spark == by_threads
     assert on_spark(spark, settings).status == "already done"
-
-
-def test_every_input_format(spark: SparkSession, tmp_path: Path) -> None:
-    rows = [(T + 7 * (at % 5) + at, f"k{at % 4}") for at in range(400)]
-    (tmp_path / "a.csv").write_text("ts,k\n" + "".join(f"{ts},{k}\n" for ts, k in rows))
-    (tmp_path / "a.txt").write_text("".join(f"{ts} {k}\n" for ts, k in rows))
-    table = pa.table({"ts": [ts for ts, _ in rows], "k": [k for _, k in rows]})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=70)
-    inputs: dict[str, dict[str, Any]] = {
-        "csv": {"format": "csv", "multiline": False},
-        "txt": {"format": "text", "pattern": r"(?P<ts>\d+) (?P<k>\w+)"},
-        "parquet": {"format": "parquet"},
-    }
-    for suffix, given in inputs.items():
-        path = tmp_path / f"a.{suffix}"
-        settings = pipeline_of(tmp_path / suffix, path, input=given, topic=TOPIC, task=TASK)
-        assert on_spark(spark, settings).records == 400
-        again = elsewhere(settings)
-        ingest(again)
-        assert bytes_of(settings.root) == bytes_of(again.root)
-        found = [(r.timestamp, r.key) for log in read_lake(settings.root).values() for r in log]
-        assert sorted(found) == sorted((ts, key.encode()) for ts, key in rows)
 
 
 class FailingEngine(SparkEngine):

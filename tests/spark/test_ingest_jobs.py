@@ -18,7 +18,6 @@ from seglake.config import load
 from tests.harness import installed
 from tests.harness.cluster import standalone_cluster
 from tests.makers.raw_events import Line, T, assert_holds, quarantined, read_lake, write_files
-from tests.spark.jobs import run_job
 
 PROJECT = Path(__file__).parents[2]
 JOB = PROJECT / "jobs" / "ingest.py"
@@ -136,40 +135,3 @@ def test_a_damaged_file_is_found_by_a_task_and_told_by_the_driver(
     output, log = capsys.readouterr()
     assert (output, "Traceback" in log) == ("", False)
     assert "001.jsonl.gz" in log
-
-
-def test_too_many_rejected_rows_have_an_exit_code_of_their_own(
-    folder: Path, job: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_files(folder / "bad", [([Line(0, broken="{")] * 5, "")])
-    arguments = ["--conf-file", str(folder / "web.toml"), "--source", f"{folder}/bad"]
-    assert job(arguments) == 3
-    output, log = capsys.readouterr()
-    assert output == ""
-    assert "5 of 5 rows were rejected" in log
-
-
-@pytest.mark.parametrize(
-    ("interval", "problem"),
-    [
-        (["--interval-start", "2026-01-01", "--interval-end", "2026-01-02T00:00Z"], "no time zone"),
-        (["--interval-end", "2026-01-02T00:00Z"], "lacks its start or its end"),
-    ],
-)
-def test_a_bad_interval_is_one_sentence(
-    folder: Path, interval: list[str], problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_job("ingest", "--conf-file", str(folder / "web.toml"), *interval) == 2
-    output, log = capsys.readouterr()
-    assert (output, len(log.splitlines())) == ("", 1)
-    assert problem in log
-
-
-@pytest.mark.rest
-def test_a_bad_setting_is_told_before_anything_starts(folder: Path) -> None:
-    path = folder / "web.toml"
-    path.write_text(path.read_text().replace("partitions", "partition_count"))
-    ended = submit(folder)
-    assert ended.code == 2, ended.told
-    assert "partition_count" in ended.told
-    assert not (folder / "lake").exists()

@@ -127,17 +127,6 @@ def test_kernels_that_came_with_a_package_are_used_where_nobody_may_write(
 
 
 @pytest.mark.rest
-def test_kernels_of_another_processor_are_compiled(package: Path, temporary: Path) -> None:
-    with read_only(package):
-        (said,) = used(package, temporary, NUMBA_CPU_NAME="generic")
-        assert "kept in" in said
-        first = compiled(temporary)
-        assert first
-        assert used(package, temporary, NUMBA_CPU_NAME="generic") == []
-        assert compiled(temporary) == first
-
-
-@pytest.mark.rest
 def test_kernels_are_compiled_again_if_a_source_changes(package: Path, temporary: Path) -> None:
     first = compiled(package)
     with (package / "seglake" / "text" / "simd.py").open("a") as source:

@@ -116,13 +116,10 @@ MISTAKES = [
         {"topic.compression": "zstd"},
         "topic.compression: unknown key; did you mean topic.compression.type?",
     ),
-    ({"topic.partitons": 3}, "topic.partitons: unknown key; did you mean topic.partitions?"),
     (
         {"topic.segment_bytes": 3},
         "topic.segment_bytes: unknown key; did you mean topic.segment.bytes?",
     ),
-    ({"key.field": "user"}, "key.field: unknown key; did you mean key.fields?"),
-    ({"pipeline.ordr": "time"}, "pipeline.ordr: unknown key; did you mean pipeline.order?"),
     ({"pipeline.input": "x"}, "pipeline.input: unknown key; use one of pipeline.name"),
     ({"topic.order": "time"}, "topic.order: unknown key; did you mean pipeline.order?"),
     (
@@ -133,15 +130,12 @@ MISTAKES = [
     ({"pipeline.order": "random"}, "pipeline.order: 'random' should be 'time' or 'arrival'"),
     ({"topic.partitions": 0}, "topic.partitions: 0 should be greater than or equal to 1"),
     ({"topic.partitions": "3"}, "topic.partitions: '3' should be a valid integer"),
-    ({"topic.partitions": True}, "topic.partitions: True should be a valid integer"),
     ({"headers.source": 1}, "headers.source: 1 should be true or false; change the value"),
     ({"key.fields": [1]}, "key.fields.0: 1 should be a valid string"),
     ({"key.fields": 1}, "key.fields: 1 should be a valid list"),
     ({"topic.segment.bytes": 2**31}, "topic.segment.bytes: 2147483648 should be less than"),
     ({"pipeline.max_quarantine_ratio": 5}, "pipeline.max_quarantine_ratio: 5 should be less than"),
     ({"topic.name": "a b"}, "topic.name: a topic name has 1 to 249 of"),
-    ({"topic.name": ".."}, "topic.name: a topic name has 1 to 249 of"),
-    ({"topic.name": "x" * 250}, "topic.name: a topic name has 1 to 249 of"),
     ({"timestamp.format": "%Y-%m-%d %Q"}, "timestamp.format: %Q is not supported; use %Y"),
     ({"timestamp.format": "unix"}, "timestamp.format: 'unix' is no format; use epoch_s"),
     ({"timestamp.format": "%d %b"}, "timestamp.format has no year; add timestamp.year"),
@@ -161,7 +155,6 @@ MISTAKES = [
     ({**CSV, "input.quote": ","}, "input.delimiter and input.quote are the same character"),
     ({**CSV, "input.quote": "''"}, "input.quote: "),
     ({**CSV, "input.delimiter": "é"}, "input.delimiter: 'é' is not one ASCII character; write one"),
-    ({**CSV, "input.quote": ";;"}, "input.quote: ';;' is not one ASCII character; write one"),
     ({**CSV, "input.format": "tsv"}, "input.format: there is no format 'tsv'; use csv with"),
     ({"input.pattern": "x"}, "input.pattern contradicts input.format = 'jsonl'; remove one"),
     ({"input.format": "text", "input.pattern": "(?P<ts>"}, "input.pattern: Invalid regular"),
@@ -180,7 +173,6 @@ MISTAKES = [
     ({"input.order_column": "id"}, "input.order_column contradicts input.format = 'jsonl'"),
     ({"input.paths": []}, "input.paths: [] should have at least 1 item"),
     ({"input.paths": ["s3://key:secret@bucket/x"]}, "input.paths.0: credentials do not belong in"),
-    ({"input.paths": ["s3://b/x?token=secret"]}, "input.paths.0: credentials do not belong in"),
     ({"input.paths": ["abfs://b@a/x?sig=secret"]}, "input.paths.0: credentials do not belong in"),
     (
         {"pipeline.root": "s3://key:secret@bucket"},
@@ -189,7 +181,6 @@ MISTAKES = [
     ({"key.required": True}, "key.required needs key.fields"),
     ({"key.fields": ["a"], "key.separator": "|"}, "key.separator needs two or more key.fields"),
     ({"value.field": "a"}, "value.field contradicts value.from = 'line'; remove one"),
-    ({"value.from": "line", "value.field": "a"}, "value.field contradicts value.from = 'line'"),
     ({"value.from": "field"}, "value.from = 'field' needs value.field; add it"),
     (
         {"value.from": "line", "value.columns": ["a"]},
@@ -206,7 +197,6 @@ MISTAKES = [
         {"storage.aws_secret_access_key": "x"},
         "storage: aws_secret_access_key is a secret; set it in",
     ),
-    ({"storage.token": "x"}, "storage: token is a secret; set it in the environment"),
 ]
 
 

@@ -186,18 +186,6 @@ def test_tasks_read_only_blocks_that_may_hold_the_key(maker: LakeMaker) -> None:
     assert pieces_of(maker.root, keys="[]") == []
 
 
-def test_keys_are_found_where_they_were_before_partitions_were_added(tmp_path: Path) -> None:
-    made = LakeMaker(tmp_path / "lake", partitions=2)
-    rows = [Event(T + n, b"u%d" % (n % 20)) for n in range(60)]
-    made.run(placed(rows, 2), Shape(policy=IndexPolicy("records", 5, subjects=(RECORD_KEYS,))))
-    grow(made, 5)
-    made.run(placed(rows, 5))
-    for n in range(20):
-        right = [record for record in made.records() if record.key == b"u%d" % n]
-        assert read(made.root, key=f"u{n}") == right
-        assert len(right) == 6
-
-
 def test_a_merge_and_a_vacuum_after_the_plan_change_nothing(tmp_path: Path) -> None:
     made = LakeMaker(tmp_path / "lake", settings={"index.keys": True})
     rows = [Event(T + n, b"u%d" % (n % 20)) for n in range(200)]

@@ -116,14 +116,6 @@ def maker(tmp_path: Path) -> LakeMaker:
     return made(tmp_path, [[Event(T + n, b"k%d" % (n % 5)) for n in range(20)] for _ in range(3)])
 
 
-def test_a_merge_loses_nothing_so_the_strict_query_goes_on(maker: LakeMaker) -> None:
-    reader = BatchReader(options_of(maker))
-    parts, before = reader.partitions(), newest(maker)
-    merged(maker)
-    sweep(maker)
-    assert as_written(tables(reader, parts)) == before
-
-
 def test_what_no_version_has_ends_the_strict_query_and_is_skipped_else(
     maker: LakeMaker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -364,15 +364,6 @@ def test_a_micro_batch_that_had_not_ended__is_read_whatever_is_subscribed_since(
     assert again.drain()[len(before) :] == maker.records()
 
 
-def test_each_commit_is_seen_by_the_next_micro_batch(maker: LakeMaker) -> None:
-    query = Query(Checkpoint(), maker.root, startingOffsets="earliest")
-    assert query.drain() == maker.records()
-    maker.run({1: rows(3)})
-    assert query.trigger()
-    assert not query.trigger()
-    assert query.checkpoint.records[40:] == maker.records(1)[10:]
-
-
 @given(
     st.integers(1, 50),
     st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**12)), min_size=1, max_size=5),
@@ -428,17 +419,6 @@ def test_available_now_ends_at_what_was_there(maker: LakeMaker) -> None:
     maker.run({0: rows(5)})  # nor is it skipped, because the query would start behind it
     found = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     assert found == {**offset(35, 10), "@start": offset(35, 10), "@version": 2}
-
-
-def test_new_topics_of_a_pattern_are_read_from_their_beginning(maker: LakeMaker) -> None:
-    query = Query(Checkpoint(), maker.root, subscribePattern="^e")
-    assert query.drain() == []
-    maker.topic = "events-too"
-    maker.run({0: rows(3)})
-    maker.topic = "events"
-    maker.run({0: rows(2)})
-    found = query.drain()
-    assert found == maker.records(0, "events")[30:] + maker.records(0, "events-too")
 
 
 @pytest.mark.parametrize(

@@ -397,13 +397,6 @@ def test_a_lost_object_in_the_middle_is_told_with_the_refusal(tmp_path: Path) ->
     assert "are in no segment" in str(report.refused)
 
 
-def test_a_folder_of_a_broker_is_refused(tmp_path: Path) -> None:
-    folder = BrokerLog(STEPS).write(tmp_path / "events-0")
-    with pytest.raises(UsageError, match="is not in a bucket of tiered storage"):
-        attach_logs(str(tmp_path / "lake"), [str(folder)])
-    assert not (tmp_path / "lake").exists()
-
-
 def test_an_unfinished_copy_is_left_out(tmp_path: Path) -> None:
     folder = BrokerLog(STEPS).write(tmp_path / "events-0")
     *_, last = tier(folder, tmp_path / "bucket")

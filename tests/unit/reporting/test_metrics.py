@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import builtins
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from seglake.errors import ConfigError, StoreError
 from seglake.reporting import metrics
 from seglake.reporting.report import LakeReport, report
+from tests.harness.listening import listening
+from tests.harness.ports import free_ports
 from tests.makers.lakes import Event, LakeMaker
 from tests.makers.watched import HOUR_MS, NOW_MS
 
@@ -77,29 +77,19 @@ class Gateway(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def gateway() -> Iterator[HTTPServer]:
+def test_metrics_are_pushed(made: LakeReport) -> None:
     Gateway.taken = []
-    server = HTTPServer(("127.0.0.1", 0), Gateway)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_metrics_are_pushed(made: LakeReport, gateway: HTTPServer) -> None:
-    metrics.push(made, f"http://127.0.0.1:{gateway.server_port}")
+    with listening(Gateway) as address:
+        metrics.push(made, address)
     ((method, path, body),) = Gateway.taken
     assert (method, path) == ("PUT", "/metrics/job/seglake/topic/events")
     assert values(body.decode()) == values(metrics.text(made))
 
 
-def test_a_gateway_that_is_not_there_is_named(made: LakeReport, gateway: HTTPServer) -> None:
-    address = f"http://127.0.0.1:{gateway.server_port + 1}"
+def test_a_gateway_that_is_not_there_is_named(made: LakeReport) -> None:
+    (port,) = free_ports(1)
     with pytest.raises(StoreError, match="does not take metrics"):
-        metrics.push(made, address)
+        metrics.push(made, f"http://127.0.0.1:{port}")
 
 
 def test_without_the_extra_the_remedy_is_named(

@@ -376,13 +376,3 @@ def test_the_command_shows_how_far_it_is(
         assert "objects of the lake" in errors  # a spinner draws some steps, and always the last
     else:
         assert errors.splitlines() == [f"figures of {TOPIC}, topic 1 of 1", "objects of the lake"]
-
-
-def test_steps_of_a_report_name_each_topic(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        LakeMaker(tmp_path, topic=name).run({0: [Event(NOW_MS)]})
-    steps = list[str]()
-    report(str(tmp_path), progress=steps.append, list_objects=False)
-    assert steps == [
-        "figures of a, topic 1 of 2", "figures of b, topic 2 of 2", "versions of the lake"
-    ]  # fmt: skip

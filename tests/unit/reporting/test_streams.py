@@ -26,14 +26,6 @@ def figures_of(folder: Path, kind: str) -> tuple[TopicFigures, Activity, list[fl
     return figures, activity, shown
 
 
-def test_a_steady_stream_has_no_dip_between_its_runs(tmp_path: Path) -> None:
-    figures, activity, shown = figures_of(tmp_path, "steady")
-    assert figures.segments == HOURS
-    assert len(shown) >= 4 * HOURS  # finer than the runs
-    steady = activity.width_ms / EVERY_MS
-    assert shown == pytest.approx([steady] * len(shown), rel=0.05)
-
-
 def test_a_burst_stands_out_at_its_time(tmp_path: Path) -> None:
     _, activity, shown = figures_of(tmp_path, "bursty")
     at = (BURST_MS - activity.start_ms) // activity.width_ms

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from seglake.errors import SeglakeError
 from seglake.jobs.ingest import main
 from seglake.reporting.run import reported
 from seglake.write.api import run_pipeline
+from tests.harness.listening import listening
 from tests.makers.watched import BEGIN_MS, HOUR_MS
 
 PARENT = "01926f6c-0000-7000-8000-000000000000"
@@ -48,13 +48,8 @@ class Listener(BaseHTTPRequestHandler):
 @pytest.fixture
 def address() -> Iterator[str]:
     Listener.heard, Listener.status = [], 200
-    server = HTTPServer(("127.0.0.1", 0), Listener)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with listening(Listener) as started:
+        yield started
 
 
 @pytest.fixture

@@ -71,17 +71,6 @@ def test_sides_are_those_of_zoneinfo(text: str, zone: str, second: int) -> None:
         assert _read(clock, form._replace(ambiguous="reject")) == (after, READ)
 
 
-def test_berlin() -> None:
-    form = TimeFormat("iso8601", "Europe/Berlin")
-    twice, skipped = datetime(2026, 10, 25, 2, 30), datetime(2026, 3, 29, 2, 30)
-    one = _ms(datetime(2026, 3, 29, 1, tzinfo=UTC))
-    assert _read(twice, form)[0] == _ms(datetime(2026, 10, 25, 0, 30, tzinfo=UTC))
-    latest = _read(twice, form._replace(ambiguous="latest"))
-    assert latest[0] == _ms(datetime(2026, 10, 25, 1, 30, tzinfo=UTC))
-    assert _read(skipped, form)[0] == one
-    assert _read(skipped, form._replace(nonexistent="earliest"))[0] == one - 1
-
-
 def test_a_day_that_is_skipped() -> None:
     form = TimeFormat("iso8601", "Pacific/Apia", nonexistent="reject")
     after = datetime(2011, 12, 31, 12)

@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -197,17 +196,6 @@ def test_a_pattern_without_a_year() -> None:
     assert times(pattern, ["Feb 29 00:00:00", "Apr 1"], year=2015) == ["unreadable"] * 2
 
 
-@given(MOMENTS, st.sampled_from(["Europe/Paris", "America/New_York", "Asia/Kolkata"]))
-def test_zones_as_zoneinfo(moment: datetime, name: str) -> None:
-    moment = moment.replace(year=1971 + moment.year % 100, microsecond=0, day=min(moment.day, 28))
-    there = moment.replace(tzinfo=ZoneInfo(name), fold=0)
-    instant = there.astimezone(UTC)
-    assume(instant.astimezone(ZoneInfo(name)).replace(tzinfo=None) == moment)  # clocks show it
-    expected = [(instant - EPOCH) // timedelta(milliseconds=1)]
-    assert times("iso8601", [moment.isoformat()], zone=name) == expected
-    assert times("%Y-%m-%dT%H:%M:%S", [moment.isoformat()], zone=name) == expected
-
-
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Paris", "America/Lima"])
 def test_what_is_out_of_range_is_so_in_every_zone(zone: str) -> None:
     ms = np.array([-(10**15), 0, 10**17])
@@ -228,10 +216,3 @@ def test_a_time_that_names_no_zone_is_local(form: str, text: str, local: bool) -
     made = Timestamp(field="t", format=form)
     found = read_times(join_rows([Spans.of([text.encode()])]), made.time_format)
     assert found.local.tolist() == [local]
-
-
-def test_times_that_clocks_show_twice_or_never() -> None:
-    twice, never = "2016-10-30T02:30:00", "2016-03-27T02:30:00"
-    found = times("iso8601", [twice, never, "2016-03-27T02:30:00Z"], zone="Europe/Paris")
-    wanted = ["2016-10-30T00:30:00", "2016-03-27T01:00:00", "2016-03-27T02:30:00"]
-    assert found == [ms_of(datetime.fromisoformat(text)) for text in wanted]

@@ -17,7 +17,6 @@ import pytest
 import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 import seglake
 from seglake.errors import InputError, SeglakeError, UsageError
@@ -68,23 +67,6 @@ def check_names(folder: Path, name: str) -> None:
     made = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     strange = [p for p in made - {"in/a.jsonl"} if not PATHS.fullmatch(p.removeprefix("lake/"))]
     assert strange == []
-
-
-@pytest.mark.parametrize(
-    "name", ["../x", ".", "..", "a/b", "a b", "é", "x" * 250, "", "a\0", "a:b"]
-)
-def test_a_topic_is_named_as_in_kafka(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValidationError, match=r"topic\.name"):
-        pipeline_of(tmp_path, tmp_path, topic={"name": name})
-    with pytest.raises(SeglakeError):
-        seglake.open(write_lake(tmp_path)).topic(name)
-    assert [p.name for p in tmp_path.iterdir()] == ["lake"]
-
-
-def write_lake(folder: Path) -> str:
-    path = write_file(folder / "lake/in/a.jsonl", [Line(T)])
-    ingest(pipeline_of(folder / "lake", path))
-    return str(folder / "lake")
 
 
 def test_a_run_id_that_is_no_text_is_refused(tmp_path: Path) -> None:

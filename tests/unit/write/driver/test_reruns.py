@@ -210,16 +210,6 @@ def die(settings: Pipeline, run_id: str = "1") -> None:
         ingest_files(Dying(), settings, DeclaredRun(run_id))
 
 
-def test_each_attempt_lists_for_itself(inbox: Path, lake: Path) -> None:
-    settings = pipeline_of(lake, inbox)
-    die(settings)
-    write_file(inbox / "b.jsonl", [Line(T)])
-    assert ingest(settings, "1").input_files == 2
-    second = ingest(settings, "2")
-    assert (second.input_files, len(second.skipped_files)) == (0, 2)
-    assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl", inbox / "b.jsonl"]])
-
-
 def test_an_attempt_that_died_binds_neither_paths_nor_settings(inbox: Path, lake: Path) -> None:
     die(pipeline_of(lake, inbox, order="arrival", timestamp={"field": "n"}))
     mended = pipeline_of(lake, inbox / "a.jsonl")
@@ -237,26 +227,6 @@ def test_a_file_that_changed_or_went_between_attempts_is_read_as_it_is(
     (inbox / "b.jsonl").unlink()
     assert ingest(settings, "1").records == 7
     assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])
-
-
-def test_a_run_whose_input_was_mended_succeeds(inbox: Path, lake: Path) -> None:
-    good = write_file(inbox / "b.jsonl.gz", [Line(T + at) for at in range(500)])
-    whole = good.read_bytes()
-    good.write_bytes(whole[:-20])
-    with pytest.raises(InputError, match=r"b\.jsonl\.gz"):
-        ingest(pipeline_of(lake, inbox))
-    good.write_bytes(whole)
-    assert ingest(pipeline_of(lake, inbox)).records == 509
-    bad = write_file(inbox / "c.jsonl.gz", [Line(T)])
-    bad.write_bytes(bad.read_bytes()[:-20])
-    with pytest.raises(InputError, match=r"c\.jsonl\.gz"):
-        ingest(pipeline_of(lake, inbox), "2")
-    bad.unlink()
-    assert ingest(pipeline_of(lake, inbox), "2").skipped_files
-    with pytest.raises(InputError, match="does not exist"):
-        ingest(pipeline_of(lake, inbox / "d.jsonl"), "3")
-    write_file(inbox / "e.jsonl", [Line(T)])
-    assert ingest(pipeline_of(lake, inbox / "e.jsonl"), "3").records == 1
 
 
 def test_planning_again_keeps_the_list(inbox: Path, lake: Path) -> None:

@@ -59,15 +59,6 @@ def test_reasons(line: str | bytes, tables: dict[str, Any], reason: str) -> None
     assert rejects(line, **tables) == [(reason, raw)]
 
 
-def test_the_first_reason_counts() -> None:
-    tables: dict[str, Any] = {"timestamp": TIME, "key": {"fields": ["k"], "required": True}}
-    assert rejects('{"t":"x"}\n{"t":1}\nx', **tables) == [
-        ("timestamp unreadable", b'{"t":"x"}'),
-        ("key missing", b'{"t":1}'),
-        ("not parseable", b"x"),
-    ]
-
-
 def test_rejected_rows_are_cut_off_at_64_kib() -> None:
     assert rejects("x" * 100_000) == [("not parseable", b"x" * 65_536)]
 

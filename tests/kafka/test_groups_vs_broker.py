@@ -8,34 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-)
-from kafka.protocol.consumer import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
 from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
 from seglake.serve.codes import Code
 from seglake.serve.settings import Address
 from tests.harness.lake_server import Wire, serving
 from tests.judges.kafka_broker import Broker
+from tests.makers import groups
 from tests.makers.lakes import Event, LakeMaker
 from tests.makers.strategies import T
 
@@ -61,13 +40,10 @@ class Asking:
     def wait_for(self, group: str) -> None:
         """Until the group is coordinated: a new broker makes a topic for that, and loads it."""
         find = FindCoordinatorRequest(key="", key_type=0, coordinator_keys=[group])
-        beat = HeartbeatRequest(
-            group_id=group, generation_id=1, member_id="nobody", group_instance_id=None
-        )
         for _ in range(3000):
             found = self._wire.ask(find, FindCoordinatorResponse, 4).coordinators[0]
             if not found.error_code:
-                code = self._wire.ask(beat, HeartbeatResponse, 4).error_code
+                code = groups.heartbeat(self._wire, group, "nobody", 1)
                 if code == Code.UNKNOWN_MEMBER_ID:
                     return
             time.sleep(0.1)
@@ -78,19 +54,12 @@ class Asking:
         group: str,
         member_id: str = "",
         version: int = 9,
-        *,
-        instance: str | None = None,
-        session_ms: int = 10_000,
         names: tuple[str, ...] = ("range", "sticky"),
-        kind: str = "consumer",
+        **more: Any,
     ) -> Any:
-        one = JoinGroupRequest.JoinGroupRequestProtocol
-        request = JoinGroupRequest(
-            group_id=group, session_timeout_ms=session_ms, rebalance_timeout_ms=10_000,
-            member_id=member_id, group_instance_id=instance, protocol_type=kind, reason=None,
-            protocols=[one(name=name, metadata=_subscription(name)) for name in names],
-        )  # fmt: skip
-        got = self._wire.ask(request, JoinGroupResponse, version)
+        protocols = {name: _subscription(name) for name in names}
+        how = {"protocols": protocols, "member_id": member_id, **more}
+        got = groups.join(self._wire, group, version, **how)
         self.noted.append((
             "join", got.error_code, got.generation_id, got.protocol_name, got.protocol_type,
             got.leader == got.member_id, bool(got.member_id), got.skip_assignment,
@@ -101,14 +70,8 @@ class Asking:
     def sync(
         self, group: str, member_id: str, generation: int, version: int = 5, **more: Any
     ) -> None:
-        one = SyncGroupRequest.SyncGroupRequestAssignment
-        assignments = more.get("given", [one(member_id=member_id, assignment=b"all of it")])
-        request = SyncGroupRequest(
-            group_id=group, generation_id=generation, member_id=member_id,
-            group_instance_id=more.get("instance"), protocol_type=more.get("kind", "consumer"),
-            protocol_name=more.get("name", "range"), assignments=assignments,
-        )  # fmt: skip
-        got = self._wire.ask(request, SyncGroupResponse, version)
+        more = {"given": {member_id: b"all of it"}, **more}
+        got = groups.sync(self._wire, group, member_id, generation, version, **more)
         self.noted.append(
             ("sync", got.error_code, got.protocol_type, got.protocol_name, bytes(got.assignment))
         )
@@ -116,53 +79,25 @@ class Asking:
     def heartbeat(
         self, group: str, member_id: str, generation: int, instance: str | None = None
     ) -> None:
-        request = HeartbeatRequest(
-            group_id=group, generation_id=generation, member_id=member_id,
-            group_instance_id=instance,
-        )  # fmt: skip
-        self.noted.append(("beat", self._wire.ask(request, HeartbeatResponse, 4).error_code))
+        code = groups.heartbeat(self._wire, group, member_id, generation, 4, instance)
+        self.noted.append(("beat", code))
 
     def leave(self, group: str, member_id: str, instance: str | None = None) -> None:
-        one = LeaveGroupRequest.MemberIdentity
-        members = [one(member_id=member_id, group_instance_id=instance, reason=None)]
-        request = LeaveGroupRequest(group_id=group, member_id=member_id, members=members)
-        got = self._wire.ask(request, LeaveGroupResponse, 5)
+        got = groups.leave(self._wire, group, member_id, 5, instance)
         codes = [(each.group_instance_id, each.error_code) for each in got.members]
         self.noted.append(("leave", got.error_code, codes))
 
     def commit(
         self, group: str, member_id: str = "", generation: int = -1, version: int = 9, **more: Any
     ) -> None:
-        topic = OffsetCommitRequest.OffsetCommitRequestTopic
-        part = topic.OffsetCommitRequestPartition
-        row = part(
-            partition_index=more.get("partition", 0), committed_offset=more.get("offset", 3),
-            committed_leader_epoch=-1, committed_metadata=more.get("metadata", "words"),
-        )  # fmt: skip
-        request = OffsetCommitRequest(
-            group_id=group, generation_id_or_member_epoch=generation, member_id=member_id,
-            group_instance_id=more.get("instance"), retention_time_ms=-1,
-            topics=[topic(name=more.get("topic", "events"), partitions=[row])],
-        )  # fmt: skip
-        got = self._wire.ask(request, OffsetCommitResponse, version)
-        codes = [
-            (t.name, p.partition_index, p.error_code) for t in got.topics for p in t.partitions
-        ]
+        place = more.get("topic", "events"), more.get("partition", 0)
+        offsets = {place: (more.get("offset", 3), more.get("metadata", "words"))}
+        who = {"member_id": member_id, "generation": generation, "instance": more.get("instance")}
+        codes = groups.commit(self._wire, group, offsets, version, **who)
         self.noted.append(("commit", codes))
 
     def fetch(self, group: str, version: int, asked: list[int] | None) -> None:
-        if version < 8:
-            one = OffsetFetchRequest.OffsetFetchRequestTopic
-            topics = None if asked is None else [one(name="events", partition_indexes=asked)]
-            request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=False)
-            found = self._wire.ask(request, OffsetFetchResponse, version)
-        else:
-            each = OffsetFetchRequest.OffsetFetchRequestGroup
-            of_group = each.OffsetFetchRequestTopics
-            topics = None if asked is None else [of_group(name="events", partition_indexes=asked)]
-            groups = [each(group_id=group, topics=topics, member_id=None, member_epoch=-1)]
-            request = OffsetFetchRequest(groups=groups, require_stable=False)
-            (found,) = self._wire.ask(request, OffsetFetchResponse, version).groups
+        found = groups.fetch(self._wire, group, version, asked)
         rows = [
             (t.name, p.partition_index, p.committed_offset, p.committed_leader_epoch, p.metadata,
              p.error_code)
@@ -171,8 +106,7 @@ class Asking:
         self.noted.append(("fetch", found.error_code, sorted(rows)))
 
     def describe(self, group: str, version: int) -> None:
-        asked = DescribeGroupsRequest(groups=[group], include_authorized_operations=False)
-        (got,) = self._wire.ask(asked, DescribeGroupsResponse, version).groups
+        got = groups.describe(self._wire, group, version)
         members = [
             (m.group_instance_id, m.client_id, m.client_host, bytes(m.member_metadata),
              bytes(m.member_assignment))
@@ -190,16 +124,14 @@ class Asking:
         )
 
     def list(self, prefix: str, states: list[str], types: list[str]) -> None:
-        request = ListGroupsRequest(states_filter=states, types_filter=types)
-        found = self._wire.ask(request, ListGroupsResponse, 5).groups
+        found = groups.listed(self._wire, states, types)
         ours = [each for each in found if each.group_id.startswith(prefix)]
         self.noted.append(
             sorted((g.group_id, g.group_state, g.group_type, g.protocol_type) for g in ours)
         )
 
     def delete(self, group: str) -> None:
-        got = self._wire.ask(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse, 2)
-        self.noted.append(("delete", got.results[0].error_code))
+        self.noted.append(("delete", groups.delete(self._wire, group)))
 
 
 def strangers(asking: Asking) -> None:
@@ -234,8 +166,8 @@ def a_member(asking: Asking) -> None:
     asking.sync("dynamic", me, generation, kind="connect")
     asking.sync("dynamic", me, generation, name="sticky")
     asking.sync("dynamic", me, generation)
-    asking.sync("dynamic", me, generation, given=[])
-    asking.sync("dynamic", me, generation, 3, given=[])
+    asking.sync("dynamic", me, generation, given={})
+    asking.sync("dynamic", me, generation, 3, given={})
     for who, when, instance in (
         (me, generation, None), (me, generation + 1, None), ("nobody", generation, None),
         (me, generation, "no instance"),
@@ -280,9 +212,9 @@ def a_static_member(asking: Asking) -> None:
     me, generation = joined.member_id, joined.generation_id
     asking.sync("static", me, generation, instance="one")
     again = asking.join("static", instance="one")
-    asking.sync("static", again.member_id, generation, instance="one", given=[])
+    asking.sync("static", again.member_id, generation, instance="one", given={})
     asking.heartbeat("static", me, generation, "one")
-    asking.sync("static", me, generation, instance="one", given=[])
+    asking.sync("static", me, generation, instance="one", given={})
     asking.commit("static", me, generation, 8, instance="one")
     asking.join("static", me, instance="one")
     asking.heartbeat("static", again.member_id, generation, "one")

@@ -13,29 +13,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.admin import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-)
 from kafka.protocol.consumer import (
-    HeartbeatRequest,
-    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
 )
 from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -49,10 +31,12 @@ from seglake.serve.groups.coordinator import Coordinator
 from seglake.serve.groups.group import Group, GroupLimits, Join
 from seglake.serve.groups.offsets import Committed, OffsetStore
 from tests.harness.lake_server import Serving, Wire, serving
+from tests.makers import groups
 from tests.makers.fetches import metadata, topic_id
 from tests.makers.lakes import Event, LakeMaker, open_catalog
 from tests.makers.strategies import T, examples
 
+Offsets = dict[groups.Place, tuple[int, str | None]]
 QUICK = {"groups.group.initial.rebalance.delay.ms": 0}
 
 
@@ -69,78 +53,36 @@ def server(root: Path) -> Iterator[Serving]:
         yield running
 
 
-def join(wire: Wire, group: str, version: int, **more: Any) -> Any:
+def join(wire: Wire, group: str, version: int) -> Any:
     """A member of a group that has joined; its id and generation in the answer."""
-    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"likes")
-
-    def ask(member_id: str) -> Any:
-        request = JoinGroupRequest(
-            group_id=group, session_timeout_ms=10_000, rebalance_timeout_ms=10_000,
-            member_id=member_id, protocol_type="consumer", protocols=[protocol],
-            group_instance_id=more.get("instance"), reason=None,
-        )  # fmt: skip
-        return wire.ask(request, JoinGroupResponse, version)
-
-    answer = ask("")
-    if version >= 4 and more.get("instance") is None:
+    protocols = {"range": b"likes"}
+    answer = groups.join(wire, group, version, protocols=protocols)
+    if version >= 4:
         assert answer.error_code == Code.MEMBER_ID_REQUIRED
-        answer = ask(answer.member_id)
+        member_id = answer.member_id
+        answer = groups.join(wire, group, version, protocols=protocols, member_id=member_id)
     assert answer.error_code == Code.NONE
     return answer
 
 
 def sync(wire: Wire, group: str, joined: Any, version: int) -> Any:
-    one = SyncGroupRequest.SyncGroupRequestAssignment
-    given = [one(member_id=each.member_id, assignment=b"yours") for each in joined.members]
-    request = SyncGroupRequest(
-        group_id=group, generation_id=joined.generation_id, member_id=joined.member_id,
-        group_instance_id=None, protocol_type="consumer", protocol_name="range", assignments=given,
-    )  # fmt: skip
-    return wire.ask(request, SyncGroupResponse, version)
+    given = {each.member_id: b"yours" for each in joined.members}
+    member = joined.member_id, joined.generation_id
+    return groups.sync(wire, group, *member, version, given=given)
 
 
 def commit(
-    wire: Wire,
-    group: str,
-    offsets: dict[tuple[str, int], tuple[int, str | None]],
-    version: int = 8,
-    joined: Any = None,
-) -> dict[tuple[str, int], int]:
+    wire: Wire, group: str, offsets: Offsets, version: int = 8, joined: Any = None
+) -> dict[groups.Place, int]:
     """Commit offset and metadata by topic and partition; the error codes."""
-    topic = OffsetCommitRequest.OffsetCommitRequestTopic
-    part = topic.OffsetCommitRequestPartition
-    topics = [
-        topic(name=name, partitions=[
-            part(partition_index=number, committed_offset=offset, committed_leader_epoch=3,
-                 committed_metadata=metadata)
-        ])
-        for (name, number), (offset, metadata) in offsets.items()
-    ]  # fmt: skip
-    request = OffsetCommitRequest(
-        group_id=group, generation_id_or_member_epoch=joined.generation_id if joined else -1,
-        member_id=joined.member_id if joined else "", group_instance_id=None, topics=topics,
-        retention_time_ms=-1,
-    )  # fmt: skip
-    answer = wire.ask(request, OffsetCommitResponse, version)
-    return {(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
+    who = {"member_id": joined.member_id, "generation": joined.generation_id} if joined else {}
+    return groups.commit(wire, group, offsets, version, epoch=3, **who)
 
 
 def fetch(wire: Wire, group: str, version: int, asked: list[int] | None) -> dict[int, Any]:
     """What is committed for partitions of the topic `events`, or for all."""
-    if version < 8:
-        one = OffsetFetchRequest.OffsetFetchRequestTopic
-        topics = None if asked is None else [one(name="events", partition_indexes=asked)]
-        request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=False)
-        answer = wire.ask(request, OffsetFetchResponse, version)
-        found = answer
-    else:
-        each = OffsetFetchRequest.OffsetFetchRequestGroup
-        of_group = each.OffsetFetchRequestTopics
-        topics = None if asked is None else [of_group(name="events", partition_indexes=asked)]
-        groups = [each(group_id=group, topics=topics, member_id=None, member_epoch=-1)]
-        request = OffsetFetchRequest(groups=groups, require_stable=False)
-        (found,) = wire.ask(request, OffsetFetchResponse, version).groups
-    return {p.partition_index: p for t in found.topics for p in t.partitions}
+    topics = groups.fetch(wire, group, version, asked).topics
+    return {p.partition_index: p for t in topics for p in t.partitions}
 
 
 def test_a_group_begins_where_an_archive_says_until_it_commits(
@@ -178,9 +120,7 @@ def test_a_group_begins_where_an_archive_says_until_it_commits(
 
 
 def leave(wire: Wire, group: str, member_id: str, version: int = 2) -> int:
-    members = [LeaveGroupRequest.MemberIdentity(member_id=member_id, reason=None)]
-    request = LeaveGroupRequest(group_id=group, member_id=member_id, members=members)
-    answer = wire.ask(request, LeaveGroupResponse, version)
+    answer = groups.leave(wire, group, member_id, version)
     return answer.error_code or (answer.members[0].error_code if version >= 3 else 0)
 
 
@@ -198,11 +138,8 @@ def test_a_member_lives_in_every_version(wire: Wire, at: int) -> None:
     assert joined.protocol_name == "range"
     synced = sync(wire, group, joined, cap(5))
     assert (synced.error_code, bytes(synced.assignment)) == (Code.NONE, b"yours")
-    beat = HeartbeatRequest(
-        group_id=group, generation_id=joined.generation_id, member_id=joined.member_id,
-        group_instance_id=None,
-    )  # fmt: skip
-    assert wire.ask(beat, HeartbeatResponse, cap(4)).error_code == Code.NONE
+    member = joined.member_id, joined.generation_id
+    assert groups.heartbeat(wire, group, *member, cap(4)) == Code.NONE
     version = max(2, cap(9))
     offsets: Any = {("events", 1): (7, "größe")}
     assert commit(wire, group, offsets, version, joined) == {("events", 1): Code.NONE}
@@ -212,15 +149,11 @@ def test_a_member_lives_in_every_version(wire: Wire, at: int) -> None:
     ]  # fmt: skip
     if at >= 6:
         assert found[1].committed_leader_epoch == 3
-    described = wire.ask(
-        DescribeGroupsRequest(groups=[group], include_authorized_operations=False),
-        DescribeGroupsResponse, cap(6),
-    ).groups[0]  # fmt: skip
+    described = groups.describe(wire, group, cap(6))
     assert (described.group_state, described.protocol_data) == ("Stable", "range")
     assert [bytes(each.member_assignment) for each in described.members] == [b"yours"]
     assert described.members[0].client_host == "/127.0.0.1"
-    request = ListGroupsRequest(states_filter=["stable"], types_filter=["classic"])
-    listed = wire.ask(request, ListGroupsResponse, cap(5)).groups
+    listed = groups.listed(wire, ["stable"], ["classic"], cap(5))
     assert group in {each.group_id for each in listed}
     assert leave(wire, group, joined.member_id, cap(5)) == Code.NONE
     assert leave(wire, group, joined.member_id, cap(5)) == Code.UNKNOWN_MEMBER_ID
@@ -259,8 +192,7 @@ def test_what_is_valid_in_a_commit_is_committed(wire: Wire) -> None:
 
 def test_groups_are_deleted_when_nobody_is_in_them(wire: Wire) -> None:
     def delete(group: str) -> int:
-        request = DeleteGroupsRequest(groups_names=[group])
-        return int(wire.ask(request, DeleteGroupsResponse, 2).results[0].error_code)
+        return groups.delete(wire, group)
 
     def delete_offset(group: str, partition: int) -> int:
         one = OffsetDeleteRequest.OffsetDeleteRequestTopic
@@ -279,8 +211,7 @@ def test_groups_are_deleted_when_nobody_is_in_them(wire: Wire) -> None:
     assert delete("going") == Code.NONE
     assert (delete("going"), delete_offset("going", 0)) == (Code.GROUP_ID_NOT_FOUND,) * 2
     for version, code in ((5, Code.NONE), (6, Code.GROUP_ID_NOT_FOUND)):
-        asked = DescribeGroupsRequest(groups=["going"], include_authorized_operations=False)
-        (found,) = wire.ask(asked, DescribeGroupsResponse, version).groups
+        found = groups.describe(wire, "going", version)
         assert (found.group_state, found.error_code) == ("Dead", code)
 
 
@@ -298,8 +229,7 @@ def test_a_server_goes_on_where_groups_committed(root: Path, tmp_path: Path) -> 
         assert [(p, each.committed_offset, each.metadata) for p, each in found.items()] == [
             (0, 3, "a"), (1, 4, "b"),
         ]  # fmt: skip
-        request = ListGroupsRequest(states_filter=[], types_filter=[])
-        (listed,) = wire.ask(request, ListGroupsResponse, 5).groups
+        (listed,) = groups.listed(wire)
         assert (listed.group_id, listed.group_state) == ("g", "Empty")
 
 
@@ -326,11 +256,7 @@ def test_a_stop_answers_who_waits(root: Path) -> None:
 def test_there_are_only_so_many_groups(root: Path) -> None:
     with serving(root, {**QUICK, "groups.max_groups": 1}) as server, Wire(server.address) as wire:
         first = join(wire, "first", 5)
-        request = JoinGroupRequest(
-            group_id="second", session_timeout_ms=10_000, rebalance_timeout_ms=10_000,
-            member_id="", protocol_type="consumer", protocols=[], group_instance_id=None,
-        )  # fmt: skip
-        answer = wire.ask(request, JoinGroupResponse, 5)
+        answer = groups.join(wire, "second", 5, protocols={})
         assert answer.error_code == Code.COORDINATOR_NOT_AVAILABLE
         sync(wire, "first", first, 3)
         leave(wire, "first", first.member_id)
@@ -340,13 +266,14 @@ def test_there_are_only_so_many_groups(root: Path) -> None:
 def test_storage_trouble_is_an_error_that_clients_try_again_after(tmp_path: Path) -> None:
     async def asked() -> list[Any]:
         store = OffsetStore(tmp_path / "groups")
-        groups = Coordinator(store, GroupLimits(), 10, ServerCounts())
+        coordinator = Coordinator(store, GroupLimits(), 10, ServerCounts())
         store._db.close()
         found = [
-            await groups.commit("g", {("t", 0): Committed(1)}), await groups.committed("g"),
-            await groups.listed(), await groups.forget("g", None),
+            await coordinator.commit("g", {("t", 0): Committed(1)}),
+            await coordinator.committed("g"), await coordinator.listed(),
+            await coordinator.forget("g", None),
         ]  # fmt: skip
-        groups.close()
+        coordinator.close()
         return found
 
     assert asyncio.run(asked()) == [Code.COORDINATOR_NOT_AVAILABLE] * 4
@@ -440,14 +367,16 @@ def test_a_timer_that_fails_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
         real(group, now_ms)
 
     async def gone() -> None:
-        groups = Coordinator(OffsetStore(Path(":memory:")), GroupLimits(0, 1), 10, ServerCounts())
+        coordinator = Coordinator(
+            OffsetStore(Path(":memory:")), GroupLimits(0, 1), 10, ServerCounts()
+        )
         ask = Join("", None, "c", "host", 20, 20, "consumer", (("range", b""),))
-        joined = await groups.join("g", ask)
+        joined = await coordinator.join("g", ask)
         assert joined.code is Code.MEMBER_ID_REQUIRED
         async with asyncio.timeout(60):
-            while groups._groups:
+            while coordinator._groups:
                 await asyncio.sleep(0.02)
-        groups.close()
+        coordinator.close()
 
     monkeypatch.setattr(Group, "advance", advance)
     asyncio.run(gone())
@@ -498,13 +427,11 @@ def test_a_group_without_members_is_still_of_their_kind(root: Path, tmp_path: Pa
     with serving(root, kept) as server, Wire(server.address) as wire:
         commit(wire, "left", {("events", 0): (3, None)})
         assert kinds(wire) == {"left": "consumer", "outside": ""}
-        wire.ask(DeleteGroupsRequest(groups_names=["left"]), DeleteGroupsResponse, 2)
+        groups.delete(wire, "left")
         commit(wire, "left", {("events", 0): (4, None)})
         assert kinds(wire) == {"left": "", "outside": ""}
 
 
 def kinds(wire: Wire) -> dict[str, str]:
     """The protocol types of the groups that are listed."""
-    asked = ListGroupsRequest(states_filter=[], types_filter=[])
-    found = wire.ask(asked, ListGroupsResponse, 5).groups
-    return {each.group_id: each.protocol_type for each in found}
+    return {each.group_id: each.protocol_type for each in groups.listed(wire)}

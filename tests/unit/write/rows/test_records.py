@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.makers.files import Reject, Row, read_bytes
 
 TIME = {"field": "t", "format": "epoch_ms"}
+PARTITIONED = {"topic": {"partition_field": "p", "partitions": 3}}
 
 
 def rejects(line: str | bytes, form: str = "jsonl", **tables: Any) -> list[tuple[str, bytes]]:
@@ -35,23 +36,11 @@ def rejects(line: str | bytes, form: str = "jsonl", **tables: Any) -> list[tuple
         ('{"t":253402300800000}', {"timestamp": TIME}, "timestamp out of range"),
         ("{}", {"key": {"fields": ["k"], "required": True}}, "key missing"),
         ('{"k":null}', {"key": {"fields": ["k"], "required": True}}, "key missing"),
-        ("{}", {"topic": {"partition_field": "p", "partitions": 3}}, "partition out of range"),
-        ('{"p":3}', {"topic": {"partition_field": "p", "partitions": 3}}, "partition out of range"),
-        (
-            '{"p":-1}',
-            {"topic": {"partition_field": "p", "partitions": 3}},
-            "partition out of range",
-        ),
-        (
-            '{"p":1.0}',
-            {"topic": {"partition_field": "p", "partitions": 3}},
-            "partition out of range",
-        ),
-        (
-            '{"p":1e999}',
-            {"topic": {"partition_field": "p", "partitions": 3}},
-            "partition out of range",
-        ),
+        ("{}", PARTITIONED, "partition out of range"),
+        ('{"p":3}', PARTITIONED, "partition out of range"),
+        ('{"p":-1}', PARTITIONED, "partition out of range"),
+        ('{"p":1.0}', PARTITIONED, "partition out of range"),
+        ('{"p":1e999}', PARTITIONED, "partition out of range"),
     ],
 )
 def test_reasons(line: str | bytes, tables: dict[str, Any], reason: str) -> None:
@@ -103,7 +92,7 @@ def test_headers() -> None:
 
 def test_partitions_from_a_field() -> None:
     data = b'{"p":0}\n{"p":7}\n{"p":"2"}\n{"p":1}'
-    found = read_bytes(data, topic={"partition_field": "p", "partitions": 3})
+    found = read_bytes(data, **PARTITIONED)
     assert found.partitions == [0, 2, 1]
     assert found.rejects == [Reject(1, "partition out of range", b'{"p":7}')]
 

@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 
 import seglake
-from seglake.catalog import attempts as claims
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.table import CatalogTable
-from seglake.layout import parse_segment_key
 from seglake.maintain import merge as merge_module
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.expiry.retention import delete_records
@@ -20,9 +17,8 @@ from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.store import open_store
-from seglake.store.local import _LocalStore
 from tests.makers.lakes import open_catalog
-from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, write_file
 
 COMMANDS: dict[str, Any] = {
     "merge": (merge_module, lambda root: merge(root, "events", everything=True)),
@@ -44,30 +40,6 @@ def unnamed_logs(root: str) -> set[str]:
     rows = table.segments(table.snapshot(), "events")
     named = {row.key(suffix) for row in rows for suffix in row.suffixes}
     return {item.key for item in open_store(root).list("topics")} - named
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_an_erasure_is_not_refused_after_a_command_lost_its_race(
-    root: str, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    _, call = COMMANDS[name]
-    commit, files = CatalogTable.commit, set[str]()
-
-    def commit_after_another(table: CatalogTable, *given: Any, **named: Any) -> int:
-        monkeypatch.setattr(CatalogTable, "commit", commit)
-        files.update(unnamed_logs(root))
-        call(root)
-        files.difference_update(unnamed_logs(root))
-        return commit(table, *given, **named)
-
-    before = unnamed_logs(root)
-    monkeypatch.setattr(CatalogTable, "commit", commit_after_another)
-    call(root)
-    owners = {parse_segment_key(key).attempt_id for key in unnamed_logs(root) - before}
-    store = open_store(root)
-    assert not any(claims.is_abandoned(store, owner) for owner in owners)  # only replaced files
-    assert erase(root, "events", ["gone"], vacuum=True).exit_code == 0
-    assert verify(root, deep=True).findings == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -98,28 +70,6 @@ def test_a_command_without_an_announcement_withdraws_its_claim(
     with pytest.raises(ZeroDivisionError):
         delete_records(root, "events", dict.fromkeys(numbers, -1))
     assert erase(root, "events", ["gone"]).exit_code == 0
-
-
-def test_a_late_commit_does_not_name_deleted_files(
-    root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """1. The put of a merge's commit fails. 2. The merge ends. 3. The put arrives."""
-    put, late = _LocalStore.put_if_absent, list[tuple[_LocalStore, str, bytes]]()
-
-    def lose(store: _LocalStore, key: str, data: bytes) -> bool:
-        if "_delta_log/" in key and not late:
-            late.append((store, key, data))
-            raise KeyboardInterrupt
-        return put(store, key, data)
-
-    monkeypatch.setattr(_LocalStore, "put_if_absent", lose)
-    before = read_lake(Path(root))
-    with pytest.raises(KeyboardInterrupt):
-        merge(root, "events", everything=True)
-    assert not put(*late[0])
-    assert read_lake(Path(root)) == before
-    assert erase(root, "events", ["gone"]).exit_code == 0
-    assert verify(root, deep=True).findings == []
 
 
 def test_a_commit_that_was_made_is_kept_by_a_command_that_lost_the_reply(

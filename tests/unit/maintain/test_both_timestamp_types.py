@@ -17,7 +17,7 @@ from seglake.kafka.exporting import export_logs
 from seglake.kafka.importing import import_logs
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure.erase import erase
-from seglake.maintain.expiry.retention import delete_records, retain
+from seglake.maintain.expiry.retention import delete_records
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
@@ -130,16 +130,3 @@ def test_whatever_maintains_it__each_record_keeps_its_time_and_type(
             verb(lake)
             assert lake.read() == lake.records
         assert verify(str(lake.root), deep=True).findings == []
-
-
-def test_every_command__meets_a_type_that_changes_twice(tmp_path: Path) -> None:
-    events = [Event(T + n, key, b"v") for n, key in enumerate([b"a", b"b", b"c", None])]
-    lake = Lake(tmp_path, [[(events, None)], [(events, T + 7), (events, None)], [(events, T + 9)]])
-    for verb in VERBS:
-        verb(lake)
-        assert lake.read() == lake.records, verb
-        assert verify(str(lake.root), deep=True).findings == []
-    set_topic(lake.maker.catalog, "events", {"retention.ms": 1})
-    retain(str(lake.root), "events")
-    log = seglake.open(str(lake.root)).topic("events")
-    assert log.beginning_offsets() == log.end_offsets()

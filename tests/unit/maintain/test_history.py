@@ -12,10 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from seglake.catalog import table
-from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.cli.app import app
-from seglake.layout import REBUILDING, manifest_key, success_key
-from seglake.maintain.health import repair
+from seglake.layout import manifest_key, success_key
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import Verification, verify
@@ -88,29 +86,6 @@ def test_vacuum__marks_what_was_killed_and_keeps_its_manifest(
     assert observe(root) == before
 
 
-def test_an_attempt_that_did_not_commit__gets_no_mark(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its manifest and its data files of the catalog stand."""
-
-    def die(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DeltaLog, "commit", die)
-        for act in (reindexed, ingested):
-            with pytest.raises(KeyboardInterrupt):
-                act(maker)
-    before = observe(str(maker.root))
-    reindexed(maker)
-    assert vacuum(str(maker.root), dry_run=False).marked == []
-    marked = {path.parent.name for path in maker.root.glob("attempts/*/success")}
-    assert len(marked) == 3
-    lose_catalog(maker)
-    assert len(rebuild_catalog(str(maker.root), dry_run=False).untrusted) == 2
-    assert observe(str(maker.root)) == before
-
-
 def _last_commit(maker: LakeMaker) -> None:
     max((maker.root / "catalog/log/_delta_log").glob("*.json")).write_bytes(b"{")
 
@@ -145,25 +120,6 @@ def test_a_damaged_catalog__tells_which_attempts_are_committed(
     assert verify(str(maker.root)).findings == []
 
 
-def test_a_rebuild_that_dies_with_the_catalog_gone__has_marked_what_it_told(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed(monkeypatch, lambda: ingested(maker))
-    before = observe(str(maker.root))
-
-    def die(_store: Any) -> str:
-        lose_catalog(maker)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(repair, "_move_aside", die)
-        with pytest.raises(KeyboardInterrupt):
-            rebuild_catalog(str(maker.root), dry_run=False, force=True)
-    assert (maker.root / REBUILDING).exists()
-    assert rebuild_catalog(str(maker.root), dry_run=False).untrusted == []
-    assert observe(str(maker.root)) == before
-
-
 def test_a_manifest_that_is_gone__is_found(maker: LakeMaker) -> None:
     reindexed(maker)
     (run, *_) = open_catalog(str(maker.root)).runs(maker.catalog.snapshot(), "events")
@@ -179,15 +135,3 @@ def test_a_manifest_that_is_gone__is_found(maker: LakeMaker) -> None:
         "a rebuild of the catalog would need it: a committed attempt wrote it"
     }
     assert report.exit_code == 1
-
-
-def test_trust__gives_the_mark(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    dead = killed(monkeypatch, lambda: ingested(maker))
-    before = observe(str(maker.root))
-    lose_catalog(maker)
-    rebuild_catalog(str(maker.root), trust=[dead], dry_run=False)
-    assert (maker.root / success_key(dead)).exists()
-    assert observe(str(maker.root)) == before
-    lose_catalog(maker)
-    assert rebuild_catalog(str(maker.root), dry_run=False).untrusted == []
-    assert observe(str(maker.root)) == before

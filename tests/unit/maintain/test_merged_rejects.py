@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -257,10 +256,6 @@ def test_an_erasure_that_died__is_ended_after_a_merge(lake: Lake) -> None:
     assert lake.findings() == []
 
 
-def test_a_redrive__finds_rejects_in_a_merged_file(lake: Lake) -> None:
-    assert [lake.redrive(number).records for number in (1, 2, 3)] == [3, 3, 3]
-
-
 def test_a_file_that_is_named_while_a_vacuum_looks__stays(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,12 +302,3 @@ def test_an_erasure_that_paused_while_a_vacuum_came__writes_its_files_anew(
     lake.erase("gone")
     assert len(rejects(lake)) == 6
     assert lake.findings() == []
-
-
-def test_other_readers__see_the_rows_of_merged_files(lake: Lake) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    folder = lake.root / QUARANTINE_TABLE
-    names = [str(folder / key.removeprefix(f"{QUARANTINE_TABLE}/")) for key in live(lake)]
-    found = duckdb.sql(f"SELECT source_file, line, raw FROM read_parquet({names})").to_arrow_table()
-    assert isinstance(found, pa.Table)
-    assert found.num_rows == 9

@@ -21,7 +21,6 @@ from seglake.layout import new_attempt
 from seglake.log.rewrite.keep import WithoutOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain import merge as merging
-from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from tests.judges.oracle import as_written
@@ -157,17 +156,6 @@ def beside(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
         real(*given)
 
     monkeypatch.setattr(merging, "_commit", commit)
-
-
-def test_a_group_that_changed_is_left_out(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = answers(maker)
-    beside(monkeypatch, lambda: reindex(str(maker.root), "events", partitions=[1]))
-    report = merge(str(maker.root), "events")
-    assert (report.segments, report.new_segments, report.skipped) == (12, 1, 1)
-    assert answers(maker) == before
-    assert verify(str(maker.root), deep=True).findings == []
 
 
 @pytest.mark.parametrize("gone", [False, True])

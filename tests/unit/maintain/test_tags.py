@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import pickle
 import shutil
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -21,12 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog import attempts as claims
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.schema import TagRow
 from seglake.catalog.table import CatalogTable
 from seglake.clock import now_ms
-from seglake.errors import AttemptAbandoned, CorruptData, SeglakeError, UsageError, VersionExpired
+from seglake.errors import CorruptData, UsageError, VersionExpired
 from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.layout import LOG_TABLE, success_key, tag_key
 from seglake.maintain import commit
@@ -167,39 +164,26 @@ def require_as_it_was(maker: LakeMaker, wanted: Seen, version: int) -> None:
         assert len(log.read_range(*EVERYTHING).read_all()) == len(
             [1 for row in wanted if row[0] == "events"]
         )
-        assert [run.run_id for run in lake.history("events")] == ["run 0", "run 1", "run 2"]
-
-
-def test_a_tagged_version__stays_through_everything(maker: LakeMaker) -> None:
-    wanted, root = written(maker), str(maker.root)
-    report = seglake.tag(root, "q3")
-    for deed in DEEDS:
-        deed(maker)
-        sweep(maker.root)
-        require_as_it_was(maker, wanted, report.tagged)
-        require_files(maker)
-    assert seen(seglake.open(root)) != wanted
-    assert verify(root, deep=True).findings == []
-    assert verify(root).orphans == []
 
 
 @examples(8)
 @given(deeds=st.lists(st.sampled_from(DEEDS), max_size=6), when=st.integers(0, 6))
-def test_deeds_in_any_order__change_nothing_of_it(
+def test_a_tagged_version_stays_as_it_was_whatever_comes_after(
     tmp_path_factory: pytest.TempPathFactory, deeds: list[Callable[[LakeMaker], None]], when: int
 ) -> None:
     maker = LakeMaker(tmp_path_factory.mktemp("any") / "lake", partitions=2, settings=COMPACTED)
     for run in range(3):
         maker.run({0: [Event(T + run, b"k", b"%d" % run)], 1: [Event(T, b"%d" % run)]})
-    wanted: Seen = []
+    wanted, root, version = seen(seglake.open(str(maker.root))), str(maker.root), -1
     for number, deed in enumerate([*deeds, _sweep]):
         if number == min(when, len(deeds)):
-            wanted = seen(seglake.open(str(maker.root)))
-            tag(str(maker.root), "q3")
+            wanted, version = seen(seglake.open(root)), tag(root, "q3").tagged
         deed(maker)
     _sweep(maker)
-    assert seen(seglake.open(str(maker.root), "q3")) == wanted
-    assert verify(str(maker.root), deep=True).findings == []
+    require_as_it_was(maker, wanted, version)
+    require_files(maker)
+    checked = verify(root, deep=True)
+    assert (checked.findings, checked.orphans) == ([], [])
 
 
 def test_an_older_version__can_be_tagged_while_it_is_retained(maker: LakeMaker) -> None:
@@ -506,133 +490,6 @@ def once_before(
     patch.setattr(owner, name, instead)
 
 
-def require_all_or_nothing(root: Path, version: int, wanted: Seen) -> str:
-    """The tag has every record, or there is none."""
-    names = [each.name for each in seglake.open(str(root)).tags()]
-    if "q3" not in names:
-        return "expired"
-    lake = seglake.open(str(root), "q3")
-    assert (lake.version, seen(lake)) == (version, wanted)
-    return "whole"
-
-
-def old_version(maker: LakeMaker) -> tuple[int, Seen]:
-    """A version that no tag holds, and whose files the next vacuum takes."""
-    wanted, version = written(maker), seglake.open(str(maker.root)).version
-    _merge(maker)
-    return version, wanted
-
-
-def tag_quietly(root: Path, version: int) -> None:
-    with contextlib.suppress(VersionExpired):
-        tag(str(root), "q3", version)
-
-
-PLACES: dict[str, tuple[Any, str]] = {
-    "before it looks": (vacuums, "find_unnamed"),
-    "before the fences": (CatalogTable, "fence"),
-    "before it deletes": (vacuums, "delete"),
-    "between what it deletes": (vacuums._Sweep, "_spared_by_new_tags"),
-}
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_a_tag_while_a_vacuum_works__is_whole_or_expired(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    version, wanted = old_version(maker)
-    once_before(monkeypatch, *PLACES[place], lambda: tag_quietly(maker.root, version))
-    sweep(maker.root)
-    ended = require_all_or_nothing(maker.root, version, wanted)
-    assert ended == ("expired" if place == "between what it deletes" else "whole")
-    sweep(maker.root)
-    assert require_all_or_nothing(maker.root, version, wanted) == ended
-    assert verify(str(maker.root), deep=True).findings == []
-
-
-@pytest.mark.parametrize("killed", [True, False])
-def test_a_vacuum_while_a_tag_is_about_to_commit__is_whole_or_expired(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, *, killed: bool
-) -> None:
-    """Everything is written, and only the commit is missing. The vacuum may die in between."""
-    version, wanted = old_version(maker)
-
-    def work() -> None:
-        with monkeypatch.context() as patch:
-            if killed:
-                patch.setattr(vacuums._Sweep, "_spared_by_new_tags", _die)
-                with pytest.raises(KeyboardInterrupt):
-                    sweep(maker.root, grace_hours=0)
-                patch.undo()
-            sweep(maker.root)
-
-    once_before(monkeypatch, DeltaLog, "commit", work, commits_a_tag)
-    with pytest.raises((VersionExpired, AttemptAbandoned)):
-        tag(str(maker.root), "q3", version)
-    assert require_all_or_nothing(maker.root, version, wanted) == "expired"
-    assert verify(str(maker.root), deep=True).findings == []
-
-
-def _die(*_: Any) -> Any:
-    raise KeyboardInterrupt
-
-
-def test_a_tag_that_vacuum_has_not_seen__is_spared_behind_the_fence(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It read its version before the data files went, and commits before the fence that follows."""
-    version, wanted = old_version(maker)
-    real = CatalogTable.fence
-    fences = list[str | None]()
-
-    def fence(table: CatalogTable, topic: str | None = None) -> None:
-        fences.append(topic)
-        real(table, topic)
-
-    monkeypatch.setattr(CatalogTable, "fence", fence)
-    late = lambda: tag_quietly(maker.root, version)  # noqa: E731
-    once_before(monkeypatch, vacuums, "delete", late, deletes_rows)
-    report = sweep(maker.root)
-    assert fences.count(None) == 2
-    assert report.catalog_files
-    assert not any(key.startswith("topics/") for key in report.deleted)
-    assert require_all_or_nothing(maker.root, version, wanted) == "whole"
-
-
-def test_a_tag_that_read_its_version_before_its_files_went__is_fenced(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It commits when the vacuum has ended, which had made its first fence before the tag began."""
-    version, wanted = old_version(maker)
-    paused, going_on = threading.Event(), threading.Event()
-    sweeper = threading.Thread(target=sweep, args=[maker.root], daemon=True)
-
-    def pause() -> None:
-        paused.set()
-        going_on.wait(60)
-
-    def let_it_end() -> None:
-        going_on.set()
-        sweeper.join(60)
-
-    once_before(monkeypatch, vacuums, "delete", pause, deletes_rows)
-    sweeper.start()
-    assert paused.wait(60)
-    once_before(monkeypatch, DeltaLog, "commit", let_it_end, commits_a_tag)
-    with pytest.raises(VersionExpired):
-        tag(str(maker.root), "q3", version)
-    assert require_all_or_nothing(maker.root, version, wanted) == "expired"
-    assert verify(str(maker.root), deep=True).findings == []
-
-
-def deletes_rows(_store: Any, keys: list[str], *_: Any) -> bool:
-    return any(key.startswith("catalog/log/kind=segment") for key in keys)
-
-
-def commits_a_tag(_log: Any, _base: int, actions: list[Any], *_: Any) -> bool:
-    return any("kind=tag" in each.get("add", {}).get("path", "") for each in actions)
-
-
 # ------------------------------------------------------------------ erasure
 
 
@@ -738,78 +595,6 @@ def test_an_erasure_that_dies_at_its_commit__leaves_the_key_in_both_or_none(
     assert seen(seglake.open(root, "q3")) == [r for r in written(maker) if r[4] != b"k1"]
     assert spelled(maker.root / "topics/events", b"k1") == []
     assert verify(root, deep=True).findings == []
-
-
-def _undo_last(maker: LakeMaker) -> None:
-    seglake.undo(str(maker.root), "events", f"run {len(maker.versions) - 1}")
-
-
-@pytest.mark.parametrize("error", [AttemptAbandoned("given up"), CorruptData("its input is gone")])
-def test_an_erasure_that_was_given_up__takes_back_what_it_wrote_for_a_tag(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, error: SeglakeError
-) -> None:
-    """Else the key of the erasure that gave it up would stay in it, however it ends."""
-    root = str(maker.root)
-    tag(root, "q3")
-    _merge(maker)
-    before = logs(maker.root)
-
-    def given_up(table: CatalogTable, *_: Any, attempt_id: str, **__: Any) -> Any:
-        assert logs(maker.root) > before
-        claims.abandon(table.store, attempt_id)
-        raise error
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CatalogTable, "commit", given_up)
-        with pytest.raises(type(error)):
-            erase(root, "events", ["k1"], grace_hours=0)
-    assert logs(maker.root) == before
-
-
-@pytest.mark.parametrize("with_vacuum", rest_but([True, False], True))
-@pytest.mark.parametrize("newest_has_it", [True, False])
-def test_a_version_from_before_an_erasure__cannot_be_tagged(
-    maker: LakeMaker, *, newest_has_it: bool, with_vacuum: bool
-) -> None:
-    root = str(maker.root)
-    version = maker.run({0: [Event(T, b"secret", b"x"), Event(T, b"k1", b"y")]})
-    if not newest_has_it:
-        _undo_last(maker)
-    erase(root, "events", ["secret"], vacuum=with_vacuum, grace_hours=0)
-    if newest_has_it or with_vacuum:
-        with pytest.raises(UsageError, match=f"version {version} is from before an erasure"):
-            tag(root, "q3", version)
-    assert tag(root, "q3").status == "committed"
-    assert not [path for path in spelled(maker.root / "topics", b"secret") if with_vacuum]
-
-
-def test_a_tag_while_an_erasure_commits__does_not_keep_the_key(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = str(maker.root)
-    version = maker.run({0: [Event(T, b"secret", b"x"), Event(T, b"k1", b"y")]})
-    tag(root, "other")
-    tag(root, "other", delete=True)
-    once_before(monkeypatch, CatalogTable, "commit", lambda: tag(root, "q3", version))
-    assert erase(root, "events", ["secret"], vacuum=True, grace_hours=0).tags == {"q3": 1}
-    lake = seglake.open(root, "q3")
-    assert lake.version == version
-    assert b"secret" not in [row[4] for row in seen(lake)]
-    assert spelled(maker.root / "topics", b"secret") == []
-
-
-def test_an_erasure_while_a_tag_commits__comes_first(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = str(maker.root)
-    maker.run({0: [Event(T, b"secret", b"x"), Event(T, b"k1", b"y")]})
-    tag(root, "other", maker.versions[0])
-    erasing = lambda: erase(root, "events", ["secret"], vacuum=True, grace_hours=0)  # noqa: E731
-    once_before(monkeypatch, CatalogTable, "commit", erasing)
-    before = seglake.open(root).version
-    assert tag(root, "q3").tagged > before
-    assert spelled(maker.root / "topics", b"secret") == []
-    assert [each.name for each in seglake.open(root).tags()] == ["other", "q3"]
 
 
 def test_an_erasure_of_another_key__leaves_what_a_tag_names(tmp_path: Path) -> None:
@@ -940,41 +725,6 @@ def test_a_log_that_is_missing_sends_the_next_read_to_the_tag(
     else:
         with pytest.raises(VersionExpired):
             log.read_range(None, None).read_all()
-
-
-@pytest.mark.parametrize("with_vacuum", [False, True])
-def test_deleting_a_tag_does_not_change_what_its_number_reads(
-    maker: LakeMaker, *, with_vacuum: bool
-) -> None:
-    root = str(maker.root)
-    maker.run({0: [Event(T, b"k1", b"y"), Event(T, b"secret", b"x")]})
-    version = tag(root, "q3").tagged
-    wanted = seen(seglake.open(root, version))
-    erase(root, "events", ["secret"], vacuum=with_vacuum, grace_hours=0)
-    opened = seglake.open(root, version)
-    tag(root, "q3", delete=True)
-    if with_vacuum:
-        with pytest.raises(VersionExpired):
-            seen(seglake.open(root, version))
-    else:
-        assert seen(seglake.open(root, version)) == seen(opened) == wanted
-
-
-def test_a_tag_without_a_version_that_loses_to_an_erasure_takes_the_new_version(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = str(maker.root)
-    version = maker.run({0: [Event(T, b"secret", b"x"), Event(T, b"k1", b"y")]})
-    tag(root, "other", maker.versions[0])
-    act = partial(erase, root, "events", ["secret"], vacuum=True, grace_hours=0)
-    once_before(monkeypatch, CatalogTable, "commit", act)
-    report = tag(root, "q3")
-    assert report.tagged > version + 1
-    assert seen(seglake.open(root, "q3")) == seen(seglake.open(root))
-    require_files(maker)
-    sweep(maker.root)
-    assert verify(root).orphans == []
-    assert seen(seglake.open(root, "q3")) == seen(seglake.open(root))
 
 
 @pytest.mark.parametrize("with_erasure", [False, True])

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.schema import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
@@ -27,7 +26,6 @@ from seglake.maintain.commit import TopicReport
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.undo import Undone, replace_files, undo
-from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.attempt import DeclaredRun
 from seglake.write.driver.redrive import redrive
 from seglake.write.driver.report import Report
@@ -212,43 +210,6 @@ def test_rejects_and_redrives_go_with_their_run(tmp_path: Path) -> None:
     assert lake.ingest("a").quarantined == 3
 
 
-def test_rejects_of_runs_that_left__go_by_a_vacuum(tmp_path: Path) -> None:
-    """Those of the run that takes their place stay, and so do those of a run that stays."""
-    lake, bad = Lake(tmp_path), Line(0, broken="{")
-    for run_id in ("undone", "replaced", "stays"):
-        lake.write(run_id, [*lines(4), bad])
-        lake.ingest(run_id)
-    lake.write("replaced", [*lines(5), bad])
-    lake.replace("replaced")
-    lake.undo("undone")
-    assert len(quarantined(lake.root)) == 2
-    stored = lake.root / "catalog" / "quarantine"
-    assert len(list(stored.glob("topic=*/*.parquet"))) == 4
-    vacuum(str(lake.root), dry_run=False, grace_hours=0)
-    assert len(list(stored.glob("topic=*/*.parquet"))) == len(quarantined(lake.root)) == 2
-    checked = verify(str(lake.root), deep=True)
-    assert (checked.findings, checked.orphans) == ([], [])
-
-
-def test_an_undo_that_did_not_commit__costs_no_reject(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its rows stand in a data file that no version names."""
-    lake = Lake(tmp_path)
-    lake.write("a", [*lines(4), Line(0, broken="{")])
-    lake.ingest("a")
-    with monkeypatch.context() as patch:
-        patch.setattr(DeltaLog, "commit", _dies)
-        with pytest.raises(KeyboardInterrupt):
-            lake.undo("a")
-    vacuum(str(lake.root), dry_run=False, grace_hours=1)
-    assert len(quarantined(lake.root)) == 1
-
-
-def _dies(*_: Any, **__: Any) -> None:
-    raise KeyboardInterrupt
-
-
 def test_a_redrive_alone__can_be_undone(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.write("a", [*lines(4), Line(0, broken='{"time": 1700000000000, "p": 0}')])
@@ -317,30 +278,6 @@ def test_pipelines_that_share_a_run_id__are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="pipelines other, test have a run 'a': give --pipeline"):
         undo(str(lake.root), "events", "a")
     assert undo(str(lake.root), "events", "a", pipeline="other").records == 6
-
-
-def _clean(root: Path, offset: int) -> None:
-    """What a compaction writes down of a log partition."""
-    catalog = open_catalog(str(root))
-    base = catalog.snapshot()
-    view = base.partition("events", 0)
-    row = PartitionRow(
-        topic="events", partition=0, sequence=view.sequence + 1, log_start_offset=0,
-        next_offset=view.end_offset, cleaned_offset=offset,
-    )  # fmt: skip
-    catalog.commit([row], topic="events", base=base, attempt_id=new_attempt())
-
-
-def test_what_compaction_has_cleaned__is_undone_only_by_force(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, topic={"partitions": 1})
-    for run_id in ("a", "b"):
-        lake.write(run_id, lines(5))
-        lake.ingest(run_id)
-    _clean(lake.root, 7)
-    with pytest.raises(UsageError, match=r"cleaned offsets 5 to 7 of events-0: .*--force"):
-        undo(str(lake.root), "events", "b")
-    lake.undo("b", force=True)
-    lake.assert_holds()
 
 
 def test_a_run_below_the_log_start__needs_no_new_segment(tmp_path: Path) -> None:

@@ -195,28 +195,6 @@ def test_what_crashes_left_of_writes_to_the_catalog__goes_once_it_is_old(maker: 
     assert len(keys) == len(set(keys))
 
 
-def test_what_is_committed_while_vacuum_lists__stays(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without grace. The names are read before the list, and again after it."""
-    real = vacuum_module._named
-
-    def named(*args: Any) -> Any:
-        monkeypatch.setattr(vacuum_module, "_named", real)
-        found = real(*args)
-        maker.run({0: [Event(7)]})
-        reindex(str(maker.root), "events")
-        for path in maker.root.rglob("*"):
-            age(path, 2 * DAY)
-        return found
-
-    monkeypatch.setattr(vacuum_module, "_named", named)
-    dead = put(maker, f"topics/events-0/{new_attempt()}/{7:020d}.log")
-    assert vacuum(str(maker.root), grace_hours=0, dry_run=False).deleted == [dead]
-    assert len(contents(maker)) == 121
-    assert verify(str(maker.root), deep=True).findings == []
-
-
 def test_a_data_file_that_a_commit_names_meanwhile__is_read_and_stays(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

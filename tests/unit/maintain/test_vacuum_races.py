@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from seglake.config import Pipeline
 from seglake.errors import AttemptAbandoned, CorruptData
 from seglake.format.index import IndexPolicy
 from seglake.layout import fate_key, new_attempt
-from seglake.maintain import vacuum as vacuums
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import Vacuumed, vacuum
@@ -80,79 +78,6 @@ def before_commit(patch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
         return real(log, *given, **named)
 
     patch.setattr(DeltaLog, "commit", commit)
-
-
-def test_a_commit_that_is_made_first__stays(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The vacuum has overruled its claim already."""
-    commit, fence = DeltaLog.commit, CatalogTable.fence
-
-    def caught(log: DeltaLog, *given: Any, **named: Any) -> Any:
-        if log.folder != "catalog/log":
-            return commit(log, *given, **named)
-        monkeypatch.setattr(DeltaLog, "commit", commit)
-        made = []
-
-        def made_then_fenced(table: CatalogTable, topic: str) -> None:
-            made.append(commit(log, *given, **named))
-            monkeypatch.setattr(CatalogTable, "fence", fence)
-            fence(table, topic)
-
-        monkeypatch.setattr(CatalogTable, "fence", made_then_fenced)
-        sweep(pipeline)
-        return made[0]
-
-    monkeypatch.setattr(DeltaLog, "commit", caught)
-    report = ingest(pipeline, "1")
-    assert report.records == 27
-    assert_sound(pipeline, LINES + 27)
-    content = open_store(pipeline.root).read_all(fate_key(report.attempt_id))
-    assert json.loads(bytes(content)) == {"fate": "committing", "topic": "events"}
-    sweep(pipeline)
-    assert_sound(pipeline, LINES + 27)
-
-
-def sweep_until_the_fence(pipeline: Pipeline) -> None:
-    """A vacuum that dies when it has overruled a claim."""
-
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CatalogTable, "fence", die)
-        with pytest.raises(KeyboardInterrupt):
-            sweep(pipeline)
-
-
-def test_a_commit_under_a_claim_that_a_dead_vacuum_overruled__stays(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is made after the next vacuum has looked who is committed."""
-    commit, find = DeltaLog.commit, vacuums.find_unnamed
-
-    def caught(log: DeltaLog, *given: Any, **named: Any) -> Any:
-        if log.folder != "catalog/log":
-            return commit(log, *given, **named)
-        monkeypatch.setattr(DeltaLog, "commit", commit)
-        sweep_until_the_fence(pipeline)
-        made = []
-
-        def made_after(*asked: Any, **since: Any) -> Any:
-            monkeypatch.setattr(vacuums, "find_unnamed", find)
-            found = find(*asked, **since)
-            made.append(commit(log, *given, **named))
-            return found
-
-        monkeypatch.setattr(vacuums, "find_unnamed", made_after)
-        sweep(pipeline)
-        return made[0]
-
-    monkeypatch.setattr(DeltaLog, "commit", caught)
-    assert ingest(pipeline, "1").records == 27
-    assert_sound(pipeline, LINES + 27)
-    sweep(pipeline)
-    assert_sound(pipeline, LINES + 27)
 
 
 def test_a_run_that_was_killed_just_before_its_commit__is_swept(

@@ -153,21 +153,6 @@ def test_a_round_is_a_function_of_the_log_and_the_time(maker: LakeMaker, tmp_pat
     assert logs[0] == logs[1]
 
 
-def test_a_tombstone_goes_at_its_horizon_and_not_before(tmp_path: Path) -> None:
-    """Records below the log start have no say; nor has a value after a tombstone."""
-    maker = LakeMaker(tmp_path, settings={**COMPACT, "delete.retention.ms": 100})
-    maker.run({0: [Event(T, b"a", b"1"), Event(T, b"b", None), Event(T, b"a", None)]}, SMALL)
-    maker.delete_records(0, 1)
-    seen = []
-    for later_ms in (0, 99, 100):
-        report = compact(str(tmp_path), "events", now_ms=NOW + later_ms, force=True)
-        (log,) = report.partitions
-        seen.append((log.records, log.superseded, log.expired_tombstones, offsets(maker, 0)))
-    assert seen == [(2, 0, 0, [1, 2]), (2, 0, 0, [1, 2]), (2, 0, 2, [])]
-    maker.run({0: [Event(T, b"a", b"2")]}, SMALL)
-    assert offsets(maker, 0) == [3]
-
-
 def test_a_log_that_loses_nothing_keeps_its_files(maker: LakeMaker) -> None:
     compact(str(maker.root), "events", now_ms=NOW)
     before = live_rows(maker)

@@ -29,7 +29,7 @@ from seglake.maintain.compaction import passes
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure import erase as erase_module
 from seglake.maintain.erasure import logs
-from seglake.maintain.erasure.erase import Attempts, _Erasure, erase
+from seglake.maintain.erasure.erase import Attempts, erase
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.maintain.undo import replace_files, undo
@@ -97,15 +97,6 @@ def refused_at(step: str, root: Path) -> Callable[[str], None]:
                 erase(str(root), "events", ["gone"])
 
     return progress
-
-
-@pytest.mark.parametrize("step", ["list input", "read and sort", "commit"])
-def test_an_erasure_beside_an_ingest__is_refused(root: Path, step: str) -> None:
-    progress = refused_at(step, root)
-    assert ingest_files(LocalEngine(), next_run(root), DeclaredRun("2"), progress).records == 4
-    assert announcements(root) == []
-    assert erase(str(root), "events", ["gone"]).records == 8
-    assert keys_of(root) == {b"kept"}
 
 
 def test_an_erasure_beside_a_redrive__is_refused(root: Path) -> None:
@@ -222,30 +213,6 @@ def test_an_erasure_that_waits__erases_what_comes_meanwhile(
     assert keys_of(root) == {b"kept"}
     later[0].end()
     assert len([each for rows in read_lake(root).values() for each in rows]) == 8
-    assert verify(str(root), deep=True).findings == []
-
-
-@pytest.mark.parametrize("wait", [False, True])
-def test_an_attempt_that_begins_before_old_versions_lose_their_tags__is_told(
-    root: Path, monkeypatch: pytest.MonkeyPatch, wait: bool
-) -> None:
-    """Nothing is left to erase but old objects; so the commit comes late, with the vacuum."""
-    erase(str(root), "events", ["gone"])
-    begun, find_old = list[Paused](), _Erasure._find_old
-
-    def finding(erasure: _Erasure, *given: Any) -> None:
-        if not begun:
-            begun.append(Paused(next_run(root), "2"))
-        find_old(erasure, *given)
-
-    monkeypatch.setattr(_Erasure, "_find_old", finding)
-    monkeypatch.setattr(
-        erase_module, "time", SimpleNamespace(sleep=lambda _: begun[0].end(), monotonic=lambda: 0)
-    )
-    done = erase(str(root), "events", ["gone"], wait=wait, vacuum=True)
-    assert (len(done.running), done.exit_code) == ((0, 0) if wait else (1, 1))
-    begun[0].end()
-    assert (b"gone" in keys_of(root)) != wait
     assert verify(str(root), deep=True).findings == []
 
 

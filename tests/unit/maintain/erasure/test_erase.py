@@ -25,8 +25,8 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.engine import LocalEngine
-from seglake.errors import CommitConflict, QuarantineLimit, UsageError, VersionExpired
-from seglake.layout import LOG_TABLE, SegmentFile, new_attempt, segment_key
+from seglake.errors import QuarantineLimit, UsageError, VersionExpired
+from seglake.layout import LOG_TABLE, new_attempt
 from seglake.log.rewrite.keep import Keep
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.commit import TopicReport
@@ -254,25 +254,6 @@ def _erased(raw: bytes) -> bool:
     return WORD.search(raw.replace(b"\\u005a", b"Z")) is not None
 
 
-# ------------------------------------------------------------------ what is kept, what is told
-
-
-def test_an_erasure__is_one_commit_that_keeps_offsets(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, partitions=1)
-    lake.ingest([*lines(3), *lines(2, SECRET, T + 100), *lines(3, "a", T + 200)])
-    lake.ingest(lines(4))
-    before = seglake.open(str(lake.root))
-    report = lake.erase(SECRET)
-    assert (report.version, report.segments, report.records) == (before.version + 1, 1, 2)
-    found = read_lake(lake.root)[0]
-    assert [each.offset for each in found] == [0, 1, 2, 5, 6, 7, 8, 9, 10, 11]
-    (row,) = seglake.open(str(lake.root)).maintenance("events")
-    assert (row.operation, row.attempt_id) == ("erase", report.attempt_id)
-    assert SECRET not in row.report + report.as_json()
-    old = before.topic("events").read_range(0, 2 * T).read_all()
-    assert len(old) == 12  # without --vacuum a pinned version keeps its answers
-
-
 # ------------------------------------------------------------------ old objects
 
 
@@ -323,73 +304,12 @@ def test_rejects__go_by_key_or_text_and_the_rest_is_redriven(tmp_path: Path) -> 
     assert verify(str(lake.root)).findings == []
 
 
-def test_a_redrive__brings_no_erased_reject_back(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    texts = [json.dumps({"time": T + n, "k": key, "p": 0}) for n, key in enumerate((SECRET, "a"))]
-    write_file(lake.folder / "1" / "rejects.jsonl", bad(*texts))  # all of this file
-    lake.ingest(lines(2))
-    assert lake.erase().rejects == 1
-    pipeline = pipeline_of(lake.root, [lake.folder / "1"], timestamp={"field": "time"})
-    assert redrive(LocalEngine(), pipeline, "run 1").records == 1
-    assert not any(map(_is_secret, itertools.chain(*read_lake(lake.root).values())))
-
-
 def test_a_text_alone__erases_rejects_only(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.ingest([*lines(2, SECRET), *bad(SECRET_REJECT)])
     report = erase(str(lake.root), "events", raw_containing=SECRET)
     assert (report.records, report.rejects, quarantined(lake.root)) == (0, 1, [])
     assert sum(map(len, read_lake(lake.root).values())) == 2
-
-
-def test_a_race_in_the_quarantine__is_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = Lake(tmp_path)
-    lake.ingest([*lines(2), *bad(SECRET_REJECT, "{")])
-    real, calls = QuarantineTable.replace_files, itertools.count()
-
-    def late(self: QuarantineTable, *given: Any) -> None:
-        if next(calls) == 0:
-            raise CommitConflict("somebody compacted the quarantine")
-        real(self, *given)
-
-    monkeypatch.setattr(QuarantineTable, "replace_files", late)
-    lake.erase(vacuum=True)
-    assert [each.raw for each in quarantined(lake.root)] == [b"{"]
-    assert list(traces(lake.root)) == []
-
-
-def test_files_that_another_program_removed__are_not_doubled(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    lake.ingest([*lines(2), *bad(SECRET_REJECT, "{")])
-    store = open_catalog(str(lake.root)).store
-    table = QuarantineTable(store)
-    keys = table.all_keys("events")
-    table.remove_files(keys)
-    with pytest.raises(CommitConflict, match="another process removed"):
-        table.replace_files(table.version(), keys, [], new_attempt())
-
-
-def test_an_end_between_both_commits__is_found_and_mended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = Lake(tmp_path)
-    lake.ingest([*lines(2, SECRET), *bad(SECRET_REJECT, "{")])
-
-    def crash(*_: object) -> None:
-        raise Crash
-
-    with monkeypatch.context() as patch:
-        patch.setattr(QuarantineTable, "replace_files", crash)
-        with pytest.raises(Crash):
-            lake.erase()
-    (finding,) = verify(str(lake.root)).findings
-    assert "the quarantine has 2, and an erasure left 1:" in finding.problem
-    report = lake.erase(vacuum=True)
-    assert (report.records, report.rejects) == (0, 1)
-    assert verify(str(lake.root)).findings == []
-    assert list(traces(lake.root)) == []
 
 
 # ------------------------------------------------------------------ beside ingests
@@ -407,16 +327,6 @@ def test_an_attempt_that_may_run__is_refused(tmp_path: Path) -> None:
     assert (planned.records, len(planned.running), planned.exit_code) == (3, 1, 1)
     assert lake.erase(vacuum=True, grace_hours=0).running == []
     assert list(traces(lake.root)) == []
-
-
-def test_failed_attempts_and_those_of_other_topics__are_not_in_the_way(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    lake.ingest(lines(3, SECRET))
-    lake.fail([*lines(3, SECRET), *bad("{")])
-    key = segment_key(SegmentFile("other", 0, new_attempt(), 0, "log"))
-    open_catalog(str(lake.root)).store.put(key, b"x")
-    assert lake.erase(vacuum=True).records == 3
-    assert key in lake.objects()
 
 
 def _before_the_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:

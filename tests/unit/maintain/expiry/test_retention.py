@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from itertools import accumulate
 from pathlib import Path
@@ -19,7 +18,6 @@ from seglake.clock import now_ms
 from seglake.maintain import commit
 from seglake.maintain.expiry import retention
 from seglake.maintain.expiry.retention import Retained, change_of, retain_topic
-from seglake.maintain.health.verify import verify
 from tests.judges.retention_model import Closed, KafkaLog
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 from tests.makers.segment_lakes import Sketch, sketched_lake
@@ -149,26 +147,6 @@ def filled(root: Path, **settings: Any) -> LakeMaker:
     if settings:
         seglake.alter(str(root), "events", settings)
     return maker
-
-
-def test_readers_see_what_is_left_and_files_go_by_a_vacuum(tmp_path: Path) -> None:
-    maker = filled(tmp_path, **{"retention.bytes": 2000})
-    pinned = seglake.open(str(tmp_path))
-    reports = seglake.retain(str(tmp_path))
-    assert [each.topic for each in reports if each.moved] == ["events"]
-    (moved,) = reports[0].moved
-    log = seglake.open(str(tmp_path)).topic("events")
-    offsets = log.read_range(0, 10**6).read_all()["offset"].to_pylist()
-    assert offsets == list(range(moved.after, 60))
-    assert moved.records == moved.after
-    left = maker.catalog.segments(maker.catalog.snapshot(), "events")
-    assert sum(row.log_bytes for row in left) >= 2000
-    assert pinned.topic("events").read_range(0, 10**6).read_all().num_rows == 60
-    assert verify(str(tmp_path), deep=True).findings == []
-    rows = maker.catalog.maintenance(maker.catalog.snapshot(), "events")
-    (row,) = [row for row in rows if row.operation != "alter"]
-    assert (row.operation, row.attempt_id) == ("retain", reports[0].attempt_id)
-    assert json.loads(row.report)["segments"] == reports[0].segments
 
 
 @pytest.mark.parametrize("ahead", ["machine", "storage"])

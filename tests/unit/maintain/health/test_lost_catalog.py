@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-import seglake
 from seglake.catalog.table import CatalogTable
-from seglake.errors import SeglakeError, VersionExpired
+from seglake.errors import SeglakeError
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from tests.makers.raw_events import Line, ingest, pipeline_of, read_lake, write_file
@@ -61,37 +60,5 @@ def test_an_ingest_afterwards_fails_until_the_catalog_is_repaired(
             ingest(pipeline, run_id)
     rebuild_catalog(str(root), dry_run=False)
     assert read_lake(root) == before
-    assert ingest(pipeline, "2").records == 10
-    assert verify(str(root), deep=True).findings == []
-
-
-def test_a_lake_that_is_open_does_not_go_on_in_a_rebuilt_catalog(tmp_path: Path) -> None:
-    """The rebuilt catalog's first number is the next one of the old: its rows are no news."""
-    write_file(tmp_path / "in/a.jsonl", [Line(T + n) for n in range(40)])
-    ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"), "1")
-    lake = seglake.open(str(tmp_path / "lake"))
-    lake.refresh()
-    before = lake.version
-    rebuilt = rebuild_catalog(str(tmp_path / "lake"), force=True, dry_run=False)
-    assert rebuilt.version == before + 1
-    with pytest.raises(VersionExpired, match="created anew"):
-        lake.refresh()
-
-
-def test_a_late_write_of_an_old_commit_makes_a_rebuilt_catalog_no_news(tmp_path: Path) -> None:
-    """Storage carries the newest commit of before out once more, when the catalog is rebuilt."""
-    write_file(tmp_path / "in/a.jsonl", [Line(T + n) for n in range(40)])
-    pipeline, root = pipeline_of(tmp_path / "lake", tmp_path / "in"), tmp_path / "lake"
-    ingest(pipeline, "1")
-    lake = seglake.open(str(root))
-    lake.refresh()
-    late = root / f"catalog/log/_delta_log/{lake.version:020}.json"
-    content = late.read_bytes()
-    rebuild_catalog(str(root), force=True, dry_run=False)
-    late.write_bytes(content)
-    with pytest.raises(VersionExpired, match="created anew"):
-        lake.refresh()
-    assert seglake.open(str(root)).topic("events").end_offsets() == {0: 14, 1: 13, 2: 13}
-    write_file(tmp_path / "in/b.jsonl", [Line(T + n) for n in range(10)])
     assert ingest(pipeline, "2").records == 10
     assert verify(str(root), deep=True).findings == []

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.attempts import read_manifest
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, StoreError, UnknownTopic
@@ -180,14 +179,3 @@ def test_a_log_that_contradicts_its_row__is_not_indexed(maker: LakeMaker) -> Non
     maker.catalog.commit([liar], topic="events", base=base, attempt_id=attempt, replaced=place)
     with pytest.raises(CorruptData, match=r"max_timestamp is \d+, the catalog says"):
         reindex(str(maker.root), "events")
-
-
-def test_the_manifest__says_what_was_replaced(maker: LakeMaker) -> None:
-    before = _rows(maker)
-    report = reindex(str(maker.root), "events")
-    manifest = read_manifest(maker.store, report.attempt_id)
-    assert list(manifest.rows[:-1]) == _rows(maker)
-    (upkeep,) = maker.catalog.maintenance(maker.catalog.snapshot(), "events")
-    assert manifest.rows[-1] == upkeep
-    assert (upkeep.operation, upkeep.attempt_id) == ("reindex", report.attempt_id)
-    assert list(manifest.replaced) == [row.id for row in before]

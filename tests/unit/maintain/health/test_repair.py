@@ -4,8 +4,7 @@ import json
 import random
 import shutil
 import threading
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,7 @@ from seglake.catalog.delta import commit_log, delta_rs
 from seglake.catalog.schema import Row
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
-from seglake.errors import (
-    CorruptData,
-    SeglakeError,
-    StoreError,
-    UnknownTopic,
-    UsageError,
-    VersionExpired,
-)
+from seglake.errors import CorruptData, SeglakeError, UnknownTopic, UsageError, VersionExpired
 from seglake.format.index import IndexPolicy
 from seglake.layout import REBUILDING, manifest_key, new_attempt, success_key
 from seglake.maintain.health.reindex import reindex
@@ -407,33 +399,6 @@ def test_a_late_mark_of_a_rebuild__does_not_open_what_the_next_one_left(
     (maker.root / REBUILDING).write_bytes(json.dumps({"last_version": version}).encode())
     with pytest.raises(CorruptData, match="rebuilt in part"):
         open_catalog(root)
-
-
-@pytest.mark.parametrize("suffix", ["checkpoint.parquet", "json"])
-def test_a_late_write_of_a_try_that_failed__changes_nothing(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, suffix: str
-) -> None:
-    """The tries have data files of other names, and give their last version the same number."""
-    kind, late = type(maker.store), list[Callable[[], Any]]()
-    before = catalog_rows(maker.root)
-    number = CatalogTable.open(maker.store).snapshot().version + 1
-
-    def fail_once(real: Callable[..., Any]) -> Callable[..., Any]:
-        def write(store: Any, key: str, data: Any) -> Any:
-            if not late and key.endswith(f"{number:020}.{suffix}"):
-                late.append(partial(real, store, key, bytes(data)))
-                raise StoreError("no reply")
-            return real(store, key, data)
-
-        return write
-
-    with monkeypatch.context() as patch:
-        for name in ("put", "put_if_absent"):
-            patch.setattr(kind, name, fail_once(getattr(kind, name)))
-        rebuild_catalog(str(maker.root), dry_run=False, force=True)
-    late[0]()
-    assert catalog_rows(maker.root) == before
-    assert verify(str(maker.root), deep=True).findings == []
 
 
 def test_a_rebuild_after_one_that_died__numbers_its_versions_above_the_lost_catalog(

@@ -20,7 +20,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.errors import CommitConflict, UsageError
+from seglake.errors import UsageError
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.store import open_store
 from tests.harness.counting import CountingStore
@@ -195,19 +195,6 @@ def test_only_files_with_a_row_that_goes__are_read_and_rewritten(
         read = {key.removeprefix("catalog/log/") for key in store.keys}
         assert read & files == {removed}
     grown.assert_holds(grown.catalog.snapshot())
-
-
-def test_rows_that_are_gone__are_a_lost_race(catalog: CatalogTable) -> None:
-    grown = Grown(catalog)
-    grown.append("orders", [5, 5, 5])
-    base = catalog.snapshot()
-    grown.join("orders", 0, 0, 1)
-    attempt = new_attempt()
-    with pytest.raises(CommitConflict):
-        catalog.commit(
-            [segment(0, 5, attempt_id=attempt)], topic="orders", base=base, attempt_id=attempt,
-            replaced=[(0, 0)],
-        )  # fmt: skip
 
 
 # ------------------------------------------------------------------ sources and runs

@@ -13,7 +13,7 @@ from seglake.catalog.version.segments import segments_by_partition
 from seglake.catalog.version.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.errors import CorruptData, UnknownTopic
 from seglake.layout import SUFFIXES
-from tests.makers.catalog_rows import ATTEMPT, segment, topic
+from tests.makers.catalog_rows import segment, topic
 from tests.makers.strategies import examples
 
 INT32 = st.integers(0, 2**31 - 1)
@@ -151,19 +151,6 @@ def _listed(view: PartitionView) -> list[object]:
 def test_rows__are_read_back(rows: list[SegmentRow]) -> None:
     if rows:
         assert rows_of(SegmentRow, "orders", file_table(rows)) == rows
-
-
-def test_holes__are_named() -> None:
-    with pytest.raises(CorruptData, match="orders-0: no segment covers offsets 5 to 7"):
-        _snapshot([segment(0, 5), segment(7, 9)])
-    with pytest.raises(CorruptData, match="orders-0: two segments cover offsets 4 to 5"):
-        _snapshot([segment(0, 5), segment(4, 9)])
-    with pytest.raises(CorruptData, match="no segment covers offsets 0 to 3"):
-        _snapshot([segment(3, 5)])
-    with pytest.raises(CorruptData, match="no segment covers offsets 5 to 8"):
-        _snapshot([segment(0, 5)], _bounds(0, 8))
-    with pytest.raises(CorruptData, match="before the log start 6"):
-        _snapshot([segment(0, 5), segment(5, 9)], _bounds(6, 9))
 
 
 def test_partition_row__with_the_highest_sequence_holds() -> None:
@@ -325,11 +312,3 @@ def test_strange_values__are_corruption(change: dict[str, object]) -> None:
     table = file_table([good, dataclasses.replace(odd, **change)])  # type: ignore[arg-type]
     with pytest.raises(CorruptData):
         segments_by_partition([table])
-
-
-def test_attempts__keep_their_16_bytes_whatever_they_are() -> None:
-    ids = [str(uuid.UUID(int=0)), str(uuid.UUID(int=2**128 - 1)), ATTEMPT, str(uuid.UUID(int=1))]
-    rows = [segment(n, n + 1, attempt_id=name) for n, name in enumerate(ids)]
-    view = _snapshot(rows).partition("orders", 0)
-    assert [view.segment(n).attempt_id for n in range(4)] == ids
-    assert np.all(view.segments.details["record_count"] == 1)

@@ -4,55 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from seglake.catalog.delta import file_merges
 from seglake.catalog.schema import PartitionRow
-from seglake.catalog.table import CatalogTable
 from seglake.layout import new_attempt
 from tests.makers.lakes import open_catalog
-from tests.makers.raw_events import (
-    Line,
-    T,
-    assert_holds,
-    ingest,
-    pipeline_of,
-    read_lake,
-    write_file,
-)
-
-
-def test_a_merge_during_a_run__moves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another topic's commits merge all files of the version that a run continues."""
-    lake = tmp_path / "lake"
-    paths = [write_file(tmp_path / f"{n}.jsonl", [Line(T + n, "k")] * 5) for n in range(5)]
-    settings = [pipeline_of(lake, path) for path in paths[:3]]
-    aside = [pipeline_of(lake, path, topic={"name": "aside"}, name="b") for path in paths[3:]]
-    for number in range(2):
-        ingest(settings[number], str(number))
-    base = open_catalog(str(lake)).snapshot()
-    real, calls = CatalogTable.commit, []
-
-    def overtaken(table: CatalogTable, *given: Any, **named: Any) -> int:
-        calls.append(named["topic"])
-        if len(calls) == 1:
-            monkeypatch.setattr(file_merges, "FAN_IN", 2)
-            for number, other in enumerate(aside):
-                ingest(other, str(number))
-        return real(table, *given, **named)
-
-    monkeypatch.setattr(CatalogTable, "commit", overtaken)
-    report = ingest(settings[2], "2")
-    assert (report.rebased, report.records) == (0, 5)
-    assert calls == ["events", "aside", "aside"]
-    newest = open_catalog(str(lake)).snapshot()
-    left = {file for file in base.files if file.topic == "events" and file.kind != "topic"}
-    assert not left & newest.files
-    assert_holds(read_lake(lake), settings[0], [[path] for path in paths[:3]])
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 
 
 def test_append_time__is_not_forgotten_with_the_last_segment(

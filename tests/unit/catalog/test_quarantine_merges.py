@@ -191,11 +191,6 @@ def test_rejects_that_are_dropped__are_no_longer_there(quarantine: Quarantine) -
     assert not any(map(is_merged, quarantine.files()))
 
 
-def test_rejects_of_runs_that_did_not_commit__are_not_merged(quarantine: Quarantine) -> None:
-    attempts = [quarantine.run(["x"], commits=False) for _ in range(20)]
-    assert [attempt_of(key) for key in quarantine.files()] == sorted(attempts)
-
-
 def test_rejects_of_runs_that_a_chronicle_tells__are_merged(quarantine: Quarantine) -> None:
     """Their marks are gone. Of one that was given up a fate may be left, too."""
     attempts = [quarantine.run(["x"]) for _ in range(8)]
@@ -217,12 +212,6 @@ def test_a_file_that_another_program_wrote__is_left_alone(quarantine: Quarantine
     attempts += [quarantine.run(["y"]) for _ in range(30)]
     assert other in quarantine.files()
     assert quarantine.raw(*attempts).total() == 36
-
-
-def test_an_attempt__is_found_in_one_merged_file(quarantine: Quarantine) -> None:
-    attempts = [quarantine.run([f"{number}"]) for number in range(20)]
-    assert all(len(quarantine.table.keys(TOPIC, [each])) == 1 for each in attempts)
-    assert quarantine.table.keys(TOPIC, [new_attempt()]) == []
 
 
 def _before_the_merge(monkeypatch: pytest.MonkeyPatch, call: Any) -> None:

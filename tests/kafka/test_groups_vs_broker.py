@@ -92,8 +92,10 @@ class Asking:
     ) -> None:
         place = more.get("topic", "events"), more.get("partition", 0)
         offsets = {place: (more.get("offset", 3), more.get("metadata", "words"))}
-        who = {"member_id": member_id, "generation": generation, "instance": more.get("instance")}
-        codes = groups.commit(self._wire, group, offsets, version, **who)
+        codes = groups.commit(
+            self._wire, group, offsets, version, member_id=member_id, generation=generation,
+            instance=more.get("instance"),
+        )  # fmt: skip
         self.noted.append(("commit", codes))
 
     def fetch(self, group: str, version: int, asked: list[int] | None) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.makers.files import Reject, Row, read_bytes
 
 TIME = {"field": "t", "format": "epoch_ms"}
-PARTITIONED = {"topic": {"partition_field": "p", "partitions": 3}}
+PARTITIONED: dict[str, Any] = {"topic": {"partition_field": "p", "partitions": 3}}
 
 
 def rejects(line: str | bytes, form: str = "jsonl", **tables: Any) -> list[tuple[str, bytes]]:

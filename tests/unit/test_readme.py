@@ -1,4 +1,4 @@
-"""The README is run: its pipeline, its Python and its shell lines, on generated events."""
+"""The README and the tour are run: pipeline, Python and shell lines, on generated events."""
 
 import contextlib
 import re
@@ -14,18 +14,19 @@ from seglake.cli.demo.events import generate
 from seglake.config import load, reference
 from seglake.engine import LocalEngine
 from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.bench import lost_by_offsets
 
 PROJECT = Path(__file__).parents[2]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (PROJECT / "README.md").read_text(), re.S)
+def blocks(language: str, page: str = "docs/tour.md") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (PROJECT / page).read_text(), re.S)
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the README's events, pipeline and lake."""
-    folder = tmp_path_factory.mktemp("readme")
+    """A folder with the tour's events, pipeline and lake."""
+    folder = tmp_path_factory.mktemp("tour")
     generate(folder / "events", events=20_000, files=4)
     (pipeline,) = blocks("toml")
     (folder / "web.toml").write_text(pipeline)
@@ -36,18 +37,40 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_python_of_the_readme_runs(lake: Path) -> None:
+def test_the_readme_takes_files_of_ones_own_to_a_window(tmp_path: Path) -> None:
+    generate(tmp_path / "events", events=20_000, files=4)
+    (shell,), (code,) = blocks("sh", "README.md"), blocks("python", "README.md")
+    with contextlib.chdir(tmp_path):
+        for line in shell.splitlines():
+            done = CliRunner().invoke(app, shlex.split(line)[1:])
+            assert done.exit_code == 0, done.output
+        require_the_window(code)
+
+
+def test_offsets_lose_records_of_a_window(tmp_path: Path) -> None:
+    """The table of the README, on fewer events."""
+    found = lost_by_offsets.windows(lost_by_offsets.lake(tmp_path, 20_000), 10_000, 200)
+    assert 0 < found.missed < found.records == found.exact
+    assert found.added
+
+
+def test_the_python_of_the_tour_runs(lake: Path) -> None:
     (code,) = blocks("python")
-    names: dict[str, object] = {}
     with contextlib.chdir(lake):
-        exec(compile(code, "README.md", "exec"), names)
+        require_the_window(code)
+
+
+def require_the_window(code: str) -> None:
+    """Run the code: its `table` has the records of the window that it names."""
+    names: dict[str, object] = {}
+    exec(compile(code, "page", "exec"), names)
     timestamps = names["table"]["timestamp"].cast("int64").to_pylist()  # type: ignore[index]
     assert timestamps
     assert all(1780315200000 <= each < 1780315210000 for each in timestamps)
 
 
 @pytest.mark.parametrize("line", "".join(blocks("sh")).splitlines())
-def test_the_shell_of_the_readme_runs(line: str, lake: Path) -> None:
+def test_the_shell_of_the_tour_runs(line: str, lake: Path) -> None:
     program, *arguments = shlex.split(line)
     assert program == "seglake"
     with contextlib.chdir(lake):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.faults import FAULTS
+
 PROJECT = Path(__file__).parents[2]
 PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/**/*.md"))]
 
@@ -69,3 +71,13 @@ def test_the_kernels_are_compiled_where_seglake_is_installed() -> None:
         for number, line in enumerate(lines):
             if re.search(r"pip install '?seglake", line) and "needs the package" not in line:
                 assert "seglake warm" in "".join(lines[number : number + 3]), (page, line)
+
+
+def test_the_design_names_faults_and_files_that_exist() -> None:
+    page = (PROJECT / "docs" / "design.md").read_text()
+    rows = [row.split(" | ") for row in page.splitlines() if re.match(r"\| I\d+ ", row)]
+    assert len(rows) == 19
+    for number, _, places, fault in rows:
+        for place in re.findall(r"`([\w./]+)`", places):
+            assert (PROJECT / "src/seglake" / place).exists(), (number, place)
+        assert fault.startswith("none: ") or fault.split('"')[1] in FAULTS, (number, fault)

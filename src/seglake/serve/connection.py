@@ -120,7 +120,7 @@ class Connection:
         self.login: Any = None
         self.tokens: Callable[[bytes, Connection], Awaitable[bytes]] | None = None
         self.ends: dict[tuple[str, int], int] = {}  # see `reads.fetch`
-        self.version = 0  # of the request that is handled
+        self.api, self.version = "", 0  # of the request that is handled
         self.correlation_id = 0
         self.next_request: asyncio.Task[memoryview | None] | None = None
         self._turns = begin_request(shared.turns)
@@ -226,7 +226,7 @@ class Connection:
             return
         header = header_of(frame)
         api = self._api(header)
-        self.client_id, self.version = header.client_id, header.version
+        self.client_id, self.api, self.version = header.client_id, api.name, header.version
         self.correlation_id = header.correlation_id
         self.counts.requests[api.name] += 1
         if api.low <= header.version <= api.high:
@@ -266,18 +266,19 @@ class Connection:
             raise Refused(f"{api.name} before the login")
         return api
 
-    def tell_unknown(self, name: str, error: UnknownTopic) -> None:
-        """Log that a client asks for a topic that is not there: each name once, and not many.
+    def log_unknown(self, name: str, error: UnknownTopic) -> None:
+        """Log that a client requests an unknown topic: each name once, and at most 20 names.
 
-        Clients ask again and again, and some wait without a word for a mistyped name.
+        Clients repeat such a request, and some wait for a mistyped name without a message.
         """
         if name not in self._unknown and len(self._unknown) < _UNKNOWN_NAMES:
             self._unknown.add(name)
             _log.info("%s: %s", self, error)
 
-    def count_error(self, api: str, code: Code) -> None:
-        """Count an error that a response has."""
-        self.counts.errors[api, code.name] += 1
+    def count_error(self, code: Code) -> None:
+        """Count an error code in the response to the current request. NONE is not counted."""
+        if code:
+            self.counts.errors[self.api, code.name] += 1
 
     async def _send(self, parts: Sequence[Part]) -> None:
         """Write the parts in turns. Raises TimeoutError if the client does not take one.

@@ -12,11 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from seglake.limits import INT64_MAX
 from seglake.serve.codes import Code
-from seglake.serve.groups.group import Group, GroupLimits, Join, Joined, Protocols, Sync, Synced
+from seglake.serve.groups.group import Group, Join, Joined, Protocols, Sync, Synced
+from seglake.serve.settings import Groups
 from tests.makers.strategies import examples
 
 SESSION_MS, REBALANCE_MS = 10_000, 30_000
-LIMITS = GroupLimits(initial_delay_ms=500, max_members=6)
+LIMITS = Groups.model_validate({"group.max.size": 6})
 BOTH: Protocols = (("range", b"r"), ("sticky", b"s"))
 PROTOCOLS: list[Protocols] = [BOTH, BOTH[::-1], (("range", b"r"),), (("range", b"other"),)]
 

@@ -9,7 +9,7 @@ import ssl
 import struct
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -40,7 +40,7 @@ KINDS: dict[int, Any] = {
     if isinstance(each, type) and each.__name__.endswith("Request") and hasattr(each, "_struct")
     if getattr(each, "API_KEY", None) is not None
 }
-LOGIN = (17, 36)  # SaslHandshake, SaslAuthenticate
+LOGIN = {17: (0, 1), 36: (0, 2)}  # versions of SaslHandshake and SaslAuthenticate
 
 
 async def nothing(_request: Any, _connection: Any) -> None:
@@ -61,19 +61,13 @@ def server(maker: LakeMaker) -> Iterator[Serving]:
 
 
 def offered(server: Serving) -> list[Api]:
-    """Every API of the server and of a login; it tells the versions of `VERSIONS`."""
+    """Return every API of the server, with the versions that it advertises, and of a login."""
     with Wire(server.address) as wire:
         wire.send_bytes(struct.pack(">hhih", 18, 0, 1, -1))
         answer = metadata.ApiVersionsResponse.decode(wire.receive(), version=0, header=True)
-    told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-    assert {key: told[key] for key in told if key in KINDS} == {
-        api.key: (api.low, api.high) for api in apis_of(told)
-    }
-    return apis_of({*told, *LOGIN})
-
-
-def apis_of(keys: Iterable[int]) -> list[Api]:
-    return [Api(KINDS[key], nothing) for key in sorted(keys) if key in KINDS]
+    versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    versions |= LOGIN
+    return [Api(KINDS[key], *versions[key], nothing) for key in sorted(versions) if key in KINDS]
 
 
 def shapes(api: Api, version: int, count: int) -> Iterator[Shape]:
@@ -156,7 +150,7 @@ def test_decoding_copies_nothing_over_and_over(server: Serving) -> None:
 
 
 def test_items_are_bounded() -> None:
-    api = Api(KINDS[3], nothing)
+    api = Api(KINDS[3], 0, 13, nothing)
     for count, good in ((MOST_ITEMS - 1, True), (MOST_ITEMS + 1, False)):
         assert (decoded(api, frame(KINDS[3], 8, Shape(("topics",), count))) is not None) == good
 

@@ -37,23 +37,27 @@ class GroupApis:
     def all(self) -> list[Api]:
         """Each API with the versions that it has here."""
         return [
-            Api(find.FindCoordinatorRequest, self.find_coordinator),
-            Api(consumer.JoinGroupRequest, self.join),
-            Api(consumer.SyncGroupRequest, self.sync),
-            Api(consumer.HeartbeatRequest, self.heartbeat),
-            Api(consumer.LeaveGroupRequest, self.leave),
-            Api(consumer.OffsetCommitRequest, self.commit),
-            Api(consumer.OffsetFetchRequest, self.fetch),
-            Api(consumer.OffsetDeleteRequest, self.forget),
-            Api(admin.ListGroupsRequest, self.list),
-            Api(admin.DescribeGroupsRequest, self.describe),
-            Api(admin.DeleteGroupsRequest, self.delete),
+            Api(find.FindCoordinatorRequest, 0, 6, self.find_coordinator),
+            Api(consumer.JoinGroupRequest, 0, 9, self.join),
+            Api(consumer.SyncGroupRequest, 0, 5, self.sync),
+            Api(consumer.HeartbeatRequest, 0, 4, self.heartbeat),
+            Api(consumer.LeaveGroupRequest, 0, 5, self.leave),
+            Api(consumer.OffsetCommitRequest, 2, 9, self.commit),
+            Api(consumer.OffsetFetchRequest, 1, 9, self.fetch),
+            Api(consumer.OffsetDeleteRequest, 0, 0, self.forget),
+            Api(admin.ListGroupsRequest, 0, 5, self.list),
+            Api(admin.DescribeGroupsRequest, 0, 6, self.describe),
+            Api(admin.DeleteGroupsRequest, 0, 2, self.delete),
         ]
 
     # ---------------------------------------------------------------- members
 
     async def find_coordinator(self, request: Any, connection: Connection) -> Any:
-        """This server coordinates every group. Transactions have no coordinator."""
+        """FindCoordinator, versions 0 to 6: this server coordinates every group.
+
+        Key types exist since version 1, several keys since version 4. For transactions the answer
+        is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, for other key types INVALID_REQUEST.
+        """
         kind = request.key_type if connection.version else _GROUP
         code = _COORDINATOR_ERRORS.get(kind, Code.INVALID_REQUEST)
         why = None if kind == _GROUP else "this server is read-only: it only has consumer groups"
@@ -71,7 +75,11 @@ class GroupApis:
         )
 
     async def join(self, request: Any, connection: Connection) -> Any:
-        """JoinGroup."""
+        """JoinGroup, versions 0 to 9. The answer is sent when the rebalance ends.
+
+        Rebalance timeouts exist since version 1. Since 4 a new member joins twice (KIP-394).
+        Static members exist since version 5, null protocols since 7, skipped assignments since 9.
+        """
         version = connection.version
         ask = Join(
             request.member_id, request.group_instance_id if version >= 5 else None,
@@ -82,7 +90,7 @@ class GroupApis:
             needs_member_id=version >= 4, can_skip_assignment=version >= 9,
         )  # fmt: skip
         answer = await self._groups.join(request.group_id, ask)
-        _count(connection, "JoinGroup", answer.code)
+        connection.count_error(answer.code)
         protocol = answer.protocol if version >= 7 else answer.protocol or ""
         return consumer.JoinGroupResponse(
             error_code=answer.code, generation_id=answer.generation, protocol_name=protocol,
@@ -97,7 +105,10 @@ class GroupApis:
         )  # fmt: skip
 
     async def sync(self, request: Any, connection: Connection) -> Any:
-        """SyncGroup."""
+        """SyncGroup, versions 0 to 5. The answer is sent when the leader has sent assignments.
+
+        Static members exist since version 3. Since version 5 the protocol is checked.
+        """
         version = connection.version
         ask = Sync(
             request.member_id, request.group_instance_id if version >= 3 else None,
@@ -106,26 +117,26 @@ class GroupApis:
             {each.member_id: bytes(each.assignment) for each in request.assignments},
         )  # fmt: skip
         answer = await self._groups.sync(request.group_id, ask)
-        _count(connection, "SyncGroup", answer.code)
+        connection.count_error(answer.code)
         return consumer.SyncGroupResponse(
             error_code=answer.code, protocol_type=answer.protocol_type,
             protocol_name=answer.protocol, assignment=answer.assignment,
         )  # fmt: skip
 
     async def heartbeat(self, request: Any, connection: Connection) -> Any:
-        """Heartbeat."""
+        """Heartbeat, versions 0 to 4. Static members exist since version 3."""
         instance = request.group_instance_id if connection.version >= 3 else None
         code = self._groups.heartbeat(
             request.group_id, request.member_id, instance, request.generation_id
         )
-        _count(connection, "Heartbeat", code)
+        connection.count_error(code)
         return consumer.HeartbeatResponse(error_code=code)
 
     async def leave(self, request: Any, connection: Connection) -> Any:
-        """LeaveGroup: of one member, from version 3 on of several."""
+        """LeaveGroup, versions 0 to 5, for one member; since version 3 for several."""
         if connection.version < 3:
             code = self._groups.leave(request.group_id, request.member_id, None)
-            _count(connection, "LeaveGroup", code)
+            connection.count_error(code)
             return consumer.LeaveGroupResponse(error_code=code)
         members = [
             (each.member_id, each.group_instance_id,
@@ -137,7 +148,11 @@ class GroupApis:
     # ---------------------------------------------------------------- offsets
 
     async def commit(self, request: Any, connection: Connection) -> Any:
-        """OffsetCommit: what is valid in a request is committed as a whole."""
+        """OffsetCommit, versions 2 to 9. The valid offsets of a request are committed in one step.
+
+        Leader epochs exist since version 6, static members since version 7. Retention times, which
+        end with version 4, have no effect: offsets are kept until a client deletes them.
+        """
         version = connection.version
         may = self._groups.may_commit(
             request.group_id, request.member_id,
@@ -157,7 +172,7 @@ class GroupApis:
         code = await self._groups.commit(request.group_id, offsets)
         codes |= dict.fromkeys(offsets, code)
         for each in codes.values():
-            _count(connection, "OffsetCommit", each)
+            connection.count_error(each)
         return consumer.OffsetCommitResponse(topics=_by_topic(codes))
 
     def _partition_code(self, where: Where, count: int, metadata: str) -> Code:
@@ -168,18 +183,22 @@ class GroupApis:
         return Code.NONE
 
     async def fetch(self, request: Any, connection: Connection) -> Any:
-        """OffsetFetch: of one group, from version 8 on of several."""
+        """OffsetFetch, versions 1 to 9, for one group; since version 8 for several.
+
+        Since version 2 null requests all topics. A group without own offsets gets those that an
+        archive has stored with the lake.
+        """
         response = consumer.OffsetFetchResponse
         if connection.version < 8:
             code, offsets = await self._fetched(request.group_id, request.topics)
-            _count(connection, "OffsetFetch", code)
+            connection.count_error(code)
             topics = await _offsets(offsets, response.OffsetFetchResponseTopic)
             return response(error_code=code, topics=topics)
         groups = []
         once = {each.group_id: each for each in request.groups}
         async for each in in_turns(once.values()):
             code, offsets = await self._fetched(each.group_id, each.topics)
-            _count(connection, "OffsetFetch", code)
+            connection.count_error(code)
             group = response.OffsetFetchResponseGroup
             topics = await _offsets(offsets, group.OffsetFetchResponseTopics)
             groups.append(group(group_id=each.group_id, topics=topics, error_code=code))
@@ -194,24 +213,28 @@ class GroupApis:
         if wheres is not None:
             offsets = {where: offsets.get(where, _NOTHING) for where in wheres}
         async for where, each in in_turns(offsets.items()):
-            # Earlier builds ended a window after its last stored batch, not its last record.
+            # The end of a window may have moved to a smaller offset, because an erasure removed its
+            # last records, or an earlier build ended it after its last stored batch.
             limit = None if each is _NOTHING else await self._topics.limit(*where)
             if limit is not None and each.offset > limit:
                 offsets[where] = each._replace(offset=limit)
         return Code.NONE, offsets
 
     async def forget(self, request: Any, connection: Connection) -> Any:
-        """OffsetDelete."""
+        """OffsetDelete, version 0. A group with members is refused: see `Coordinator.forget`."""
         wheres = [(t.name, part.partition_index) for t in request.topics for part in t.partitions]
         code = await self._groups.forget(request.group_id, wheres)
-        _count(connection, "OffsetDelete", code)
+        connection.count_error(code)
         done = dict.fromkeys(wheres, Code.NONE) if code is Code.NONE else {}
         return consumer.OffsetDeleteResponse(error_code=code, topics=_by_topic(done))
 
     # ---------------------------------------------------------------- administration
 
     async def list(self, request: Any, connection: Connection) -> Any:
-        """ListGroups."""
+        """ListGroups, versions 0 to 5. Filters exist for states since version 4, for types since 5.
+
+        Every group is of the type "classic".
+        """
         listed = await self._groups.listed()
         if isinstance(listed, Code):
             return admin.ListGroupsResponse(error_code=listed, groups=[])
@@ -227,7 +250,7 @@ class GroupApis:
         return admin.ListGroupsResponse(error_code=Code.NONE, groups=groups)
 
     async def describe(self, request: Any, connection: Connection) -> Any:
-        """DescribeGroups: an unknown group is Dead."""
+        """DescribeGroups, versions 0 to 6. An unknown group is Dead; since version 6 an error."""
         listed, once = await self._groups.listed(), dict.fromkeys(request.groups)
         if isinstance(listed, Code):
             groups = [_described(each, None, listed) async for each in in_turns(once)]
@@ -241,19 +264,14 @@ class GroupApis:
         return admin.DescribeGroupsResponse(groups=groups)
 
     async def delete(self, request: Any, connection: Connection) -> Any:
-        """DeleteGroups."""
+        """DeleteGroups, versions 0 to 2. A group that has members is refused."""
         results = [
             (each, await self._groups.forget(each, None))
             async for each in in_turns(dict.fromkeys(request.groups_names))
         ]
         for _, code in results:
-            _count(connection, "DeleteGroups", code)
+            connection.count_error(code)
         return admin.DeleteGroupsResponse(results=results)
-
-
-def _count(connection: Connection, api: str, code: Code) -> None:
-    if code is not Code.NONE:
-        connection.count_error(api, code)
 
 
 def _by_topic(codes: Mapping[Where, Code]) -> list[tuple[str, list[tuple[int, Code]]]]:

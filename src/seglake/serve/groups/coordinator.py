@@ -15,8 +15,9 @@ from seglake.errors import SeglakeError, StoreError
 from seglake.limits import INT64_MAX
 from seglake.serve.api import ServerCounts
 from seglake.serve.codes import Code
-from seglake.serve.groups.group import Group, GroupLimits, Join, Joined, Sync, Synced
+from seglake.serve.groups.group import Group, Join, Joined, Sync, Synced
 from seglake.serve.groups.offsets import Committed, OffsetStore, Where
+from seglake.serve.settings import Groups
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -51,15 +52,13 @@ class Coordinator:
     def __init__(
         self,
         store: OffsetStore,
-        limits: GroupLimits,
-        max_groups: int,
+        settings: Groups,
         counts: ServerCounts,
         archived: Callable[[str], Awaitable[dict[Where, Committed]]] | None = None,
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         wall_ms: Callable[[], int] = now_ms,
     ) -> None:
-        self._store, self._limits = store, limits
-        self._max_groups, self._counts = max_groups, counts
+        self._store, self._settings, self._counts = store, settings, counts
         self._clock_ms, self._wall_ms = clock_ms, wall_ms
         self._archived = archived
         self._groups: dict[str, Group] = {}
@@ -90,10 +89,10 @@ class Coordinator:
         if group is None and ask.member_id:
             return Joined(Code.UNKNOWN_MEMBER_ID, member_id=ask.member_id)
         if group is None:
-            if len(self._groups) >= self._max_groups:
-                _log.warning("group %.80r is refused: max_groups = %d", group_id, self._max_groups)
+            if len(self._groups) >= (most := self._settings.max_groups):
+                _log.warning("group %.80r is refused: max_groups = %d", group_id, most)
                 return Joined(Code.COORDINATOR_NOT_AVAILABLE)
-            group = self._groups[group_id] = Group(group_id, self._limits)
+            group = self._groups[group_id] = Group(group_id, self._settings)
         future = asyncio.get_running_loop().create_future()
         group.join(ask, self._clock_ms(), _answering(future))
         self._after(group)

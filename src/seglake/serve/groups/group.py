@@ -19,21 +19,13 @@ from typing import NamedTuple
 
 from seglake.limits import INT64_MAX
 from seglake.serve.codes import Code
-
-
-class GroupLimits(NamedTuple):
-    """Bounds of a group; times in ms, those of sessions inclusive."""
-
-    initial_delay_ms: int = 500
-    min_session_ms: int = 6_000
-    max_session_ms: int = 1_800_000
-    max_members: int = 1000
+from seglake.serve.settings import Groups
 
 
 class Group:
     """The members of a group, and what they wait for."""
 
-    def __init__(self, group_id: str, limits: GroupLimits) -> None:
+    def __init__(self, group_id: str, limits: Groups) -> None:
         self.group_id, self._limits = group_id, limits
         self.state = "Empty"
         self.generation = self.logged_generation = 0  # the second is the coordinator's

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,11 +43,6 @@ _MOST_REPLAYS = 10_000  # of a lake; those that started first are forgotten
 _FORGET_KIND = """
 delete from kinds where lake = ? and group_id = ?
 and not exists (select 1 from committed where lake = ? and group_id = ?)
-"""
-
-_FORGET_KINDS = """
-delete from kinds where lake = ?
-and group_id not in (select group_id from committed where lake = ?)
 """
 
 
@@ -90,7 +85,7 @@ class OffsetStore:
             self._db.execute("pragma locking_mode = exclusive")
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = full")
-            self._db.execute("pragma secure_delete = on")  # earlier builds stored keys in names
+            self._db.execute("pragma secure_delete = on")  # what groups delete leaves no bytes
             self._check_format()
         except (sqlite3.Error, OSError) as error:
             raise ConfigError(f"groups.file {file} cannot be used: {_why(error)}") from error
@@ -169,29 +164,6 @@ class OffsetStore:
             (start, [(self._lake, name, now_ms)]),
             (oldest, [(self._lake, self._lake, _MOST_REPLAYS)]),
         )
-
-    def topic_names(self) -> list[str]:
-        """The names of all topics with a committed offset or a start. Raises StoreError."""
-        what = (
-            "select topic from committed where lake = ? union select name from replays"
-            " where lake = ?"
-        )
-        return [name for (name,) in self._read(what, self._lake, self._lake)]
-
-    def forget(self, names: Collection[str]) -> None:
-        """Forget all offsets and replays of topics with these names. Raises StoreError.
-
-        None of their bytes remain in the file.
-        """
-        if not names:
-            return
-        rows = [(self._lake, name) for name in names]
-        self._write(
-            ("delete from committed where lake = ? and topic = ?", rows),
-            ("delete from replays where lake = ? and name = ?", rows),
-            (_FORGET_KINDS, [(self._lake, self._lake)]),
-        )
-        self._read("pragma wal_checkpoint(truncate)")
 
     def close(self) -> None:
         """Close the file."""

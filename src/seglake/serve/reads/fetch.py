@@ -25,7 +25,7 @@ from seglake.serve.codes import Code, code_of
 from seglake.serve.connection import Connection, Part, Reply
 from seglake.serve.frames import varint
 from seglake.serve.reads.offsets import epoch_error
-from seglake.serve.records.taking import Taken
+from seglake.serve.records.taking import BatchReader, Taken
 from seglake.serve.topics.catalog import ServedTopic, ServedTopics
 from seglake.serve.topics.partition import ServedPartition
 
@@ -34,7 +34,7 @@ _KAFKA_GO = 10  # its version of Fetch; Kafka 2.1's clients, which have it too, 
 _ROUNDED_S = 0.002  # more than its max_wait_ms, which is rounded down
 _FRAMED_AT_ONCE = 1000  # partitions and topics; of a larger answer, on a thread
 _FULL = (0, -1)  # session epochs of requests that name every partition
-_NOTHING = Taken([], 0, -1)
+_NOTHING = Taken()
 
 
 class _Round(NamedTuple):
@@ -89,11 +89,17 @@ class Fetching:
 
     def apis(self) -> list[Api]:
         """Fetch."""
-        return [Api(FetchRequest, self._fetch)]
+        return [Api(FetchRequest, 4, 18, self._fetch)]
 
     async def _fetch(self, request: Any, connection: Connection) -> Reply:
+        """Fetch, versions 4 to 18: record batches as stored.
+
+        Since version 7 a whole request can be refused, here each one of a session. Since version 9
+        it has a leader epoch, since version 13 topics have ids instead of names. Followers, which
+        are brokers, get NOT_LEADER_OR_FOLLOWER.
+        """
         if connection.version >= 7 and (code := _refusal_of(request)):
-            connection.count_error("Fetch", code)
+            connection.count_error(code)
             return refusal(connection.version, connection.correlation_id, code)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(0, request.max_wait_ms), 2**31) / 1000
@@ -220,8 +226,8 @@ class Fetching:
             limit = min(limit, max(0, _MEMORY_BYTES - size))
         if not limit and size:  # the answer is full
             return Answer(asked.partition, code, start, end, _NOTHING), wait
-        taken = await self._topics.taker.take(
-            partition.runs(offset),
+        reader = BatchReader(
+            self._topics.stretches,
             offset,
             end,
             limit,
@@ -229,14 +235,14 @@ class Fetching:
             skip_empty=connection.ends.get((topic.name, asked.partition)) == offset,
             only_filled=version == _KAFKA_GO,
         )
+        taken = await reader.read(partition.runs(offset))
         connection.counts.fetched_bytes[topic.plain] += taken.size
         return Answer(asked.partition, Code.NONE, start, end, taken), wait
 
     async def _count(self, look: _Round, connection: Connection) -> None:
         async for topic in in_turns(look.topics):
             for answer in topic.partitions:
-                if answer.code:
-                    connection.count_error("Fetch", answer.code)
+                connection.count_error(answer.code)
 
 
 # ---------------- fetch frame

@@ -75,14 +75,20 @@ class Describing:
     def apis(self) -> list[Api]:
         """Return Metadata and the APIs that describe topics, the cluster, logs and settings."""
         return [
-            Api(MetadataRequest, self._metadata),
-            Api(DescribeTopicPartitionsRequest, self._describe_topics),
-            Api(DescribeClusterRequest, self._describe_cluster),
-            Api(DescribeLogDirsRequest, self._describe_log_dirs),
-            Api(DescribeConfigsRequest, self._describe_configs),
+            Api(MetadataRequest, 0, 13, self._metadata),
+            Api(DescribeTopicPartitionsRequest, 0, 0, self._describe_topics),
+            Api(DescribeClusterRequest, 0, 2, self._describe_cluster),
+            Api(DescribeLogDirsRequest, 1, 4, self._describe_log_dirs),
+            Api(DescribeConfigsRequest, 1, 4, self._describe_configs),
         ]
 
     async def _metadata(self, request: Any, connection: Connection) -> Any:
+        """Metadata, versions 0 to 13: the requested topics, or all that are listed.
+
+        In version 0 an empty list requests all topics, later null does. Since version 10 topics
+        have ids, and since version 12 a topic may be requested by id alone. A request never creates
+        a topic. An unknown topic is logged once per connection.
+        """
         asked = request.topics
         if asked is None or (not asked and connection.version == 0):
             names = await self._topics.listed()
@@ -109,8 +115,7 @@ class Describing:
             lookup = await self._named(each.name, connection)
         else:
             lookup = await self._by_id(each.topic_id)
-        if lookup.code:
-            connection.count_error("Metadata", lookup.code)
+        connection.count_error(lookup.code)
         return lookup
 
     async def _by_id(self, topic_id: uuid.UUID) -> _NamedTopic:
@@ -125,7 +130,7 @@ class Describing:
         try:
             topic = await self._topics.find(name)
         except UnknownTopic as error:
-            connection.tell_unknown(name, error)
+            connection.log_unknown(name, error)
             return _NamedTopic(name, NO_ID, code_of(error), None)
         except SeglakeError as error:
             return _NamedTopic(name, NO_ID, code_of(error), None)
@@ -139,6 +144,10 @@ class Describing:
         )  # fmt: skip
 
     async def _describe_topics(self, request: Any, connection: Connection) -> Any:
+        """DescribeTopicPartitions, version 0: partitions of topics by name, in several answers.
+
+        An answer has at most 2,000 partitions, like a broker's. The cursor names the next one.
+        """
         response = DescribeTopicPartitionsResponse
         names = sorted({each.name for each in request.topics}) or await self._topics.listed()
         cursor = request.cursor
@@ -166,9 +175,13 @@ class Describing:
         return response(throttle_time_ms=0, topics=topics, next_cursor=following)
 
     async def _describe_cluster(self, request: Any, connection: Connection) -> Any:
+        """DescribeCluster, versions 0 to 2: this server is the only broker and the controller.
+
+        Since version 1 a client may request the controllers, which is INVALID_REQUEST here.
+        """
         response = DescribeClusterResponse
         if connection.version >= 1 and request.endpoint_type != 1:
-            connection.count_error("DescribeCluster", Code.INVALID_REQUEST)
+            connection.count_error(Code.INVALID_REQUEST)
             return response(
                 error_code=Code.INVALID_REQUEST, error_message="this server has no controllers",
                 endpoint_type=request.endpoint_type, cluster_id="", controller_id=-1, brokers=[],
@@ -182,9 +195,11 @@ class Describing:
             cluster_id=self._topics.cluster_id, controller_id=NODE, brokers=[broker],
         )  # fmt: skip
 
-    # DescribeLogDirs: all logs are in one folder, the root of the lake. Its free space is unknown.
-
     async def _describe_log_dirs(self, request: Any, _: Connection) -> Any:
+        """DescribeLogDirs, versions 1 to 4: one folder, the root of the lake, has all logs.
+
+        Its total and free space, which exist since version 4, are unknown (-1).
+        """
         topics = list[Any]()
         async for name, numbers in in_turns(self._asked_dirs(request)):
             topics += await self._sizes(name, numbers)
@@ -221,9 +236,11 @@ class Describing:
         ]  # fmt: skip
         return [_TOPIC(name=name, partitions=sizes)] if sizes else []
 
-    # DescribeConfigs: the settings of a topic that a broker has too, and two of the server.
-
     async def _describe_configs(self, request: Any, connection: Connection) -> Any:
+        """DescribeConfigs, versions 1 to 4: settings of a topic that a broker has, and two of ours.
+
+        All are read-only and have no synonyms. Other kinds of resources are INVALID_REQUEST.
+        """
         once = {
             (each.resource_type, each.resource_name, tuple(each.configuration_keys or ("",))): each
             for each in request.resources
@@ -239,8 +256,7 @@ class Describing:
             code, message = code_of(error), str(error)
         except ValueError as error:
             code, message = Code.INVALID_REQUEST, str(error)
-        if code:
-            connection.count_error("DescribeConfigs", code)
+        connection.count_error(code)
         names = asked.configuration_keys
         if names is not None:
             distinct = set(names)
@@ -297,15 +313,20 @@ def _partitions(kind: Any, numbers: range) -> Sequence[Any]:
     ]  # fmt: skip
 
 
-# ---------------- greeting
-# ApiVersions: what a client asks first, and tells of itself (KIP-35, KIP-511).
+# ---------------- API versions
+# The first request of most clients (KIP-35, KIP-511).
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def _handle(request: Any, connection: Connection) -> Any:
+    """ApiVersions, versions 0 to 4: the APIs of this server, also before a login.
+
+    A version above 4 is answered in version 0 with UNSUPPORTED_VERSION (KIP-511). Since version 3
+    a client sends its name and version, which must have the form of KIP-511.
+    """
     error = Code.NONE
-    if request is None:  # of a version that is too new; the client then takes one of these
+    if request is None:  # The version is above 4.
         error = Code.UNSUPPORTED_VERSION
     elif connection.version >= 3:
         names = (request.client_software_name, request.client_software_version)
@@ -313,12 +334,11 @@ async def _handle(request: Any, connection: Connection) -> Any:
             connection.software = " ".join(names)
         else:
             error = Code.INVALID_REQUEST
-    if error:
-        connection.count_error("ApiVersions", error)
+    connection.count_error(error)
     one = ApiVersionsResponse.ApiVersion
     apis = connection.apis.values() if error != Code.INVALID_REQUEST else ()
     keys = [one(api_key=a.key, min_version=a.low, max_version=a.high) for a in apis]
     return ApiVersionsResponse(error_code=error, api_keys=keys, throttle_time_ms=0)
 
 
-API = Api(ApiVersionsRequest, _handle, before_login=True)
+API = Api(ApiVersionsRequest, 0, 4, _handle, before_login=True)

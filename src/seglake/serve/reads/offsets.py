@@ -1,7 +1,7 @@
 """ListOffsets and OffsetForLeaderEpoch: where logs begin and end, the first record at a time.
 
-A lookup by time also finds the records that a broker overlooks (docs/lookups.md). Lookups that
-wait for an object store run on a thread; on a local disk a lookup is faster than the hand-over.
+Lookups that wait for an object store run on a thread. On a local disk a lookup takes less time than
+passing it to a thread.
 """
 
 from __future__ import annotations
@@ -60,11 +60,17 @@ class Lookups:
     def apis(self) -> list[Api]:
         """ListOffsets and OffsetForLeaderEpoch."""
         return [
-            Api(ListOffsetsRequest, self._list_offsets),
-            Api(OffsetForLeaderEpochRequest, self._end_of_epoch),
+            Api(ListOffsetsRequest, 1, 11, self._list_offsets),
+            Api(OffsetForLeaderEpochRequest, 2, 4, self._end_of_epoch),
         ]
 
     async def _list_offsets(self, request: Any, connection: Connection) -> Any:
+        """ListOffsets, versions 1 to 11: the start, the end, or the first record at a time.
+
+        Special times have their own first version (`_SINCE`). Since version 4 requests have a
+        leader epoch. Nothing is tiered, so "local" times are those of the log, and "tiered" ones
+        are -1. Lookups by time also find records that a broker overlooks (docs/lookups.md).
+        """
         kind, topics = ListOffsetsResponse.ListOffsetsTopicResponse, []
         async for topic in in_turns(request.topics):
             partitions = [
@@ -79,8 +85,7 @@ class Lookups:
             code, position = _OffsetsAnswer(Code.UNKNOWN_SERVER_ERROR)
         else:
             code, position = await self._looked_up(topic, asked, connection)
-        if code:
-            connection.count_error("ListOffsets", code)
+        connection.count_error(code)
         return ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
             partition_index=asked.partition_index, error_code=code, timestamp=position.timestamp,
             offset=position.offset, leader_epoch=LEADER_EPOCH if position.offset >= 0 else -1,
@@ -115,6 +120,10 @@ class Lookups:
         return _NONE if record is None or record.offset >= partition.end() else record
 
     async def _end_of_epoch(self, request: Any, connection: Connection) -> Any:
+        """OffsetForLeaderEpoch, versions 2 to 4: each epoch up to ours ends at the log's end.
+
+        No log of a lake is ever truncated, so a client never has to step back.
+        """
         kind = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
         topics = []
         async for topic in in_turns(request.topics):
@@ -133,8 +142,7 @@ class Lookups:
                 epoch, end = asked.leader_epoch, partition.end()  # no log was ever truncated
         except SeglakeError as error:
             code = code_of(error)
-        if code:
-            connection.count_error("OffsetForLeaderEpoch", code)
+        connection.count_error(code)
         return kind.EpochEndOffset(
             error_code=code, partition=asked.partition, leader_epoch=epoch, end_offset=end
         )

@@ -1,7 +1,7 @@
-"""Requests that would change something: each is refused with an error code of Kafka and a text.
+"""Refuse requests that would change something, with an error code of Kafka and a reason.
 
-Produce is advertised all the same. librdkafka reads no record without it: it takes the message
-format from the versions of Produce and Fetch together (KAFKA-18659), and old ones want version 0.
+Produce is still advertised. Without it librdkafka reads no record: it derives the message format
+from the versions of Produce and Fetch (KAFKA-18659), and old releases require version 0.
 """
 
 from __future__ import annotations
@@ -49,9 +49,13 @@ _IDS = count(1)  # of producers
 
 
 async def _produce(request: Any, connection: Connection) -> Any:
+    """Produce, versions 0 to 9: TOPIC_AUTHORIZATION_FAILED for each partition.
+
+    With acks=0 a producer reads no response, so the connection is closed.
+    """
     if request.acks == 0:  # such a producer waits for no answer
         raise Refused("a producer with acks=0; this server only reads")
-    connection.count_error("Produce", Code.TOPIC_AUTHORIZATION_FAILED)
+    connection.count_error(Code.TOPIC_AUTHORIZATION_FAILED)
     kind = ProduceResponse.TopicProduceResponse
     topics = [
         kind(
@@ -70,9 +74,11 @@ async def _produce(request: Any, connection: Connection) -> Any:
 
 
 async def _init_producer_id(request: Any, connection: Connection) -> Any:
-    """Give a producer id, because frameworks open an idempotent producer that never sends a record.
+    """InitProducerId, versions 0 to 5: give an id to an idempotent producer.
 
-    A transactional producer gets an error, as from a broker on which it has no right to its id.
+    Frameworks open such a producer even if it never sends a record. A transactional producer gets
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as from a broker where it may not use its id. Producer
+    id and epoch are in requests since version 3.
     """
     version, code = connection.version, Code.NONE
     half_known = version >= 3 and (request.producer_id == -1) != (request.producer_epoch == -1)
@@ -80,15 +86,18 @@ async def _init_producer_id(request: Any, connection: Connection) -> Any:
         code = Code.INVALID_REQUEST
     elif request.transactional_id is not None:
         code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    connection.count_error(code)
     if code:
-        connection.count_error("InitProducerId", code)
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
     return InitProducerIdResponse(error_code=code, producer_id=next(_IDS), producer_epoch=0)
 
 
 async def _describe_acls(_: Any, connection: Connection) -> Any:
-    """There are none: whoever may connect may read everything. A broker says the same."""
-    connection.count_error("DescribeAcls", Code.SECURITY_DISABLED)
+    """DescribeAcls, versions 1 to 3: SECURITY_DISABLED, like a broker without an authorizer.
+
+    Each client that may connect may read everything.
+    """
+    connection.count_error(Code.SECURITY_DISABLED)
     return DescribeAclsResponse(
         throttle_time_ms=0, error_code=Code.SECURITY_DISABLED, resources=[],
         error_message="No Authorizer is configured on the broker",
@@ -102,14 +111,16 @@ _NO_AUTHORIZER = {
 
 
 async def _create_acls(request: Any, connection: Connection) -> Any:
-    connection.count_error("CreateAcls", Code.SECURITY_DISABLED)
+    """CreateAcls, versions 1 to 3: SECURITY_DISABLED for each ACL, like such a broker."""
+    connection.count_error(Code.SECURITY_DISABLED)
     one = CreateAclsResponse.AclCreationResult
     results = [one(**_NO_AUTHORIZER) async for _ in in_turns(request.creations)]
     return CreateAclsResponse(throttle_time_ms=0, results=results)
 
 
 async def _delete_acls(request: Any, connection: Connection) -> Any:
-    connection.count_error("DeleteAcls", Code.SECURITY_DISABLED)
+    """DeleteAcls, versions 1 to 3: SECURITY_DISABLED for each filter, like such a broker."""
+    connection.count_error(Code.SECURITY_DISABLED)
     one = DeleteAclsResponse.DeleteAclsFilterResult
     results = [one(matching_acls=[], **_NO_AUTHORIZER) async for _ in in_turns(request.filters)]
     return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
@@ -128,20 +139,21 @@ class Refusals:
     def apis(self) -> list[Api]:
         """The APIs that would change topics, and those that need no topics."""
         return [
-            Api(DescribeAclsRequest, _describe_acls),
-            Api(CreateAclsRequest, _create_acls),
-            Api(DeleteAclsRequest, _delete_acls),
-            Api(ProduceRequest, _produce),
-            Api(InitProducerIdRequest, _init_producer_id),
-            Api(CreateTopicsRequest, self._create_topics),
-            Api(DeleteTopicsRequest, self._delete_topics),
-            Api(CreatePartitionsRequest, self._create_partitions),
-            Api(DeleteRecordsRequest, self._delete_records),
-            Api(AlterConfigsRequest, self._alter_configs),
-            Api(IncrementalAlterConfigsRequest, self._alter_configs),
+            Api(DescribeAclsRequest, 1, 3, _describe_acls),
+            Api(CreateAclsRequest, 1, 3, _create_acls),
+            Api(DeleteAclsRequest, 1, 3, _delete_acls),
+            Api(ProduceRequest, 0, 9, _produce),
+            Api(InitProducerIdRequest, 0, 5, _init_producer_id),
+            Api(CreateTopicsRequest, 2, 7, self._create_topics),
+            Api(DeleteTopicsRequest, 1, 6, self._delete_topics),
+            Api(CreatePartitionsRequest, 0, 3, self._create_partitions),
+            Api(DeleteRecordsRequest, 0, 2, self._delete_records),
+            Api(AlterConfigsRequest, 0, 2, self._alter_configs),
+            Api(IncrementalAlterConfigsRequest, 0, 1, self._alter_configs),
         ]
 
     async def _create_topics(self, request: Any, connection: Connection) -> Any:
+        """CreateTopics, versions 2 to 7: TOPIC_ALREADY_EXISTS, or POLICY_VIOLATION."""
         kind, topics = CreateTopicsResponse.CreatableTopicResult, []
         async for each in in_turns(request.topics):
             code, why = await self._refusal(each.name)
@@ -149,11 +161,15 @@ class Refusals:
                 code, why = Code.TOPIC_ALREADY_EXISTS, f"topic {each.name!r} exists; {WHY}"
             elif code == Code.UNKNOWN_TOPIC_OR_PARTITION:
                 code, why = Code.POLICY_VIOLATION, WHY
-            connection.count_error("CreateTopics", code)
+            connection.count_error(code)
             topics.append(kind(name=each.name, error_code=code, error_message=why))
         return CreateTopicsResponse(throttle_time_ms=0, topics=topics)
 
     async def _delete_topics(self, request: Any, connection: Connection) -> Any:
+        """DeleteTopics, versions 1 to 6: POLICY_VIOLATION, or the code of an unknown topic.
+
+        Since version 6 a topic is named by its name or its id.
+        """
         kind, topics = DeleteTopicsResponse.DeletableTopicResult, []
         if connection.version >= 6:
             asked = [(each.name, each.topic_id) for each in request.topics]
@@ -165,23 +181,25 @@ class Refusals:
                 code, why = await self._change(name)
             elif await self._topics.find_by_id(topic_id) is None:
                 code, why = Code.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}"
-            connection.count_error("DeleteTopics", code)
+            connection.count_error(code)
             topics.append(kind(name=name, topic_id=topic_id, error_code=code, error_message=why))
         return DeleteTopicsResponse(throttle_time_ms=0, responses=topics)
 
     async def _create_partitions(self, request: Any, connection: Connection) -> Any:
+        """CreatePartitions, versions 0 to 3: see `_change`."""
         kind, topics = CreatePartitionsResponse.CreatePartitionsTopicResult, []
         async for each in in_turns(request.topics):
             code, why = await self._change(each.name)
-            connection.count_error("CreatePartitions", code)
+            connection.count_error(code)
             topics.append(kind(name=each.name, error_code=code, error_message=why))
         return CreatePartitionsResponse(throttle_time_ms=0, results=topics)
 
     async def _delete_records(self, request: Any, connection: Connection) -> Any:
+        """DeleteRecords, versions 0 to 2: see `_change`. The code is that of each partition."""
         kind, topics = DeleteRecordsResponse.DeleteRecordsTopicResult, []
         async for topic in in_turns(request.topics):
             code, _ = await self._change(topic.name)
-            connection.count_error("DeleteRecords", code)
+            connection.count_error(code)
             partitions = [
                 kind.DeleteRecordsPartitionResult(
                     partition_index=each.partition_index, low_watermark=-1, error_code=code
@@ -192,6 +210,7 @@ class Refusals:
         return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
 
     async def _alter_configs(self, request: Any, connection: Connection) -> Any:
+        """AlterConfigs, versions 0 to 2, and IncrementalAlterConfigs, 0 and 1: see `_refusal`."""
         incremental = isinstance(request, IncrementalAlterConfigsRequest)
         response = IncrementalAlterConfigsResponse if incremental else AlterConfigsResponse
         resources = []
@@ -199,7 +218,7 @@ class Refusals:
             code, why = Code.POLICY_VIOLATION, WHY
             if each.resource_type == TOPIC_RESOURCE:
                 code, why = await self._refusal(each.resource_name)
-            connection.count_error(str(request.name).removesuffix("Request"), code)
+            connection.count_error(code)
             resources.append(response.AlterConfigsResourceResponse(
                 resource_type=each.resource_type, resource_name=each.resource_name,
                 error_code=code, error_message=why,
@@ -207,7 +226,7 @@ class Refusals:
         return response(throttle_time_ms=0, responses=resources)
 
     async def _change(self, name: str) -> tuple[Code, str]:
-        """As `_refusal`, of a request for which an invalid name is an unknown one."""
+        """Return what `_refusal` returns, but treat an invalid name as an unknown topic."""
         if not is_topic_name(name):
             return Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}"
         return await self._refusal(name)

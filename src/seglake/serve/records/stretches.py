@@ -55,6 +55,7 @@ _THREADS = 8
 _AHEAD_BYTES = 4 * 2**20  # requested ahead from an object store, for each reader
 _STREAMS = 16  # readers with requests ahead
 _CACHE_BYTES = 64 * 2**20  # of logs on an object store
+_FILTERED_BYTES = 32 * 2**20  # of batches that were encoded again
 _MOST_STRETCHES = 32_768  # in memory, without their bytes: 32 GiB of logs
 
 Bytes = memoryview | FileSpan
@@ -135,6 +136,7 @@ class Stretches:
         self._fetch, self._zones, self._damaged = reads.fetch, reads.zone_maps.open, damaged
         self._store = reads.store
         self._data = ByteCache(_CACHE_BYTES)
+        self.filtered = ByteCache(_FILTERED_BYTES)  # see `taking`
         self._logs = OrderedDict[str, _LogStretches]()
         self._count = 0
         self._loading = dict[tuple[str, int], asyncio.Future[Stretch]]()
@@ -148,8 +150,9 @@ class Stretches:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def forget(self) -> None:
-        """Let go of all files and bytes: logs may be gone."""
+        """Close all files and drop all bytes: logs may have been deleted."""
         self._data.clear()
+        self.filtered.clear()
         release(self._store)
         if self._streams is not None:
             self._streams.forget()

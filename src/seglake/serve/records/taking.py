@@ -7,7 +7,8 @@ again without them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -20,13 +21,10 @@ from seglake.format.encode import EncodedBatches
 from seglake.format.filter import blank, filter_batches
 from seglake.format.records import Flags, Int64s
 from seglake.limits import INT32_MAX, INT64_MAX
-from seglake.log.byte_cache import ByteCache
 from seglake.log.piece import Window
 from seglake.log.segment import LogSegment
 from seglake.serve.records.stretches import Bytes, FileSpan, Stretch, Stretches
 from seglake.serve.turns import give_way
-
-_FILTERED_BYTES = 32 * 2**20  # of batches that were encoded again
 
 
 class Run(NamedTuple):
@@ -44,114 +42,89 @@ class Run(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a fetch gets of a partition: bytes to be sent, their size, the offset behind them.
+    """The result of a fetch from one partition: bytes to be sent, and their size.
 
-    Without records it is nothing, batches that have lost theirs, or the rest of the first batch.
+    Without records it is empty, or has batches that lost their records, or the rest of the batch
+    that the fetch begins in.
     """
 
-    parts: list[Bytes]
-    size: int
-    end_offset: int
+    parts: Sequence[Bytes] = ()
+    size: int = 0
     has_records: bool = False
 
 
-class Taker:
-    """Takes records of a lake's logs."""
+@dataclass
+class BatchReader:
+    """Reads the batches of one fetch: from offset `begin` on, below `end`, at most `limit` bytes.
 
-    def __init__(self, stretches: Stretches) -> None:
-        self._stretches = stretches
-        self._filtered = ByteCache(_FILTERED_BYTES)
+    With `whole_first`, the first batch is sent whole even if it is larger than `limit`. With
+    `skip_empty`, batches are skipped until one has a record. With `only_filled`, all batches
+    without a record are skipped.
+    """
 
-    def forget(self) -> None:
-        """Let go of all bytes: logs may be gone."""
-        self._filtered.clear()
-        self._stretches.forget()
+    stretches: Stretches
+    begin: int
+    end: int
+    limit: int
+    whole_first: bool
+    skip_empty: bool = False
+    only_filled: bool = False
 
-    async def take(
-        self,
-        runs: Iterator[Run],
-        offset: int,
-        end: int,
-        limit: int,
-        *,
-        whole_first: bool,
-        skip_empty: bool = False,
-        only_filled: bool = False,
-    ) -> Taken:
-        """The batches from `offset` on that lie below `end` and take at most `limit` bytes.
+    async def read(self, runs: Iterable[Run]) -> Taken:
+        """Return the batches. The first of `runs` has the offset `begin`.
 
-        The first of `runs` has the offset. With `whole_first`, the first batch comes whole even if
-        it is larger than `limit`. With `skip_empty`, batches without a record are passed over until
-        one has a record; with `only_filled`, all of them are. If no batch is left before the end,
-        an empty one stands for the gap. Raises CorruptData if the first batch is damaged,
-        StoreError, and VersionExpired.
+        If no batch remains before the end, an empty one is sent for the gap. Raises CorruptData if
+        the first batch is damaged, StoreError, and VersionExpired.
         """
-        taking = _FetchAnswer(self._stretches, self._filtered, offset, end, limit, whole_first)
-        taking.skip_empty, taking.only_filled = skip_empty or only_filled, only_filled
+        self._offset, self._has_begun = self.begin, False
+        self._parts, self._size, self._has_records = list[Bytes](), 0, False
         try:
             for run in runs:
-                if not await taking.add(run):
+                if not await self._add(run):
                     break
             else:
-                taking.offset = max(taking.offset, end)
-            if taking.offset >= end:
-                taking.fill_gap()
+                self._offset = max(self._offset, self.end)
+            if self._offset >= self.end:
+                self._fill_gap()
         except CorruptData:
-            if not taking.size:
+            if not self._size:
                 raise
-        return Taken(taking.parts, taking.size, taking.offset, taking.has_records)
+        return Taken(self._parts, self._size, self._has_records)
 
-
-class _FetchAnswer:
-    def __init__(
-        self,
-        stretches: Stretches,
-        filtered: ByteCache,
-        offset: int,
-        end: int,
-        limit: int,
-        whole_first: bool,
-    ) -> None:
-        self._stretches, self._filtered = stretches, filtered
-        self.offset = self._asked = offset
-        self._end, self._limit, self._whole_first = end, limit, whole_first
-        self.parts, self.size, self.has_records = list[Bytes](), 0, False
-        self.skip_empty = self.only_filled = self._has_begun = False
-
-    async def add(self, run: Run) -> bool:
+    async def _add(self, run: Run) -> bool:
         """Take what there is of a run; False once nothing more is wanted."""
-        self.offset = max(self.offset, run.first_offset)
-        while self.offset < min(run.end_offset, self._end):
+        self._offset = max(self._offset, run.first_offset)
+        while self._offset < min(run.end_offset, self.end):
             if self._has_begun:
                 await give_way()
             self._has_begun = True
-            stretch = await self._stretches.find(run.segment, self.offset)
+            stretch = await self.stretches.find(run.segment, self._offset)
             if stretch is None or stretch.start >= run.end:
                 break
             go_on = await (self._filter(run, stretch) if run.window else self._copy(run, stretch))
             if not go_on:
                 return False
-        self.offset = max(self.offset, min(run.end_offset, self._end))
-        return self.offset < self._end
+        self._offset = max(self._offset, min(run.end_offset, self.end))
+        return self._offset < self.end
 
     async def _copy(self, run: Run, stretch: Stretch) -> bool:
         first = self._first(stretch)
         last = int(stretch.positions.searchsorted(run.end, "right")) - 1  # of the run
-        last = min(last, int(stretch.base_offsets.searchsorted(self._end)))
+        last = min(last, int(stretch.base_offsets.searchsorted(self.end)))
         stop = min(last, self._stop(stretch.positions, first))
         if stop <= first:
             if last <= first:  # nothing of this stretch is sent
-                self.offset = max(
-                    self.offset, min(stretch.last_offset + 1, run.end_offset, self._end)
+                self._offset = max(
+                    self._offset, min(stretch.last_offset + 1, run.end_offset, self.end)
                 )
                 return True
             return False
         full, stop = stop, self._filled_until(stretch, first, stop)
-        part = await self._stretches.bytes_of(run.segment, stretch, first, stop)
+        part = await self.stretches.bytes_of(run.segment, stretch, first, stop)
         self._append(part)
-        begun = int(stretch.base_offsets.searchsorted(self._asked))
-        self.has_records |= bool(stretch.filled[max(first, begun) : stop].any())
-        self.offset = int(stretch.last_offsets[stop - 1]) + 1
+        begun = int(stretch.base_offsets.searchsorted(self.begin))
+        self._has_records |= bool(stretch.filled[max(first, begun) : stop].any())
+        self._offset = int(stretch.last_offsets[stop - 1]) + 1
         return stop < full or stop == last
 
     def _filled_until(self, stretch: Stretch, first: int, stop: int) -> int:
@@ -161,8 +134,8 @@ class _FetchAnswer:
 
     def _first(self, stretch: Stretch) -> int:
         """The first batch of a stretch that is sent."""
-        first = int(stretch.last_offsets.searchsorted(self.offset))
-        if not self.only_filled and (self.parts or not self.skip_empty):
+        first = int(stretch.last_offsets.searchsorted(self._offset))
+        if not self.only_filled and (self._parts or not self.skip_empty):
             return first
         filled = stretch.filled[first:]
         return first + int(filled.argmax()) if filled.any() else len(stretch.filled)
@@ -170,63 +143,64 @@ class _FetchAnswer:
     async def _filter(self, run: Run, stretch: Stretch) -> bool:
         batches = await self._within(run, stretch)
         table, lasts = batches.table, batches.table["last_offset"]
-        first = int(lasts.searchsorted(self.offset))
-        last = min(len(table), int(table["base_offset"].searchsorted(self._end)))
+        first = int(lasts.searchsorted(self._offset))
+        last = min(len(table), int(table["base_offset"].searchsorted(self.end)))
         positions = np.append(table["position"], len(batches.data))
         stop = min(last, self._stop(positions, first))
         if stop > first:
             self._append(batches.data.data[int(positions[first]) : int(positions[stop])])
-            self.has_records = True
-            self.offset = int(lasts[stop - 1]) + 1
+            self._has_records = True
+            self._offset = int(lasts[stop - 1]) + 1
         if stop < last:
             return False
-        self.offset = max(self.offset, min(stretch.last_offset + 1, run.end_offset, self._end))
+        self._offset = max(self._offset, min(stretch.last_offset + 1, run.end_offset, self.end))
         return True
 
     async def _within(self, run: Run, stretch: Stretch) -> EncodedBatches:
         """The records of the window in the part of the run that a stretch has."""
         key = (stretch.key(run.segment), run)
-        batches: EncodedBatches | None = self._filtered.get(key)
+        batches: EncodedBatches | None = self.stretches.filtered.get(key)
         if batches is None:
-            data = await self._stretches.read(run.segment, stretch)
+            data = await self.stretches.read(run.segment, stretch)
             start, end = max(run.start, stretch.start), min(run.end, stretch.end)
             part = data[start - stretch.start : end - stretch.start]
-            batches = await self._stretches.run(partial(records_within, part, run, start))
-            self._filtered.put(key, batches, 512 + len(batches.data) + batches.table.nbytes)
+            batches = await self.stretches.run(partial(records_within, part, run, start))
+            held_bytes = 512 + len(batches.data) + batches.table.nbytes
+            self.stretches.filtered.put(key, batches, held_bytes)
         return batches
 
     def _stop(self, positions: Int64s, first: int) -> int:
         """The index behind the last batch that there is room for."""
         if first >= len(positions) - 1:
             return first
-        room = int(positions[first]) + self._limit - self.size
+        room = int(positions[first]) + self.limit - self._size
         stop = int(positions.searchsorted(room, "right")) - 1
-        return first + 1 if stop <= first and not self.size and self._whole_first else stop
+        return first + 1 if stop <= first and not self._size and self.whole_first else stop
 
     def _append(self, part: Bytes) -> None:
         size = part.size if isinstance(part, FileSpan) else len(part)
-        self.size += size
-        before = self.parts[-1] if self.parts else None
+        self._size += size
+        before = self._parts[-1] if self._parts else None
         if (
             isinstance(part, FileSpan)
             and isinstance(before, FileSpan)
             and before.file is part.file
             and before.start + before.size == part.start
         ):
-            self.parts[-1] = before._replace(size=before.size + size)
+            self._parts[-1] = before._replace(size=before.size + size)
         else:
-            self.parts.append(part)
+            self._parts.append(part)
 
-    def fill_gap(self) -> None:
+    def _fill_gap(self) -> None:
         """An empty batch for the offsets up to the end if no batch has one of them."""
         if (
-            not self.parts
-            and self._asked < self._end
-            and (self._whole_first or self._limit > OVERHEAD)
+            not self._parts
+            and self.begin < self.end
+            and (self.whole_first or self.limit > OVERHEAD)
         ):
-            last = min(self._end - 1, self._asked + INT32_MAX)
-            self._append(blank(self._asked, last).data.data)
-            self.offset = last + 1
+            last = min(self.end - 1, self.begin + INT32_MAX)
+            self._append(blank(self.begin, last).data.data)
+            self._offset = last + 1
 
 
 def decode_run(data: memoryview, run: Run, start: int) -> tuple[BatchTable, Decoded, Flags]:

@@ -54,12 +54,15 @@ class Login:
     def apis(self) -> list[Api]:
         """SaslHandshake and SaslAuthenticate."""
         return [
-            Api(sasl.SaslHandshakeRequest, self.handshake, before_login=True),
-            Api(sasl.SaslAuthenticateRequest, self.authenticate, before_login=True),
+            Api(sasl.SaslHandshakeRequest, 0, 1, self.handshake, before_login=True),
+            Api(sasl.SaslAuthenticateRequest, 0, 2, self.authenticate, before_login=True),
         ]
 
     async def handshake(self, request: Any, connection: Connection) -> Any:
-        """Choose a mechanism."""
+        """SaslHandshake, versions 0 and 1: choose a mechanism.
+
+        After version 0, the messages of the login are frames without a header (see `token`).
+        """
         if connection.principal is not None or connection.login is not None:
             return self._shaken(Code.ILLEGAL_SASL_STATE, connection)
         mechanism = request.mechanism
@@ -74,15 +77,17 @@ class Login:
         return self._shaken(Code.NONE, connection)
 
     def _shaken(self, code: Code, connection: Connection) -> Any:
-        if code is not Code.NONE:
-            connection.count_error("SaslHandshake", code)
+        connection.count_error(code)
         return sasl.SaslHandshakeResponse(error_code=code, mechanisms=list(self._mechanisms))
 
     async def authenticate(self, request: Any, connection: Connection) -> Any:
-        """The next turn of the exchange. A client that failed must open another connection."""
+        """SaslAuthenticate, versions 0 to 2: answer the next message of the login.
+
+        A client whose login failed must open another connection. Sessions do not expire.
+        """
         exchange = connection.login
         if connection.principal is not None or exchange is None:
-            connection.count_error("SaslAuthenticate", Code.ILLEGAL_SASL_STATE)
+            connection.count_error(Code.ILLEGAL_SASL_STATE)
             return _refused(Code.ILLEGAL_SASL_STATE, "SaslHandshake comes first, and once")
         try:
             turn = await self._turn(exchange, bytes(request.auth_bytes), connection)
@@ -109,7 +114,8 @@ class Login:
             turn: Turn = exchange(words)
         except LoginFailed as why:
             self._counts.failed_logins += 1
-            connection.count_error("SaslAuthenticate", Code.SASL_AUTHENTICATION_FAILED)
+            # After a handshake of version 0, the current API is still SaslHandshake.
+            self._counts.errors["SaslAuthenticate", Code.SASL_AUTHENTICATION_FAILED.name] += 1
             _log.warning("%s: login failed: %s", connection, why)
             await asyncio.sleep(_DELAY_S)
             raise

@@ -12,7 +12,7 @@ import logging
 import re
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fnmatch import filter as matching
@@ -29,7 +29,6 @@ from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.serve.api import ServerCounts, shown
 from seglake.serve.records.stretches import Stretches
-from seglake.serve.records.taking import Taker
 from seglake.serve.settings import ServerSettings
 from seglake.serve.topics.partition import (
     Clock,
@@ -77,7 +76,7 @@ class ServedTopics:
         reads = lake.reads
         self._lake, self._reads, self._settings, self._counts = lake, reads, settings, counts
         self.stretches = Stretches(reads, self._count_damage)
-        self.taker, self._forgotten = Taker(self.stretches), reads.forgotten
+        self._forgotten = reads.forgotten
         self.lake, self.root, self.store = lake.identity, reads.store.uri, reads.store
         self._namespace = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.lake}")
         self.cluster_id = base64.urlsafe_b64encode(self._namespace.bytes).decode().rstrip("=")
@@ -100,10 +99,6 @@ class ServedTopics:
     def version(self) -> int:
         """The version of the catalog that is served."""
         return self._served
-
-    def every_name(self) -> Collection[str]:
-        """All topics of the lake, also those that are not served."""
-        return {*self._lake.topics()}
 
     def names(self) -> list[str]:
         """The topics of the lake that are served."""
@@ -243,7 +238,7 @@ class ServedTopics:
         self._counts.refreshes += 1
         if self._reads.forgotten != self._forgotten:
             self._forgotten = self._reads.forgotten
-            self.taker.forget()
+            self.stretches.forget()
         if self._lake.version != self._served:
             _log.info("version %d of the catalog", self.version)
             change = self._change
@@ -377,10 +372,12 @@ class ServedTopics:
         if asked.start_ms is None or asked.end_ms is None:
             return self._whole(name, log)._replace(plain=asked.topic)
         window = Window.of_times(asked.start_ms, asked.end_ms)
-        windows = [WindowPartition(log.reader(p), self._reads, window) for p in log.partitions()]
-        partitions: Sequence[ServedPartition] = windows
-        if clock is not None:
-            partitions = [ReplayedPartition(each, clock) for each in windows]
+        partitions = [
+            WindowPartition(log.reader(number), self._reads, window)
+            if clock is None
+            else ReplayedPartition(log.reader(number), self._reads, window, clock)
+            for number in log.partitions()
+        ]
         return ServedTopic(name, self._id(name), asked.topic, log.settings, partitions, log)
 
     def _drop(self, name: str) -> None:
@@ -473,7 +470,6 @@ _WINDOW = rf"(?P<topic>.+?)(?:\.(?P<start>{_TIME})\.(?P<end>{_TIME}))?"
 _SPEED = r"\.x(?P<speed>\d{1,6})(?:\.[a-zA-Z0-9_-]+)?"
 _REST = rf"(?:\.v(?P<version>\d{{1,18}}))?(?:{_SPEED})?"
 _PLAIN = re.compile(_WINDOW + _REST)
-_KEYED = re.compile(r"\.key(?:64)?\.")
 _TAGGED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})")
 _REPLAYED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})(?P<replay>{_SPEED})")
 
@@ -492,13 +488,11 @@ class Derived(NamedTuple):
     tag: str | None = None
 
 
-def parse(
-    name: str, topics: Container[str] = (), tags: Container[str] | None = ()
-) -> Derived | None:
-    """What the name asks for; None for a plain name. Raises UsageError for impossible values.
+def parse(name: str, topics: Container[str] = (), tags: Container[str] = ()) -> Derived | None:
+    """Return what a name selects; None for a plain name. Raises UsageError for impossible values.
 
-    `topics` and `tags` are those of the lake; with None any name may be a tag. A name that means
-    something without a tag, of a topic of the lake, keeps that meaning, whatever tags there are.
+    `topics` and `tags` are those of the lake. A name that can be read without a tag, and then
+    begins with a topic of the lake, is read so, whatever tags there are.
     """
     asked = _parsed(name, name)
     if asked is not None and asked.topic in topics:
@@ -514,10 +508,10 @@ def _parsed(text: str, name: str) -> Derived | None:
     return _derived(name, plain)
 
 
-def _tagged(name: str, topics: Container[str], tags: Container[str] | None) -> Derived | None:
+def _tagged(name: str, topics: Container[str], tags: Container[str]) -> Derived | None:
     """What a name with a tag asks for; None if it has none of the tags."""
     for match in (_TAGGED.fullmatch(name), _REPLAYED.fullmatch(name)):
-        if match is None or not (tags is None or match["tag"] in tags):
+        if match is None or match["tag"] not in tags:
             continue
         before, replay = match["before"], match.groupdict().get("replay", "")
         if before in topics and not replay:
@@ -539,20 +533,6 @@ def why_none(name: str, topics: Container[str]) -> str:
         f": what follows {topic} is no window, as in {topic}.20260601T120000Z.20260601T130000Z, and"
         " no version or tag"
     )
-
-
-def holds_key(name: str, topics: Container[str]) -> bool:
-    """Return whether a name is one of a topic for a single key, as earlier builds served them.
-
-    `topics` are all topics of the lake: a topic may have `.key.` in its own name.
-    """
-    if name in topics or not _KEYED.search(name):
-        return False
-    try:
-        asked = parse(name, topics, tags=None)
-    except UsageError:
-        return True
-    return asked is None or asked.topic not in topics
 
 
 def _derived(name: str, match: re.Match[str]) -> Derived:

@@ -155,15 +155,8 @@ class WindowPartition(ServedPartition):
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """See `ServedPartition`."""
-        return self.newest_below(self.limit)
-
-    def log_bytes(self) -> int:
-        """See `ServedPartition`; batches at the edges count whole."""
-        return sum(run.end - run.start for run in self._runs)
-
-    def newest_below(self, end: int) -> OffsetAndTimestamp | None:
-        """The first record with the largest timestamp of those below the offset `end`."""
-        low, high, newest = self._window.start_ms - 1, self._window.end_ms - 1, None
+        end, newest = self.end(), None
+        low, high = self._window.start_ms - 1, self._window.end_ms - 1
         while low < high:
             middle = (low + high + 1) // 2
             record = self.at_time(middle)
@@ -173,11 +166,15 @@ class WindowPartition(ServedPartition):
                 low, newest = record.timestamp, record
         return newest
 
-    def blocks(self) -> tuple[Int64s, Int64s]:
-        """Two arrays with an item for each index block: its end offset, and a timestamp (ms).
+    def log_bytes(self) -> int:
+        """See `ServedPartition`. Batches at both ends of the window count whole."""
+        return sum(run.end - run.start for run in self._runs)
 
-        The timestamp is the largest of all blocks up to and including it. Both ascend. The last end
-        offset is that of the partition. The times of strangers count, up to the window's end.
+    def _blocks(self) -> tuple[Int64s, Int64s]:
+        """Return two ascending arrays with an item for each index block: end offsets and times.
+
+        A time (ms) is the largest of all blocks up to and including this one, and at most the
+        window's end. It includes records outside the window. The last end offset is `limit`.
         """
         segments = {run.segment.log_key: run.segment for run in self._runs}
         ends, latest = list[Int64s](), list[Int64s]()
@@ -356,41 +353,30 @@ class Clock:
         return max(0.0, time_ms + 1 - (self._start_ms if now is None else now)) / 1000 / self.speed
 
 
-class ReplayedPartition(ServedPartition):
-    """A partition of a window topic under a clock; it grows by whole index blocks."""
+class ReplayedPartition(WindowPartition):
+    """A partition of a window topic under a clock. It grows by whole index blocks.
 
-    def __init__(self, window: WindowPartition, clock: Clock) -> None:
-        self._window, self._clock = window, clock
-        self.start, self.limit, self.remote = window.start, window.limit, window.remote
-        self._ends, self._latest = window.blocks()
-        self.held_bytes = window.held_bytes + self._ends.nbytes + self._latest.nbytes
+    `log_bytes` includes the records that have not appeared yet.
+    """
+
+    def __init__(
+        self, reader: PartitionReader, reads: SharedReads, window: Window, clock: Clock
+    ) -> None:
+        super().__init__(reader, reads, window)
+        self._clock = clock
+        self._block_ends, self._block_times = self._blocks()
+        self.held_bytes += self._block_ends.nbytes + self._block_times.nbytes
 
     def end(self) -> int:
         """See `ServedPartition`."""
         now = self._clock.event_time_ms()
-        shown = 0 if now is None else int(self._latest.searchsorted(now))
-        return int(self._ends[shown - 1]) if shown else self.start
+        shown = 0 if now is None else int(self._block_times.searchsorted(now))
+        return int(self._block_ends[shown - 1]) if shown else self.start
 
     def grows_in(self) -> float | None:
         """See `ServedPartition`."""
         self._clock.start()
-        later = int(self._ends.searchsorted(self.end(), "right"))
-        if later == len(self._ends):
+        later = int(self._block_ends.searchsorted(self.end(), "right"))
+        if later == len(self._block_ends):
             return None
-        return self._clock.seconds_until(int(self._latest[later]))
-
-    def runs(self, offset: int) -> Iterator[Run]:
-        """See `ServedPartition`."""
-        return self._window.runs(offset)
-
-    def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
-        """See `ServedPartition`."""
-        return self._window.at_time(timestamp)
-
-    def max_timestamp(self) -> OffsetAndTimestamp | None:
-        """See `ServedPartition`."""
-        return self._window.newest_below(self.end())
-
-    def log_bytes(self) -> int:
-        """See `ServedPartition`; what is still to come counts too."""
-        return self._window.log_bytes()
+        return self._clock.seconds_until(int(self._block_times[later]))

@@ -22,7 +22,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from seglake.clock import now_ms
 from seglake.errors import ConfigError
 from seglake.serve.api import ServerCounts
-from seglake.serve.settings import Address, Settings
+from seglake.serve.settings import Address
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -102,6 +102,7 @@ class MetricsPage:
     def __init__(
         self, address: Address, refresh_ms: int, counts: ServerCounts, topics: ServedTopics
     ) -> None:
+        """Start the pages. Raises ConfigError if nothing can listen at the address."""
         registry: Any = CollectorRegistry()
         registry.register(Figures(counts, topics))
         patience_s = _PATIENCE_S + 3 * refresh_ms / 1000
@@ -120,14 +121,6 @@ class MetricsPage:
         """Serve the pages no longer."""
         self._server.shutdown()
         self._server.server_close()
-
-
-def start(settings: Settings, counts: ServerCounts, topics: ServedTopics) -> MetricsPage | None:
-    """Start the pages if the settings have an address for them. Raises ConfigError."""
-    address = settings.metrics.listen
-    if address is None:
-        return None
-    return MetricsPage(address, settings.server.refresh_ms, counts, topics)
 
 
 def _pages(metrics: App, topics: ServedTopics, patience_s: float) -> App:

@@ -11,10 +11,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
-from seglake.serve import metrics, security
+from seglake.serve import security
 from seglake.serve.api import Api, ServerCounts
 from seglake.serve.groups import open_groups
 from seglake.serve.groups.apis import GroupApis
+from seglake.serve.metrics import MetricsPage
 from seglake.serve.reads.fetch import Fetching
 from seglake.serve.reads.metadata import API as VERSIONS
 from seglake.serve.reads.metadata import Describing
@@ -55,7 +56,8 @@ async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address
         stack.callback(topics.close)
         groups = open_groups(settings.groups, counts, topics)
         stack.callback(groups.close)
-        if (page := metrics.start(settings, counts, topics)) is not None:
+        if (at := settings.metrics.listen) is not None:
+            page = MetricsPage(at, settings.server.refresh_ms, counts, topics)
             stack.callback(page.close)
         stack.push_async_callback(listener.stop)
         stack.callback(groups.release)

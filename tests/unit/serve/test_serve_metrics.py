@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from seglake.clock import now_ms
 from seglake.errors import ConfigError
 from seglake.serve.api import ServerCounts
-from seglake.serve.metrics import MetricsPage, start
-from seglake.serve.settings import load
+from seglake.serve.metrics import MetricsPage
+from seglake.serve.settings import Address
 from tests.harness.lake_server import serving, until
 from tests.harness.ports import free_ports
 from tests.makers.lakes import Event, LakeMaker
@@ -51,8 +51,7 @@ NO_TOPICS: Any = SimpleNamespace()
 def page() -> Iterator[tuple[MetricsPage, ServerCounts, SimpleNamespace]]:
     counts = ServerCounts()
     topics: Any = SimpleNamespace(version=7, refreshed_ms=now_ms(), problem=None)
-    made = start(load(None, {"metrics.listen": "127.0.0.1:0"}), counts, topics)
-    assert made is not None
+    made = MetricsPage(Address("127.0.0.1", 0), 1000, counts, topics)
     yield made, counts, topics
     made.close()
 
@@ -107,9 +106,8 @@ def _failing(*_: object) -> Any:
 
 
 def test_a_port_that_is_taken(page: tuple[MetricsPage, ServerCounts, SimpleNamespace]) -> None:
-    taken = load(None, {"metrics.listen": f"127.0.0.1:{page[0].port}"})
     with pytest.raises(ConfigError, match=r"metrics\.listen: .* cannot be used"):
-        start(taken, ServerCounts(), NO_TOPICS)
+        MetricsPage(Address("127.0.0.1", page[0].port), 1000, ServerCounts(), NO_TOPICS)
 
 
 def test_a_server_counts_what_a_client_does(tmp_path: Path) -> None:

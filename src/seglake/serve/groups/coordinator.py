@@ -184,10 +184,10 @@ class Coordinator:
         group, chosen = self._groups.get(group_id), None if wheres is None else list(wheres)
         if group is not None and not group.idle:
             return Code.NON_EMPTY_GROUP
-        has_offsets = await self._stored(lambda: self._store.has(group_id))
-        if isinstance(has_offsets, Code):
-            return has_offsets
-        if not has_offsets:
+        offsets = await self._stored(lambda: self._store.of(group_id))
+        if isinstance(offsets, Code):
+            return offsets
+        if not offsets:
             return Code.GROUP_ID_NOT_FOUND
         done = await self._stored(lambda: self._store.delete(group_id, chosen))
         return done or Code.NONE
@@ -208,13 +208,12 @@ class Coordinator:
 
     async def listed(self) -> list[GroupListing] | Code:
         """Every group, with members or with committed offsets."""
-        stored = await self._stored(lambda: (self._store.groups(), self._store.kinds()))
-        if isinstance(stored, Code):
-            return stored
-        names, kinds = stored
+        kinds = await self._stored(self._store.groups)
+        if isinstance(kinds, Code):
+            return kinds
         return [
             GroupListing(name, self._groups.get(name), kinds.get(name, ""))
-            for name in sorted({*names, *self._groups})
+            for name in sorted({*kinds, *self._groups})
         ]
 
     # ---------------------------------------------------------------- inside

@@ -294,11 +294,11 @@ class Group:
             timeout_ms = max(each.rebalance_timeout_ms for each in self.members.values())
             self._rebalance_ends_ms = now_ms + timeout_ms
             return
+        if not joined:
+            self._end_generation()
+            return
         self._rebalance_ends_ms, self._waits_for_more = INT64_MAX, False
         self.generation += 1
-        if not joined:
-            self.state, self.protocol, self.leader = "Empty", "", None
-            return
         if self.leader not in {each.member_id for each in joined}:
             self.leader = joined[0].member_id
         self.protocol = self._voted()

@@ -125,20 +125,15 @@ class OffsetStore:
         )  # fmt: skip
         return {(topic, partition): Committed(*rest) for topic, partition, *rest in rows}
 
-    def groups(self) -> list[str]:
-        """The groups that have committed something. Raises StoreError."""
-        what = "select distinct group_id from committed where lake = ? order by 1"
-        return [name for (name,) in self._read(what, self._lake)]
+    def groups(self) -> dict[str, str]:
+        """Return the groups that have committed offsets, and the protocol type of their members.
 
-    def kinds(self) -> dict[str, str]:
-        """The protocol type that the members of each group had. Raises StoreError."""
-        what = "select group_id, protocol_type from kinds where lake = ?"
-        return dict(self._read(what, self._lake))
-
-    def has(self, group_id: str) -> bool:
-        """Whether a group has committed something. Raises StoreError."""
-        what = "select 1 from committed where lake = ? and group_id = ? limit 1"
-        return bool(self._read(what, self._lake, group_id))
+        The type is "" if only clients outside of the group committed. Raises StoreError.
+        """
+        return dict(self._read(
+            "select distinct group_id, coalesce(protocol_type, '') from committed"
+            " left join kinds using (lake, group_id) where lake = ? order by 1", self._lake,
+        ))  # fmt: skip
 
     def delete(self, group_id: str, wheres: Iterable[Where] | None = None) -> None:
         """Forget some offsets of a group, or all. Raises StoreError."""

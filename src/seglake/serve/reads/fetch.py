@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from kafka.protocol.consumer import FetchRequest
 
-from seglake.errors import SeglakeError, UnknownTopic, VersionExpired
+from seglake.errors import SeglakeError, VersionExpired
 from seglake.serve.api import NO_ID, Api, in_turns
 from seglake.serve.codes import Code, code_of
 from seglake.serve.connection import Connection, Part, Reply
@@ -27,14 +27,12 @@ from seglake.serve.frames import varint
 from seglake.serve.reads.offsets import epoch_error
 from seglake.serve.records.taking import BatchReader, Taken
 from seglake.serve.topics.catalog import ServedTopic, ServedTopics
-from seglake.serve.topics.partition import ServedPartition
 
 _MEMORY_BYTES = 4 * 2**20  # of an answer whose records are not in local files
 _KAFKA_GO = 10  # its version of Fetch; Kafka 2.1's clients, which have it too, wait as it does
 _ROUNDED_S = 0.002  # more than its max_wait_ms, which is rounded down
 _FRAMED_AT_ONCE = 1000  # partitions and topics; of a larger answer, on a thread
 _FULL = (0, -1)  # session epochs of requests that name every partition
-_NOTHING = Taken()
 
 
 class _Round(NamedTuple):
@@ -100,7 +98,7 @@ class Fetching:
         """
         if connection.version >= 7 and (code := _refusal_of(request)):
             connection.count_error(code)
-            return refusal(connection.version, connection.correlation_id, code)
+            return frame_of([], connection.version, connection.correlation_id, code)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(0, request.max_wait_ms), 2**31) / 1000
         if connection.version == _KAFKA_GO:
@@ -117,8 +115,9 @@ class Fetching:
         await self._count(look, connection)
         committed = request.isolation_level == 1
         framing = partial(
-            frame_of, look.topics, connection.version, connection.correlation_id, committed
-        )
+            frame_of, look.topics, connection.version, connection.correlation_id,
+            committed=committed,
+        )  # fmt: skip
         partitions = sum(len(topic.partitions) for topic in look.topics)
         small = partitions + len(look.topics) <= _FRAMED_AT_ONCE
         return framing() if small else await self._topics.stretches.run(framing)
@@ -146,15 +145,15 @@ class Fetching:
             parts = list[Answer]()
             async for each in in_turns(asked.partitions):
                 if topic is None:
-                    answer = Answer(each.partition, wrong, -1, -1, _NOTHING)
+                    answer = Answer(each.partition, wrong)
                 elif wrong_request and 0 <= each.partition < len(topic.partitions):
-                    answer = Answer(each.partition, wrong_request, -1, -1, _NOTHING)
+                    answer = Answer(each.partition, wrong_request)
                 else:
                     try:
                         answer, wait = await self._partition(topic, each, room, size, connection)
                     except VersionExpired as error:
                         wrong, wait = await self._expired(topic, error, connection), None
-                        answer = Answer(each.partition, wrong, -1, -1, _NOTHING)
+                        answer = Answer(each.partition, wrong)
                         topic = None
                     if wait is not None:
                         waits.append(wait)
@@ -184,16 +183,13 @@ class Fetching:
     async def _partition(
         self, topic: ServedTopic, asked: Any, room: int, size: int, connection: Connection
     ) -> tuple[Answer, float | None]:
-        number = asked.partition
         try:
-            if not 0 <= number < len(topic.partitions):
-                raise UnknownTopic(f"topic {topic.name!r} has no partition {number}")
             return await self._records(topic, asked, room, size, connection)
         except VersionExpired:
             raise
         except SeglakeError as error:
             code = _code_for(code_of(error), connection.version)
-        return Answer(number, code, -1, -1, _NOTHING), None
+        return Answer(asked.partition, code), None
 
     async def _expired(
         self, topic: ServedTopic, error: VersionExpired, connection: Connection
@@ -209,23 +205,23 @@ class Fetching:
     async def _records(
         self, topic: ServedTopic, asked: Any, room: int, size: int, connection: Connection
     ) -> tuple[Answer, float | None]:
-        partition: ServedPartition = topic.partitions[asked.partition]
+        partition = topic.partition(asked.partition)
         wait, start, end = partition.grows_in(), partition.start, partition.end()
         offset, version = asked.fetch_offset, connection.version
         code = epoch_error(asked.current_leader_epoch) if version >= 9 else Code.NONE
         if not code and not start <= offset <= partition.limit:
             code = Code.OFFSET_OUT_OF_RANGE
         if code:
-            return Answer(asked.partition, code, -1, -1, _NOTHING), wait
+            return Answer(asked.partition, code), wait
         if offset >= end:  # above it only in a replay
-            return Answer(asked.partition, code, start, end, _NOTHING), wait
+            return Answer(asked.partition, code, start, end), wait
         limit = min(asked.partition_max_bytes, room)
         if limit < 0:
-            return Answer(asked.partition, Code.UNKNOWN_SERVER_ERROR, -1, -1, _NOTHING), wait
+            return Answer(asked.partition, Code.UNKNOWN_SERVER_ERROR), wait
         if partition.remote:
             limit = min(limit, max(0, _MEMORY_BYTES - size))
         if not limit and size:  # the answer is full
-            return Answer(asked.partition, code, start, end, _NOTHING), wait
+            return Answer(asked.partition, code, start, end), wait
         reader = BatchReader(
             self._topics.stretches,
             offset,
@@ -259,9 +255,9 @@ class Answer(NamedTuple):
 
     number: int
     code: Code
-    start: int
-    end: int
-    taken: Taken
+    start: int = -1
+    end: int = -1
+    taken: Taken = Taken()
 
 
 class TopicAnswer(NamedTuple):
@@ -273,10 +269,18 @@ class TopicAnswer(NamedTuple):
 
 
 def frame_of(
-    topics: Sequence[TopicAnswer], version: int, correlation_id: int, committed: bool
+    topics: Sequence[TopicAnswer],
+    version: int,
+    correlation_id: int,
+    code: Code = Code.NONE,
+    *,
+    committed: bool = False,
 ) -> Reply:
-    """The answer. `committed`: the client asked only for committed records."""
-    out = _ResponseFrame(version, correlation_id, Code.NONE)
+    """Return the answer. Only versions since 7 have `code`, the error of the whole request.
+
+    With `committed`, the client requested only committed records.
+    """
+    out = _ResponseFrame(version, correlation_id, code)
     out.count(len(topics))
     for topic in topics:
         out.topic(topic)
@@ -284,14 +288,6 @@ def frame_of(
         for answer in topic.partitions:
             out.partition(answer, committed)
         out.tags()
-    out.tags()
-    return out.reply()
-
-
-def refusal(version: int, correlation_id: int, code: Code) -> Reply:
-    """An answer without a topic, for version 7 and newer."""
-    out = _ResponseFrame(version, correlation_id, code)
-    out.count(0)
     out.tags()
     return out.reply()
 

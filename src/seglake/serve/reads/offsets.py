@@ -7,7 +7,7 @@ passing it to a thread.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafka.protocol.consumer import (
     ListOffsetsRequest,
@@ -16,7 +16,7 @@ from kafka.protocol.consumer import (
     OffsetForLeaderEpochResponse,
 )
 
-from seglake.errors import SeglakeError, UnknownTopic, VersionExpired
+from seglake.errors import SeglakeError, VersionExpired
 from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.serve.api import Api, in_turns
 from seglake.serve.codes import Code, code_of
@@ -31,24 +31,11 @@ _NONE = OffsetAndTimestamp(-1, -1)
 _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING_UPLOAD: 11}
 
 
-class _OffsetsAnswer(NamedTuple):
-    code: Code
-    position: OffsetAndTimestamp = _NONE
-
-
 def epoch_error(epoch: int) -> Code:
     """The error of a request with this current leader epoch; -1 stands for "not known"."""
     if epoch in (-1, LEADER_EPOCH):
         return Code.NONE
     return Code.FENCED_LEADER_EPOCH if epoch < LEADER_EPOCH else Code.UNKNOWN_LEADER_EPOCH
-
-
-async def partition_of(topics: ServedTopics, name: str, number: int) -> ServedPartition:
-    """A partition of a topic. Raises UnknownTopic and what `ServedTopics.find` raises."""
-    topic = await topics.find(name)
-    if not 0 <= number < len(topic.partitions):
-        raise UnknownTopic(f"topic {name!r} has no partition {number}")
-    return topic.partitions[number]
 
 
 class Lookups:
@@ -82,7 +69,7 @@ class Lookups:
 
     async def _offset(self, topic: str, asked: Any, isolation: int, connection: Connection) -> Any:
         if connection.version >= 2 and isolation not in (0, 1):
-            code, position = _OffsetsAnswer(Code.UNKNOWN_SERVER_ERROR)
+            code, position = Code.UNKNOWN_SERVER_ERROR, _NONE
         else:
             code, position = await self._looked_up(topic, asked, connection)
         connection.count_error(code)
@@ -91,20 +78,22 @@ class Lookups:
             offset=position.offset, leader_epoch=LEADER_EPOCH if position.offset >= 0 else -1,
         )  # fmt: skip
 
-    async def _looked_up(self, topic: str, asked: Any, connection: Connection) -> _OffsetsAnswer:
+    async def _looked_up(
+        self, topic: str, asked: Any, connection: Connection
+    ) -> tuple[Code, OffsetAndTimestamp]:
         time, version = asked.timestamp, connection.version
         if time < _EARLIEST_PENDING_UPLOAD or version < _SINCE.get(time, 1):
-            return _OffsetsAnswer(Code.UNSUPPORTED_VERSION)
+            return Code.UNSUPPORTED_VERSION, _NONE
         try:
-            partition = await partition_of(self._topics, topic, asked.partition_index)
+            partition = (await self._topics.find(topic)).partition(asked.partition_index)
             if version >= 4 and (wrong := epoch_error(asked.current_leader_epoch)):
-                return _OffsetsAnswer(wrong)
-            return _OffsetsAnswer(Code.NONE, await self._at(partition, time))
+                return wrong, _NONE
+            return Code.NONE, await self._at(partition, time)
         except VersionExpired as error:
             gone = await self._topics.expired(topic, error)
-            return _OffsetsAnswer(code_of(error) if gone else Code.KAFKA_STORAGE_ERROR)
+            return code_of(error) if gone else Code.KAFKA_STORAGE_ERROR, _NONE
         except SeglakeError as error:
-            return _OffsetsAnswer(code_of(error))
+            return code_of(error), _NONE
 
     async def _at(self, partition: ServedPartition, time: int) -> OffsetAndTimestamp:
         if time in (_EARLIEST, _EARLIEST_LOCAL):
@@ -137,7 +126,7 @@ class Lookups:
     async def _epoch(self, topic: str, asked: Any, kind: Any, connection: Connection) -> Any:
         code, epoch, end = epoch_error(asked.current_leader_epoch), -1, -1
         try:
-            partition = await partition_of(self._topics, topic, asked.partition)
+            partition = (await self._topics.find(topic)).partition(asked.partition)
             if not code and 0 <= asked.leader_epoch <= LEADER_EPOCH:
                 epoch, end = asked.leader_epoch, partition.end()  # no log was ever truncated
         except SeglakeError as error:

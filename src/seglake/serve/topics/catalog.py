@@ -12,12 +12,12 @@ import logging
 import re
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fnmatch import filter as matching
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from seglake.catalog.schema import TagRow, TopicRow
 from seglake.catalog.tags import NAME
@@ -41,7 +41,6 @@ from seglake.serve.topics.partition import (
 from seglake.times.instants import to_epoch_ms
 
 _log = logging.getLogger(__name__)
-_Result = TypeVar("_Result")
 
 # Of every partition, for ever: clients disregard metadata with a smaller epoch than a batch has
 # (`Metadata.updateLatestMetadata`), and imported batches keep the epochs of their brokers.
@@ -60,6 +59,12 @@ class ServedTopic(NamedTuple):
     settings: TopicRow
     partitions: Sequence[ServedPartition]
     log: Log
+
+    def partition(self, number: int) -> ServedPartition:
+        """Return a partition. Raises UnknownTopic if the topic has no such partition."""
+        if not 0 <= number < len(self.partitions):
+            raise UnknownTopic(f"topic {self.name!r} has no partition {number}")
+        return self.partitions[number]
 
 
 class _BoundTopic(NamedTuple):
@@ -290,9 +295,14 @@ class ServedTopics:
         while True:
             bound = self._bind(name, asked)
             try:
-                made, size = await self._planned(partial(self._windowed, name, bound, clock))
-            except VersionExpired:  # of a tag that was deleted or changed since the last look
-                if bound.tag is None or not await self._is_outdated(bound):
+                made, size = await asyncio.get_running_loop().run_in_executor(
+                    self._planning, self._windowed, name, bound, clock
+                )
+            except VersionExpired:  # The tag may have been deleted or changed since the last scan.
+                if bound.tag is None:
+                    raise
+                await self.refresh()
+                if not self._changed(bound):
                     raise
                 continue
             if not self._changed(bound):
@@ -323,10 +333,6 @@ class ServedTopics:
         tag = self._tag_of(bound.asked)
         return (tag and tag.attempt_id) != (bound.tag and bound.tag.attempt_id)
 
-    async def _is_outdated(self, bound: _BoundTopic) -> bool:
-        await self.refresh()
-        return self._changed(bound)
-
     def _let_go_of_tags(self) -> None:
         """Forget the topics whose tags changed; the next request makes them anew."""
         for name, bound in [*self._bound.items()]:
@@ -336,9 +342,6 @@ class ServedTopics:
             if bound.asked.tag and not (tag and bound.tag and tag.version == bound.tag.version):
                 self._ids.pop(self._id(name, bound.tag), None)
             self._drop(name)
-
-    async def _planned(self, work: Callable[[], _Result]) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._planning, work)
 
     async def _clock(self, name: str, asked: Derived) -> Clock:
         """The clock of a replay; it runs on if the replay has started before."""

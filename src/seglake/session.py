@@ -169,21 +169,18 @@ def delta_jars() -> list[Path]:
         ConfigError: no usable Java.
         SeglakeError: the jars could not be fetched; the message has Ivy's output.
     """
-    folder = _jars_folder("SEGLAKE_JARS", f"{DELTA_ARTIFACT}-{DELTA_VERSION}")
-    if not list(folder.glob(f"{DELTA_ARTIFACT}-*.jar")):
-        fetch_jars(_DELTA_MODULE, folder)
-    return sorted(folder.glob("*.jar"))
+    name = f"{DELTA_ARTIFACT}-{DELTA_VERSION}"
+    return _jars("SEGLAKE_JARS", name, f"{DELTA_ARTIFACT}-*.jar", _DELTA_MODULE)
 
 
 def kafka_jars() -> list[Path]:
-    """The jars of Spark's Kafka source, which the first call fetches; raises as `delta_jars`.
+    """Return the jars of Spark's Kafka source. The first call fetches them.
 
-    Their folder is `$SEGLAKE_KAFKA_JARS`, or else beside Delta's.
+    Their folder is `$SEGLAKE_KAFKA_JARS`, or else next to the folder of Delta's jars. Raises what
+    `delta_jars` raises.
     """
-    folder = _jars_folder("SEGLAKE_KAFKA_JARS", f"spark-sql-kafka-{_SPARK}.0")
-    if not list(folder.glob("spark-sql-kafka-*.jar")):
-        fetch_jars(KAFKA_MODULE, folder)
-    return sorted(folder.glob("*.jar"))
+    name = f"spark-sql-kafka-{_SPARK}.0"
+    return _jars("SEGLAKE_KAFKA_JARS", name, "spark-sql-kafka-*.jar", KAFKA_MODULE)
 
 
 def fetch_jars(ivy_module: str, folder: Path) -> None:
@@ -234,11 +231,13 @@ def _unusable(java: str) -> str:
     return ""
 
 
-def _jars_folder(variable: str, name: str) -> Path:
-    if chosen := os.environ.get(variable):
-        return Path(chosen).expanduser()
+def _jars(variable: str, name: str, required: str, ivy_module: str) -> list[Path]:
+    """Return the jars in a folder; fetch those of `ivy_module` if no jar matches `required`."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "seglake" / "jars" / name
+    folder = Path(os.environ.get(variable) or f"{cache}/seglake/jars/{name}").expanduser()
+    if not list(folder.glob(required)):
+        fetch_jars(ivy_module, folder)
+    return sorted(folder.glob("*.jar"))
 
 
 def _run_ivy(java: Path, ivy_module: str, scratch: Path) -> None:

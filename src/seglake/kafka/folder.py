@@ -85,34 +85,31 @@ def smallest_limits(folders: Iterable[PartitionFolder]) -> dict[int, int]:
     return limits
 
 
-class SourceFolders(NamedTuple):
-    """The partition folders of some sources, and the folders that were left out."""
-
-    folders: list[PartitionFolder]
-    skipped: list[str]
-
-
 def find(
-    sources: Iterable[str], topic: str | None, storage_options: Mapping[str, str] | None
-) -> SourceFolders:
-    """The partition folders in the sources: such folders themselves, or folders that hold some.
+    source: str, topic: str | None, storage_options: Mapping[str, str] | None
+) -> tuple[list[PartitionFolder], list[str]]:
+    """Return the partition folders at a source, and the paths of folders that are left out.
 
-    Without `topic`, a broker's internal topics are left out. Raises InputError for a source without
-    such a folder, for one that a running broker has, and for a cleaning that was interrupted;
-    CorruptData for a checkpoint that cannot be read; StoreError.
+    A source is a partition folder itself, or a folder that contains some. Without `topic`, a
+    broker's internal topics are left out. Raises InputError for a source without such a folder, for
+    one that a running broker uses, and for a cleaning that was interrupted; CorruptData for a
+    checkpoint that cannot be read; StoreError.
     """
     folders, skipped = list[PartitionFolder](), list[str]()
-    for source in sources:
-        root, names = _folders(source, storage_options)
-        notes = _Notes(root)
-        for name, files in sorted(names.items()):
-            match = _PARTITION.fullmatch(name)
-            chosen = match is not None and match[1] == topic
-            if match is None or _SET_ASIDE.fullmatch(name) or not _is_partition(match):
-                skipped += [f"{root.uri}/{name}"] * any(_LOG.fullmatch(file) for file in files)
-            elif chosen or (topic is None and not is_internal(name)):
-                folders.append(notes.folder(match[1], int(match[2]), files))
-    return SourceFolders(folders, skipped)
+    root, names = _folders(source, storage_options)
+    _require_stopped(root)
+    checkpoints = [_offsets(root, name) for name in (LOG_STARTS, HIGH_WATERMARKS, RECOVERY_POINTS)]
+    clean = _read(root, CLEAN_SHUTDOWN) is not None
+    for name, files in sorted(names.items()):
+        match = _PARTITION.fullmatch(name)
+        chosen = match is not None and match[1] == topic
+        if match is None or _SET_ASIDE.fullmatch(name) or not _is_partition(match):
+            skipped += [f"{root.uri}/{name}"] * any(_LOG.fullmatch(file) for file in files)
+        elif chosen or (topic is None and not is_internal(name)):
+            place = match[1], int(match[2])
+            offsets = [checkpoint.get(place) for checkpoint in checkpoints]
+            folders.append(_partition_folder(root, *place, files, offsets, clean=clean))
+    return folders, skipped
 
 
 def is_log(name: str) -> bool:
@@ -152,47 +149,46 @@ def _folders(
     return store, folders
 
 
-class _Notes:
-    """What a broker noted in the root of a log.dir."""
+def _partition_folder(
+    root: Store,
+    topic: str,
+    partition: int,
+    files: Mapping[str, Listed],
+    offsets: Sequence[int | None],
+    *,
+    clean: bool,
+) -> PartitionFolder:
+    """Return the folder of a partition. `offsets` are those of the broker's checkpoints."""
+    log_start, high_watermark, recovery_point = offsets
+    name = f"{topic}-{partition}"
+    logs = _logs(f"{root.uri}/{name}", files)
+    metadata = f"{name}/{METADATA}"
+    about = _read(root, metadata)
+    return PartitionFolder(
+        store=root,
+        topic=topic,
+        partition=partition,
+        logs=logs,
+        transactions=_sizes(_TRANSACTIONS, files),
+        skipped=sorted(file for file in files if file.endswith(_UNFINISHED)),
+        topic_id=about and read_topic_id(about, f"{root.uri}/{metadata}"),
+        log_start_offset=max(log_start or 0, logs[0].base_offset if logs else 0),
+        high_watermark=high_watermark,
+        recovery_point=recovery_point,
+        clean=clean,
+    )
 
-    def __init__(self, root: Store) -> None:
-        self._root = root
-        _require_stopped(root)
-        self._high_watermarks = self._offsets(HIGH_WATERMARKS)
-        self._log_starts = self._offsets(LOG_STARTS)
-        self._recovery_points = self._offsets(RECOVERY_POINTS)
-        self._clean = self._read(CLEAN_SHUTDOWN) is not None
 
-    def folder(self, topic: str, partition: int, files: Mapping[str, Listed]) -> PartitionFolder:
-        """The folder of a partition with these files."""
-        name, place = f"{topic}-{partition}", (topic, partition)
-        logs = _logs(f"{self._root.uri}/{name}", files)
-        metadata = f"{name}/{METADATA}"
-        about = self._read(metadata)
-        return PartitionFolder(
-            store=self._root,
-            topic=topic,
-            partition=partition,
-            logs=logs,
-            transactions=_sizes(_TRANSACTIONS, files),
-            skipped=sorted(file for file in files if file.endswith(_UNFINISHED)),
-            topic_id=about and read_topic_id(about, f"{self._root.uri}/{metadata}"),
-            log_start_offset=max(
-                self._log_starts.get(place, 0), logs[0].base_offset if logs else 0
-            ),
-            high_watermark=self._high_watermarks.get(place),
-            recovery_point=self._recovery_points.get(place),
-            clean=self._clean,
-        )
+def _offsets(root: Store, name: str) -> Offsets:
+    """Return the offsets of a checkpoint in the root of a log.dir; none if it is missing."""
+    data = _read(root, name)
+    return {} if data is None else read_offsets(data, f"{root.uri}/{name}")
 
-    def _offsets(self, name: str) -> Offsets:
-        data = self._read(name)
-        return {} if data is None else read_offsets(data, f"{self._root.uri}/{name}")
 
-    def _read(self, key: str) -> Any:
-        with suppress(MissingObject):
-            return bytes(self._root.read_all(key))
-        return None
+def _read(root: Store, key: str) -> Any:
+    with suppress(MissingObject):
+        return bytes(root.read_all(key))
+    return None
 
 
 def _logs(folder: str, files: Mapping[str, Listed]) -> list[LogFile]:

@@ -26,7 +26,7 @@ from seglake.format.decode import with_record_times
 from seglake.format.encode import EncodedBatches
 from seglake.format.filter import copied
 from seglake.kafka import folder
-from seglake.kafka.folder import LogFile, PartitionFolder, SourceFolders
+from seglake.kafka.folder import LogFile, PartitionFolder
 from seglake.kafka.survey import SegmentPart, Transactions, are_aborted, headers_of, settled
 from seglake.layout import is_topic_id, is_topic_name
 from seglake.limits import INT32_MAX
@@ -58,10 +58,11 @@ class TieredBucket(NamedTuple):
 
 def find(
     sources: Iterable[str], topic: str | None, storage_options: Mapping[str, str] | None
-) -> SourceFolders:
-    """The partitions in the sources, as `folder.find` says; or in buckets of tiered storage.
+) -> tuple[list[PartitionFolder], list[str]]:
+    """Return the partitions in the sources, and the paths of folders that are left out.
 
-    Raises as `folder.find` and `tiered_partitions`.
+    A source is what `folder.find` accepts, or a bucket of tiered storage. Raises what `folder.find`
+    and `tiered_partitions` raise.
     """
     folders, skipped = list[PartitionFolder](), list[str]()
     topics = None if topic is None else {topic}
@@ -69,13 +70,12 @@ def find(
         bucket = _bucket(source, storage_options)
         if bucket is not None:
             partitions = tiered_partitions(bucket.store, bucket.sizes, topics)
-            chosen = [item for item in partitions if topic or not folder.is_internal(item.topic)]
-            folders += chosen
+            folders += [each for each in partitions if topic or not folder.is_internal(each.topic)]
         else:
-            more = folder.find([source], topic, storage_options)
-            folders += more.folders
-            skipped += more.skipped
-    return SourceFolders(folders, skipped)
+            more, left_out = folder.find(source, topic, storage_options)
+            folders += more
+            skipped += left_out
+    return folders, skipped
 
 
 def find_bucket(source: str, storage_options: Mapping[str, str] | None) -> TieredBucket:

@@ -32,7 +32,7 @@ from seglake.format.batch import (
 )
 from seglake.format.decode import Damage, check_crcs, decode_batches, scan
 from seglake.format.encode import EncodedBatches, write_crcs
-from seglake.format.records import Int64s, read_only
+from seglake.format.records import Flags, Int64s, read_only
 from seglake.kafka.folder import LogFile, PartitionFolder
 from seglake.limits import INT64_MAX
 from seglake.store import Reader
@@ -467,7 +467,6 @@ TRANSACTION = np.dtype(
 
 Events = npt.NDArray[np.void]
 Transactions = npt.NDArray[np.void]
-Flags = npt.NDArray[np.bool_]
 
 
 def events_in(data: Any, table: BatchTable) -> Events:

@@ -61,11 +61,11 @@ def replay_window(
         )
     group_offsets = _group_offsets(log, groups)
     name = name or f"{log.topic}/{format_ms(start_ms)}/{format_ms(end_ms)}"
-    tempo, state = tempo or Tempo(), target.prepared(len(log.partitions()))
-    sender = target.sender(name, state)
+    tempo, created = tempo or Tempo(), target.prepare(len(log.partitions()))
+    sender = target.sender(name)
     behind = target.positions(name, log.partitions())  # another may have filled a new topic
     report = ReplayReport(
-        name, log.topic, target.topic, log.version, start_ms, end_ms, state.created, behind
+        name, log.topic, target.topic, log.version, start_ms, end_ms, created, behind
     )
     began = time.monotonic()
     windows = {

@@ -54,13 +54,6 @@ _client_log.propagate = False
 _Client = TypeVar("_Client")
 
 
-class TopicState(NamedTuple):
-    """A topic: how many bytes its messages may have, and whether it was made just now."""
-
-    max_message_bytes: int
-    created: bool
-
-
 class Target:
     """A topic of the Kafka at `servers`; `settings` are librdkafka's, for its clients.
 
@@ -78,8 +71,12 @@ class Target:
         self._servers, self._patience_s = servers, patience_s
         self._settings = {**settings, "bootstrap.servers": servers, "logger": _client_log}
 
-    def prepared(self, partitions: int) -> TopicState:
-        """The topic, made if there is none, with at least so many partitions."""
+    def prepare(self, partitions: int) -> bool:
+        """Create the topic if it is missing; return whether this call created it.
+
+        Raises UsageError for an existing topic with fewer partitions, or one that would change or
+        soon delete what a replay sends, and StoreError.
+        """
         admin = self._client(AdminClient, {})
         _log.info("connecting to %s, for up to %g s", self._servers, self._patience_s)
         try:
@@ -93,9 +90,10 @@ class Target:
                     f"topic {self.topic!r} has {there} and"
                     f" {partitions} are replayed: add partitions to it, or name another --topic"
                 )
-            return TopicState(self._checked(admin), created)
+            self._max_message_bytes = self._checked(admin)
         except (KafkaException, FutureTimeout) as error:
             raise self._failed(error) from error
+        return created
 
     def _create(self, admin: AdminClient, partitions: int) -> None:
         topic: Any = NewTopic(self.topic, partitions, config=_FOR_EVER)
@@ -134,12 +132,15 @@ class Target:
                     raise
                 time.sleep(_PAUSE_S)
 
-    def sender(self, name: str, state: TopicState) -> Sender:
-        """The sender of the replay `name`. Every earlier sender of that replay is fenced off."""
+    def sender(self, name: str) -> Sender:
+        """Return the sender of the replay `name`; call `prepare` first.
+
+        Every earlier sender of that replay is fenced off.
+        """
         settings = {
             "transactional.id": f"seglake-replay/{self.topic}/{name}",
             "delivery.report.only.error": True,
-            "message.max.bytes": state.max_message_bytes,
+            "message.max.bytes": self._max_message_bytes,
             "linger.ms": 20,
             "compression.type": "zstd",
         }

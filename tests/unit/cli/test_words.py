@@ -140,7 +140,7 @@ def test_a_broker_that_is_not_there_is_told_with_a_remedy(caplog: pytest.LogCapt
         caplog.at_level(logging.INFO, "seglake.replay"),
         pytest.raises(StoreError, match=f"{at}: .*; check host and port, that the broker runs"),
     ):
-        Target(at, "events", {}, 0.5).prepared(1)
+        Target(at, "events", {}, 0.5).prepare(1)
     assert f"connecting to {at}, for up to 0.5 s" in caplog.text
 
 

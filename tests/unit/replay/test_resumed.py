@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import seglake
 from seglake.replay.run import replay_window
-from seglake.replay.target import Target, TopicState
+from seglake.replay.target import Target
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
@@ -22,10 +22,10 @@ class Overtaken:
     def __init__(self) -> None:
         self.sent: list[int] = []
 
-    def prepared(self, _partitions: int) -> TopicState:
-        return TopicState(1_000_000, created=True)
+    def prepare(self, _partitions: int) -> bool:
+        return True
 
-    def sender(self, _name: str, _state: TopicState) -> Overtaken:
+    def sender(self, _name: str) -> Overtaken:
         return self
 
     def positions(self, _name: str, _partitions: Sequence[int]) -> dict[int, int]:

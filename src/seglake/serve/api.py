@@ -1,6 +1,6 @@
-"""One API of Kafka's protocol as this server has it, and how a part of the server offers some.
+"""What the parts of the server share: an API with its versions and handler, and the counts.
 
-A part (reading, groups, security) has a function that returns its `Api`s; the server joins them.
+Each part (reads, groups, security) returns its `Api`s, and `run` joins them.
 """
 
 import uuid
@@ -14,13 +14,13 @@ from seglake.serve.turns import give_way
 _Item = TypeVar("_Item")
 _SHOWN = 64  # characters of a text that a client has sent
 
-# A handler gets a decoded request of kafka-python, and the `Connection`. It returns kafka-python's
-# response of any version (the connection encodes it in the request's), a `Reply`, or None for no
-# answer. It raises Refused to close the connection with a line in the log.
+# A handler gets a decoded request of kafka-python, and the `Connection`. It returns a response of
+# kafka-python, which the connection encodes in the version of the request; an encoded `Reply`; or
+# None for no answer. It raises Refused to close the connection and log the reason.
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
 NODE = 1  # the broker id of this server, the only broker of its cluster
-NO_ID = uuid.UUID(int=0)  # of no topic; kafka-python decodes it as None
+NO_ID = uuid.UUID(int=0)  # the id of an unknown topic; kafka-python decodes it as None
 
 
 class Api(NamedTuple):
@@ -48,11 +48,11 @@ class Api(NamedTuple):
 
 
 class Refused(Exception):
-    """The connection must be closed; the text says why, for the log."""
+    """The connection must be closed. The message is logged and never sent."""
 
 
 async def in_turns(items: Iterable[_Item]) -> AsyncIterator[_Item]:
-    """Yield the items of a request or an answer, and let other requests proceed between two."""
+    """Yield the items of a request or an answer; let other requests proceed after each item."""
     for number, item in enumerate(items):
         if number:
             await give_way()
@@ -60,12 +60,12 @@ async def in_turns(items: Iterable[_Item]) -> AsyncIterator[_Item]:
 
 
 def shown(text: str) -> str:
-    """What a client has sent, as it may stand in a log: on one line, and not long."""
+    """Return text from a client for the log: one short line of printable ASCII."""
     return ascii(text[:_SHOWN])[1:-1] + ("…" if len(text) > _SHOWN else "")
 
 
 # ---------------- counts
-# Counters of a server, as plain numbers. Only the event loop changes them.
+# Only the event loop changes the counts; the thread of the metrics page reads them.
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Kafka's error codes that this server answers with (`org.apache.kafka.common.protocol.Errors`)."""
+"""The error codes of Kafka in this server's answers (`org.apache.kafka.common.protocol.Errors`)."""
 
 import logging
 from enum import IntEnum
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class Code(IntEnum):
-    """Numbers and names of Kafka."""
+    """Kafka's error codes by name."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -62,13 +62,13 @@ class Code(IntEnum):
 
 
 def code_of(error: SeglakeError) -> Code:
-    """The code of an error. The error is logged, unless it is the client's fault alone."""
+    """Return the code of an error, and log the error unless only the client is to blame."""
     match error:
         case UnknownTopic():
             return Code.UNKNOWN_TOPIC_OR_PARTITION
         case OffsetOutOfRange():
             return Code.OFFSET_OUT_OF_RANGE
-        case UsageError():  # a name without sense, a version that is no longer retained
+        case UsageError():  # an invalid name, or a version that is no longer retained
             _log.warning("%s", error)
             return Code.INVALID_TOPIC_EXCEPTION
         case CorruptData():

@@ -1,8 +1,8 @@
-"""One client's connection: requests in, responses out, in the order of the requests.
+"""One client's connection: requests are answered in their order.
 
-One request is handled at a time, as a broker does; the next one is read meanwhile. A handler that
-waits (a Fetch at the end of the log) watches `next_request`, and answers early when that request is
-there: so no client waits for its own long poll.
+Like a broker, it handles one request at a time, and reads the next one at the same time. A handler
+that waits (a Fetch at the end of the log) also waits for `next_request`, and answers early when
+that request arrives. So no client waits for its own long poll.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ from seglake.serve.turns import TURN_BYTES, Turns, begin_request
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-_SMALL_BYTES = 8 * 1024  # of a request that is not counted; before the login there are no others
-_PIECE_BYTES = 64 * 1024  # of a larger one, counted when they have arrived
-_LARGE_BYTES = 16 * 1024  # of a request that is decoded on a thread
-_LONG_S = 0.01  # of work for an answer that is encoded on a thread
-_CLOSING_S = 5.0  # for a client to take what was written before its connection ends
+_SMALL_BYTES = (
+    8 * 1024
+)  # Smaller requests are not counted. Before a login, larger ones are refused.
+_PIECE_BYTES = 64 * 1024  # A larger request is counted by such pieces, as they arrive.
+_LARGE_BYTES = 16 * 1024  # Larger requests are decoded on a thread.
+_LONG_S = 0.01  # If a handler took longer, its answer is encoded on a thread.
+_CLOSING_S = 5.0  # how long a closing connection waits for the client to read its last answer
 _SIZE = struct.Struct(">i")
 _API_VERSIONS = 18
-_UNKNOWN_NAMES = 20  # that the log has of one connection
+_UNKNOWN_NAMES = 20  # logged for one connection
 _FREE_BYTES = 64 * 1024  # of an answer, sent without a turn
 _WAKING_BYTES = 4 * 1024  # sent to a full socket, to learn when it has space for more
 _COPY_BYTES = 256 * 1024  # of a file, read at once where the kernel cannot send it
@@ -59,8 +61,8 @@ class Reply(NamedTuple):
 class Shared:
     """What all connections of a server share.
 
-    The bytes of large requests that are in memory at once have a bound: a request behind it is
-    refused, none waits. And there is a thread for large messages, so that coding one holds nobody.
+    The bytes of all large requests in memory are bounded. A request above the bound is refused; it
+    never waits. Large messages are decoded and encoded on a thread, so that they delay no client.
     """
 
     def __init__(self, queued_bytes: int) -> None:
@@ -75,11 +77,11 @@ class Shared:
         self._left -= size
 
     def give_back(self, size: int) -> None:
-        """Bytes of a request are no longer in memory."""
+        """Subtract bytes of a request that are no longer in memory."""
         self._left += size
 
     async def coded(self, work: Callable[[], _Result]) -> _Result:
-        """The result of decoding or encoding a large message."""
+        """Decode or encode a large message on the thread; return the result of `work`."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
@@ -90,9 +92,9 @@ class Shared:
 class Connection:
     """A client, and the loop that serves it.
 
-    `principal` is the name of the client once it has logged in, None before, "ANONYMOUS" where no
-    login is needed. The security part keeps its state between requests in `login`. While `tokens`
-    is set, frames are no requests but tokens of a login, each answered with a token.
+    `principal` is the user after the login, None before it, and "ANONYMOUS" if no login is needed.
+    The security part stores the state of a login in `login`. While `tokens` is set, frames are
+    messages of a login without a header, and `tokens` answers them.
     """
 
     def __init__(
@@ -129,13 +131,13 @@ class Connection:
         self._login_ends = asyncio.get_running_loop().time() + settings.login_ms / 1000
 
     def finish(self) -> None:
-        """Answer the request that is handled, early if it waits, and take no other."""
+        """Answer the current request, early if it waits, and read no other request."""
         self._finishing = True
         if self.next_request is not None:
             self.next_request.cancel()
 
     async def serve(self) -> None:
-        """Answer requests until the client goes, is idle for too long, or breaks the rules."""
+        """Answer requests until the client disconnects, is idle for too long, or is refused."""
         try:
             await self._serve()
         except (Refused, Malformed) as why:
@@ -167,7 +169,7 @@ class Connection:
                 self._let_go(frame)
 
     async def _frame(self) -> memoryview | None:
-        """The next request; None when the client has left, was idle or slow for too long."""
+        """Return the next request; None if the client disconnected, was idle or was too slow."""
         try:
             (size,) = _SIZE.unpack(await self._head())
             limit = self._settings.request_bytes
@@ -184,7 +186,7 @@ class Connection:
         return frame
 
     async def _head(self) -> bytes:
-        """The size of a request, which may be awaited since before the login was over."""
+        """Return the size field of a request. The wait may have begun before the login ended."""
         while True:
             logging_in = self.principal is None
             try:
@@ -195,12 +197,15 @@ class Connection:
                     raise
 
     def _deadline(self, wait_ms: int) -> float:
-        """The loop's time until which the client has to send; a login has one in all."""
+        """Return the event-loop time by which the client must send.
+
+        All requests of a login share one deadline.
+        """
         deadline = asyncio.get_running_loop().time() + min(wait_ms, self._settings.idle_ms) / 1000
         return deadline if self.principal is not None else min(deadline, self._login_ends)
 
     async def _body(self, size: int) -> memoryview:
-        """A request. What is announced costs nothing, what has arrived is counted."""
+        """Return a request. Only bytes that have arrived are counted, not the announced size."""
         if size <= _SMALL_BYTES:
             return memoryview(await self._reader.readexactly(size))
         body = bytearray()
@@ -350,7 +355,7 @@ class Connection:
         await self._close()
 
     async def _close(self) -> None:
-        """Close the connection; what a client does not take is dropped, else it stays for ever."""
+        """Close the connection. Bytes that the client does not read in time are dropped."""
         transport = self._writer.transport
         try:
             if not self._unheard:

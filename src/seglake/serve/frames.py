@@ -1,9 +1,9 @@
-"""Frames of Kafka's protocol: a request decoded within its own bounds, a response encoded.
+"""Frames of Kafka's protocol: decode requests safely, encode responses.
 
-The decoder follows kafka-python's schemas and makes its messages. It is our own because theirs has
-no bounds: its varints may be as long as the frame, it copies the rest of the frame for each list of
-tagged fields, shortens texts that go on behind the frame, and takes null where none may be. This
-one reads each byte once, and makes no more items than the frame has bytes.
+The decoder uses kafka-python's schemas and creates its messages. kafka-python's own decoder is not
+safe for requests of unknown clients: a varint may be as long as the frame, each list of tagged
+fields copies the rest of the frame, texts that end after the frame are cut, and null is accepted
+everywhere. This decoder reads each byte once, and creates at most one item for each byte.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _NUMBERS = {
 
 
 class Malformed(Exception):
-    """The bytes are not a request; the text says why."""
+    """The bytes are not a valid request. The message has the reason."""
 
 
 class Header(NamedTuple):
-    """The header of a request; `size` is that of its part that all versions share."""
+    """The header of a request. `size` is the size of the part that all versions have."""
 
     key: int
     version: int
@@ -41,7 +41,7 @@ class Header(NamedTuple):
 
 
 def header_of(frame: memoryview) -> Header:
-    """The header of a request. Raises Malformed."""
+    """Decode the header of a request. Raises Malformed."""
     if len(frame) < _HEAD.size:
         raise Malformed(f"a frame of {len(frame)} bytes is shorter than a request's header")
     key, version, correlation_id, length = _HEAD.unpack_from(frame)
@@ -56,9 +56,9 @@ def header_of(frame: memoryview) -> Header:
 
 
 def decode(api: Api, header: Header, frame: memoryview) -> Any:
-    """The request of kafka-python's class, without tagged fields. Raises Malformed.
+    """Decode a request into kafka-python's class, without tagged fields. Raises Malformed.
 
-    Bytes behind the message are ignored, as in Kafka: librdkafka sends some.
+    Bytes after the message are ignored, like in Kafka, because librdkafka sends some.
     """
     source = _Source(frame, header.size)
     try:
@@ -72,7 +72,7 @@ def decode(api: Api, header: Header, frame: memoryview) -> Any:
 
 
 def encode(response: Any, version: int, correlation_id: int) -> bytearray:
-    """The frame of a response of kafka-python's class."""
+    """Encode a response of kafka-python's class as a frame."""
     response.API_VERSION = version  # before there is a header
     response.with_header(correlation_id)
     frame: bytearray = response.encode(header=True, framed=True)
@@ -80,7 +80,7 @@ def encode(response: Any, version: int, correlation_id: int) -> bytearray:
 
 
 def varint(value: int) -> bytes:
-    """An unsigned varint of the protocol."""
+    """Encode an unsigned varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -98,18 +98,18 @@ class _Source:
         self.data, self.at, self.end, self._items = data, at, len(data), MOST_ITEMS
 
     def take(self, size: int) -> memoryview:
-        """The next bytes."""
+        """Return the next bytes."""
         start, self.at = self.at, self.at + size
         if self.at > self.end:
             raise Malformed(f"{size} bytes are announced, and the frame ends at byte {self.end}")
         return self.data[start : self.at]
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        """The next numbers."""
+        """Return the next numbers."""
         return form.unpack(self.take(form.size))
 
     def varint(self) -> int:
-        """The next unsigned varint."""
+        """Return the next unsigned varint."""
         value = 0
         for place in range(_VARINT_BYTES):
             (byte,) = self.take(1)
@@ -119,18 +119,18 @@ class _Source:
         raise Malformed(f"a varint has more than {_VARINT_BYTES} bytes")
 
     def count(self, form: struct.Struct | None) -> int:
-        """The next length: of this form, or of a compact field; negative for null."""
+        """Return the next length: in this form, or as a varint for None. Null is negative."""
         return self.varint() - 1 if form is None else int(self.unpack(form)[0])
 
     def items(self, count: int, size: int) -> int:
-        """How many items follow, each of `size` bytes or more."""
+        """Check a count of items that have at least `size` bytes each, and return it."""
         self._items -= count
         if count * size > self.end - self.at or self._items < 0:
             raise Malformed(f"{count} items are announced, in {self.end - self.at} bytes")
         return count
 
     def skip_tags(self) -> None:
-        """Go behind tagged fields."""
+        """Skip tagged fields."""
         for _ in range(self.items(self.varint(), 2)):
             self.varint()
             self.take(self.varint())
@@ -162,7 +162,7 @@ def _message(schema: Any, kind: Any, version: int, compact: bool) -> _Read:
 
 
 def _fills(fields: list[Any], version: int, compact: bool) -> list[_Fill]:
-    """What reads the fields; numbers that stand side by side are read at once."""
+    """Return functions that read the fields. Adjacent numbers are unpacked in one call."""
     fills, numbers = list[_Fill](), list[Any]()
     for field in fields:
         if _is_number(field):
@@ -204,7 +204,7 @@ def _one(field: Any, version: int, compact: bool) -> _Fill:
 
 
 def _nullable(field: Any, version: int, compact: bool) -> _Read:
-    """What reads a field, None for null."""
+    """Return a function that reads a field. It returns None for null."""
     if field.is_struct_array():
         return _array(_message(field.array_of, field.data_class, version, compact), compact)
     if field.is_array():
@@ -258,7 +258,7 @@ def _array_of_numbers(kind: str, compact: bool) -> _Read:
 
 
 def _simple(kind: str, compact: bool) -> _Read:
-    """What reads a text, bytes or an id."""
+    """Return a function that reads a text, bytes or an id."""
     if kind == "uuid":
         return _uuid
     form = None if compact else {"string": _LENGTH, "bytes": _COUNT, "records": _COUNT}[kind]
@@ -276,4 +276,4 @@ def _simple(kind: str, compact: bool) -> _Read:
 
 def _uuid(source: _Source) -> uuid.UUID | None:
     data = bytes(source.take(16))
-    return uuid.UUID(bytes=data) if any(data) else None  # as kafka-python has it
+    return uuid.UUID(bytes=data) if any(data) else None  # like kafka-python

@@ -1,9 +1,9 @@
-"""Figures of a running server for Prometheus, and a health page, on a port of their own.
+"""Metrics of a running server for Prometheus, and a health page, on a separate port.
 
-    GET /metrics   everything that is counted, as Prometheus text
-    GET /health    200 while the server follows its lake, 503 when it has lost it; JSON
+    GET /metrics   all counts, as Prometheus text
+    GET /health    200 if the catalog was read recently, else 503; JSON
 
-Neither needs a login: open the port only to those who may read them.
+Neither needs a login, so open the port only to clients that may read them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Figures:
         self._counts, self._topics = counts, topics
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric; prometheus_client calls it in a thread of its own."""
+        """Yield every metric. prometheus_client calls this in a separate thread."""
         counts = self._counts
         yield _gauge("version", "Version of the catalog that is served", self._topics.version)
         age = (now_ms() - self._topics.refreshed_ms) / 1000
@@ -54,7 +54,9 @@ class Figures:
             yield _counter(name, meaning, [((), getattr(counts, name))])
         yield _counter("requests", "Requests by API", _labelled(counts.requests), "api")
         yield _counter("request_seconds", "Time in handlers", _labelled(counts.seconds), "api")
-        errors = list(counts.errors.items())  # one step: the server's thread goes on counting
+        errors = list(
+            counts.errors.items()
+        )  # One step, because the server's thread keeps counting.
         yield _counter("errors", "Errors in responses", errors, "api", "error")
         topics = _labelled(counts.fetched_bytes)
         yield _counter("fetched_bytes", "Bytes of records sent", topics, "topic")
@@ -97,7 +99,7 @@ def _labelled(counted: dict[str, Any]) -> list[tuple[tuple[str, ...], float]]:
 
 
 class MetricsPage:
-    """The two pages, served by threads of their own until `close`."""
+    """The two pages, served by separate threads until `close`."""
 
     def __init__(
         self, address: Address, refresh_ms: int, counts: ServerCounts, topics: ServedTopics
@@ -118,7 +120,7 @@ class MetricsPage:
         ).start()
 
     def close(self) -> None:
-        """Serve the pages no longer."""
+        """Stop the pages."""
         self._server.shutdown()
         self._server.server_close()
 

@@ -34,16 +34,16 @@ def serve_lake(
     storage_options: Mapping[str, str] | None = None,
     started: Callable[[Address], None] = lambda _: None,
 ) -> None:
-    """Serve a lake until SIGTERM or SIGINT; `started` gets the address.
+    """Serve a lake until SIGTERM or SIGINT. `started` is called with the address.
 
-    Raises ConfigError, UsageError where there is no lake, and OSError if it cannot listen.
+    Raises ConfigError, UsageError if there is no lake, and OSError if it cannot listen.
     """
     asyncio.run(_until_stopped(open_lake(root, None, storage_options), settings, started))
 
 
 @asynccontextmanager
 async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address, ServedTopics]]:
-    """In the block, a server runs; gives the address at which it listens, and its topics."""
+    """Run a server in the block. Yields the address at which it listens, and its topics."""
     security.check(settings)
     counts = ServerCounts()
     listener = Listener(
@@ -95,7 +95,7 @@ async def _until_stopped(
         loop.add_signal_handler(name, stopped.set)
     async with running(lake, settings) as (address, topics):
         _log.info("%d topics of version %d at %s", len(topics.names()), topics.version, address)
-        gc.freeze()  # what is loaded by now stays: no collection needs to look through it
+        gc.freeze()  # Collections need not scan what is loaded already, because it is kept.
         started(address)
         await stopped.wait()
         _log.info("stopping")

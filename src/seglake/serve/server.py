@@ -1,7 +1,4 @@
-"""The listener: it accepts connections within the limits, and serves them until it is stopped.
-
-The parts (reading, groups, security) give it their APIs.
-"""
+"""The listener: accept connections within the limits, and serve them until it is stopped."""
 
 from __future__ import annotations
 
@@ -21,9 +18,9 @@ from seglake.serve.settings import Address, Settings
 
 _log = logging.getLogger(__name__)
 
-_GRACE_S = 5.0  # for answers under way when the server stops
+_GRACE_S = 5.0  # for answers in progress when the server stops
 _BACKLOG = 1024
-_OTHER_FILES = 600  # descriptors that are no connections: log files, the groups' file, listeners
+_OTHER_FILES = 600  # descriptors besides connections: log files, the groups' file, listeners
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -44,7 +41,7 @@ def room_for(connections: int) -> None:
 class Listener:
     """Accepts connections and serves each in a task of its own, within the limits.
 
-    A connection counts from its first byte on: before its TLS handshake, too.
+    A connection counts as soon as it is accepted, before its TLS handshake.
     """
 
     def __init__(
@@ -65,7 +62,7 @@ class Listener:
         self._accepting = list[asyncio.Task[None]]()
 
     def offer(self, apis: Iterable[Api]) -> None:
-        """The APIs that clients get; before that, they get none."""
+        """Add APIs. Until then, clients have none."""
         self._apis |= {api.key: api for api in apis}
 
     async def start(self) -> Address:
@@ -86,7 +83,7 @@ class Listener:
         return Address(host, port)
 
     async def stop(self) -> None:
-        """Accept no more; give answers that are under way a moment, then close every connection."""
+        """Accept no more, let answers in progress end for some seconds, then close all."""
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
@@ -106,7 +103,7 @@ class Listener:
                 try:
                     accepted, peer = await loop.sock_accept(listening)
                     full = False
-                except OSError as error:  # of a client that has gone, if there is room
+                except OSError as error:  # The client left, or there are no descriptors or memory.
                     if error.errno in _NO_ROOM:
                         if not full:
                             _log.error("no connection can be accepted: %s", error)
@@ -116,7 +113,7 @@ class Listener:
                 self._admit(accepted, str(peer[0]), int(peer[1]))
 
     def _admit(self, accepted: socket.socket, host: str, port: int) -> None:
-        """Serve a connection, or close it at once if there are too many."""
+        """Serve a connection, or close it immediately if there are too many."""
         counts = self.counts
         if (
             counts.open_connections >= self._settings.max_connections
@@ -145,7 +142,7 @@ class Listener:
     async def _serve(self, accepted: socket.socket, peer: str) -> None:
         try:
             reader, writer = await self._opened(accepted)
-        except (OSError, TimeoutError) as error:  # no TLS, or a client that has gone
+        except (OSError, TimeoutError) as error:  # The client has no TLS, or disconnected.
             _log.warning("%s: no TLS handshake: %s", peer, error)
             return
         connection = Connection(
@@ -161,10 +158,11 @@ class Listener:
     async def _opened(
         self, accepted: socket.socket
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """The streams of a connection, behind its TLS handshake."""
+        """Return the streams of a connection after its TLS handshake."""
         loop = asyncio.get_running_loop()
         accepted.setblocking(False)
-        # as asyncio does for sockets of its own: a small answer else waits 40 ms for an ACK
+        # asyncio sets this only for its own sockets. Without it a small answer waits 40 ms for an
+        # ACK.
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
@@ -176,7 +174,7 @@ class Listener:
 
 
 def _listening(family: int, where: tuple[object, ...]) -> socket.socket:
-    """A socket that listens at an address."""
+    """Return a socket that listens at an address."""
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,7 +1,7 @@
 """The settings of a server, from a TOML file and from options of the command.
 
-Settings that a broker has, too, have Kafka's names. Secrets do not stand in this file: `[sasl]`
-names the file or the variable that has them.
+Settings that a broker also has have Kafka's names. The file contains no secrets: `[sasl]` names the
+file or the variable that contains them.
 """
 
 import ipaddress
@@ -28,7 +28,7 @@ from seglake.terminal.wording import remedy
 
 
 class Address(NamedTuple):
-    """Where a server listens, or is found: a host name or address, and a port."""
+    """A host name or IP address, and a port."""
 
     host: str
     port: int
@@ -123,7 +123,7 @@ class ServerSettings(_ServerSection):
 
     @property
     def connections_per_ip(self) -> int:
-        """How many connections one address may have; by default it cannot shut out the others."""
+        """The most connections of one address: by default half, so that others can connect."""
         return self.max_connections_per_ip or (self.max_connections + 1) // 2
 
     @model_validator(mode="after")
@@ -152,7 +152,7 @@ class Tls(_ServerSection):
 
 
 class Sasl(_ServerSection):
-    """Who may connect. Without users no login is needed."""
+    """The users that may connect. Without users, no login is needed."""
 
     mechanisms: tuple[Mechanism, ...] = Field(
         default=("SCRAM-SHA-512", "SCRAM-SHA-256"), alias="sasl.enabled.mechanisms", min_length=1,
@@ -200,9 +200,9 @@ class Settings(_ServerSection):
 
 
 def load(path: Path | None, changes: Mapping[str, Any]) -> Settings:
-    """The settings of a file, if there is one, and `changes` as {"server.listen": value} on top.
+    """Return the settings of a file, if any, changed by `changes`: {"server.listen": value}.
 
-    Raises ConfigError: each line names the key and the problem.
+    Raises ConfigError. Each line of its message names a key and the problem.
     """
     tables = {} if path is None else _read(path)
     for name, value in changes.items():
@@ -231,7 +231,7 @@ def _said(error: Any) -> str:
 
 
 def _unknown(table: str, *key: str) -> str:
-    """What is said of a table, or of a key in a table, that there is not."""
+    """Return the message about an unknown table, or about an unknown key of a table."""
     if not key:
         return f"{table}: unknown table; {remedy(table, list(Settings.model_fields))}"
     section: Any = Settings.model_fields[table].annotation

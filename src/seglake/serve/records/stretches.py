@@ -1,12 +1,12 @@
 """Stretches of logs: consecutive record batches that were checked, so that they may be sent.
 
-A stretch has about 1 MiB. A thread reads and checks it when a byte of it is first asked for. Then
-the positions of its batches stay in memory. From a local disk its bytes are sent by sendfile. From
-an object store its bytes go into a cache; later they are fetched and checked again. Objects never
-change, so stretches stay valid in newer versions.
+A stretch has about 1 MiB. A thread reads and checks it when one of its bytes is first requested.
+After that, the positions of its batches are kept in memory. From a local disk its bytes are sent by
+sendfile. From an object store its bytes are cached, and later fetched and checked again. Objects
+never change, so stretches are valid in newer versions too.
 
-A damaged batch is a stretch of its own, which raises its damage each time: all before it and behind
-it can still be read.
+A damaged batch is a separate stretch. Each request for it raises the damage, but all batches before
+and after it can be read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from seglake.log.segment import LogRanges, LogSegment
 from seglake.store import OpenFile, local_file, release
 
 # ---------------- files
-# Bytes of an open log file of a local disk, which the kernel sends itself.
+# Bytes of an open log file on a local disk. The kernel sends them without a copy.
 
 
 class FileSpan(NamedTuple):
@@ -65,9 +65,9 @@ _Result = TypeVar("_Result")
 class Stretch(NamedTuple):
     """Whole batches of a log, in order: batch i has bytes positions[i] to positions[i + 1].
 
-    Its offsets are base_offsets[i] to last_offsets[i], inclusive; it has a record if filled[i]. A
+    Its offsets are base_offsets[i] to last_offsets[i], inclusive. It has a record if filled[i]. A
     stretch with `damage` must not be sent: it is one batch, or an index block whose batches cannot
-    be told apart.
+    be separated.
     """
 
     positions: Int64s
@@ -83,7 +83,7 @@ class Stretch(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position behind its last byte."""
+        """The position after its last byte."""
         return int(self.positions[-1])
 
     @property
@@ -100,24 +100,24 @@ class Stretch(NamedTuple):
 
 
 class _LogStretches:
-    """What is known of one log: its stretches in order, and where each begins."""
+    """The known stretches of one log, in order, and the base offset of each."""
 
     def __init__(self) -> None:
         self.firsts = list[int]()  # base offsets
         self.stretches = list[Stretch]()
 
     def before(self, offset: int) -> Stretch | None:
-        """The last stretch that begins at or below the offset."""
+        """Return the last stretch that begins at or below the offset."""
         at = bisect_right(self.firsts, offset)
         return self.stretches[at - 1] if at else None
 
     def behind(self, position: int) -> Stretch | None:
-        """The first stretch at this byte or behind it."""
+        """Return the first stretch at or after this byte."""
         at = bisect_right(self.stretches, position - 1, key=lambda each: each.start)
         return self.stretches[at] if at < len(self.stretches) else None
 
     def add(self, stretch: Stretch) -> bool:
-        """Remember a stretch, unless a part of it is known already."""
+        """Add a stretch, unless it overlaps a known one. Return whether it was added."""
         at = bisect_right(self.stretches, stretch.start, key=lambda each: each.start)
         after = self.stretches[at] if at < len(self.stretches) else None
         overlaps = (at and self.stretches[at - 1].end > stretch.start) or (
@@ -158,7 +158,7 @@ class Stretches:
             self._streams.forget()
 
     async def run(self, work: Callable[[], _Result], *, waits: bool = False) -> _Result:
-        """The result of blocking work, done on a thread.
+        """Run blocking work on a thread, and return its result.
 
         Work with `waits` runs on a second pool of threads, so that a slow bucket outside the lake
         does not block reads of the lake.
@@ -167,7 +167,7 @@ class Stretches:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
 
     async def find(self, segment: LogSegment, offset: int) -> Stretch | None:
-        """The stretch of the first batch that ends at `offset` or above; None behind the last one.
+        """Return the stretch of the first batch that ends at or after `offset`, or None.
 
         Raises CorruptData if that batch is damaged, StoreError, and VersionExpired.
         """
@@ -200,7 +200,7 @@ class Stretches:
         return log
 
     def _lookup(self, log: _LogStretches, offset: int, start: int) -> Stretch | None:
-        """A known stretch that has the offset, or that begins at byte `start`."""
+        """Return a known stretch that has the offset, or that begins at byte `start`."""
         stretch = log.before(offset)
         if stretch is not None and stretch.last_offset >= offset:
             return stretch
@@ -210,7 +210,7 @@ class Stretches:
     async def _beginning(
         self, log: _LogStretches, segment: LogSegment, offset: int
     ) -> tuple[int, int]:
-        """Where to read from to find the offset, and the smallest offset that may stand there."""
+        """Return the byte to read from to find the offset, and the smallest offset there."""
         before = log.before(offset)
         if before is not None and before.last_offset + 1 == offset:
             return before.end, offset
@@ -260,7 +260,7 @@ class Stretches:
         return stretch
 
     def _read(self, segment: LogSegment, ranges: LogRanges, *, ahead: bool) -> tuple[Stretch, Any]:
-        """The first stretch of a range, and its bytes. On a thread."""
+        """Return the first stretch of a range, and its bytes. Runs on a thread."""
         try:
             chunk = self._chunk(segment, ranges, ahead=ahead)
             self._check_end(segment, stretch := _stretch_of(chunk))
@@ -271,9 +271,9 @@ class Stretches:
         return stretch, chunk.data
 
     def _check_end(self, segment: LogSegment, stretch: Stretch) -> None:
-        """Raise CorruptData if the zone map has the last batch at another place.
+        """Raise CorruptData if the zone map has the last batch at another position.
 
-        No checksum covers its base offset, and no batch behind it bounds its offsets.
+        No checksum covers its base offset, and no batch after it bounds its offsets.
         """
         block = self._zones(segment).block_at(stretch.last_offset)
         last = int(stretch.positions[-2])
@@ -287,10 +287,10 @@ class Stretches:
         return next(self._fetch.chunks_of(segment, ranges, fetch_bytes=STRETCH_BYTES))
 
     def _in_block(self, segment: LogSegment, ranges: LogRanges) -> tuple[Stretch, Any]:
-        """The first stretch of a damaged range: sound batches of its first index block, or damage.
+        """Return the first stretch of a damaged range: intact batches of an index block, or damage.
 
-        A batch with a wrong checksum is a stretch of its own. Any other damage cannot be assigned
-        to batches, so the block is one stretch.
+        A batch with a wrong checksum is a separate stretch. Any other damage cannot be assigned to
+        batches, so the index block is one stretch.
         """
         start, stop, low, high = (int(column[0]) for column in ranges)
         block = self._zones(segment).block_at(low)
@@ -327,7 +327,7 @@ class Stretches:
     # bytes
 
     async def read(self, segment: LogSegment, stretch: Stretch) -> memoryview:
-        """All bytes of a stretch, in memory."""
+        """Return all bytes of a stretch, in memory."""
         data = self._data.get(stretch.key(segment))
         if data is None:
             ranges = LogRanges.one(
@@ -340,7 +340,7 @@ class Stretches:
         return memoryview(data)
 
     async def bytes_of(self, segment: LogSegment, stretch: Stretch, first: int, stop: int) -> Bytes:
-        """The bytes of the batches `first` to `stop` (exclusive) of a stretch, to be sent."""
+        """Return the batches `first` to `stop` (exclusive) of a stretch, to be sent."""
         start, end = int(stretch.positions[first]), int(stretch.positions[stop])
         try:
             file = None if segment.is_external else local_file(self._store, segment.log_key)
@@ -361,11 +361,11 @@ class _StoreReaders:
         self._open = OrderedDict[tuple[str, int], Iterator[Chunk]]()
 
     def forget(self) -> None:
-        """Drop all iterators: the next reads begin anew."""
+        """Drop all readers. Later reads start new ones."""
         self._open.clear()
 
     def next(self, segment: LogSegment, ranges: LogRanges, *, ahead: bool) -> Chunk:
-        """The chunk that begins a range; the next one is asked for already if `ahead`."""
+        """Return the first chunk of a range. With `ahead`, the next one is requested already."""
         start = int(ranges.starts[0])
         chunks = self._open.pop((segment.log_key, start), None)
         if chunks is None:
@@ -393,14 +393,14 @@ def _stretch_of(chunk: Chunk) -> Stretch:
 def _damaged(
     damage: CorruptData, start: int, end: int, low: int, last_offset: int
 ) -> tuple[Stretch, Any]:
-    """Bytes [start, end) that are not sent, with offsets from `low` to `last_offset`."""
+    """Return a damaged stretch of bytes [start, end), with offsets `low` to `last_offset`."""
     places = np.array([start, end], np.int64)
     offsets = np.array([[low], [last_offset]], np.int64)
     return Stretch(places, offsets[0], offsets[1], np.ones(1, np.bool_), damage), b""
 
 
 def _forget(task: asyncio.Future[Stretch]) -> None:
-    """Drop an error of reading ahead: a request that needs the bytes meets it again."""
+    """Drop an error of reading ahead. A request that needs the bytes gets the error again."""
     if not task.cancelled():
         with suppress(SeglakeError):
             task.result()

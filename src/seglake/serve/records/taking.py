@@ -1,8 +1,8 @@
-"""Records of a log partition from an offset on, as a fetch takes them: whole batches, as stored.
+"""Read the record batches of a fetch from a log partition: whole batches, as stored.
 
-A log is a sequence of runs: byte ranges of its segments. The batches of most runs are sent as they
-are stored. In a run with strangers, which only windows have, each batch with strangers is encoded
-again without them.
+A log is a sequence of runs, which are byte ranges of its segments. The batches of most runs are
+sent as stored. Only a window has runs with records outside it. Such a batch is encoded again without
+these records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from seglake.serve.turns import give_way
 class Run(NamedTuple):
     """Bytes [start, end) of a segment's log, with offsets first_offset to end_offset (exclusive).
 
-    If a run has strangers, which are records outside `window`, they are not sent.
+    With `window`, the run may have records outside it, which are not sent.
     """
 
     segment: LogSegment
@@ -92,7 +92,7 @@ class BatchReader:
         return Taken(self._parts, self._size, self._has_records)
 
     async def _add(self, run: Run) -> bool:
-        """Take what there is of a run; False once nothing more is wanted."""
+        """Add batches of a run; return False if no further run is needed."""
         self._offset = max(self._offset, run.first_offset)
         while self._offset < min(run.end_offset, self.end):
             if self._has_begun:
@@ -128,12 +128,12 @@ class BatchReader:
         return stop < full or stop == last
 
     def _filled_until(self, stretch: Stretch, first: int, stop: int) -> int:
-        """Where batches with records end, if only these are sent."""
+        """Return where batches with records end, if only these are sent; else `stop`."""
         filled = stretch.filled[first:stop]
         return first + int(filled.argmin()) if self.only_filled and not filled.all() else stop
 
     def _first(self, stretch: Stretch) -> int:
-        """The first batch of a stretch that is sent."""
+        """Return the index of the first batch of a stretch that is sent."""
         first = int(stretch.last_offsets.searchsorted(self._offset))
         if not self.only_filled and (self._parts or not self.skip_empty):
             return first
@@ -157,7 +157,7 @@ class BatchReader:
         return True
 
     async def _within(self, run: Run, stretch: Stretch) -> EncodedBatches:
-        """The records of the window in the part of the run that a stretch has."""
+        """Return the batches of a stretch and a run, with only the records of the window."""
         key = (stretch.key(run.segment), run)
         batches: EncodedBatches | None = self.stretches.filtered.get(key)
         if batches is None:
@@ -170,7 +170,7 @@ class BatchReader:
         return batches
 
     def _stop(self, positions: Int64s, first: int) -> int:
-        """The index behind the last batch that there is room for."""
+        """Return the index after the last batch that fits into the limit."""
         if first >= len(positions) - 1:
             return first
         room = int(positions[first]) + self.limit - self._size
@@ -192,7 +192,7 @@ class BatchReader:
             self._parts.append(part)
 
     def _fill_gap(self) -> None:
-        """An empty batch for the offsets up to the end if no batch has one of them."""
+        """Add an empty batch for the offsets up to the end, if no batch has one of them."""
         if (
             not self._parts
             and self.begin < self.end
@@ -222,7 +222,10 @@ def decode_run(data: memoryview, run: Run, start: int) -> tuple[BatchTable, Deco
 
 
 def records_within(data: memoryview, run: Run, start: int) -> EncodedBatches:
-    """The batches in `data` with only the records of the run's window; some may be left out."""
+    """Return the batches in `data` with only the records of the run's window.
+
+    Batches without such a record may be left out.
+    """
     table, decoded, stays = decode_run(data, run, start)
     if not stays.any():
         return EncodedBatches(np.empty(0, np.uint8), table[:0])

@@ -28,7 +28,7 @@ def check(settings: Settings) -> None:
 
 
 def context(settings: Settings) -> ssl.SSLContext | None:
-    """TLS as the settings want it, None without. Raises ConfigError."""
+    """Return the TLS context of the settings; None without TLS. Raises ConfigError."""
     tls = settings.tls
     if not _has_tls(tls):
         return None
@@ -45,12 +45,12 @@ def context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def must_log_in(settings: Settings) -> bool:
-    """Whether there are users, so that every client is one of them."""
+    """Return whether there are users, so that every client must log in."""
     return settings.sasl.users is not None or settings.sasl.users_variable is not None
 
 
 def apis(settings: Settings, counts: ServerCounts) -> list[Api]:
-    """The APIs of the login, if there are users. Raises ConfigError."""
+    """Return the APIs of the login if there are users. Raises ConfigError."""
     if not must_log_in(settings):
         return []
     return Login(Users.of(settings.sasl), settings.sasl.mechanisms, counts).apis()

@@ -1,7 +1,7 @@
 """The login of a client: SaslHandshake, then SaslAuthenticate (KIP-43, KIP-152).
 
-Behind a handshake of version 0 the turns of the login are frames without a header, as SASL has
-them. Such a client is not told why a login failed: the connection is closed.
+After a handshake of version 0, the messages of the login are frames without a header. Such a client
+gets no reason when a login fails: the connection is closed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _DELAY_S = 0.1  # of the answer to a failed login: Kafka's connection.failed.aut
 
 
 class LoginFailed(Exception):
-    """The login failed; the text is for the log, never for the client."""
+    """The login failed. The message is logged, and never sent to the client."""
 
 
 class Turn(NamedTuple):
-    """The server's answer, and the client's name once it has proved it."""
+    """The server's answer, and the name of the client after it has proved it."""
 
     answer: bytes
     name: str | None = None
@@ -44,8 +44,8 @@ class Turn(NamedTuple):
 class Login:
     """Answers the two APIs.
 
-    `connection.login` is the exchange under way: a function from a client's message to a `Turn`,
-    which raises Failed.
+    `connection.login` is the login in progress: a function from a client's message to a `Turn`,
+    which raises LoginFailed.
     """
 
     def __init__(self, users: Users, mechanisms: tuple[str, ...], counts: ServerCounts) -> None:
@@ -98,7 +98,7 @@ class Login:
         return sasl.SaslAuthenticateResponse(error_code=Code.NONE, auth_bytes=turn.answer)
 
     async def token(self, words: bytes, connection: Connection) -> bytes:
-        """The same for a token without a header. Raises Refused."""
+        """Answer a message of the login that has no header. Raises Refused."""
         try:
             turn = await self._turn(connection.login, words, connection)
         except LoginFailed:
@@ -108,7 +108,7 @@ class Login:
         return turn.answer
 
     async def _turn(self, exchange: Any, words: bytes, connection: Connection) -> Turn:
-        """One turn of the login; raises Failed, a little later, when it is counted and logged."""
+        """Answer one message of the login. Counts, logs and delays a LoginFailed."""
         connection.login = _over
         try:
             turn: Turn = exchange(words)
@@ -136,13 +136,13 @@ def _over(_words: bytes) -> Turn:
 
 
 class Plain:
-    """SASL PLAIN (RFC 4616): one turn."""
+    """SASL PLAIN (RFC 4616): one message."""
 
     def __init__(self, users: Users) -> None:
         self._users = users
 
     def __call__(self, words: bytes) -> Turn:
-        """The client's name and password."""
+        """Check the client's name and password."""
         try:
             acts_for, name, password = words.decode().split("\0")
         except ValueError:
@@ -153,7 +153,7 @@ class Plain:
 
 
 class Scram:
-    """SASL SCRAM (RFC 5802, KIP-84): two turns, from which no password can be learned."""
+    """SASL SCRAM (RFC 5802, KIP-84): two messages, from which no password can be learned."""
 
     def __init__(self, users: Users, mechanism: str) -> None:
         self._server = ScramMechanism(mechanism).make_server(
@@ -166,7 +166,7 @@ class Scram:
         return users.verifier(mechanism, name)
 
     def __call__(self, words: bytes) -> Turn:
-        """The client's first message, or its last one."""
+        """Answer the client's first message, or its last one."""
         try:
             if self._name is None:
                 self._server.set_client_first(words.decode())
@@ -179,13 +179,13 @@ class Scram:
 
 
 # ---------------- users
-# Users and their passwords, stored so that every guess takes equally long.
+# Users and their passwords. Checks take equally long for every name and password.
 
 _OTHERS = 0o007
 
 
 class Verifier(NamedTuple):
-    """What SCRAM compares with (RFC 5802); the password cannot be computed from it."""
+    """What SCRAM compares with (RFC 5802). It does not reveal the password."""
 
     salt: bytes
     stored_key: bytes
@@ -194,7 +194,7 @@ class Verifier(NamedTuple):
 
 
 class Users:
-    """Everybody who may log in. Answers do not show whether a name is that of a user."""
+    """The users that may log in. No answer reveals whether a user exists."""
 
     def __init__(self, passwords: Mapping[str, str], mechanisms: tuple[str, ...]) -> None:
         self._key = secrets.token_bytes(32)
@@ -214,7 +214,7 @@ class Users:
 
     @classmethod
     def of(cls, settings: Sasl) -> Users:
-        """The users of a file, or of a variable of the environment. Raises ConfigError."""
+        """Return the users in a file, or in an environment variable. Raises ConfigError."""
         if settings.users is not None and settings.users_variable is not None:
             raise ConfigError("sasl: users and users_variable both name users: keep one")
         if settings.users is not None:
@@ -225,15 +225,15 @@ class Users:
         return cls(_parsed(os.environ[variable], variable), settings.mechanisms)
 
     def has(self, name: str, password: str) -> bool:
-        """Whether this is the password of this user."""
+        """Return whether a user has this password."""
         expected = self._digests.get(name, self._digest(secrets.token_hex()))
         return hmac.compare_digest(expected, self._digest(password))
 
     def verifier(self, mechanism: str, name: str) -> Verifier:
-        """What SCRAM compares with.
+        """Return what SCRAM compares with.
 
-        An unknown name has one, too, which looks like that of a user: the same whenever it is
-        asked for, another for another mechanism.
+        An unknown name has a verifier too, which looks like that of a user: it is constant for a
+        name and a mechanism.
         """
         verifier = self._verifiers[mechanism].get(name)
         if verifier is not None:
@@ -274,7 +274,7 @@ def _parsed(text: str, place: str) -> dict[str, str]:
 
 
 def _problem(name: str, colon: str, password: str) -> str | None:
-    """What is wrong with a line; never the password itself."""
+    """Return what is wrong with a line, without the password; None for a valid line."""
     if not colon or not name or not password:
         return "is not of the form name:password"
     if not (name + password).isascii() or not (name + password).isprintable():

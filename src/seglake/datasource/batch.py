@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from seglake.credentials import from_environment
 from seglake.datasource import tasks
-from seglake.datasource.offsets import available, bind, readers_of, resolved
+from seglake.datasource.offsets import available, bind, readers_of
 from seglake.datasource.options import Bound, Options
 from seglake.datasource.plain_errors import plain_errors
 from seglake.datasource.spark_columns import in_spark, read_schema
@@ -52,8 +52,8 @@ class BatchReader(DataSourceReader):
 def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[tasks.ReadTask]:
     """The tasks of a batch query. Raises UsageError, CorruptData and StoreError."""
     readers = readers_of(lake, options.topics)
-    starts = resolved(bind(starting, readers, options.no_match), readers)
-    ends = resolved(bind(ending, readers, "latest"), readers)
+    starts = bind(starting, readers, options.no_match)
+    ends = bind(ending, readers, "latest")
     for partition in readers:
         if starts[partition] > ends[partition]:
             raise UsageError(

@@ -49,10 +49,19 @@ def _readers(logs: Mapping[TopicPartition, Log], partitions: Iterable[TopicParti
 
 
 def bind(bound: Bound, readers: Readers, no_match: Literal["error", "latest"]) -> Offsets:
-    """An offset for each partition, which may still be EARLIEST or LATEST.
+    """Return the offset of a bound in each partition.
 
-    A time without a record at it or later gives LATEST, or a UsageError if `no_match` is "error".
+    If no record is at a time or later, the offset is the end of the log, or a UsageError is raised
+    if `no_match` is "error".
     """
+    offsets = _bind(bound, readers, no_match)
+    ends = {p: {EARLIEST: r.view.log_start_offset, LATEST: r.view.end_offset}
+            for p, r in readers.items()}  # fmt: skip
+    return {p: ends[p].get(offsets[p], offsets[p]) for p in readers}
+
+
+def _bind(bound: Bound, readers: Readers, no_match: Literal["error", "latest"]) -> Offsets:
+    """Return the offset of a bound in each partition. It may still be EARLIEST or LATEST."""
     if bound.offset is not None:
         return dict.fromkeys(readers, bound.offset)
     if bound.time is not None:
@@ -64,13 +73,6 @@ def bind(bound: Bound, readers: Readers, no_match: Literal["error", "latest"]) -
             return dict(values or {})
         times = bound.times
     return {p: _first_at(readers[p], times[p], p, bound.name, no_match) for p in readers}
-
-
-def resolved(offsets: Offsets, readers: Readers) -> Offsets:
-    """The same offsets, with the ends of the logs in place of EARLIEST and LATEST."""
-    ends = {p: {EARLIEST: r.view.log_start_offset, LATEST: r.view.end_offset}
-            for p, r in readers.items()}  # fmt: skip
-    return {p: ends[p].get(offsets[p], offsets[p]) for p in readers}
 
 
 def available(

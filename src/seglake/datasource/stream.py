@@ -39,7 +39,6 @@ from seglake.datasource.offsets import (
     existing,
     readers_of,
     report_loss,
-    resolved,
 )
 from seglake.datasource.options import Options, TopicPartition
 from seglake.datasource.plain_errors import plain_errors
@@ -146,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _bound(self, readers: Readers) -> Offsets:
         """The start of a new query, in the logs as they are now."""
-        starts = resolved(bind(self._starting, readers, self._options.no_match), readers)
+        starts = bind(self._starting, readers, self._options.no_match)
         fail = self._options.fail_on_data_loss
         ranges = available(starts, _ends(readers), readers, fail_on_data_loss=fail)
         return {partition: low for partition, (low, _) in ranges.items()}

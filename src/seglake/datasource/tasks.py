@@ -158,9 +158,10 @@ class _TaskReader:
     def __init__(
         self, store: Store, schema: pa.Schema, fail_on_data_loss: bool, keys: SoughtKeys = EVERY_KEY
     ) -> None:
-        self._schema, self._fail, self._keys = schema, fail_on_data_loss, keys
+        self._store, self._schema = store, schema
+        self._fail, self._keys = fail_on_data_loss, keys
         self._reads = SharedReads(store, _CACHE_BYTES, MissingLogs(store))
-        self._newer = _NewerVersion(store, fail_on_data_loss=fail_on_data_loss)
+        self._newest: Lake | None = None  # opened when it is first needed
 
     def close(self) -> None:
         """Close all files: a worker that waits for a task does not look for deletions."""
@@ -182,8 +183,60 @@ class _TaskReader:
                 raise
             _log.warning("skipped, as failOnDataLoss is false: %s", error)
         except VersionExpired as gone:
-            for piece in self._newer.pieces(part.piece, next_offset, gone):
+            for piece in self._newer_pieces(part.piece, next_offset, gone):
                 yield from self.records(ReadPart(piece, piece.size_bytes, cut=False))
+
+    # A merge or a compaction writes segments again. When the planned version is no longer retained,
+    # a vacuum deletes the old ones. Offsets stay, so the newest version has the records at the same
+    # offsets. Records that it does not have were superseded, erased, undone or expired: that is a
+    # loss of data.
+
+    def _newer_pieces(
+        self, piece: Piece, next_offset: int, gone: VersionExpired
+    ) -> Iterator[Piece]:
+        """Return the pieces of the newest version with the rest of a piece, from `next_offset` on.
+
+        Raises VersionExpired if records of the segment are lost and a loss is an error.
+        """
+        segment, window = piece.segment, piece.window
+        rest = window._replace(
+            start_offset=max(next_offset, window.start_offset, segment.base_offset),
+            end_offset=min(window.end_offset, segment.end_offset),
+        )
+        reader = self._newest_reader(piece)
+        left = 0 if reader is None else self._left(reader.view, piece, rest.start_offset)
+        if self._fail and left != segment.record_count:
+            raise VersionExpired(
+                f"{segment.log_key} is gone, and the newest version has {left} of its "
+                f"{segment.record_count} records: run the query again, or, to read what there is, "
+                "set failOnDataLoss to false"
+            )
+        _log.warning("%s: what is left of it is read from the newest version", gone)
+        return pieces_of([] if reader is None else [(reader, rest)])
+
+    def _newest_reader(self, piece: Piece) -> PartitionReader | None:
+        """Return the partition in the newest version; None if it is gone."""
+        self._newest = Lake(self._store) if self._newest is None else self._newest.refresh()
+        try:
+            return self._newest.topic(piece.segment.topic).reader(piece.segment.partition)
+        except UnknownTopic:
+            return None
+
+    def _left(self, view: PartitionView, piece: Piece, from_offset: int) -> int:
+        """Count the records of a segment that still exist; 0 if a loss is not an error.
+
+        Records that were deleted before the plan count too, if they are still in a log.
+        """
+        if not self._fail or self._newest is None:
+            return 0
+        segment, start = piece.segment, view.log_start_offset
+        first = start if start > from_offset else segment.base_offset
+        window = Window(start_offset=first, end_offset=segment.end_offset)
+        whole = PartitionReader(replace(view, log_start_offset=0), self._newest.reads)
+        batches = execute(
+            whole.fetch, pieces_of([(whole, window)]), schema_of(["offset"]), threads=1
+        )
+        return sum(len(batch) for batch in batches)
 
 
 def _narrowed(piece: Piece, zone_maps: ZoneMapCache) -> Piece:
@@ -201,64 +254,3 @@ def _narrowed(piece: Piece, zone_maps: ZoneMapCache) -> Piece:
         np.minimum(stops, last.end_offset),
     )
     return piece._replace(ranges=narrowed.take(narrowed.starts < narrowed.ends))
-
-
-# ---------------- newer versions
-# Records of a task whose logs are gone: a newer version of the lake may still have them.
-#
-# A merge or a compaction writes segments again, and once the planned version is no longer retained,
-# a vacuum deletes the old ones. Offsets stay, so the newest version answers for the same offsets.
-# Records that it does not have were superseded, erased, undone or expired: that is a loss of data.
-
-
-class _NewerVersion:
-    """The newest version, opened when it is first needed."""
-
-    def __init__(self, store: Store, *, fail_on_data_loss: bool) -> None:
-        self._store, self._fail = store, fail_on_data_loss
-        self._lake: Lake | None = None
-
-    def pieces(self, piece: Piece, next_offset: int, gone: VersionExpired) -> Iterator[Piece]:
-        """The pieces that have the rest of a piece, from `next_offset` on.
-
-        Raises VersionExpired, if a loss of data is an error, where records of the segment are lost.
-        """
-        segment, window = piece.segment, piece.window
-        rest = window._replace(
-            start_offset=max(next_offset, window.start_offset, segment.base_offset),
-            end_offset=min(window.end_offset, segment.end_offset),
-        )
-        reader = self._reader(piece)
-        left = 0 if reader is None else self._left(reader.view, piece, rest.start_offset)
-        if self._fail and left != segment.record_count:
-            raise VersionExpired(
-                f"{segment.log_key} is gone, and the newest version has {left} of its "
-                f"{segment.record_count} records: run the query again, or, to read what there is, "
-                "set failOnDataLoss to false"
-            )
-        _log.warning("%s: what is left of it is read from the newest version", gone)
-        return pieces_of([] if reader is None else [(reader, rest)])
-
-    def _reader(self, piece: Piece) -> PartitionReader | None:
-        """The partition in the newest version."""
-        self._lake = Lake(self._store) if self._lake is None else self._lake.refresh()
-        try:
-            return self._lake.topic(piece.segment.topic).reader(piece.segment.partition)
-        except UnknownTopic:
-            return None
-
-    def _left(self, view: PartitionView, piece: Piece, from_offset: int) -> int:
-        """How many records of a segment there still are; 0 if that does not matter.
-
-        Those that were deleted before the plan count too, if they are still in a log.
-        """
-        if not self._fail or self._lake is None:
-            return 0
-        segment, start = piece.segment, view.log_start_offset
-        first = start if start > from_offset else segment.base_offset
-        window = Window(start_offset=first, end_offset=segment.end_offset)
-        whole = PartitionReader(replace(view, log_start_offset=0), self._lake.reads)
-        batches = execute(
-            whole.fetch, pieces_of([(whole, window)]), schema_of(["offset"]), threads=1
-        )
-        return sum(len(batch) for batch in batches)

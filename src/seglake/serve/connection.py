@@ -30,9 +30,7 @@ from seglake.serve.turns import TURN_BYTES, Turns, begin_request
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-_SMALL_BYTES = (
-    8 * 1024
-)  # Smaller requests are not counted. Before a login, larger ones are refused.
+_SMALL_BYTES = 8 * 1024  # Up to this, requests are not counted, and allowed before a login.
 _PIECE_BYTES = 64 * 1024  # A larger request is counted by such pieces, as they arrive.
 _LARGE_BYTES = 16 * 1024  # Larger requests are decoded on a thread.
 _LONG_S = 0.01  # If a handler took longer, its answer is encoded on a thread.

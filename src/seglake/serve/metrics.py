@@ -54,9 +54,7 @@ class Figures:
             yield _counter(name, meaning, [((), getattr(counts, name))])
         yield _counter("requests", "Requests by API", _labelled(counts.requests), "api")
         yield _counter("request_seconds", "Time in handlers", _labelled(counts.seconds), "api")
-        errors = list(
-            counts.errors.items()
-        )  # One step, because the server's thread keeps counting.
+        errors = list(counts.errors.items())  # in one step: the server's thread keeps counting
         yield _counter("errors", "Errors in responses", errors, "api", "error")
         topics = _labelled(counts.fetched_bytes)
         yield _counter("fetched_bytes", "Bytes of records sent", topics, "topic")

@@ -1,4 +1,4 @@
-"""All groups of a server: state machines with a clock, and what they committed."""
+"""All groups of a server: their state machines, timers and committed offsets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Answer = TypeVar("_Answer")
 
 
 class GroupListing(NamedTuple):
-    """A group as it is listed; `group` is None for one that has committed offsets alone."""
+    """A group in a list. `group` is None if it has committed offsets but no members."""
 
     group_id: str
     group: Group | None
@@ -37,16 +37,16 @@ class GroupListing(NamedTuple):
 
     @property
     def protocol_type(self) -> str:
-        """What kind of members it has, or had; "" if it never had any."""
+        """The protocol type of its members, now or at their last commit; "" if there is none."""
         return (self.group and self.group.protocol_type) or self.kind
 
 
 class Coordinator:
-    """Answers the requests of groups; all calls come from one event loop.
+    """Answers the requests of groups. All calls must come from one event loop.
 
-    An error of storage becomes a log line and COORDINATOR_NOT_AVAILABLE, after which clients try
-    again. `archived` gives what a group committed before its topics were archived. `clock_ms` never
-    goes back; `wall_ms` is the time of day.
+    A storage error is logged and answered with COORDINATOR_NOT_AVAILABLE, after which clients try
+    again. `archived` returns what a group committed before its topics were archived. `clock_ms` is
+    a monotonic clock, and `wall_ms` the time of day.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class Coordinator:
         self._thread = ThreadPoolExecutor(1, "seglake-offsets")  # SQLite waits for the disk
 
     def release(self) -> None:
-        """Answer the requests that wait: the server stops, and clients look for a coordinator."""
+        """Answer the requests that wait, because the server stops: clients then reconnect."""
         for group in self._groups.values():
             for member in group.members.values():
                 member.answer_all(Code.COORDINATOR_NOT_AVAILABLE)
 
     def close(self) -> None:
-        """Forget all members, and close the file when its last commit is written."""
+        """Cancel all timers, and close the file after the last commit is written."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -82,7 +82,7 @@ class Coordinator:
     # ---------------------------------------------------------------- members
 
     async def join(self, group_id: str, ask: Join) -> Joined:
-        """JoinGroup; waits for the rebalance."""
+        """Join a member, and wait for the rebalance."""
         group = self._groups.get(group_id)
         if not group_id:
             return Joined(Code.INVALID_GROUP_ID, member_id=ask.member_id)
@@ -100,7 +100,7 @@ class Coordinator:
         return joined
 
     async def sync(self, group_id: str, ask: Sync) -> Synced:
-        """SyncGroup; waits for the leader's assignment."""
+        """Wait for the leader's assignment, and return it."""
         group = self._groups.get(group_id)
         if group is None:
             return Synced(Code.UNKNOWN_MEMBER_ID)
@@ -113,7 +113,7 @@ class Coordinator:
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> Code:
-        """Heartbeat."""
+        """Note that a member is alive."""
         group = self._groups.get(group_id)
         if group is None:
             return Code.UNKNOWN_MEMBER_ID
@@ -122,7 +122,7 @@ class Coordinator:
         return code
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None) -> Code:
-        """LeaveGroup of one member."""
+        """Remove one member."""
         group = self._groups.get(group_id)
         if group is None:
             return Code.UNKNOWN_MEMBER_ID
@@ -137,7 +137,7 @@ class Coordinator:
     def may_commit(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> Code:
-        """Whether this member may commit in this generation."""
+        """Return NONE if a member may commit in this generation, else the error."""
         group = self._groups.get(group_id)
         if not group_id:
             return Code.INVALID_GROUP_ID
@@ -148,7 +148,7 @@ class Coordinator:
         return code
 
     async def commit(self, group_id: str, offsets: Mapping[Where, Committed]) -> Code:
-        """OffsetCommit: all of these or none."""
+        """Commit all of these offsets, or none."""
         if not offsets:
             return Code.NONE
         group = self._groups.get(group_id)
@@ -161,9 +161,9 @@ class Coordinator:
     async def committed(
         self, group_id: str, asked: Collection[Where] | None = None
     ) -> dict[Where, Committed] | Code:
-        """OffsetFetch: everything that the group committed, here or else before an archive.
+        """Return all offsets that a group committed here, or else before an archive.
 
-        The archive is looked at if a partition that is `asked` for, or any, has no commit here.
+        The archive is read unless every requested partition (`asked`) has an offset here.
         """
         offsets = await self._stored(lambda: self._store.of(group_id))
         if isinstance(offsets, Code) or self._archived is None:
@@ -177,9 +177,10 @@ class Coordinator:
             return Code.COORDINATOR_NOT_AVAILABLE
 
     async def forget(self, group_id: str, wheres: Iterable[Where] | None) -> Code:
-        """OffsetDelete of some offsets, DeleteGroups if `wheres` is None. Groups with members stay.
+        """Delete some offsets of a group, or all if `wheres` is None.
 
-        Kafka deletes offsets also while there are members, of topics that none subscribes to.
+        A group with members is refused. A broker also deletes offsets of a group with members, for
+        topics to which no member subscribes.
         """
         group, chosen = self._groups.get(group_id), None if wheres is None else list(wheres)
         if group is not None and not group.idle:
@@ -195,19 +196,19 @@ class Coordinator:
     # ---------------------------------------------------------------- replays
 
     async def replay_started(self, name: str) -> int | None:
-        """When the replay of this name started, in ms of the time of day. Raises StoreError."""
+        """Return when the replay of this name started (epoch ms), or None. Raises StoreError."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._store.replay_started, name)
 
     def start_replay(self, name: str) -> None:
-        """Remember that a replay starts now; its offsets are committed after that."""
+        """Store that a replay starts now. Its offsets are committed later."""
         write = partial(self._store.start_replay, name, self._wall_ms())
         self._thread.submit(write).add_done_callback(_logged)
 
-    # ---------------------------------------------------------------- looking
+    # ---------------------------------------------------------------- administration
 
     async def listed(self) -> list[GroupListing] | Code:
-        """Every group, with members or with committed offsets."""
+        """Return every group that has members or committed offsets."""
         kinds = await self._stored(self._store.groups)
         if isinstance(kinds, Code):
             return kinds
@@ -226,7 +227,7 @@ class Coordinator:
             return Code.COORDINATOR_NOT_AVAILABLE
 
     def _after(self, group: Group) -> None:
-        """After a change of a group: log it, forget it if it is idle, or set its next timer."""
+        """After a change of a group, log it, drop the group if it is idle, or set its timer."""
         name = group.group_id
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
@@ -241,7 +242,7 @@ class Coordinator:
             self._timers[name] = loop.call_later(delay_s, self._advance, group)
 
     def _advance(self, group: Group) -> None:
-        """A timer of a group. Whatever goes wrong, there is a next one."""
+        """Run the timer of a group. After any error it runs again a second later."""
         try:
             self._expire(group)
         except Exception:  # of any kind

@@ -1,7 +1,7 @@
 """What groups committed, and when replays started, in one SQLite file.
 
-A commit is whole or not there. The file belongs to one server: another server on it gets a
-ConfigError. After a killed server the next one goes on with its file.
+A commit is atomic. The file belongs to one server: a second server that opens it gets a
+ConfigError. After a server was killed, the next one can use its file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ create table if not exists kinds (
   lake text, group_id text, protocol_type text not null, primary key (lake, group_id)
 ) without rowid
 """
-_MOST_REPLAYS = 10_000  # of a lake; those that started first are forgotten
+_MOST_REPLAYS = 10_000  # of a lake; the oldest are deleted
 
 _FORGET_KIND = """
 delete from kinds where lake = ? and group_id = ?
@@ -47,7 +47,7 @@ and not exists (select 1 from committed where lake = ? and group_id = ?)
 
 
 def _why(error: sqlite3.Error | OSError) -> str:
-    """What is wrong with a file, and the remedy."""
+    """Return what is wrong with a file, and the remedy."""
     another = "name another file, as `file` in the table [groups] of --conf-file"
     if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
         return f"{error}; {another}"
@@ -58,7 +58,7 @@ def _why(error: sqlite3.Error | OSError) -> str:
 
 
 class Committed(NamedTuple):
-    """A committed offset: the next one to read, its leader epoch or -1, the client's metadata."""
+    """The next offset to read, its leader epoch or -1, and the client's metadata."""
 
     offset: int
     leader_epoch: int = -1
@@ -69,10 +69,10 @@ Where = tuple[str, int]  # topic and partition
 
 
 class OffsetStore:
-    """The committed offsets of all groups of a lake; not for several threads at once.
+    """The committed offsets of all groups of a lake. Only one thread at a time may use it.
 
-    `lake` is its identity: another lake at the same root has none of them. Raises ConfigError for a
-    file that cannot be used, or that another server uses.
+    `lake` is the identity of the lake: another lake at the same root has separate offsets. Raises
+    ConfigError for a file that cannot be used, or that another server uses.
     """
 
     def __init__(self, file: Path, lake: str = "") -> None:
@@ -80,12 +80,12 @@ class OffsetStore:
         try:
             if str(file) != ":memory:":
                 file.parent.mkdir(parents=True, exist_ok=True)
-            # a connection may go from thread to thread, one at a time
+            # Different threads may use the connection, one at a time.
             self._db = sqlite3.connect(file, timeout=1, check_same_thread=False)
             self._db.execute("pragma locking_mode = exclusive")
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = full")
-            self._db.execute("pragma secure_delete = on")  # what groups delete leaves no bytes
+            self._db.execute("pragma secure_delete = on")  # Deleted names leave no bytes.
             self._check_format()
         except (sqlite3.Error, OSError) as error:
             raise ConfigError(f"groups.file {file} cannot be used: {_why(error)}") from error
@@ -106,9 +106,9 @@ class OffsetStore:
     def commit(
         self, group_id: str, offsets: Mapping[Where, Committed], now_ms: int, kind: str = ""
     ) -> None:
-        """Remember all of these offsets, or none. Raises StoreError.
+        """Store all of these offsets, or none. Raises StoreError.
 
-        `kind` is the protocol type of the group's members, "" if it has none: then it stays.
+        `kind` is the protocol type of the group's members. "" keeps the stored one.
         """
         rows = [(self._lake, group_id, *where, *each, now_ms) for where, each in offsets.items()]
         kinds = [(self._lake, group_id, kind)] if kind else []
@@ -118,7 +118,7 @@ class OffsetStore:
         )
 
     def of(self, group_id: str) -> dict[Where, Committed]:
-        """Every committed offset of a group. Raises StoreError."""
+        """Return every committed offset of a group. Raises StoreError."""
         rows = self._read(
             'select topic, partition, "offset", leader_epoch, metadata from committed'
             " where lake = ? and group_id = ? order by topic, partition", self._lake, group_id,
@@ -136,20 +136,20 @@ class OffsetStore:
         ))  # fmt: skip
 
     def delete(self, group_id: str, wheres: Iterable[Where] | None = None) -> None:
-        """Forget some offsets of a group, or all. Raises StoreError."""
+        """Delete some offsets of a group, or all. Raises StoreError."""
         mine, what = (self._lake, group_id), "delete from committed where lake = ? and group_id = ?"
         rows = [mine] if wheres is None else [(*mine, *where) for where in wheres]
         more = "" if wheres is None else " and topic = ? and partition = ?"
         self._write((what + more, rows), (_FORGET_KIND, [mine * 2]))
 
     def replay_started(self, name: str) -> int | None:
-        """When the replay of this name started; None if it did not. Raises StoreError."""
+        """Return when the replay of this name started, or None. Raises StoreError."""
         what = "select started_at_ms from replays where lake = ? and name = ?"
         rows = self._read(what, self._lake, name)
         return int(rows[0][0]) if rows else None
 
     def start_replay(self, name: str, now_ms: int) -> None:
-        """Remember when a replay started, unless it did before. Raises StoreError."""
+        """Store when a replay started, unless that is stored already. Raises StoreError."""
         start = "insert or ignore into replays values (?, ?, ?)"
         oldest = (
             "delete from replays where lake = ? and name not in (select name from replays"
@@ -180,15 +180,15 @@ class OffsetStore:
 
 
 # ---------------- archived
-# Where groups stood on a broker when their topics were archived from it.
+# The offsets of groups on a broker when their topics were archived from it.
 
 
 async def archived_offsets(topics: ServedTopics, group_id: str) -> dict[Where, Committed]:
-    """Return where a group was in the topics that are served, as archives recorded it last.
+    """Return the offsets of a group in the served topics, as archives recorded them last.
 
-    An offset is at most the end that is served: the server may not have read the records yet that
-    were archived with it. Leader epochs are the broker's, and have no meaning in a lake. Raises
-    StoreError and CorruptData.
+    An offset is at most the served end, because the server may not have read the records yet that
+    were archived with it. Leader epochs are left out: they are a broker's, and do not apply to a
+    lake. Raises StoreError and CorruptData.
     """
     positions = await asyncio.to_thread(groups.of_group, topics.store, topics.lake, group_id)
     return {

@@ -1,8 +1,8 @@
 """Read the record batches of a fetch from a log partition: whole batches, as stored.
 
 A log is a sequence of runs, which are byte ranges of its segments. The batches of most runs are
-sent as stored. Only a window has runs with records outside it. Such a batch is encoded again without
-these records.
+sent as stored. Only a window has runs with records outside it. Their batches are encoded again
+without these records.
 """
 
 from __future__ import annotations

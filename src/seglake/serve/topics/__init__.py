@@ -1,1 +1,1 @@
-"""The topics that clients see: those of the lake, and windows, versions and replays of them."""
+"""The topics that clients see: topics of the lake, and their windows, versions and replays."""

@@ -1,7 +1,7 @@
-"""The topics of a server: those of the lake's newest version, and those that a name makes.
+"""The topics of a server: topics of the lake's newest version, and topics derived from a name.
 
-However many clients there are, one look every `refresh_ms` finds a new version of the catalog. It
-wakes the requests that wait for records.
+One scan every `refresh_ms` finds a new version of the catalog, for all clients together. It wakes
+the requests that wait for records.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from seglake.times.instants import to_epoch_ms
 
 _log = logging.getLogger(__name__)
 
-# Of every partition, for ever: clients disregard metadata with a smaller epoch than a batch has
-# (`Metadata.updateLatestMetadata`), and imported batches keep the epochs of their brokers.
+# The constant leader epoch of every partition. Clients ignore metadata with a smaller epoch than
+# that of a batch (`Metadata.updateLatestMetadata`), and imported batches keep their epochs.
 LEADER_EPOCH = 2**30
 
 _PLANS = 2  # of windows at once
-_BACKOFF_S = 10.0  # between looks at a catalog that cannot be read
+_BACKOFF_S = 10.0  # between scans of a catalog that cannot be read
 
 
 class ServedTopic(NamedTuple):
-    """A topic as clients see it; `plain` is its name in the lake, and `log` its log there."""
+    """A topic as clients see it. `plain` is its name in the lake, and `log` its log there."""
 
     name: str
     id: uuid.UUID
@@ -68,14 +68,14 @@ class ServedTopic(NamedTuple):
 
 
 class _BoundTopic(NamedTuple):
-    """What a topic that a name made is bound to: of a version, the tag that holds it, if any."""
+    """A derived topic's name, and the tag that keeps its version, if any."""
 
     asked: Derived
     tag: TagRow | None
 
 
 class ServedTopics:
-    """Every topic that a client can name. For the event loop alone."""
+    """Every topic that a client can name. Only the event loop may call it."""
 
     def __init__(self, lake: Lake, settings: ServerSettings, counts: ServerCounts) -> None:
         reads = lake.reads
@@ -89,7 +89,7 @@ class ServedTopics:
         self._derived = OrderedDict[str, asyncio.Future[ServedTopic]]()
         self._sizes = dict[str, int]()  # bytes of derived topics
         self._bound = dict[str, _BoundTopic]()  # what derived topics are bound to
-        # threads of their own, so that slow plans of windows leave those of fetches alone
+        # Windows are planned on separate threads, so that slow plans do not delay fetches.
         self._planning = ThreadPoolExecutor(_PLANS, "seglake-plan")
         self._ids = dict[uuid.UUID, str]()
         self._watching: asyncio.Task[None] | None = None
@@ -106,7 +106,7 @@ class ServedTopics:
         return self._served
 
     def names(self) -> list[str]:
-        """The topics of the lake that are served."""
+        """Return the topics of the lake that are served."""
         return sorted(self._topics)
 
     async def listed(self) -> list[str]:
@@ -121,7 +121,7 @@ class ServedTopics:
         return sorted({*found})
 
     def partition_count(self, name: str) -> int | None:
-        """The number of partitions of a topic that is known by now; None for any other."""
+        """Return the partition count of a topic that is already known; None for any other."""
         if (topic := self._topics.get(name)) is not None:
             return len(topic.partitions)
         made = self._derived.get(name)
@@ -130,14 +130,14 @@ class ServedTopics:
         return len(made.result().partitions)
 
     def end_offset(self, name: str, partition: int) -> int | None:
-        """The end of a log partition of the lake as it is served; None if it is not."""
+        """Return the end of a log partition of the lake; None if it is not served."""
         topic = self._topics.get(name)
         if topic is None or not 0 <= partition < len(topic.partitions):
             return None
         return topic.partitions[partition].end()
 
     async def limit(self, name: str, partition: int) -> int | None:
-        """The largest offset for a partition of a topic that a name makes; None for any other."""
+        """Return the largest offset of a partition of a derived topic; None for any other."""
         with suppress(SeglakeError):
             topic = await self.find(name)
             if name not in self._topics and 0 <= partition < len(topic.partitions):
@@ -145,7 +145,10 @@ class ServedTopics:
         return None
 
     async def find(self, name: str) -> ServedTopic:
-        """The topic of a name. Raises UnknownTopic, UsageError, VersionExpired, StoreError."""
+        """Return a topic by name.
+
+        Raises UnknownTopic, UsageError, VersionExpired, StoreError.
+        """
         topic = self._topics.get(name)
         if topic is not None:
             return topic
@@ -164,10 +167,11 @@ class ServedTopics:
         return await asyncio.shield(made)
 
     async def expired(self, name: str, error: VersionExpired) -> bool:
-        """Take note that files of a topic are gone with its version; whether that is for good.
+        """Note that files of a topic were deleted with its version; return whether it is lost.
 
-        It is if the name has a version that no tag holds: from now on `find` raises the error at
-        once. Any other topic is that of the newest version, or of the tag, at the next request.
+        It is lost if its name has a version that no tag keeps. Then `find` raises the error from
+        now on. Any other topic is derived again at the next request, from the newest version or
+        from its tag.
         """
         _log.warning("topic %s: %s", name, error)
         bound = self._bound.get(name)
@@ -177,12 +181,12 @@ class ServedTopics:
             self._evict()
             return True
         self._drop(name)
-        with suppress(SeglakeError):  # the watch tells
+        with suppress(SeglakeError):  # `watch` logs it.
             await self.refresh()
         return False
 
     async def find_by_id(self, topic_id: uuid.UUID) -> ServedTopic | None:
-        """The topic of an id, or None."""
+        """Return the topic of an id, or None."""
         name = self._ids.get(topic_id)
         try:
             topic = None if name is None else await self.find(name)
@@ -192,11 +196,11 @@ class ServedTopics:
 
     @property
     def change(self) -> asyncio.Future[None]:
-        """A future that is done as soon as there is a newer version."""
+        """Return a future that is done when there is a newer version."""
         return self._change
 
     async def refresh(self) -> None:
-        """Look for a newer version now; calls meanwhile wait for the same look."""
+        """Scan for a newer version now. Calls at the same time share one scan."""
         if self._refreshing is None:
             self._refreshing = asyncio.ensure_future(self._refreshed())
         try:
@@ -205,7 +209,7 @@ class ServedTopics:
             self._refreshing = None
 
     async def watch(self) -> None:
-        """Look for newer versions, until it is cancelled."""
+        """Scan for newer versions, until it is cancelled."""
         pause_s = self._settings.refresh_ms / 1000
         failures = 0
         while True:
@@ -213,10 +217,10 @@ class ServedTopics:
             failures = 0 if await self._looked() else failures + 1
 
     async def _looked(self) -> bool:
-        """Whether a look at the catalog worked. Nothing that it raises may end the watch."""
+        """Scan the catalog; return whether that worked. No error may end the watch."""
         try:
             await self.refresh()
-        except Exception as error:  # of any kind: it is tried again, and told
+        except Exception as error:  # Any error is logged, and the scan is tried again.
             self._counts.failed_refreshes += 1
             if self.problem is None:
                 foreign = None if isinstance(error, SeglakeError) else error
@@ -237,7 +241,7 @@ class ServedTopics:
     async def _refreshed(self) -> None:
         try:
             await self.stretches.run(self._lake.refresh)
-        except VersionExpired:  # `seglake repair --catalog`, which nobody told us of
+        except VersionExpired:  # `seglake repair --catalog` rebuilt the catalog.
             await self.stretches.run(self._lake.reopen)
             _log.info("the catalog was rebuilt")
         self._counts.refreshes += 1
@@ -252,7 +256,7 @@ class ServedTopics:
         self.refreshed_ms = now_ms()
 
     def _new_version(self) -> tuple[int, dict[str, ServedTopic], dict[str, TagRow], list[str]]:
-        """The version of the lake, its topics and its tags. On a thread: there may be many."""
+        """Return the version of the lake, its topics, tags and listed names. Runs on a thread."""
         version, chosen = self._lake.version, set(self._settings.topics)
         names = [name for name in self._lake.topics() if not chosen or name in chosen]
         topics = {name: self._whole(name, self._lake.topic(name)) for name in names}
@@ -282,13 +286,13 @@ class ServedTopics:
         return UnknownTopic(f"topic {name!r} {what}{why_none(name, self._topics)}")
 
     def _id(self, name: str, tag: TagRow | None = None) -> uuid.UUID:
-        """Of a name with a tag another one for each version that the tag names."""
+        """Return the id of a topic. With a tag, it differs for each version of the tag."""
         return uuid.uuid5(self._namespace, name if tag is None else f"{name}@{tag.version}")
 
     def _count_damage(self) -> None:
         self._counts.damaged_batches += 1
 
-    # topics that a name makes
+    # derived topics
 
     async def _made(self, name: str, asked: Derived) -> ServedTopic:
         clock = None if asked.speed is None else await self._clock(name, asked)
@@ -314,7 +318,7 @@ class ServedTopics:
         return made
 
     def _bind(self, name: str, asked: Derived) -> _BoundTopic:
-        """Note what a name is bound to. Raises UnknownTopic if it is to a tag that is not there."""
+        """Bind a name to its tag, if any. Raises UnknownTopic if the tag does not exist."""
         bound = _BoundTopic(asked, self._tag_of(asked))
         if name in self._derived:
             self._bound[name] = bound
@@ -323,18 +327,18 @@ class ServedTopics:
         return bound
 
     def _tag_of(self, asked: Derived) -> TagRow | None:
-        """The tag that holds the version asked for; None if none does, or none is asked for."""
+        """Return the tag that a name has, or one that keeps its version; None without such a tag."""
         if asked.tag is not None:
             return self._tags.get(asked.tag)
         return next((tag for tag in self._tags.values() if tag.version == asked.version), None)
 
     def _changed(self, bound: _BoundTopic) -> bool:
-        """Whether the tag is gone, or has another object: of another version, or erased records."""
+        """Return whether the tag was deleted or replaced: moved, or an erasure changed it."""
         tag = self._tag_of(bound.asked)
         return (tag and tag.attempt_id) != (bound.tag and bound.tag.attempt_id)
 
     def _let_go_of_tags(self) -> None:
-        """Forget the topics whose tags changed; the next request makes them anew."""
+        """Drop the derived topics whose tags changed. The next request derives them again."""
         for name, bound in [*self._bound.items()]:
             if not self._changed(bound) or not self._derived[name].done():  # `_made` looks itself
                 continue
@@ -344,7 +348,7 @@ class ServedTopics:
             self._drop(name)
 
     async def _clock(self, name: str, asked: Derived) -> Clock:
-        """The clock of a replay; it runs on if the replay has started before."""
+        """Return the clock of a replay. It continues if the replay was started before."""
         start_ms, speed = asked.start_ms or 0, asked.speed or 1
         if (starts := self.starts) is None:
             return Clock(start_ms, speed)
@@ -355,7 +359,7 @@ class ServedTopics:
     def _windowed(
         self, name: str, bound: _BoundTopic, clock: Clock | None
     ) -> tuple[ServedTopic, int]:
-        """The topic that a name makes, and about how many bytes it keeps in memory.
+        """Return the topic derived from a name, and about how many bytes it keeps in memory.
 
         Runs on a thread: planning a window reads zone maps.
         """
@@ -384,13 +388,13 @@ class ServedTopics:
         return ServedTopic(name, self._id(name), asked.topic, log.settings, partitions, log)
 
     def _drop(self, name: str) -> None:
-        """Forget a topic that a name made."""
+        """Drop a derived topic."""
         self._derived.pop(name, None)
         self._sizes.pop(name, None)
         self._bound.pop(name, None)
 
     def _evict(self) -> None:
-        """Forget those that were not asked for the longest; the last one stays however large."""
+        """Drop the derived topics requested least recently; keep one, however large it is."""
         most, most_bytes = self._settings.windows, self._settings.windows_bytes
         while len(self._derived) > 1 and (
             len(self._derived) > most or sum(self._sizes.values()) > most_bytes
@@ -414,7 +418,7 @@ def _listed(given: Iterable[str], topics: Iterable[str], tags: Iterable[str]) ->
 
 
 class _Lazily(Sequence[ServedPartition]):
-    """The partitions of a log, each made when it is first asked for."""
+    """The partitions of a log. Each one is created when it is first requested."""
 
     def __init__(self, log: Log) -> None:
         self._log, self._count = log, log.settings.partitions
@@ -432,9 +436,9 @@ class _Lazily(Sequence[ServedPartition]):
 
 
 def _may_be_made_anew(made: asyncio.Future[ServedTopic], asked: Derived) -> bool:
-    """Whether making a topic failed, but may work now.
+    """Return whether deriving a topic failed, but may succeed now.
 
-    An expired version never comes back. A version, or what a tag has, gets no other topics.
+    An expired version is lost, and the topics of a version or a tag never change.
     """
     if not made.done():
         return False
@@ -455,13 +459,13 @@ def _failed(error: SeglakeError) -> asyncio.Future[ServedTopic]:
 
 
 def _heard(made: asyncio.Future[ServedTopic]) -> None:
-    """Take note of an error, which asyncio would log otherwise: whoever asked gets it."""
+    """Retrieve an error, which asyncio would log otherwise. The requests get it."""
     if not made.cancelled():
         made.exception()
 
 
 # ---------------- names
-# Names that make a topic of the server: `TOPIC.START.END`, `TOPIC.v12`, `TOPIC.TAG`, `….x10`.
+# Names of derived topics: `TOPIC.START.END`, `TOPIC.v12`, `TOPIC.TAG`, `….x10`.
 #
 # START and END are times such as `20260601T120000.000Z`; the milliseconds may be left out. `.v12`
 # is a version of the catalog, and `.q3-train` is the version of the tag `q3-train`. `.x10` is a
@@ -478,9 +482,9 @@ _REPLAYED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})(?P<replay>{_SPEED})")
 
 
 class Derived(NamedTuple):
-    """What a name asks for: all of a topic or a window [start_ms, end_ms), a version, a speed.
+    """What a name selects: a whole topic or a window [start_ms, end_ms), a version, a speed.
 
-    The version has a number, or is that of a tag.
+    The version is a number, or the version of a tag.
     """
 
     topic: str
@@ -504,7 +508,7 @@ def parse(name: str, topics: Container[str] = (), tags: Container[str] = ()) -> 
 
 
 def _parsed(text: str, name: str) -> Derived | None:
-    """What the text, a name without its tag, asks for; None for the whole of a plain name."""
+    """Return what a name selects; None for a plain name. `text` is the name without its tag."""
     plain, has_tag = _PLAIN.fullmatch(text), text != name
     if plain is None or not (has_tag or plain["start"] or plain["version"]):
         return None
@@ -512,7 +516,7 @@ def _parsed(text: str, name: str) -> Derived | None:
 
 
 def _tagged(name: str, topics: Container[str], tags: Container[str]) -> Derived | None:
-    """What a name with a tag asks for; None if it has none of the tags."""
+    """Return what a name with a tag selects; None if it has none of the tags."""
     for match in (_TAGGED.fullmatch(name), _REPLAYED.fullmatch(name)):
         if match is None or match["tag"] not in tags:
             continue
@@ -526,7 +530,7 @@ def _tagged(name: str, topics: Container[str], tags: Container[str]) -> Derived 
 
 
 def why_none(name: str, topics: Container[str]) -> str:
-    """What is wrong with a name that begins with a topic of the lake, to stand behind a message."""
+    """Return what is wrong with a name that begins with a topic, as the end of a message."""
     parts = name.split(".")
     begins = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
     topic = next((begin for begin in begins if begin in topics), None)

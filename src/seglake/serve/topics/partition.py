@@ -1,4 +1,4 @@
-"""A log partition as clients see it: where it begins and ends, its records, its times."""
+"""A log partition as clients see it: its start and end, its records, its times."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from seglake.log.zones.bounds import Bounds
 from seglake.read.window.plan import pieces_of
 from seglake.serve.records.taking import Run, decode_run
 
-_RUN_BYTES = 800  # of a run and its segment, with the names of its files
+_RUN_BYTES = 800  # memory of a run and its segment, with the names of its files
 _PARTITION_BYTES = 4096
 
 
 class ServedPartition(ABC):
     """A log partition for handlers. `start` is the log start offset.
 
-    `remote`: some of the log is read from an object store, or from where it is attached, so that
-    lookups wait. `held_bytes` is about what it keeps in memory. `limit` is the largest offset that
-    a client may have: the end, or the end that a replay will have.
+    With `remote`, some of the log is on an object store or attached from one, so that lookups wait.
+    `held_bytes` is about its memory. `limit` is the largest offset that a client may use: the end,
+    or the end that a replay will have.
     """
 
     start: int
@@ -69,19 +69,19 @@ class ServedPartition(ABC):
 
 
 def is_remote(reader: PartitionReader) -> bool:
-    """Whether reading any of a log may wait; the log decides, a local lake may attach others."""
+    """Return whether reading a log may wait. A local lake may have attached logs, which do."""
     return reader.store.remote or bool(reader.view.segments.details["external"].any())
 
 
 def held_bytes(reader: PartitionReader, runs: int) -> int:
-    """About what a partition keeps in memory: its columns of segments, and the runs it has made."""
+    """Estimate the memory of a partition: its columns of segments, and its runs."""
     segments = reader.view.segments
     columns = sum(column.nbytes for column in segments.columns)
     return _PARTITION_BYTES + columns + _RUN_BYTES * runs
 
 
 class WholePartition(ServedPartition):
-    """A partition of a topic of the lake in one version, all of it."""
+    """A whole partition of a topic of the lake, in one version."""
 
     def __init__(self, reader: PartitionReader) -> None:
         self._reader, self._view = reader, reader.view
@@ -111,11 +111,11 @@ class WholePartition(ServedPartition):
 
 
 # ---------------- window
-# A window of time as a partition of its own: exactly the records of `read_range`.
+# A window of time as a partition: exactly the records of `read_range`.
 #
-# The window is planned when it is first asked for: which segments and index blocks lie wholly in
-# it, and which have strangers: records outside the window. Segments and blocks that lie wholly in
-# it are sent as stored.
+# The window is planned when it is first requested. Segments and index blocks whose records are all
+# in the window are sent as stored. Blocks that also have records outside the window, here called
+# strangers, are encoded again without them.
 
 _NONE = np.empty(0, np.int64)
 _TIMES = ["offset", "timestamp"]
@@ -124,7 +124,7 @@ _TIMES = ["offset", "timestamp"]
 class WindowPartition(ServedPartition):
     """The records of a log partition with start_ms <= timestamp < end_ms, in one version.
 
-    It is made on a thread: planning reads zone maps, and the batches at both ends.
+    Create it on a thread: planning reads zone maps, and the batches at both ends.
     """
 
     def __init__(self, reader: PartitionReader, reads: SharedReads, window: Window) -> None:
@@ -247,7 +247,7 @@ class WindowPartition(ServedPartition):
 
 
 def _planned(reader: PartitionReader, window: Window) -> Iterator[Run]:
-    """The runs of a window: byte ranges whose blocks all lie in it, or all have strangers."""
+    """Yield the runs of a window: byte ranges whose blocks are all in it, or all have strangers."""
     view = reader.view
     bounds = Bounds.of(window)
     bases, ends, lows, highs = map(fixed, view.segments[:4])
@@ -276,9 +276,9 @@ def _of_segment(reader: PartitionReader, segment: LogSegment, bounds: Bounds) ->
 
 
 def _split(ranges: LogRanges, strange: LogRanges) -> Iterator[tuple[int, int, int, int, bool]]:
-    """The `ranges`, cut where `strange` ones begin and end; whether each has strangers.
+    """Yield the `ranges`, cut where `strange` ones begin and end, and whether each is strange.
 
-    All bounds are those of index blocks.
+    All bounds are bounds of index blocks.
     """
     cuts = dict(zip(strange.starts.tolist(), strange.first_offsets.tolist(), strict=True))
     cuts |= dict(zip(strange.ends.tolist(), strange.end_offsets.tolist(), strict=True))
@@ -296,31 +296,31 @@ def _holds(ranges: LogRanges, position: int) -> bool:
 
 
 # ---------------- clock
-# A replay: a window whose records appear at their times again, at a chosen speed.
+# A replay is a window whose records appear again at their times, at a chosen speed.
 #
-# The clock of a name starts with its first fetch. Event time then runs from the start of the
-# window, `speed` times as fast as real time, also while no server runs: the start is kept with
-# the offsets that groups commit. A record appears when event time has passed it and all records
-# before it. Index blocks appear whole, so no record appears too early.
+# The clock of a name starts at its first fetch. Event time then advances from the start of the
+# window, `speed` times as fast as real time, even while no server runs, because the start is stored
+# with the offsets that groups commit. A record appears when event time has passed its timestamp and
+# those of all records before it. Index blocks appear as a whole, so no record appears too early.
 #
-# Fetches from offsets that have not appeared wait. Such offsets may be committed: the start may
-# be lost, and a merge may move the ends of index blocks.
+# Fetches from offsets that have not appeared yet wait. Groups may have committed such offsets: the
+# stored start may be lost, and a merge may move the ends of index blocks.
 
 
 class Starts(Protocol):
-    """When replays started, in ms of the time of day. For the event loop only."""
+    """When replays started, in epoch milliseconds. Only the event loop may call it."""
 
     async def replay_started(self, name: str) -> int | None:
         """Return when the replay of this name started. None if it did not. Raises StoreError."""
 
     def start_replay(self, name: str) -> None:
-        """Remember that it starts now, before any offset that is committed from now on."""
+        """Store that a replay starts now, before any offset that is committed later."""
 
 
 class Clock:
-    """The event time of one replay; it stands still until `start`, which calls `on_start`.
+    """The event time of one replay. It begins at `start`, which calls `on_start`.
 
-    `ran_s` is for how many seconds it runs already; None if it does not.
+    `ran_s` is how many seconds it has been running; None if it has not started.
     """
 
     def __init__(
@@ -336,19 +336,19 @@ class Clock:
         self._on_start = on_start
 
     def start(self) -> None:
-        """Start, unless it runs."""
+        """Start the clock, unless it is running."""
         if self._started is None:
             self._started = self._now()
             self._on_start()
 
     def event_time_ms(self) -> int | None:
-        """The event time now; None before the start."""
+        """Return the event time now; None before the start."""
         if self._started is None:
             return None
         return self._start_ms + int((self._now() - self._started) * 1000 * self.speed)
 
     def seconds_until(self, time_ms: int) -> float:
-        """Seconds until event time has passed `time_ms`."""
+        """Return the seconds until event time has passed `time_ms`."""
         now = self.event_time_ms()
         return max(0.0, time_ms + 1 - (self._start_ms if now is None else now)) / 1000 / self.speed
 

@@ -1,9 +1,9 @@
-"""The work of Spark's tasks: which parts of which segments each reads, about equal in bytes.
+"""Plan and run Spark's tasks: the parts of segments that each one reads, about equal in bytes.
 
 A Python task costs Spark tens of milliseconds, so small segments share a task, and several tasks
-read a large one. The offsets at which it is cut are estimated from its size and its offset range;
-each task then asks the zone map for the blocks of its offsets. So planning makes no request per
-segment. A block on a cut is read by both tasks, and each yields its own records.
+read a large one. The offsets at which it is cut are estimated from its size and its offset range.
+Each task then looks up the blocks of its offsets in the zone map, so that planning makes no request
+per segment. A block at a cut is read by both tasks, and each yields its own records.
 """
 
 import logging
@@ -153,7 +153,7 @@ def records(
 
 
 class _TaskReader:
-    """Reads the parts of a task, in newer versions too."""
+    """Reads the parts of a task, also from the newest version if a log was deleted."""
 
     def __init__(
         self, store: Store, schema: pa.Schema, fail_on_data_loss: bool, keys: SoughtKeys = EVERY_KEY
@@ -168,7 +168,7 @@ class _TaskReader:
         self._reads.forget()
 
     def records(self, part: ReadPart) -> Iterator[pa.RecordBatch]:
-        """The records of a part, each once."""
+        """Yield each record of a part once."""
         next_offset = 0
         try:
             piece = _narrowed(part.piece, self._reads.zone_maps) if part.cut else part.piece

@@ -1,4 +1,4 @@
-"""A replay from its first look at the target to its report."""
+"""Replay a window of a topic into a real Kafka, and report what was sent."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def replay_window(
 ) -> ReplayReport:
     """Write the records with start <= timestamp < end into a topic of a real Kafka.
 
-    Partitions, offset order, keys, values, headers and timestamps are kept. A replay is known by
-    its name, by default topic and window. A call with the same name goes on behind the last record
-    that the earlier one committed, and does nothing if that was the last of the window.
+    Partitions, offset order, keys, values, headers and timestamps are kept. The name, by default
+    topic and window, identifies a replay. A call with the same name continues after the last record
+    that an earlier call committed, and does nothing if that was the last record of the window.
 
-    When all of it is there, the consumer `groups` that an archive has kept with the lake go on at
-    the target where they stood, unless they have committed something there (`commit_groups`).
+    After the last record, the consumer `groups` that an archive stored with the lake get their
+    offsets at the target, unless they have committed offsets there (`commit_groups`).
 
-    Raises UsageError, also for a group that is not kept, ConfigError and StoreError as `Target`
-    does, CorruptData.
+    Raises UsageError, also for a group that is not stored; ConfigError and StoreError like
+    `Target`; and CorruptData.
     """
     start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
     if not 1 <= start_ms <= end_ms:

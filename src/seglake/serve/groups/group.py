@@ -1,8 +1,8 @@
 """One consumer group as a state machine: the classic protocol (KIP-62, 134, 345, 394).
 
-It has no clock and no connection. Callers give times, in ms of any clock that never goes back.
-JoinGroup and SyncGroup are answered, now or later, by one call of the request's `reply`.
-Rules and error codes are those of Kafka's `ClassicGroup` and `GroupMetadataManager`.
+It has no clock and no connection. Callers pass times, in ms of any monotonic clock. JoinGroup and
+SyncGroup are answered, now or later, by one call of the request's `reply`. Rules and error codes
+are those of Kafka's `ClassicGroup` and `GroupMetadataManager`.
 
     Empty ──join──▶ PreparingRebalance ──all joined, or time is up──▶ CompletingRebalance
       ▲                 ▲      ▲                                            │ leader's assignment
@@ -23,27 +23,27 @@ from seglake.serve.settings import Groups
 
 
 class Group:
-    """The members of a group, and what they wait for."""
+    """The members of a group, and the requests that wait for an answer."""
 
     def __init__(self, group_id: str, limits: Groups) -> None:
         self.group_id, self._limits = group_id, limits
         self.state = "Empty"
-        self.generation = self.logged_generation = 0  # the second is the coordinator's
+        self.generation = self.logged_generation = 0  # The coordinator sets the second one.
         self.protocol_type = self.protocol = ""
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self._supported = Counter[str]()  # how many members have a protocol of this name
         self._static: dict[str, str] = {}  # instance id: member id
-        self._pending: dict[str, int] = {}  # ids given to new members: when each expires
+        self._pending: dict[str, int] = {}  # id of a new member: when it expires
         self._rebalance_ends_ms = INT64_MAX
-        self._waits_for_more = False  # an empty group's rebalance lasts the initial delay
-        self._latest_end_ms = 0  # of that rebalance, however many members come
+        self._waits_for_more = False  # The first rebalance lasts for the initial delay.
+        self._latest_end_ms = 0  # the latest end of that rebalance, however many members join
         self._sync_ends_ms = INT64_MAX
 
     # ---------------------------------------------------------------- requests
 
     def join(self, ask: Join, now_ms: int, reply: JoinReply) -> None:
-        """JoinGroup: the answer comes when the rebalance that it starts or joins is over."""
+        """Join a member. The answer is sent at the end of the rebalance that it starts or joins."""
         code = self._refusal(ask)
         if code is not Code.NONE:
             reply(Joined(code, member_id=ask.member_id))
@@ -59,7 +59,7 @@ class Group:
             self._add(_new_id(ask.client_id), ask, now_ms, reply)
 
     def sync(self, ask: Sync, now_ms: int, reply: SyncReply) -> None:
-        """SyncGroup: the answer comes when the leader's assignment is there."""
+        """Request an assignment. The answer is sent when the leader has sent assignments."""
         code = self._sync_refusal(ask)
         if code is not Code.NONE:
             reply(Synced(code))
@@ -79,7 +79,7 @@ class Group:
     def heartbeat(
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int
     ) -> Code:
-        """Heartbeat: the member lives; REBALANCE_IN_PROGRESS tells it to join again."""
+        """Note that a member is alive. After REBALANCE_IN_PROGRESS it must join again."""
         code = self._not_ours(member_id, instance_id, generation)
         if code is Code.NONE:
             self.members[member_id].seen(now_ms)
@@ -88,7 +88,7 @@ class Group:
         return code
 
     def leave(self, member_id: str, instance_id: str | None, now_ms: int) -> Code:
-        """LeaveGroup of one member: by its id, or by its instance id alone."""
+        """Remove one member, by its id, or only by its instance id."""
         if self._pending.pop(member_id, None) is not None:
             self._complete_if_all_joined(now_ms)
             return Code.NONE
@@ -102,7 +102,7 @@ class Group:
     def may_commit(
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int
     ) -> Code:
-        """Whether OffsetCommit is taken: of members, or of anybody if the group has none."""
+        """Return NONE if a commit is allowed: of members, or of any client without members."""
         if generation < 0 and not self.members:
             return Code.NONE
         code = self._not_ours(member_id, instance_id, generation)
@@ -115,13 +115,13 @@ class Group:
 
     @property
     def deadline_ms(self) -> int:
-        """The time at which `advance` has something to do; INT64_MAX for never."""
+        """The time of the next `advance`; INT64_MAX if none is needed."""
         ends = [self._rebalance_ends_ms, self._sync_ends_ms, *self._pending.values()]
         ends += [member.expires_ms for member in self.members.values()]
         return min(ends)
 
     def advance(self, now_ms: int) -> None:
-        """Do what is due: remove members whose time is up, end rebalances."""
+        """Remove members whose sessions expired, and end rebalances whose time is over."""
         for member_id in [each for each, end in self._pending.items() if end <= now_ms]:
             del self._pending[member_id]
         for member in [each for each in self.members.values() if each.expires_ms <= now_ms]:
@@ -138,7 +138,7 @@ class Group:
 
     @property
     def idle(self) -> bool:
-        """Whether the group has no member, and no new member was given an id."""
+        """Whether the group has no members and no pending ids of new members."""
         return not self.members and not self._pending
 
     # ---------------------------------------------------------------- joining
@@ -155,7 +155,7 @@ class Group:
         return Code.NONE
 
     def _fits(self, ask: Join) -> bool:
-        """Whether the members and this one share a protocol."""
+        """Return whether the members and this one share a protocol."""
         if not ask.protocol_type or not ask.protocols:
             return False
         if not self.members:
@@ -168,7 +168,7 @@ class Group:
         return self._supported[protocol] == len(self.members)
 
     def _join_again(self, ask: Join, now_ms: int, reply: JoinReply) -> None:
-        """A join with a member id: that of a member, or one that was just given to a new one."""
+        """Join with a member id: that of a member, or the pending id of a new one."""
         if self._pending.pop(ask.member_id, None) is not None:
             self._add(ask.member_id, ask, now_ms, reply)
             return
@@ -185,13 +185,13 @@ class Group:
         self._count(member, 1)
         member.seen(now_ms)
         if same and (settled or self.state == "CompletingRebalance"):
-            reply(self._joined(member))  # the first answer got lost
+            reply(self._joined(member))  # The first answer was lost.
             return
         member.replace_joining(reply)
         self._prepare(now_ms)
 
     def _join_static(self, ask: Join, now_ms: int, reply: JoinReply) -> None:
-        """KIP-345: the instance comes back under a new member id, and takes its old place."""
+        """Join a static member: a returning instance gets a new id and its old place (KIP-345)."""
         instance = str(ask.instance_id)
         before = self.members.get(self._static.get(instance, ""))
         if before is None:
@@ -217,7 +217,7 @@ class Group:
         self._prepare(now_ms)
 
     def _joined_in_place(self, after: Member, before: Member, ask: Join) -> Joined:
-        """The answer to a static member that came back and changes nothing (KIP-814)."""
+        """Return the answer to a static member that returns without any change (KIP-814)."""
         answer = self._joined(after)
         if self.leader != after.member_id or ask.can_skip_assignment:
             return answer._replace(skip_assignment=self.leader == after.member_id)
@@ -240,14 +240,14 @@ class Group:
         self._prepare(now_ms)
 
     def _count(self, member: Member, by: int) -> None:
-        """Count its protocols, as it comes (1) or goes (-1)."""
+        """Count the protocols of a member that joins (1) or leaves (-1)."""
         for name in member.protocol_names:
             self._supported[name] += by
             if not self._supported[name]:
                 del self._supported[name]
 
     def _not_ours(self, member_id: str, instance_id: str | None, generation: int | None) -> Code:
-        """The error if no member sent a request, or one of another generation; else NONE."""
+        """Return the error if a request is not of a member and this generation; else NONE."""
         if instance_id is not None and instance_id in self._static:
             if self._static[instance_id] != member_id:
                 return Code.FENCED_INSTANCE_ID
@@ -262,7 +262,7 @@ class Group:
     # ---------------------------------------------------------------- rebalance
 
     def _prepare(self, now_ms: int) -> None:
-        """Wait for every member to join, unless the group waits already."""
+        """Start a rebalance, unless one is in progress: wait for every member to join."""
         if self.state != "PreparingRebalance":
             for member in self.members.values():
                 member.assignment = b""
@@ -285,12 +285,12 @@ class Group:
             self._complete(now_ms)
 
     def _complete(self, now_ms: int) -> None:
-        """End the rebalance with the members that joined; static members keep their place."""
+        """End the rebalance with the members that joined. Static members stay members."""
         for member in [each for each in self.members.values() if each.joining is None]:
             if member.instance_id is None:
                 self._forget(member)
         joined = [each for each in self.members.values() if each.joining is not None]
-        if self.members and not joined:  # only static ones, and none has come back yet
+        if self.members and not joined:  # All members are static, and none has returned yet.
             timeout_ms = max(each.rebalance_timeout_ms for each in self.members.values())
             self._rebalance_ends_ms = now_ms + timeout_ms
             return
@@ -311,7 +311,7 @@ class Group:
             member.answer_join(self._joined(member))
 
     def _voted(self) -> str:
-        """The protocol that most members like best, of those that all have."""
+        """Return the protocol that most members prefer, of those that all members have."""
         votes = Counter(
             next(name for name, _ in each.protocols if self._is_shared(name))
             for each in self.members.values()
@@ -342,7 +342,7 @@ class Group:
         return Code.REBALANCE_IN_PROGRESS if self.state == "PreparingRebalance" else Code.NONE
 
     def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
-        """Give out the leader's assignments; a member without one gets no bytes."""
+        """Send the leader's assignments. A member without one gets an empty assignment."""
         self.state = "Stable"
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
@@ -391,7 +391,7 @@ Protocols = tuple[tuple[str, bytes], ...]  # (name, metadata), the preferred one
 
 
 class Join(NamedTuple):
-    """JoinGroup. Times in ms; `needs_member_id`: from version 4 on a new member joins twice."""
+    """A JoinGroup request. Times are in ms. With `needs_member_id`, a new member joins twice."""
 
     member_id: str
     instance_id: str | None
@@ -402,11 +402,11 @@ class Join(NamedTuple):
     protocol_type: str
     protocols: Protocols
     needs_member_id: bool = True
-    can_skip_assignment: bool = True  # from version 9 on
+    can_skip_assignment: bool = True  # since version 9
 
 
 class Joined(NamedTuple):
-    """The answer to a join; the leader alone gets members: id, instance id, metadata."""
+    """The answer to a join. Only the leader gets members: id, instance id, metadata."""
 
     code: Code
     generation: int = -1
@@ -419,7 +419,7 @@ class Joined(NamedTuple):
 
 
 class Sync(NamedTuple):
-    """SyncGroup; assignments by member id come from the leader."""
+    """A SyncGroup request. The leader's has the assignments by member id."""
 
     member_id: str
     instance_id: str | None
@@ -443,7 +443,7 @@ SyncReply = Callable[[Synced], None]
 
 
 class Member:
-    """A member: its ids, its timeouts, its assignment, and the answers that it waits for."""
+    """A member: its ids, timeouts, assignment, and requests that wait for an answer."""
 
     def __init__(self, member_id: str, ask: Join, now_ms: int) -> None:
         self.member_id, self.instance_id = member_id, ask.instance_id
@@ -456,7 +456,7 @@ class Member:
         self._seen_ms = now_ms
 
     def take(self, ask: Join) -> None:
-        """Take over what a member may change when it joins again."""
+        """Replace what a member may change when it joins again."""
         self.session_timeout_ms = ask.session_timeout_ms
         self.rebalance_timeout_ms = max(0, ask.rebalance_timeout_ms) or ask.session_timeout_ms
         self.protocols = ask.protocols
@@ -467,11 +467,11 @@ class Member:
         return {name for name, _ in self.protocols}
 
     def metadata(self, protocol: str) -> bytes:
-        """The member's metadata for a protocol."""
+        """Return the member's metadata for a protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def seen(self, now_ms: int) -> None:
-        """Note a sign of life."""
+        """Note that the member is alive."""
         self._seen_ms = now_ms
 
     @property
@@ -482,28 +482,28 @@ class Member:
         return self._seen_ms + self.session_timeout_ms
 
     def replace_joining(self, reply: JoinReply) -> None:
-        """Wait with a new join; an older one is answered with an error."""
+        """Wait with a new join. An older one is answered with an error."""
         self.answer_join(Joined(Code.UNKNOWN_MEMBER_ID, member_id=self.member_id))
         self.joining = reply
 
     def replace_syncing(self, reply: SyncReply) -> None:
-        """Wait with a new sync; an older one is answered with an error."""
+        """Wait with a new sync. An older one is answered with an error."""
         self.answer_sync(Synced(Code.REBALANCE_IN_PROGRESS))
         self.syncing = reply
 
     def answer_join(self, answer: Joined) -> None:
-        """Answer the join that waits, if one does."""
+        """Answer the waiting join, if any."""
         reply, self.joining = self.joining, None
         if reply is not None:
             reply(answer)
 
     def answer_sync(self, answer: Synced) -> None:
-        """Answer the sync that waits, if one does."""
+        """Answer the waiting sync, if any."""
         reply, self.syncing = self.syncing, None
         if reply is not None:
             reply(answer)
 
     def answer_all(self, code: Code) -> None:
-        """Answer whatever waits with an error."""
+        """Answer the waiting requests with an error."""
         self.answer_join(Joined(code, member_id=self.member_id))
         self.answer_sync(Synced(code))

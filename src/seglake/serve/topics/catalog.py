@@ -327,7 +327,7 @@ class ServedTopics:
         return bound
 
     def _tag_of(self, asked: Derived) -> TagRow | None:
-        """Return the tag that a name has, or one that keeps its version; None without such a tag."""
+        """Return the tag that a name has, or one that keeps its version; None without one."""
         if asked.tag is not None:
             return self._tags.get(asked.tag)
         return next((tag for tag in self._tags.values() if tag.version == asked.version), None)

@@ -9,6 +9,7 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.ListOffsetsResult;
 import org.apache.kafka.clients.admin.NewTopic;
@@ -20,6 +21,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
@@ -72,7 +74,17 @@ public class Client {
         Map leads = new HashMap();
         for (int i = 0; i < partitions; i++)
             leads.put(new TopicPartition(topic, i), OffsetSpec.latest());
-        admin.listOffsets(leads).all().get();
+        long deadline = System.currentTimeMillis() + PATIENCE_MS;
+        for (boolean led = false; !led; ) {
+            try {
+                admin.listOffsets(leads).all().get();
+                led = true;
+            } catch (ExecutionException failed) {
+                boolean passes = failed.getCause() instanceof RetriableException;
+                if (!passes || System.currentTimeMillis() > deadline) throw failed;
+                Thread.sleep(20);
+            }
+        }
     }
 
     /** Leave an idempotent producer idle, then begin transactions or send a record. */

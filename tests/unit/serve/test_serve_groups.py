@@ -309,13 +309,38 @@ def test_another_lake_at_the_root_has_no_offsets(tmp_path: Path) -> None:
     assert ids[0] == ids[1] == ids[2] != ids[3]
 
 
-def test_topics_of_single_keys_are_unknown(tmp_path: Path) -> None:
-    LakeMaker(tmp_path, "web").run({0: [Event(T, b"secret")]})
-    window = "web.20260601T120000Z.20260601T121000Z"
-    names = ["web.key.secret", "web.key64.c2VjcmV0", "web.key.secret.v1", f"{window}.key.secret.x9"]
-    with serving(tmp_path) as server, Wire(server.address) as wire:
-        for topic in metadata(wire, names, 12).topics:
-            assert topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+def test_offsets_for_topics_of_single_keys_are_dropped(tmp_path: Path) -> None:
+    """Earlier builds served such topics; their names have keys in clear."""
+    root, file = tmp_path / "lake", tmp_path / "groups"
+    maker = LakeMaker(root, "web")
+    maker.run({0: [Event(T, b"secret")]})
+    maker.topic = "a.key.b"
+    maker.run({0: [Event(T)]})
+    span = "20260601T120000Z.20260601T121000Z"
+    kept = ["web", "web.v1", f"web.{span}", "a.key.b", "a.key.b.v1", f"a.key.b.{span}"]
+    dropped = [
+        *("web.key.secret", "web.key64.c2VjcmV0", "web.key.secret.q3", "web.key.secret.v1"),
+        *(f"web.{span}.key.secret", f"web.{span}.key.secret.x9"),
+    ]
+    with serving(root) as server, Wire(server.address) as wire:
+        for name in dropped:
+            (found,) = metadata(wire, [name], 12).topics
+            assert found.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+        lake = server.topics.lake
+    store = OffsetStore(file, lake)
+    store.commit("g", {(name, 0): Committed(1) for name in kept + dropped}, 1)
+    store.commit("of keys", {(name, 0): Committed(1) for name in dropped}, 1, "consumer")
+    store.start_replay(f"web.{span}.key.secret.x9", 1)
+    store.close()
+    with serving(root, {"groups.file": str(file)}):
+        pass
+    store = OffsetStore(file, lake)
+    assert {name for name, _ in store.of("g")} == {*kept}
+    assert [*store.groups()] == ["g"]
+    store.close()
+    stored = b"".join(each.read_bytes() for each in tmp_path.glob("groups*"))
+    assert b"secret" not in stored
+    assert b"c2VjcmV0" not in stored
 
 
 def test_only_so_many_starts_of_replays_are_kept(

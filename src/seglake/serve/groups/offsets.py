@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,6 +43,11 @@ _MOST_REPLAYS = 10_000  # of a lake; the oldest are deleted
 _FORGET_KIND = """
 delete from kinds where lake = ? and group_id = ?
 and not exists (select 1 from committed where lake = ? and group_id = ?)
+"""
+
+_FORGET_KINDS = """
+delete from kinds where lake = ?
+and group_id not in (select group_id from committed where lake = ?)
 """
 
 
@@ -163,6 +168,29 @@ class OffsetStore:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics with a committed offset or a start. Raises StoreError."""
+        what = (
+            "select topic from committed where lake = ? union select name from replays"
+            " where lake = ?"
+        )
+        return [name for (name,) in self._read(what, self._lake, self._lake)]
+
+    def forget(self, names: Collection[str]) -> None:
+        """Delete all offsets and replays of topics with these names. Raises StoreError.
+
+        None of their bytes remain in the file.
+        """
+        if not names:
+            return
+        rows = [(self._lake, name) for name in names]
+        self._write(
+            ("delete from committed where lake = ? and topic = ?", rows),
+            ("delete from replays where lake = ? and name = ?", rows),
+            (_FORGET_KINDS, [(self._lake, self._lake)]),
+        )
+        self._read("pragma wal_checkpoint(truncate)")
 
     def _write(self, *statements: tuple[str, Iterable[tuple[object, ...]]]) -> None:
         try:

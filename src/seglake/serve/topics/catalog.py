@@ -12,7 +12,7 @@ import logging
 import re
 import uuid
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fnmatch import filter as matching
@@ -104,6 +104,10 @@ class ServedTopics:
     def version(self) -> int:
         """The version of the catalog that is served."""
         return self._served
+
+    def every_name(self) -> Collection[str]:
+        """Return all topics of the lake, also those that are not served."""
+        return {*self._lake.topics()}
 
     def names(self) -> list[str]:
         """Return the topics of the lake that are served."""
@@ -477,6 +481,7 @@ _WINDOW = rf"(?P<topic>.+?)(?:\.(?P<start>{_TIME})\.(?P<end>{_TIME}))?"
 _SPEED = r"\.x(?P<speed>\d{1,6})(?:\.[a-zA-Z0-9_-]+)?"
 _REST = rf"(?:\.v(?P<version>\d{{1,18}}))?(?:{_SPEED})?"
 _PLAIN = re.compile(_WINDOW + _REST)
+_KEYED = re.compile(r"\.key(?:64)?\.")
 _TAGGED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})")
 _REPLAYED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})(?P<replay>{_SPEED})")
 
@@ -495,11 +500,13 @@ class Derived(NamedTuple):
     tag: str | None = None
 
 
-def parse(name: str, topics: Container[str] = (), tags: Container[str] = ()) -> Derived | None:
+def parse(
+    name: str, topics: Container[str] = (), tags: Container[str] | None = ()
+) -> Derived | None:
     """Return what a name selects; None for a plain name. Raises UsageError for impossible values.
 
-    `topics` and `tags` are those of the lake. A name that can be read without a tag, and then
-    begins with a topic of the lake, is read so, whatever tags there are.
+    `topics` and `tags` are names that the lake has; if `tags` is None, any name may be a tag. A
+    name that can be read without a tag, and then begins with a topic of the lake, is read so.
     """
     asked = _parsed(name, name)
     if asked is not None and asked.topic in topics:
@@ -515,10 +522,10 @@ def _parsed(text: str, name: str) -> Derived | None:
     return _derived(name, plain)
 
 
-def _tagged(name: str, topics: Container[str], tags: Container[str]) -> Derived | None:
+def _tagged(name: str, topics: Container[str], tags: Container[str] | None) -> Derived | None:
     """Return what a name with a tag selects; None if it has none of the tags."""
     for match in (_TAGGED.fullmatch(name), _REPLAYED.fullmatch(name)):
-        if match is None or match["tag"] not in tags:
+        if match is None or not (tags is None or match["tag"] in tags):
             continue
         before, replay = match["before"], match.groupdict().get("replay", "")
         if before in topics and not replay:
@@ -540,6 +547,20 @@ def why_none(name: str, topics: Container[str]) -> str:
         f": what follows {topic} is no window, as in {topic}.20260601T120000Z.20260601T130000Z, and"
         " no version or tag"
     )
+
+
+def holds_key(name: str, topics: Container[str]) -> bool:
+    """Return whether a name is one of a topic for a single key, as earlier builds served them.
+
+    `topics` are all topics of the lake: a topic may have `.key.` in its own name.
+    """
+    if name in topics or not _KEYED.search(name):
+        return False
+    try:
+        asked = parse(name, topics, tags=None)
+    except UsageError:
+        return True
+    return asked is None or asked.topic not in topics
 
 
 def _derived(name: str, match: re.Match[str]) -> Derived:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
+from seglake.maintain.commit import Clock
 from seglake.maintain.expiry.retention import retain_topic
 from tests.judges.kafka_judge import Kafka
 from tests.makers.lakes import Event, LakeMaker, Shape
@@ -60,7 +61,7 @@ def test_what_goes_is_what_kafka_removes(
             os.utime(file, (0, 0))  # as the rows say that the segments were made
         seglake.delete_records(root, "events", {0: log_start})
         seglake.alter(root, "events", {**chosen})
-        retain_topic(maker.catalog, "events", NOW, dry_run=False)
+        retain_topic(maker.catalog, "events", Clock(None, NOW), dry_run=False)
         answer = kafka.instance("Retention").retain(str(theirs), log_start, json.dumps(chosen), NOW)
         left = json.loads(answer)
         (view,) = maker.catalog.snapshot().partitions("events")

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from seglake import layout
 from seglake.cached import cached_property
@@ -126,40 +126,32 @@ def time_of_storage(store: Store) -> int:
     return modified_ms
 
 
-class Now(NamedTuple):
-    """The time in milliseconds as this machine and storage say it, the earlier one first.
+class Clock:
+    """The time by this machine, and by storage once it is needed.
 
-    What is old by the earlier one may go; what is to be kept for a while is kept from the later one
-    on.
+    A clock that is ahead would remove what is still young; a clock that is slow keeps more. To read
+    the clock of storage is to write to it, and a command with nothing to do needs no right to
+    write. So it first finds what is old at `machine_ms`, and reads the other times only if
+    something is. Without a store, as in a dry run, this machine's time is the only one.
     """
 
-    earlier_ms: int
-    later_ms: int
+    def __init__(self, store: Store | None, machine_ms: int | None = None) -> None:
+        self._store = store
+        self.machine_ms = now_ms() if machine_ms is None else machine_ms
 
-
-class CarefulClock:
-    """The time by this machine, and by storage once it is asked for.
-
-    A clock that is ahead would remove what is still young; one that is behind keeps more. To ask
-    storage is to write to it, and a command with nothing to do needs no right to write: it first
-    finds what would go at `machine_ms`, and asks for `now`, if something would. A dry run writes
-    nothing, and goes only by this machine.
-    """
-
-    def __init__(self, store: Store, *, dry_run: bool) -> None:
-        self._store, self._dry_run = store, dry_run
-        self.machine_ms = now_ms()
-
+    @property
     def earlier_ms(self) -> int:
-        """The earlier one of both times. Raises StoreError."""
-        return self.now.earlier_ms
+        """The earlier of both times: what is old by it may go. Raises StoreError."""
+        return min(self.machine_ms, self._stored_ms)
+
+    @property
+    def later_ms(self) -> int:
+        """The later of both times: a delay that begins now begins then. Raises StoreError."""
+        return max(self.machine_ms, self._stored_ms)
 
     @cached_property
-    def now(self) -> Now:
-        """The careful time; it stays the same. Raises StoreError."""
-        own = self.machine_ms
-        stored = own if self._dry_run else time_of_storage(self._store)
-        return Now(min(own, stored), max(own, stored))
+    def _stored_ms(self) -> int:
+        return self.machine_ms if self._store is None else time_of_storage(self._store)
 
 
 def checked_hours(name: str, hours: float) -> float:

@@ -28,7 +28,7 @@ from seglake.log.encoding import limits_of, policy_of
 from seglake.log.rewrite.keep import Keep
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.log.tasks import Progress, SegmentTasks, logged
-from seglake.maintain.commit import MaintenanceReport, TopicReport, carry_out, store_for
+from seglake.maintain.commit import MaintenanceReport, TopicReport, carry_out, opened
 from seglake.maintain.topic_settings import topic_of
 from seglake.store import Store
 
@@ -89,14 +89,6 @@ class Merged(TopicReport):
         return 1 if self.damaged else 0
 
 
-class MergeRequest(NamedTuple):
-    """What a merge is asked for."""
-
-    partitions: Collection[int] | None = None
-    everything: bool = False
-    rebatch: bool = False
-
-
 def merge(
     root: str,
     topic: str,
@@ -117,30 +109,37 @@ def merge(
     as it is, and counted; one with a damaged file is reported. Raises UnknownTopic, StoreError and
     CommitConflict.
     """
-    asked = MergeRequest(partitions, everything, rebatch)
-    with store_for(root, storage_options, dry_run=dry_run) as store:
-        tasks = SegmentTasks(store, spark, progress)
-        return merge_in(CatalogTable.open(store), topic, asked, tasks, dry_run=dry_run)
+    with opened(root, storage_options, dry_run=dry_run) as table:
+        return merge_in(
+            table,
+            topic,
+            SegmentTasks(table.store, spark, progress),
+            partitions=partitions,
+            everything=everything,
+            rebatch=rebatch,
+            dry_run=dry_run,
+        )
 
 
 def merge_in(
-    table: CatalogTable, topic: str, asked: MergeRequest, tasks: SegmentTasks, *, dry_run: bool
+    table: CatalogTable,
+    topic: str,
+    tasks: SegmentTasks,
+    *,
+    partitions: Collection[int] | None = None,
+    everything: bool = False,
+    rebatch: bool = False,
+    dry_run: bool,
 ) -> Merged:
-    """As `merge`, in the lake of a catalog; that of a dry run is on a `DryStore`."""
-    report = Merged(topic, dry_run=dry_run)
-    _merge(table, report, asked, tasks)
-    return report
-
-
-def _merge(table: CatalogTable, report: Merged, asked: MergeRequest, tasks: SegmentTasks) -> None:
-    snapshot = table.snapshot()
-    settings = topic_of(snapshot.topic(report.topic))
-    groups = _groups(table, snapshot, settings, asked)
+    """Do what `merge` does, with an open catalog. The catalog of a dry run is on a `DryStore`."""
+    report, snapshot = Merged(topic, dry_run=dry_run), table.snapshot()
+    settings = topic_of(snapshot.topic(topic))
+    groups = _groups(table, snapshot, settings, partitions, everything=everything)
     report.plan = [MergedGroup.of(group) for group in groups]
     if not groups:
-        _commit(table, {}, report)
-        return
-    size = settings.batch_size if asked.rebatch else None
+        _commit(table, {}, report)  # an earlier merge may have died before its mark
+        return report
+    size = settings.batch_size if rebatch else None
     target = RewriteTarget(report.attempt_id, policy_of(settings), size)
     with announced(table, report.attempt_id, report.topic):
         newest = table.refresh(snapshot)  # without what was erased before the announcement
@@ -153,10 +152,16 @@ def _merge(table: CatalogTable, report: Merged, asked: MergeRequest, tasks: Segm
             if isinstance(result, SegmentRow)
         }
         _commit(table, merged, report)
+    return report
 
 
 def _groups(
-    table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: MergeRequest
+    table: CatalogTable,
+    snapshot: Snapshot,
+    settings: Topic,
+    partitions: Collection[int] | None,
+    *,
+    everything: bool,
 ) -> list[SegmentGroup]:
     """The groups that are due.
 
@@ -166,8 +171,8 @@ def _groups(
     """
     topic, limits = settings.name, limits_of(settings)
     views = {view.partition: view for view in snapshot.partitions(topic)}
-    if asked.partitions is not None:
-        views = {number: snapshot.partition(topic, number) for number in asked.partitions}
+    if partitions is not None:
+        views = {number: snapshot.partition(topic, number) for number in partitions}
 
     def part(row: SegmentRow) -> tuple[int, bool]:
         return row.partition, row.end_offset > views[row.partition].cleaned_end
@@ -184,7 +189,7 @@ def _groups(
     small.sort(key=lambda row: (row.partition, row.base_offset))
     rules = Rules(limits, policy_of(settings))
     parts = (list(rows) for _, rows in groupby(small, key=part))
-    return [group for rows in parts for group in due(rows, rules, everything=asked.everything)]
+    return [group for rows in parts for group in due(rows, rules, everything=everything)]
 
 
 def _merge_group(

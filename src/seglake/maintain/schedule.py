@@ -12,17 +12,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
 from seglake.errors import SeglakeError
 from seglake.log.tasks import SegmentTasks
-from seglake.maintain.commit import CarefulClock, MaintenanceReport, checked_hours
+from seglake.maintain.commit import Clock, MaintenanceReport, checked_hours
 from seglake.maintain.compaction.compact import Compacted, compact_in
 from seglake.maintain.expiry.retention import Retained, expire_rejects, retain_topic
-from seglake.maintain.merge import Merged, MergeRequest, merge_in
+from seglake.maintain.merge import Merged, merge_in
 from seglake.maintain.topic_settings import topic_of
 from seglake.maintain.vacuum import GRACE_HOURS, vacuum
 from seglake.store import open_store
@@ -84,15 +84,6 @@ class _DryCatalog(CatalogTable):
         return self.snapshot().files
 
 
-class _Shared(NamedTuple):
-    """What all parts need. The table of a dry run is on a `DryStore`."""
-
-    table: CatalogTable
-    clock: CarefulClock
-    dry_run: bool
-    spark: SparkSession | None
-
-
 def maintain_lake(
     root: str,
     topic: str | None = None,
@@ -121,10 +112,10 @@ def maintain_lake(
         snapshot = table.snapshot()
         names = [row.topic for row in snapshot.topics()] if topic is None else [topic]
         settings = {name: topic_of(snapshot.topic(name)) for name in names}
-        shared = _Shared(table, CarefulClock(store, dry_run=dry_run), dry_run, spark)
-        for name, asked in settings.items():
-            for operation, do in _of_topic(shared, name, asked):
-                result.parts.append(_done(operation, name, do, told))
+        clock = Clock(None if dry_run else store)
+        for asked in settings.values():
+            for operation, do in _of_topic(table, asked, clock, spark, dry_run=dry_run):
+                result.parts.append(_done(operation, asked.name, do, told))
     sweep = partial(
         vacuum, root, dry_run=dry_run, grace_hours=grace_hours, storage_options=storage_options
     )
@@ -133,26 +124,27 @@ def maintain_lake(
 
 
 def _of_topic(
-    shared: _Shared, name: str, settings: Topic
+    table: CatalogTable, settings: Topic, clock: Clock, spark: SparkSession | None, *, dry_run: bool
 ) -> Iterator[tuple[str, Callable[[], MaintenanceReport]]]:
-    """The operations that the settings of a topic ask for, each with what does it."""
-    table, dry_run, now_ms = shared.table, shared.dry_run, shared.clock.machine_ms
-    careful_ms = shared.clock.earlier_ms
+    """Yield the operations that the settings of a topic ask for, each with its function.
+
+    The table of a dry run is on a `DryStore`.
+    """
+    name, spark = settings.name, None if dry_run else spark
 
     def retention() -> Retained:
-        report = retain_topic(table, name, now_ms, dry_run=False, careful_ms=careful_ms)
+        report = retain_topic(table, name, clock, dry_run=False)
         report.dry_run, report.version = dry_run, -1 if dry_run else report.version
         return report
 
     def compaction() -> Compacted:
         with keeping_segments(table.store):
-            report = compact_in(table, name, None if dry_run else shared.spark)
+            report = compact_in(table, name, spark)
         report.dry_run, report.version = dry_run, -1 if dry_run else report.version
         return report
 
     def merging() -> Merged:
-        tasks = SegmentTasks(table.store, None if dry_run else shared.spark)
-        return merge_in(table, name, MergeRequest(), tasks, dry_run=dry_run)
+        return merge_in(table, name, SegmentTasks(table.store, spark), dry_run=dry_run)
 
     if settings.retention_ms >= 0 or settings.retention_bytes >= 0:
         yield "retain", retention
@@ -160,10 +152,7 @@ def _of_topic(
         yield "compact", compaction
     yield "merge", merging
     if settings.quarantine_retention_ms >= 0:
-        yield (
-            "expire-rejects",
-            lambda: expire_rejects(table, name, now_ms, dry_run=dry_run, careful_ms=careful_ms),
-        )
+        yield "expire-rejects", partial(expire_rejects, table, name, clock, dry_run=dry_run)
 
 
 def _done(

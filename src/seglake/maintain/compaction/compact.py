@@ -24,10 +24,9 @@ from seglake.engine import Engine, SparkEngine, ThreadEngine
 from seglake.errors import CommitConflict
 from seglake.layout import new_attempt
 from seglake.log.tasks import Progress, logged
-from seglake.maintain.commit import CarefulClock, TopicReport
+from seglake.maintain.commit import Clock, TopicReport
 from seglake.maintain.compaction.passes import (
     CleanedLog,
-    DirtyBounds,
     How,
     LogToClean,
     Passes,
@@ -84,13 +83,13 @@ class CompactedLog:
     @staticmethod
     def done(cleaned: CleanedLog) -> CompactedLog:
         """After a round."""
-        log, old = cleaned.log, [row for group in cleaned.groups for row in group.old]
+        log, old = cleaned.log, [row for rows, _ in cleaned.groups for row in rows]
         before, gone = log.clean_bytes + log.dirty_bytes, sum(row.log_bytes for row in old)
         return replace(
             CompactedLog.planned(log, due=True),
             cleaned=True,
             segments_after=len(log.rows) - len(old) + len(cleaned.groups),
-            bytes_after=before - gone + sum(group.new.log_bytes for group in cleaned.groups),
+            bytes_after=before - gone + sum(new.log_bytes for _, new in cleaned.groups),
             records=cleaned.records,
             records_after=cleaned.records_after,
             null_keys=cleaned.null_keys,
@@ -149,21 +148,13 @@ def compact_in(
     """As `compact`, in the lake of a catalog."""
     here = spark is None or dry_run  # no other machine has what a dry run keeps between the passes
     engine: Engine = ThreadEngine() if here else SparkEngine(spark)
-    if now_ms is not None:
-        how = How(force, now_ms, progress)
-        return compact_topic(table, topic, engine, how, dry_run=dry_run)
-    clock = CarefulClock(table.store, dry_run=dry_run)
+    clock = Clock(None if dry_run or now_ms is not None else table.store, now_ms)
     how = How(force, clock.machine_ms, progress)
-    if _is_due(table, topic, how):
-        now = clock.now
-        how = How(force, now.earlier_ms, progress, ahead_ms=now.later_ms - now.earlier_ms)
-    return compact_topic(table, topic, engine, how, dry_run=dry_run)
-
-
-def _is_due(table: CatalogTable, topic: str, how: How) -> bool:
-    """Whether there is anything to do, by the later clock at that."""
     logs, policy = _logs(table, table.snapshot(), topic, how.now_ms)
-    return any(how.force or log.is_due(policy) for log in logs)
+    if any(force or log.is_due(policy) for log in logs):
+        ahead_ms = clock.later_ms - clock.earlier_ms
+        how = How(force, clock.earlier_ms, progress, ahead_ms=ahead_ms)
+    return compact_topic(table, topic, engine, how, dry_run=dry_run)
 
 
 def compact_topic(
@@ -215,12 +206,8 @@ def _logs(
     return [
         log
         for view in snapshot.partitions(topic)
-        if (log := log_to_clean(_bounds(view), rows[view.partition], policy, now_ms)).rows
+        if (log := log_to_clean(view, rows[view.partition], policy, now_ms)).rows
     ], policy
-
-
-def _bounds(view: PartitionView) -> DirtyBounds:
-    return DirtyBounds(view.partition, view.log_start_offset, view.end_offset, view.cleaned_end)
 
 
 @dataclass
@@ -260,13 +247,12 @@ class _Swap:
         rows: list[Row] = [report.row("compact")]
         replaced: list[tuple[int, int]] = []
         for view, cleaned in standing:
-            live = [
-                group for group in cleaned.groups if group.new.end_offset > view.log_start_offset
-            ]
-            rows += [_partition_row(view, cleaned.log), *(group.new for group in live)]
-            old = (row for group in live for row in group.old)
-            stored = (row for row in old if row.end_offset > view.log_start_offset)
-            replaced += [(row.partition, row.base_offset) for row in stored]
+            rows.append(_partition_row(view, cleaned.log))
+            for old, new in cleaned.groups:
+                if new.end_offset > view.log_start_offset:
+                    rows.append(new)
+                    stored = (row for row in old if row.end_offset > view.log_start_offset)
+                    replaced += [(row.partition, row.base_offset) for row in stored]
         return Change(rows, replaced)
 
     def _partitions(self) -> list[CompactedLog]:

@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.catalog.schema import SegmentRow, TopicRow
+from seglake.catalog.version.snapshot import PartitionView
 from seglake.engine import Amounts, Engine, Task, share_out
 from seglake.errors import UsageError
 from seglake.format.batch import CONTROL, DELETE_HORIZON, BatchTable
@@ -262,15 +263,6 @@ _NAMES = {
 }
 
 
-class DirtyBounds(NamedTuple):
-    """What the catalog says of a log partition: its offsets, and where its dirty part began."""
-
-    partition: int
-    log_start_offset: int
-    end_offset: int
-    cleaned_end: int
-
-
 @dataclass(frozen=True)
 class LogToClean:
     """A log partition before a round; Kafka's class of this name.
@@ -301,23 +293,23 @@ class LogToClean:
 
 
 def log_to_clean(
-    bounds: DirtyBounds, rows: Sequence[SegmentRow], policy: Policy, now_ms: int
+    view: PartitionView, rows: Sequence[SegmentRow], policy: Policy, now_ms: int
 ) -> LogToClean:
     """What a round at `now_ms` would clean; `rows` are the segments in the order of the log.
 
     As `LogCleanerManager.cleanableOffsets` and `maxCompactionDelay`, but a segment's age is that of
     its oldest record, not of its first batch: so no record waits longer than the lag.
     """
-    first_dirty = max(bounds.cleaned_end, bounds.log_start_offset)
+    first_dirty = max(view.cleaned_end, view.log_start_offset)
     dirty = [row for row in rows if row.end_offset > first_dirty]
     waiting = [row.base_offset for row in dirty if _is_too_young(row, policy, now_ms)]
-    end = min(waiting, default=bounds.end_offset)
+    end = min(waiting, default=view.end_offset)
     cleanable = tuple(row for row in rows if row.end_offset <= end)
     dirty_bytes = sum(row.log_bytes for row in cleanable if row.end_offset > first_dirty)
     oldest = min((row.min_timestamp for row in dirty if row.min_timestamp > 0), default=INT64_MAX)
     return LogToClean(
-        bounds.partition,
-        bounds.log_start_offset,
+        view.partition,
+        view.log_start_offset,
         first_dirty,
         max(first_dirty, end),
         cleanable,
@@ -569,11 +561,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class GroupReplacement(NamedTuple):
-    """The segments of a group, and the one that replaces them."""
-
-    old: Sequence[SegmentRow]
-    new: SegmentRow
+GroupReplacement = tuple[Sequence[SegmentRow], SegmentRow]
+"""The segments of a group, and the segment that replaces them."""
 
 
 class CleanedLog(NamedTuple):
@@ -719,7 +708,7 @@ class Passes:
         self.how.progress(2 * total, 2 * total)  # the groups that stay as they are
         new: list[list[GroupReplacement]] = [[] for _ in logs]
         for number, (log_number, group) in enumerate(groups):
-            new[log_number].append(GroupReplacement(group.rows, rows[number]))
+            new[log_number].append((group.rows, rows[number]))
         return new
 
     def _groups(self, log: LogToClean, spooled: pa.Table) -> Iterator[CleanGroup]:

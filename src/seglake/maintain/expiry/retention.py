@@ -13,13 +13,12 @@ One timestamp in the future, or of late data, keeps every segment after it. The 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from shlex import quote
 
 import numpy as np
-import numpy.typing as npt
 
 from seglake.catalog.quarantine.open_rejects import EXPIRE, expired_attempts
 from seglake.catalog.schema import PartitionRow, Row
@@ -29,7 +28,7 @@ from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.config import Topic
 from seglake.errors import OffsetOutOfRange, PolicyViolation, UsageError
 from seglake.format.records import Int64s
-from seglake.maintain.commit import CarefulClock, MaintenanceReport, TopicReport, carry_out
+from seglake.maintain.commit import Clock, MaintenanceReport, TopicReport, carry_out
 from seglake.maintain.topic_settings import topic_of
 from seglake.read.log import Log
 from seglake.read.origin import Origin
@@ -63,7 +62,8 @@ class Moved(MaintenanceReport):
 def moved(view: PartitionView, offset: int) -> Moved:
     """What happens if the log of a partition begins at `offset`, which lies in the log."""
     segments = view.segments
-    gone = segments.details[: _below(view, offset)]
+    below = int(np.searchsorted(segments.end_offsets, offset, "right"))
+    gone = segments.details[:below]
     return Moved(
         view.partition,
         view.log_start_offset,
@@ -82,25 +82,18 @@ def change_of(
     replaced: list[tuple[int, int]] = []
     for move in moves:
         view = base.partition(report.topic, move.partition)
-        rows.append(_row(view, move.after))
+        rows.append(
+            PartitionRow(
+                topic=view.topic,
+                partition=view.partition,
+                sequence=view.sequence + 1,
+                log_start_offset=move.after,
+                next_offset=view.end_offset,
+            )
+        )
         gone = view.segments.base_offsets[: move.segments].tolist()
         replaced += [(move.partition, base_offset) for base_offset in gone]
     return Change([*rows, report.row(operation)], replaced)
-
-
-def _below(view: PartitionView, offset: int) -> int:
-    """The number of segments that end at or below an offset."""
-    return int(np.searchsorted(view.segments.end_offsets, offset, "right"))
-
-
-def _row(view: PartitionView, log_start_offset: int) -> PartitionRow:
-    return PartitionRow(
-        topic=view.topic,
-        partition=view.partition,
-        sequence=view.sequence + 1,
-        log_start_offset=log_start_offset,
-        next_offset=view.end_offset,
-    )
 
 
 # ---------------- delete records
@@ -152,7 +145,7 @@ def delete_records(
         raise UsageError("partitions are named with their offsets; leave the other list out")
     table = CatalogTable.open(open_store(root, storage_options))
     report = Deleted(topic, dry_run=dry_run)
-    clock = CarefulClock(table.store, dry_run=dry_run)
+    clock = Clock(None if dry_run else table.store)
     before_ms = None
     if before_time is not None:
         before_ms = to_past_ms(before_time, clock.machine_ms, _BY_OFFSET)
@@ -173,7 +166,7 @@ def delete_records(
         if not report.moved:
             return None
         if before_time is not None:
-            to_past_ms(before_time, clock.now.earlier_ms, _BY_OFFSET)
+            to_past_ms(before_time, clock.earlier_ms, _BY_OFFSET)
         return change_of(base, report, "delete-records", report.moved)
 
     carry_out(table, report, plan, dry_run=dry_run)
@@ -239,18 +232,10 @@ class ExpiredRejects(TopicReport):
 
 
 def expire_rejects(
-    table: CatalogTable,
-    topic: str,
-    now_ms: int,
-    *,
-    dry_run: bool,
-    careful_ms: Callable[[], int] | None = None,
+    table: CatalogTable, topic: str, clock: Clock, *, dry_run: bool
 ) -> ExpiredRejects:
-    """Let the rejects of a topic expire, as of the time `now_ms`. Raises as `retain`.
-
-    `careful_ms` is that of `retain_topic`.
-    """
-    report = ExpiredRejects(topic, dry_run=dry_run, now_ms=now_ms)
+    """Let the rejects of a topic expire, as of a clock's earlier time. Raises like `retain`."""
+    report = ExpiredRejects(topic, dry_run=dry_run, now_ms=clock.machine_ms)
 
     def plan(base: Snapshot) -> Change | None:
         retention_ms = topic_of(base.topic(topic)).quarantine_retention_ms
@@ -260,11 +245,11 @@ def expire_rejects(
         old = [
             run
             for run in table.runs(base, topic)
-            if run.quarantined and now_ms - run.finished_at_ms > retention_ms
+            if run.quarantined and clock.machine_ms - run.finished_at_ms > retention_ms
             and run.attempt_id not in before
         ]  # fmt: skip
-        if old and careful_ms is not None:
-            report.now_ms = careful_ms()
+        if old:
+            report.now_ms = clock.earlier_ms
             old = [run for run in old if report.now_ms - run.finished_at_ms > retention_ms]
         report.runs, report.rejects = len(old), sum(run.quarantined for run in old)
         report.attempts = sorted(run.attempt_id for run in old)
@@ -322,35 +307,23 @@ def retain(
     table = CatalogTable.open(open_store(root, storage_options))
     snapshot = table.snapshot()
     rows = snapshot.topics() if topic is None else [snapshot.topic(topic)]
-    clock = CarefulClock(table.store, dry_run=dry_run)
-    do = partial(
-        retain_topic, now_ms=clock.machine_ms, careful_ms=clock.earlier_ms, dry_run=dry_run
-    )
-    return [do(table, row.topic, base=snapshot) for row in rows]
+    clock = Clock(None if dry_run else table.store)
+    return [retain_topic(table, row.topic, clock, dry_run=dry_run, base=snapshot) for row in rows]
 
 
 def retain_topic(
-    table: CatalogTable,
-    topic: str,
-    now_ms: int,
-    *,
-    dry_run: bool,
-    base: Snapshot | None = None,
-    careful_ms: Callable[[], int] | None = None,
+    table: CatalogTable, topic: str, clock: Clock, *, dry_run: bool, base: Snapshot | None = None
 ) -> Retained:
-    """Apply the retention of one topic, as of the time `now_ms`, on top of the version `base`.
-
-    `careful_ms` gives an earlier time, by which it goes then; it is asked if something would go.
-    """
-    report = Retained(topic, dry_run=dry_run, now_ms=now_ms)
+    """Apply the retention of one topic, as of a clock's earlier time, to the version `base`."""
+    report = Retained(topic, dry_run=dry_run, now_ms=clock.machine_ms)
 
     def plan(base: Snapshot) -> Change | None:
         settings = topic_of(base.topic(topic))
         of = partial(_RetainedPartition, table.store.uri, settings)
         dated = _dated(table, base, topic, settings)
         partitions = [of(report.now_ms, view, times) for view, times in dated]
-        if careful_ms is not None and any(partition.count for partition in partitions):
-            report.now_ms = careful_ms()
+        if any(partition.count for partition in partitions):
+            report.now_ms = clock.earlier_ms
             partitions = [of(report.now_ms, view, times) for view, times in dated]
         report.moved = [
             moved(partition.view, partition.log_start)
@@ -383,8 +356,10 @@ class _RetainedPartition:
         deletes = "delete" in settings.cleanup_policy
         if _expires(settings):
             old = now_ms - times > settings.retention_ms
-        surplus = _surplus(self._sizes, settings.retention_bytes) if deletes else 0
-        self.count = _leading(old, surplus)
+        count = _surplus(self._sizes, settings.retention_bytes) if deletes else 0
+        # After the surplus, the segments up to the first young one go.
+        young = np.flatnonzero(~old[count:])
+        self.count = count + int(young[0]) if len(young) else len(old)
         self.shielded = old.copy()
         self.shielded[: self.count] = False
 
@@ -423,12 +398,6 @@ def _surplus(sizes: Int64s, retention_bytes: int) -> int:
         return 0
     ends = np.cumsum(sizes)
     return int(np.searchsorted(ends, sizes.sum() - retention_bytes, "right"))
-
-
-def _leading(old: npt.NDArray[np.bool_], gone: int) -> int:
-    """How many segments go, once all that are old follow the first `gone`."""
-    young = np.flatnonzero(~old[gone:])
-    return gone + int(young[0]) if len(young) else len(old)
 
 
 def _expires(settings: Topic) -> bool:

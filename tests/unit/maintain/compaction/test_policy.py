@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from seglake.catalog.schema import SegmentRow, TopicRow
 from seglake.errors import UsageError
-from seglake.maintain.compaction.passes import (
-    DirtyBounds,
-    LogToClean,
-    Policy,
-    groups_of,
-    log_to_clean,
-)
+from seglake.maintain.compaction.passes import LogToClean, Policy, groups_of, log_to_clean
 from tests.makers.catalog_rows import segment
 
 NOW = 1_000_000
@@ -45,7 +40,10 @@ def planned(
     segments: list[SegmentRow], policy: Policy, start: int = 0, cleaned: int = 0
 ) -> LogToClean:
     end = segments[-1].end_offset if segments else 0
-    return log_to_clean(DirtyBounds(0, start, end, cleaned), segments, policy, NOW)
+    view: Any = SimpleNamespace(
+        partition=0, log_start_offset=start, end_offset=end, cleaned_end=cleaned
+    )
+    return log_to_clean(view, segments, policy, NOW)
 
 
 def test_a_policy_is_the_topics() -> None:

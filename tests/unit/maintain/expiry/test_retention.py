@@ -16,6 +16,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.clock import now_ms
 from seglake.maintain import commit
+from seglake.maintain.commit import Clock
 from seglake.maintain.expiry import retention
 from seglake.maintain.expiry.retention import Retained, change_of, retain_topic
 from tests.judges.retention_model import Closed, KafkaLog
@@ -71,7 +72,7 @@ def test_what_goes_is_what_kafka_removes(
     with tempfile.TemporaryDirectory() as folder:
         table = sketched_lake(folder, logs, settings, starts)
         before = views(table)
-        report = retain_topic(table, "orders", NOW, dry_run=False)
+        report = retain_topic(table, "orders", Clock(None, NOW), dry_run=False)
         wanted = [kafka_log(log, starts.get(p, 0)) for p, log in enumerate(logs)]
         for each in wanted:
             limits = settings["retention.ms"], settings["retention.bytes"]
@@ -81,7 +82,7 @@ def test_what_goes_is_what_kafka_removes(
             assert view.log_start_offset == model.log_start
             assert view.end_offset == model.segments[-1].base == before[view.partition].end_offset
         assert_is_told(report, before, wanted)
-        again = retain_topic(table, "orders", NOW, dry_run=False)
+        again = retain_topic(table, "orders", Clock(None, NOW), dry_run=False)
         assert (again.version, again.moved, again.blocked) == (-1, [], report.blocked)
 
 
@@ -103,7 +104,7 @@ def assert_is_told(report: Retained, before: list[PartitionView], wanted: list[K
 def test_what_is_blocked_names_the_record_and_what_helps(tmp_path: Path) -> None:
     log = [Sketch(2, NOW - 50, 100), Sketch(3, NOW + 10**9, 100), *[Sketch(1, NOW - 40, 70)] * 2]
     table = sketched_lake(tmp_path, [[], log], {"retention.ms": 10})
-    report = retain_topic(table, "orders", NOW, dry_run=False)
+    report = retain_topic(table, "orders", Clock(None, NOW), dry_run=False)
     (found,) = report.blocked
     assert (found.partition, found.offset, found.timestamp) == (1, 2, NOW + 10**9)
     assert (found.segments, found.log_bytes) == (2, 140)
@@ -115,14 +116,14 @@ def test_what_is_blocked_names_the_record_and_what_helps(tmp_path: Path) -> None
     )
     assert [each.after for each in report.moved] == [2]
     seglake.delete_records(str(tmp_path), "orders", {1: 5})
-    last = retain_topic(table, "orders", NOW, dry_run=False)
+    last = retain_topic(table, "orders", Clock(None, NOW), dry_run=False)
     assert (last.segments, last.blocked) == (2, [])
 
 
 def test_a_segment_without_timestamps_is_as_old_as_its_row_says(tmp_path: Path) -> None:
     log = [Sketch(1, -1, 100, NOW - 11), Sketch(1, -1, 100, NOW - 10), Sketch(1, NOW - 99, 100)]
     table = sketched_lake(tmp_path, [log], {"retention.ms": 10})
-    report = retain_topic(table, "orders", NOW, dry_run=False)
+    report = retain_topic(table, "orders", Clock(None, NOW), dry_run=False)
     assert [each.after for each in report.moved] == [1]
     (found,) = report.blocked
     assert (found.offset, found.timestamp) == (-1, NOW - 10)
@@ -132,7 +133,7 @@ def test_a_segment_without_timestamps_is_as_old_as_its_row_says(tmp_path: Path) 
 def test_an_empty_segment_is_told_as_that(tmp_path: Path) -> None:
     log = [Sketch(2, -1, 0, NOW, records=0), Sketch(1, NOW - 99, 100)]
     table = sketched_lake(tmp_path, [log], {"retention.ms": 10})
-    (found,) = retain_topic(table, "orders", NOW, dry_run=False).blocked
+    (found,) = retain_topic(table, "orders", Clock(None, NOW), dry_run=False).blocked
     assert found.help.startswith("orders-0: the empty segment at offset 0, made at ")
     assert found.help.endswith("in its time; an undo leaves such segments")
 

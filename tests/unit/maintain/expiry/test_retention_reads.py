@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from seglake.catalog.schema import Row
 from seglake.catalog.table import CatalogTable
+from seglake.maintain.commit import Clock
 from seglake.maintain.expiry.retention import retain_topic
 from seglake.store import open_store
 from tests.harness.counting import CountingStore
@@ -56,9 +56,7 @@ def test_segments_without_a_time_are_looked_for_once(tmp_path: Path, dry_run: bo
         base = table.snapshot()
         store.keys.clear()
         now_ms = 10**15 + 1000 + partitions // 2  # the first run is too old, half of the second
-        report = retain_topic(
-            table, "orders", now_ms, dry_run=dry_run, base=base, careful_ms=partial(int, now_ms)
-        )
+        report = retain_topic(table, "orders", Clock(None, now_ms), dry_run=dry_run, base=base)
         assert report.segments == partitions + partitions // 2
         assert {(m.partition, m.after) for m in report.moved} == {
             (p, 10 if p < partitions // 2 else 5) for p in range(partitions)

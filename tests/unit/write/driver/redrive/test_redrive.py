@@ -36,6 +36,7 @@ from seglake.errors import (
     StoreError,
     UsageError,
 )
+from seglake.maintain.commit import Clock
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.expiry.retention import expire_rejects
 from seglake.maintain.health.verify import verify
@@ -297,7 +298,7 @@ def _expire(model: Model) -> None:
     root = str(model.root)
     alter(root, "events", {"quarantine.retention.ms": 1})
     catalog = open_catalog(root)
-    assert expire_rejects(catalog, "events", FAR_MS, dry_run=False).runs
+    assert expire_rejects(catalog, "events", Clock(None, FAR_MS), dry_run=False).runs
 
 
 LOSSES: dict[str, tuple[Callable[[Model], None], str]] = {

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from seglake import layout
 from seglake.cached import cached_property
-from seglake.catalog.schema import MaintenanceRow, in_a_row
+from seglake.catalog.schema import MaintenanceRow, SegmentRow, in_a_row
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact_upkeep
@@ -111,6 +111,43 @@ def carry_out(
         return
     version = transact_upkeep(table, report.topic, report.attempt_id, plan, base)
     report.version = -1 if version is None else version
+
+
+Answer = TypeVar("Answer")
+
+
+def retried(call: Callable[[], Answer], tries: int, on: type[Exception]) -> Answer:
+    """Call a function until it does not raise `on`. The last try raises it."""
+    for _ in range(tries - 1):
+        with suppress(on):
+            return call()
+    return call()
+
+
+class Rewrites:
+    """The segments that an attempt wrote, for any version that its commit may continue.
+
+    Segments are written once, under a key of the caller. Segments of two versions may begin at the
+    same offset, so only the first ones belong to the attempt itself. `attempts` are the ids under
+    which the others were written.
+    """
+
+    def __init__(self, attempt_id: str) -> None:
+        self._next_attempt, self.attempts = attempt_id, set[str]()
+        self._written = dict[Any, SegmentRow]()
+
+    def rows(
+        self, wanted: Mapping[Any, Any], write: Callable[[str, list[Any]], Iterable[SegmentRow]]
+    ) -> list[SegmentRow]:
+        """Return the row of each item in `wanted`. Call `write` with an attempt for new items."""
+        left = [key for key in wanted if key not in self._written]
+        if left:
+            attempt_id, self._next_attempt = self._next_attempt, new_attempt()
+            if self._written:
+                self.attempts.add(attempt_id)
+            new = write(attempt_id, [wanted[key] for key in left])
+            self._written |= zip(left, new, strict=True)
+        return [self._written[key] for key in wanted]
 
 
 # ---------------- clock

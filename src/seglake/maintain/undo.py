@@ -1,8 +1,9 @@
-"""Runs taken out of a topic: their records leave, their offsets stay as a gap.
+"""Remove committed runs from a topic: undo a run, or replace it by ingesting its files again.
 
-A run's redrives go with it. Its input files are forgotten, so that they can be ingested again, its
-rejects no longer count, and its run id can be used again. A segment with only its records becomes
-an empty one; a segment that a merge made loses only its offsets.
+The records are removed, and their offsets stay as a gap. A run's redrives are removed with it. Its
+input files are forgotten, so that they can be ingested again, its rejects no longer count, and its
+run id can be used again. A segment that has only records of the run becomes an empty segment; a
+segment that a merge made loses only the run's offsets.
 """
 
 from __future__ import annotations
@@ -27,11 +28,10 @@ from seglake.config import Pipeline
 from seglake.engine import Amounts, Engine, LocalEngine, SparkEngine, engine_of
 from seglake.errors import UsageError
 from seglake.format.index import Subjects
-from seglake.layout import new_attempt
 from seglake.limits import INT32_MAX
 from seglake.log.rewrite.keep import WithoutOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
-from seglake.maintain.commit import Status, TopicReport, carry_out, opened
+from seglake.maintain.commit import Rewrites, Status, TopicReport, carry_out, opened
 from seglake.store import Store
 from seglake.terminal.wording import advice, history_command
 from seglake.times.instants import format_ms
@@ -126,22 +126,16 @@ def _undo(
 
 
 def _as_done(report: Undone, table: CatalogTable) -> Undone:
-    """The report of the undo that took the run out before; without one, what is known."""
-    deeds: list[dict[str, Any]] = [
-        {**json.loads(row.report), "attempt_id": row.attempt_id}
-        for row in sorted(
-            table.maintenance(table.snapshot(), report.topic), key=lambda row: row.finished_at_ms
-        )
-        if row.operation == _OPERATION
-    ]
-    mine = [
-        deed
-        for deed in deeds
-        if deed["pipeline"] == report.pipeline and report.run_id in deed["runs"]
-    ]
-    if not mine:
+    """Return the report of the earlier undo of the run, or this report if there was none."""
+    upkeep = table.maintenance(table.snapshot(), report.topic)
+    deed: dict[str, Any] = {}
+    for row in sorted(upkeep, key=lambda row: row.finished_at_ms):
+        if row.operation == _OPERATION:
+            found = {**json.loads(row.report), "attempt_id": row.attempt_id}
+            if found["pipeline"] == report.pipeline and report.run_id in found["runs"]:
+                deed = found
+    if not deed:
         return report
-    deed = mine[-1]
     if not report.dry_run:
         mark(table.store, deed["attempt_id"])  # it may have died before it wrote the mark
     deed["offsets"] = {
@@ -228,8 +222,8 @@ class RunRemoval:
         self.with_nothing = with_nothing
         self._table, self._topic, self._engine = table, topic, engine
         self._choose, self._force, self._state = choose, force, state
-        self._written: dict[tuple[SegmentRow, ...], SegmentRow] = {}
-        self.attempts, self._next_attempt = set[str](), attempt_id
+        self._rewrites = Rewrites(attempt_id)
+        self.attempts = self._rewrites.attempts
         self.records = 0
 
     def runs(self, base: Snapshot) -> list[RunRow]:
@@ -273,7 +267,12 @@ class RunRemoval:
         These get key indexes of `subjects`.
         """
         runs, ranges, groups = place
-        new = self._rewritten(ranges, groups, subjects)
+
+        def write(attempt_id: str, left: list[list[SegmentRow]]) -> list[SegmentRow]:
+            target = RewriteTarget(attempt_id, subjects=subjects)
+            return self._engine.map(WithoutRanges(self._table.store, ranges, target), left)
+
+        new = self._rewrites.rows({tuple(group): group for group in groups}, write)
         before = sum(row.record_count for group in groups for row in group)
         self.records = before - sum(row.record_count for row in new)
         states = [
@@ -288,20 +287,6 @@ class RunRemoval:
             forgotten={run.attempt_id for run in runs},
             files_of=self.attempts,
         )
-
-    def _rewritten(
-        self, ranges: Mapping[int, Ranges], groups: Iterable[list[SegmentRow]], subjects: Subjects
-    ) -> list[SegmentRow]:
-        keys = [tuple(group) for group in groups]
-        left = [key for key in keys if key not in self._written]
-        if left:
-            attempt_id, self._next_attempt = self._next_attempt, new_attempt()
-            if self._written:  # the first files are those of the attempt itself
-                self.attempts.add(attempt_id)
-            target = RewriteTarget(attempt_id, subjects=subjects)
-            task = WithoutRanges(self._table.store, ranges, target)
-            self._written |= zip(left, self._engine.map(task, left), strict=True)
-        return [self._written[key] for key in keys]
 
 
 class WithoutRanges(NamedTuple):

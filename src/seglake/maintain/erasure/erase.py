@@ -45,6 +45,7 @@ import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog.attempts import is_abandoned
+from seglake.catalog.failed_run import rewrite_failed_run
 from seglake.catalog.quarantine.files import attempt_of, read_all_rejects, writer_of
 from seglake.catalog.quarantine.open_rejects import (
     ERASE,
@@ -66,15 +67,15 @@ from seglake.engine import Amounts, Engine, LocalEngine, SparkEngine
 from seglake.errors import CorruptData, MissingObject, UsageError
 from seglake.layout import TOPICS, WHOLE_LAKE, new_attempt, rejects_key
 from seglake.log.tasks import Progress, SegmentTasks, logged
-from seglake.maintain.commit import TopicReport, checked_hours, time_of_storage
+from seglake.maintain.commit import TopicReport, checked_hours, retried, time_of_storage
 from seglake.maintain.erasure.logs import (
     LogErasure,
     RejectErasure,
-    SampleErasure,
     StoredLog,
     TagErasure,
     may_hold,
     require_own,
+    samples_to_erase,
 )
 from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.maintain.vacuum import (
@@ -137,20 +138,24 @@ def look(table: CatalogTable, topic: str, grace: Grace, own: Collection[str] = (
 
     `own` attempts are left out. Raises StoreError, CorruptData and CommitConflict.
     """
-    clock = now_ms() if grace.dry_run else time_of_storage(table.store)
-    find = partial(_find, table, topic, _RunningSince(clock, clock - grace.hours * HOUR_MS), own)
+    clock_ms = now_ms() if grace.dry_run else time_of_storage(table.store)
+    find = partial(_find, table, topic, clock_ms, clock_ms - grace.hours * HOUR_MS, own)
     return find() if grace.dry_run else settled(table, find)
 
 
-class _RunningSince(NamedTuple):
-    """The time, and the one since which an attempt that may still run has written (ms)."""
+def _find(
+    table: CatalogTable, topic: str, clock_ms: int, oldest_ms: float, own: Collection[str]
+) -> Attempts:
+    """Find the attempts. One that may still run has written something since `oldest_ms`."""
 
-    now_ms: int
-    oldest_ms: float
+    def unnamed_objects() -> tuple[Unnamed, Named]:
+        # A young data file that no commit names must name nothing, see `find_unnamed`.
+        never_named = NeverNamed.by(table, now_ms=clock_ms)
+        marked = table.unmarked(table.newest_files())
+        return find_unnamed(table, never_named, marked, never_named, rejects_since_ms=oldest_ms)
 
-
-def _find(table: CatalogTable, topic: str, times: _RunningSince, own: Collection[str]) -> Attempts:
-    unnamed, named = _unnamed(table, times)
+    # An object is missing if a commit has just named it.
+    unnamed, named = retried(unnamed_objects, _TRIES, MissingObject)
     committed = named.attempts
     spans = dict[str, tuple[int, int]]()
     attempts = Attempts([], set(), committed, [], set(), named.rejects or (), spans)
@@ -158,7 +163,7 @@ def _find(table: CatalogTable, topic: str, times: _RunningSince, own: Collection
         if owner is None or owner in own or not _may_be_at(table.store, topic, objects):
             continue
         if owner not in committed and any(map(is_at_stake, objects)):
-            if _may_run(table.store, owner, objects, times.oldest_ms):
+            if _may_run(table.store, owner, objects, oldest_ms):
                 attempts.running.append(owner)
                 written_ms = [item.modified_ms for item in objects if not is_fate(item)]
                 spans[owner] = min(written_ms), max(written_ms)
@@ -170,21 +175,6 @@ def _find(table: CatalogTable, topic: str, times: _RunningSince, own: Collection
             attempts.remains.update(item.key for item in objects)
     attempts.running.sort()
     return attempts
-
-
-def _unnamed(table: CatalogTable, times: _RunningSince) -> tuple[Unnamed, Named]:
-    """As `find_unnamed`, where a data file that no commit names, however young, names nothing."""
-    for tries_left in reversed(range(_TRIES)):
-        never_named = NeverNamed.by(table, now_ms=times.now_ms)
-        marked = table.unmarked(table.newest_files())
-        try:
-            return find_unnamed(
-                table, never_named, marked, never_named, rejects_since_ms=times.oldest_ms
-            )
-        except MissingObject:  # a commit just named one of them
-            if not tries_left:
-                raise
-    raise AssertionError
 
 
 def _may_run(store: Store, attempt_id: str, objects: Sequence[Listed], oldest_ms: float) -> bool:
@@ -256,14 +246,14 @@ class OldObjects:
             return
         listed = self._of_topic()
         live = self._live() - {*gone}
-        logs = [
-            item for key, item in listed.items()
-            if key.endswith(".log") and key not in live and self._has_ended(key)
-        ]  # fmt: skip
-        yield from (  # of logs with other index files by now, too; they have hashes of keys
-            item for key, item in listed.items()
-            if key.endswith(f".{layout.KEY_INDEX}") and key not in live and self._has_ended(key)
-        )  # fmt: skip
+        ended = {
+            key: item for key, item in listed.items()
+            if key not in live
+            and self._attempts.has_ended(layout.parse_segment_key(key).attempt_id)
+        }  # fmt: skip
+        logs = [item for key, item in ended.items() if key.endswith(".log")]
+        # Key indexes have hashes of keys, also those that were replaced, of logs that stay.
+        yield from (item for key, item in ended.items() if key.endswith(f".{layout.KEY_INDEX}"))
         work = partial(may_hold, self._criteria.keys)
         holds = tasks.map(work, [StoredLog(item.key, item.size) for item in logs])
         for log, goes in zip(logs, holds, strict=True):
@@ -288,9 +278,6 @@ class OldObjects:
         versions = [table.snapshot(), *map(table.tagged, table.tags())]
         lists = chain.from_iterable(table.segment_lists(each, topics) for each in versions)
         return {row.key(suffix) for rows in lists for row in rows for suffix in row.suffixes}
-
-    def _has_ended(self, key: str) -> bool:
-        return self._attempts.has_ended(layout.parse_segment_key(key).attempt_id)
 
     def _rejects(self, engine: Engine, gone: Collection[str]) -> Iterator[Listed]:
         store = self._table.store
@@ -455,7 +442,6 @@ class _Erasure:
         topic, store = report.topic, table.store
         self._begin_attempt()
         self._rejects = RejectErasure(store, topic, criteria, engine)
-        self._samples = SampleErasure(store, topic, criteria)
         self._base_runs: set[str] = set()  # attempts whose runs the commit has seen
         self._lists: set[str] = set()  # of rejects, by their keys: its own, and others that it ends
         self._tries = 0
@@ -488,12 +474,19 @@ class _Erasure:
         with announced(self._table, report.attempt_id, report.topic, self._logs.attempts):
             self._commit(before)
         self._note_running()
-        self._samples.erase()  # also of an attempt that failed since, and is not told
+        self._erase_samples()
+
+    def _erase_samples(self) -> None:
+        """Remove rows from samples, also from those of attempts that failed since `_find`."""
+        store = self._table.store
+        for failed, _ in samples_to_erase(store, self.report.topic, self._criteria):
+            rewrite_failed_run(store, failed)
 
     def _note_running(self) -> Attempts:
         """The attempts now; note those that may have read their input before the commit."""
         attempts = self._look()
-        running = {*attempts.running, *self._arrived()}
+        arrived = self._runs(self._table.snapshot()) - self._base_runs
+        running = {*attempts.running, *arrived}
         self.report.running = sorted(running.union(self.report.running))
         return attempts
 
@@ -582,7 +575,8 @@ class _Erasure:
         report.tags = self._tags.find(base)
         report.segments, report.records = len(rows), self._logs.count(rows)
         report.rejects, report.rejects_left = self._rejects.find(self._left_by_others(base))
-        report.samples = self._samples.find()
+        samples = samples_to_erase(self._table.store, report.topic, self._criteria)
+        report.samples = sum(rows for _, rows in samples)
         return rows
 
     def _left_by_others(self, base: Snapshot) -> Leaving:
@@ -598,7 +592,11 @@ class _Erasure:
             return None
         subjects = base.topic(report.topic).index_subjects
         written, tags = self._logs.written(rows, subjects), self._tags.rows(subjects)
-        self._list_rejects()
+        if report.rejects:  # list them: the commit says how many the next step leaves
+            key = rejects_key(report.attempt_id, self._tries)
+            write_list(self._table.store, key, report.topic, self._rejects.leaving)
+            self._tries += 1
+            self._lists.add(key)
         return Change(
             rows=[*written, report.row(ERASE)],
             replaced=[(row.partition, row.base_offset) for row in rows],
@@ -607,20 +605,8 @@ class _Erasure:
             tags=tags,
         )
 
-    def _list_rejects(self) -> None:
-        """Write down which rejects the commit to come says that they leave."""
-        if self.report.rejects:
-            key = rejects_key(self.report.attempt_id, self._tries)
-            write_list(self._table.store, key, self.report.topic, self._rejects.leaving)
-            self._tries += 1
-            self._lists.add(key)
-
     def _runs(self, base: Snapshot) -> set[str]:
         return {run.attempt_id for run in self._table.run_history(base, self.report.topic)}
-
-    def _arrived(self) -> set[str]:
-        """The attempts that committed a run after the erasure."""
-        return self._runs(self._table.snapshot()) - self._base_runs
 
     def _find_old(self, attempts: Attempts, gone: Collection[str] = ()) -> None:
         """Fill in the old objects; `gone` are files that are about to be replaced."""

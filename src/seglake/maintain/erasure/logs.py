@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seglake.catalog.failed_run import FailedRun, all_failed_runs, rewrite_failed_run
+from seglake.catalog.failed_run import FailedRun, all_failed_runs
 from seglake.catalog.quarantine.files import (
     FILES,
     RejectsFile,
@@ -41,7 +40,7 @@ from seglake.errors import CommitConflict, CorruptData, MissingObject, UsageErro
 from seglake.format.batch import CONTROL
 from seglake.format.index import Subjects
 from seglake.format.records import Int64s
-from seglake.layout import new_attempt, parse_segment_key
+from seglake.layout import parse_segment_key
 from seglake.limits import INT64_MAX
 from seglake.log.fetch import LogFetch
 from seglake.log.piece import Piece
@@ -49,6 +48,7 @@ from seglake.log.rewrite.keep import WithoutKeys, among
 from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, RewriteTarget, rewrite
 from seglake.log.segment import LogSegment
 from seglake.log.tasks import SegmentTasks
+from seglake.maintain.commit import Rewrites, retried
 from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.maintain.tagging import with_segments
 from seglake.store import Store
@@ -107,9 +107,8 @@ def may_hold(keys: Keys, store: Store, log: StoredLog) -> bool:
 class LogErasure:
     """The live segments of a topic with some keys, in any version that a commit continues.
 
-    A segment is read once. What was written for a version serves another one, also that of a tag,
-    if the segments are the same. `attempts` are those, besides the first, under which segments were
-    written: segments of two versions may begin at the same offset.
+    A segment is read once. A segment that was written for one version serves other versions too,
+    also that of a tag. For `attempts`, see `Rewrites`.
     """
 
     def __init__(
@@ -117,9 +116,8 @@ class LogErasure:
     ) -> None:
         self._table, self._topic, self._keys, self._tasks = table, topic, keys, tasks
         self._hits: dict[str, Hits] = {}
-        self._written: dict[str, SegmentRow] = {}  # by the key of the old log
-        self._next_attempt = attempt_id
-        self.attempts: set[str] = set()
+        self._rewrites = Rewrites(attempt_id)
+        self.attempts = self._rewrites.attempts
 
     def find(self, base: Snapshot) -> list[SegmentRow]:
         """The segments with one of the keys, in the order of the log. Raises CorruptData."""
@@ -152,15 +150,12 @@ class LogErasure:
 
         It gets a key index of `subjects`.
         """
-        left = [row for row in rows if row.key("log") not in self._written]
-        if left:
-            attempt_id, self._next_attempt = self._next_attempt, new_attempt()
-            if self._written:  # the first files are those of the attempt itself
-                self.attempts.add(attempt_id)
+
+        def write(attempt_id: str, left: list[SegmentRow]) -> list[SegmentRow]:
             target = RewriteTarget(attempt_id, subjects=subjects)
-            new = self._tasks.map(partial(_without, self._keys, target), left)
-            self._written |= zip((row.key("log") for row in left), new, strict=True)
-        return [self._written[row.key("log")] for row in rows]
+            return self._tasks.map(partial(_without, self._keys, target), left)
+
+        return self._rewrites.rows({row.key("log"): row for row in rows}, write)
 
 
 def _without(keys: Keys, target: RewriteTarget, store: Store, row: SegmentRow) -> SegmentRow:
@@ -187,15 +182,6 @@ def require_own(snapshot: Snapshot, topic: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Holder:
-    """A tag, its version, and the segments in it that lose records."""
-
-    tag: TagRow
-    version: Snapshot
-    segments: list[SegmentRow]
-
-
 class TagErasure:
     """The tags that hold one of the keys, in any version of the catalog that a commit continues.
 
@@ -205,8 +191,8 @@ class TagErasure:
 
     def __init__(self, table: CatalogTable, topic: str, logs: LogErasure) -> None:
         self._table, self._topic, self._logs = table, topic, logs
-        self._seen: dict[TagRow, _Holder | None] = {}
-        self._holders: list[_Holder] = []  # of the last version
+        self._segments: dict[TagRow, list[SegmentRow]] = {}  # which lose records
+        self._holders: list[TagRow] = []  # of the last version
         self._written: dict[TagRow, TagRow] = {}
 
     def find(self, base: Snapshot) -> dict[str, int]:
@@ -216,34 +202,31 @@ class TagErasure:
         meanwhile, CorruptData and StoreError.
         """
         tags = live_tags(self._table.store, base.files)
-        self._seen |= {tag: self._holder(tag) for tag in tags if tag not in self._seen}
-        self._holders = [holder for tag in tags if (holder := self._seen[tag])]
-        return {each.tag.name: self._logs.count(each.segments) for each in self._holders}
+        self._segments |= {tag: self._found(tag) for tag in tags if tag not in self._segments}
+        self._holders = [tag for tag in tags if self._segments[tag]]
+        return {tag.name: self._logs.count(self._segments[tag]) for tag in self._holders}
 
-    def _holder(self, tag: TagRow) -> _Holder | None:
+    def _found(self, tag: TagRow) -> list[SegmentRow]:
         version = self._table.tagged(tag, [self._topic])
         if version.find_topic(self._topic) is None:
-            return None
+            return []
         require_own(version, self._topic)
-        segments = self._logs.find(version)
-        return _Holder(tag, version, segments) if segments else None
+        return self._logs.find(version)
 
     def rows(self, subjects: Subjects) -> list[TagRow]:
         """New rows of the tags that `find` found last. Their segments get an index of `subjects`.
 
         Raises CorruptData and StoreError.
         """
-        return [self._row(holder, subjects) for holder in self._holders]
-
-    def _row(self, holder: _Holder, subjects: Subjects) -> TagRow:
-        tag, table = holder.tag, self._table
-        if tag not in self._written:
-            new = self._logs.written(holder.segments, subjects)
-            replaced = dict(zip(holder.segments, new, strict=True))
-            erased = self._erased(holder.segments)
-            self._written[tag] = with_segments(table, tag, replaced, erased)
-            self._logs.attempts.add(self._written[tag].attempt_id)
-        return self._written[tag]
+        for tag in self._holders:
+            if tag not in self._written:
+                segments = self._segments[tag]
+                new = self._logs.written(segments, subjects)
+                replaced = dict(zip(segments, new, strict=True))
+                erased = self._erased(segments)
+                self._written[tag] = with_segments(self._table, tag, replaced, erased)
+                self._logs.attempts.add(self._written[tag].attempt_id)
+        return [self._written[tag] for tag in self._holders]
 
     def _erased(self, segments: list[SegmentRow]) -> Iterator[ErasedRecords]:
         at_ms = now_ms()
@@ -320,26 +303,18 @@ class RejectErasure:
         Rejects of the attempts `dead`, which never count, go with those of the same file: in a new
         object they would look like those of an attempt that runs.
         """
-        for tries_left in reversed(range(_TRIES)):
+
+        def replace() -> None:
             base, keys = self._table.version(), self.files()
-            if not keys:
-                return
-            keep = _WriteRest(
-                self._store,
-                self._topic,
-                attempt_id,
-                self._goes,
-                frozenset(self._counted),
-                frozenset(dead),
-            )
-            parts = self._engine.map(keep, keys)
-            try:
+            if keys:
+                counted = frozenset(self._counted)
+                keep = _WriteRest(
+                    self._store, self._topic, attempt_id, self._goes, counted, frozenset(dead)
+                )
+                parts = self._engine.map(keep, keys)
                 self._table.replace_files(base, keys, [*chain.from_iterable(parts)], attempt_id)
-            except CommitConflict:
-                if not tries_left:
-                    raise
-            else:
-                return
+
+        retried(replace, _TRIES, CommitConflict)
 
     def _live(self) -> dict[str, _FileRejects]:
         """What is found in every file that the quarantine names now."""
@@ -402,28 +377,19 @@ class _WriteRest(NamedTuple):
         return Amounts.alike(FILES, keys)
 
 
-class SampleErasure:
-    """The samples of rejects that failed attempts at a topic left."""
+def samples_to_erase(
+    store: Store, topic: str, criteria: ErasureCriteria
+) -> Iterator[tuple[FailedRun, int]]:
+    """Yield failed attempts whose sample of rejects has rows that meet the criteria.
 
-    def __init__(self, store: Store, topic: str, criteria: ErasureCriteria) -> None:
-        self._store, self._topic, self._criteria = store, topic, criteria
-
-    def find(self) -> int:
-        """How many rows go now. Raises CorruptData and StoreError."""
-        return sum(len(old.rejects) - len(new.rejects) for old, new in self._changed())
-
-    def erase(self) -> None:
-        """Write the samples again without these rows."""
-        for _, new in self._changed():
-            rewrite_failed_run(self._store, new)
-
-    def _changed(self) -> Iterator[tuple[FailedRun, FailedRun]]:
-        for failed in all_failed_runs(self._store, self._topic):
-            raw = pa.array([_raw(row) for row in failed.rejects], pa.binary())
-            go: list[Any] = self._criteria.rejects(raw).to_pylist()
-            if any(go):
-                stay = [row for row, goes in zip(failed.rejects, go, strict=True) if not goes]
-                yield failed, failed.model_copy(update={"rejects": stay})
+    The rows are removed, and counted. Raises CorruptData and StoreError.
+    """
+    for failed in all_failed_runs(store, topic):
+        raw = pa.array([_raw(row) for row in failed.rejects], pa.binary())
+        go: list[Any] = criteria.rejects(raw).to_pylist()
+        if any(go):
+            stay = [row for row, goes in zip(failed.rejects, go, strict=True) if not goes]
+            yield failed.model_copy(update={"rejects": stay}), sum(go)
 
 
 def _raw(row: Mapping[str, Any]) -> bytes:

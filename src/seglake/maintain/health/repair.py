@@ -382,8 +382,8 @@ def _own(store: Store) -> str:
 def _made_anew(store: Store, topics: Mapping[str, list[Row]], first_version: int, lake: str) -> int:
     """Create the catalog with these rows; returns its version.
 
-    A write to the old catalog that reaches storage late, a checkpoint's hint above all, makes the
-    new one unreadable. Then all of it goes once more.
+    A write to the old catalog that reaches storage late, such as a checkpoint's hint, makes the
+    new one unreadable. Then everything is deleted, and created again.
     """
     for tries_left in reversed(range(_TRIES)):
         try:

@@ -24,7 +24,6 @@ from seglake.errors import CommitConflict, CorruptData, UsageError
 from seglake.layout import is_rejects_key, new_attempt
 from seglake.maintain.erasure import erase as erase_module
 from seglake.maintain.erasure.erase import Erased, erase
-from seglake.maintain.erasure.logs import SampleErasure
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
@@ -190,7 +189,7 @@ def test_a_late_list_of_a_try_that_lost__hides_none_of_the_next(
 
 
 def test_an_end_in_front_of_the_removal_of_the_list__hinders_nobody(lake: Lake) -> None:
-    with dying(SampleErasure, "erase"), pytest.MonkeyPatch.context() as patch:
+    with dying(erase_module._Erasure, "_erase_samples"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(erase_module, "delete", lambda *_: None)
         lake.erase("gone")
     assert len(lake.lists()) == 1

@@ -1,8 +1,8 @@
-"""Small neighbouring segments become few of up to `segment.bytes`: offsets and batches stay.
+"""Merge small neighbouring segments into segments of up to `segment.bytes`.
 
-Record batches are copied byte for byte, with `rebatch` small ones are joined. The index files are
-made anew by the topic's policy. One commit puts the new segments in the place of the old ones,
-whose files older versions go on using until they expire.
+Offsets are kept, and record batches are copied byte for byte; `rebatch` also joins small batches.
+Index files are built again by the topic's policy. One commit replaces the old segments. Older
+versions use the old files until they expire.
 """
 
 from __future__ import annotations
@@ -45,14 +45,6 @@ class MergedGroup(MaintenanceReport):
     end_offset: int
     segments: int
     log_bytes: int
-
-    @staticmethod
-    def of(group: SegmentGroup) -> MergedGroup:
-        """The group as a part of a plan."""
-        first, last = group.rows[0], group.rows[-1]
-        return MergedGroup(
-            first.partition, first.base_offset, last.end_offset, len(group.rows), group.log_bytes
-        )
 
 
 @dataclass
@@ -135,7 +127,11 @@ def merge_in(
     report, snapshot = Merged(topic, dry_run=dry_run), table.snapshot()
     settings = topic_of(snapshot.topic(topic))
     groups = _groups(table, snapshot, settings, partitions, everything=everything)
-    report.plan = [MergedGroup.of(group) for group in groups]
+    for group in groups:
+        first, end = group.rows[0], group.rows[-1].end_offset
+        report.plan.append(
+            MergedGroup(first.partition, first.base_offset, end, len(group.rows), group.log_bytes)
+        )
     if not groups:
         _commit(table, {}, report)  # an earlier merge may have died before its mark
         return report

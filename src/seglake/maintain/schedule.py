@@ -1,7 +1,8 @@
-"""What a schedule runs: every upkeep that a topic's own settings ask for, and then a vacuum.
+"""Run the scheduled upkeep: what each topic's settings require, and then a vacuum.
 
-The parts of a topic go from what removes most to what costs most: retention, compaction, merge.
-Then its rejects expire. What fails is reported, and the rest is done all the same.
+The parts of a topic run in this order: retention, compaction, merge, expiry of rejects. The first
+parts remove data that the later ones would copy. A part that fails is reported, and the others
+still run.
 """
 
 from __future__ import annotations

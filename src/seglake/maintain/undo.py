@@ -114,8 +114,13 @@ def _undo(
         if not place.runs:
             report.runs, report.status = [], "already done"
             return None
-        _describe(report, place, table, base)
-        change = removal.change_of(place, base.topic(report.topic).index_subjects)
+        report.runs = [run.run_id for run in place.runs]
+        report.offsets = dict(place.ranges)
+        report.segments = sum(map(len, place.groups))
+        sources = table.sources(base, topic)["attempt_id"].to_pylist()
+        attempts = {run.attempt_id for run in place.runs}
+        report.files = sum(attempt_id in attempts for attempt_id in sources)
+        change = removal.change_of(place, base.topic(topic).index_subjects)
         report.records = removal.records
         return change._replace(rows=[*change.rows, report.row(_OPERATION)])
 
@@ -142,15 +147,6 @@ def _as_done(report: Undone, table: CatalogTable) -> Undone:
         int(number): [tuple(ends) for ends in ranges] for number, ranges in deed["offsets"].items()
     }
     return dataclasses.replace(report, **{name: deed[name] for name in _OF_THE_DEED})
-
-
-def _describe(report: Undone, place: RunPlace, table: CatalogTable, base: Snapshot) -> None:
-    report.runs = [run.run_id for run in place.runs]
-    report.offsets = dict(place.ranges)
-    report.segments = sum(map(len, place.groups))
-    attempts = {run.attempt_id for run in place.runs}
-    sources = table.sources(base, report.topic)["attempt_id"].to_pylist()
-    report.files = sum(attempt_id in attempts for attempt_id in sources)
 
 
 def run_with_id(

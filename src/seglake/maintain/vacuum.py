@@ -249,7 +249,7 @@ class _Garbage(NamedTuple):
         return self.named.attempts
 
     def without(self, keys: Container[str]) -> _Garbage:
-        """The same, and the objects with these keys stay."""
+        """Return the garbage without the objects with these keys."""
         return self._replace(objects=[item for item in self.objects if item.key not in keys])
 
 
@@ -275,24 +275,20 @@ class _Sweep:
         garbage = self._taken_out(garbage)
         delete(table.store, report.catalog_files, self._progress)
         garbage = self._spared_by_new_tags(garbage)
-        manifests = [key for key in report.deleted if self._is_told(key)]
+        archived = self._times.told
+        manifests = [key for key in report.deleted if layout.manifest_of(key) in archived]
         rest = {*report.deleted} - {*manifests}
-        delete(table.store, manifests, self._progress)  # before their marks
+        # Delete manifests first: one without its marker looks like that of a failed attempt.
+        delete(table.store, manifests, self._progress)
         delete(table.store, [key for key in report.deleted if key in rest], self._progress)
         report.rewritten = rewritten
         return garbage
 
-    def _is_told(self, key: str) -> bool:
-        """Whether this is a manifest that a chronicle tells."""
-        attempt_id = layout.manifest_of(key)
-        return attempt_id is not None and attempt_id in self._times.told
-
     def _fenced(self) -> _Garbage:
-        """What there is, after which no commit can name a data file of the catalog among it.
+        """Return the garbage. No later commit can name one of its data files of the catalog.
 
-        A commit may have paused since it wrote such a file, however long. So a fence is committed:
-        a commit that comes after it writes its files anew. What was committed before it is seen,
-        since the search is repeated, among the same files.
+        A commit may have paused for any time since it wrote such a file. So a fence is committed: a
+        later commit writes its files again. An earlier commit is found by the second search.
         """
         garbage, files = settled(self._table, self.find), {*self._report.catalog_files}
         if not files:
@@ -301,10 +297,10 @@ class _Sweep:
         return settled(self._table, partial(self.find, files))
 
     def _drop_rejects(self, garbage: _Garbage) -> list[str]:
-        """Write merged files of the quarantine anew, without rejects that no longer count.
+        """Write merged files of the quarantine again, without rejects that no longer count.
 
-        Such an attempt is announced, since it copies rejects. After a lost race, or if a file is
-        damaged, a later vacuum does it. Returns the keys of the files that were.
+        The attempt is announced, since it copies rejects. After a lost race, or if a file is
+        damaged, a later vacuum does it. Return the keys of the old files.
         """
         store, rewritten = self._table.store, list[str]()
         for topic in garbage.with_old_rejects:
@@ -502,7 +498,9 @@ def _named(
             if kind == "maintenance":
                 without_rejects |= expired_attempts(rows_of(MaintenanceRow, topic, rows))
             elif live:
-                without_rejects.update(_undone(rows))
+                undone = pc.is_in(rows["state"], pa.array(_GONE))
+                gone: list[Any] = rows["attempt_id"].filter(undone).to_pylist()
+                without_rejects.update(gone)
     tags = [tag for tag in table.tags() if tag.name not in without_tags]
     retained = retained_rows(table, "segment", expired, never_named)
     for topic, rows, committed, _ in chain(retained, tagged_rows(table, tags)):
@@ -514,13 +512,6 @@ def _named(
             attempts.update(ids)
     rejects = QuarantineTable(table.store).retained_keys(rejects_since_ms)  # after the runs
     return Named(attempts, files, without_rejects, rejects, {tag.attempt_id for tag in tags})
-
-
-def _undone(runs: pa.Table) -> list[Any]:
-    """The attempts of runs that are undone or replaced."""
-    goes = pc.is_in(runs["state"], pa.array(_GONE))
-    ids: list[Any] = runs["attempt_id"].filter(goes).to_pylist()
-    return ids
 
 
 def _unneeded(objects: Iterable[Listed], named: Named) -> Iterator[tuple[str | None, Listed]]:

@@ -1,8 +1,9 @@
-"""`compact`: log partitions that are due are cleaned, and one commit swaps their segments.
+"""Compact the log partitions that are due, and replace their segments in one commit.
 
-A log partition is swapped as a whole: the record that supersedes another may be in any later
-segment. If another commit changed one of its segments meanwhile, it is cleaned again, by another
-attempt. Records that were appended meanwhile, or deleted before the log start, do not matter.
+A log partition is replaced as a whole: the record that supersedes another may be in any later
+segment. If another commit changed one of its segments in the meantime, another attempt cleans it
+again. Records that were appended in the meantime, or deleted below the log start, do not count as a
+change.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Retention: the oldest segments of a log partition go, by Kafka's rules.
+"""Remove the oldest segments of log partitions by Kafka's rules of retention.
 
-The rules are those of Kafka's `UnifiedLog.deleteOldSegments`: what lies below the log start goes
-(here it goes in the commit that moves the log start), then what is more than `retention.bytes`,
-then what is older than `retention.ms`. Each rule begins with the oldest segment and ends at the
-first that it does not cover. A segment is as old as its largest timestamp; without one, as old as
-the catalog says that it was made, where Kafka takes the time of the file. At least
-`retention.bytes` of logs remain, and offsets never restart. If `cleanup.policy` lacks `delete`,
-nothing goes.
+The rules are the rules of Kafka's `UnifiedLog.deleteOldSegments`. Segments below the log start are
+removed (here in the commit that moves the log start), then the segments beyond `retention.bytes`,
+then the segments older than `retention.ms`. Each rule begins with the oldest segment and ends at
+the first segment that it does not cover. The age of a segment is that of its largest timestamp;
+without timestamps, that of its creation in the catalog, where Kafka uses the time of the file. At
+least `retention.bytes` of logs remain, and offsets never restart. If `cleanup.policy` has no
+`delete`, nothing is removed.
 
 One timestamp in the future, or of late data, keeps every segment after it. The report says which.
 """

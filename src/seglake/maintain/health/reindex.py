@@ -1,7 +1,7 @@
-"""A segment's files: checked, and their index files rebuilt by the same policy or another one.
+"""Check a segment's files, and rebuild its index files by its own policy or by another one.
 
-A log is read once, a few MiB at a time, and never copied. Of each batch, memory holds only a table
-row. New index files belong to an attempt of their own, and one commit makes the segments' rows name
+A log is read once, a few MiB at a time, and never copied. Of each batch, memory has only a table
+row. New index files belong to a separate attempt, and one commit makes the segments' rows name
 them. Readers of older versions still have the old index files.
 """
 
@@ -79,9 +79,6 @@ def catalog_finding(topic: str, file: str, problem: str | Exception) -> Finding:
 
 
 # ---------------- segment files
-# One segment's files: checked, and its index files rebuilt from the log.
-#
-# A log is read once, a few MiB at a time. Of each batch, memory holds only a table row.
 
 READ_BYTES = 8 * 2**20
 DECODE_BYTES = 16 * 2**20  # of decompressed records at once

@@ -1,9 +1,9 @@
-"""Lost or damaged index files and a lost catalog, rebuilt.
+"""Rebuild lost or damaged index files, and a lost catalog.
 
-Index files follow from the log, the catalog from the manifests of committed attempts (`history`).
-Damaged index files stay where older versions name them, and the old catalog is moved aside. Index
-files that a tag and not the newest version names are overwritten by the bytes that the tag names;
-if these cannot be made any more, the tag gets a new object.
+Index files are built from the log, the catalog from the manifests of committed attempts. Damaged
+index files are kept where older versions name them, and the old catalog is moved to a backup. Index
+files that only a tag names are overwritten with the bytes that the tag's checksums require. If
+these bytes cannot be built any more, the tag gets a new object.
 """
 
 import contextlib
@@ -293,7 +293,10 @@ def rebuild_catalog(
             mark_committed(store, attempt_id)  # only the old catalog may know of them
         last_version = _last_version(store, history.manifests.values())
         begin_rebuild(store, last_version)
-        lake = history.lake() or _own(store)
+        lake = history.lake()
+        if not lake:
+            with contextlib.suppress(SeglakeError):  # the old catalog may be unreadable
+                lake = CatalogTable(store).lake
         report.backup = _move_aside(store)
         report.version = _made_anew(store, topics, last_version + 1, lake)
         end_rebuild(store, report.version)
@@ -370,13 +373,6 @@ def _move_aside(store: Store) -> str:
         store.put(backup + key.removeprefix(layout.LOG_TABLE), store.read_all(key))
     store.delete(old)
     return backup if old else ""
-
-
-def _own(store: Store) -> str:
-    """The identity that the old catalog has, "" if it cannot be read."""
-    with contextlib.suppress(SeglakeError):
-        return CatalogTable(store).lake
-    return ""
 
 
 def _made_anew(store: Store, topics: Mapping[str, list[Row]], first_version: int, lake: str) -> int:

@@ -1,8 +1,9 @@
-"""Verification: whether everything in the lake is what it must be.
+"""Verify the files and the catalog of a lake.
 
 Files are checked by size and CRC-32C. A file that fails is searched, so that a finding names the
-byte. `deep` searches all files: every batch's checksum, every record decoded, offsets in order, as
-many records as the catalog says, and the three index files equal to those that the log gives.
+byte. `deep` searches all files: it checks every batch's checksum, decodes every record, checks the
+order of offsets and the number of records, and compares the index files with those that the log
+gives.
 """
 
 from __future__ import annotations
@@ -183,11 +184,10 @@ def _reporting(report: Verification) -> Iterator[None]:
 def _check_history(
     table: CatalogTable, snapshot: Snapshot, topics: Collection[str]
 ) -> Iterator[Finding]:
-    """What a rebuild of the catalog needs: manifest and mark of each attempt that rows name.
+    """Check what a rebuild of the catalog needs.
 
-    Or a chronicle that tells the manifest.
-
-    A re-based segment carries an attempt id without a manifest of its own; its run's has it.
+    That is the manifest and the marker of each attempt that rows name, or an archive that has the
+    manifest. A re-based segment has an attempt id without a manifest: its run's manifest names it.
     """
     there = {item.key for item in table.store.list(layout.ATTEMPTS)}
     alone, archived = {*lone_marks(table.store)}, read_archives(table.store)

@@ -1,4 +1,4 @@
 """The write side: raw event files, or a DataFrame, become Kafka segments and one catalog commit.
 
-input → rows → map → spool → reduce → one commit. `driver` runs the steps; callers use `api`.
+input → rows → map → spool → reduce → one commit. `driver` runs the steps. Callers use `api`.
 """

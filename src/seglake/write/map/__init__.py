@@ -1,1 +1,1 @@
-"""The map side: a unit of input becomes sorted, encoded blobs."""
+"""Turn a unit of input into sorted, encoded blobs."""

@@ -1,9 +1,9 @@
-"""A Spark DataFrame as input: each of its partitions is a unit.
+"""Read a Spark DataFrame as input: each of its partitions is a unit.
 
-Spark promises no order and no stable partitions. So the order column, unique integers of the
-caller, decides among equal event times (`order = "time"`), or is the whole order (`order =
+Spark guarantees neither an order nor stable partitions. So the order column, which has the caller's
+unique integers, orders records with equal event times (`order = "time"`), or all records (`order =
 "arrival"`). The log is then a function of the rows, however Spark divides them. If records keep
-their offsets, the offsets are the sort key. The order column then only numbers the rejects.
+their offsets, the offsets are the sort key, and the order column only numbers the rejects.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _DDL = "packed binary"
 
 @contextmanager
 def short_batches(frame: DataFrame) -> Iterator[None]:
-    """Arrow batches of at most 1,024 rows for Python, if the DataFrame has a list column.
+    """Limit Arrow batches for Python to 1,024 rows while the DataFrame has a list column.
 
-    Spark asks a batch for its size at each row, and at each goes back over the null lists at the
-    end of a column. So a batch of null lists takes time with the square of its length.
+    At each row, Spark asks a batch for its size, and each time scans back over the null lists at
+    the end of a column. So the time for a batch of null lists grows with the square of its length.
     """
     conf = frame.sparkSession.conf
     before = conf.get(_BATCH_ROWS) or "0"
-    few = 0 < int(before) <= _ROWS_WITH_LISTS  # 0: as many as there are
+    few = 0 < int(before) <= _ROWS_WITH_LISTS  # 0 sets no limit
     if few or not any("array<" in kind or "map<" in kind for _, kind in frame.dtypes):
         yield
         return
@@ -62,14 +62,14 @@ class MapFrame(NamedTuple):
     columns: tuple[str, ...] = ()  # of the DataFrame, set by `read`
 
     def read(self, frame: DataFrame) -> pa.Table:
-        """Write the blobs of all partitions to the spool.
+        """Write the blobs of all partitions to the spool, and return their rows of SPOOLED.
 
         Spark may run a task again after a failure; only the blobs of one try are returned. Raises
         ConfigError for a DataFrame of an older Spark.
         """
         task = self._replace(columns=tuple(frame.columns))
         with original_errors(), short_batches(frame):
-            # mapInArrow reads a dot in the name of a column as that of a field
+            # mapInArrow would treat a dot in a column name as the path of a nested field.
             numbered = frame.toDF(*map(str, range(len(task.columns))))
             mapped = numbered.mapInArrow(task.__call__, _DDL)
             if not hasattr(mapped, "toArrow"):
@@ -87,14 +87,15 @@ class MapFrame(NamedTuple):
 
     def _spool(self, batches: Iterable[pa.RecordBatch]) -> bytes:
         settings = self.settings
-        hold_bytes = 0 if settings.sizes.gather_bytes else HOLD_BYTES  # they come in order
+        # Gathered blobs already arrive in order, so the spool need not hold and sort them.
+        hold_bytes = 0 if settings.sizes.gather_bytes else HOLD_BYTES
         with SpoolWriter(settings.store, settings.attempt_id, hold_bytes=hold_bytes) as spool:
             for blob in self.blobs(batches):
                 spool.add(blob)
         return packed_rows(spool.rows())
 
     def blobs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Blob]:
-        """The blobs of one partition of the DataFrame."""
+        """Yield the blobs of one partition of the DataFrame."""
         from pyspark import TaskContext  # noqa: PLC0415  # the module is imported without Spark
 
         context = TaskContext.get()
@@ -126,7 +127,7 @@ class MapFrame(NamedTuple):
             yield reject_blob(unit, 0, rejects, FRAME)
 
     def _partitions(self, chunk: Extracted, orders: Int64s) -> Int32s:
-        """The log partition of each record; for a null key the order column decides."""
+        """Return the log partition of each record. The order column decides for null keys."""
         if chunk.partitions is not None:
             return chunk.partitions
         count, keys = self.settings.pipeline.topic.partitions, chunk.records.keys
@@ -135,7 +136,7 @@ class MapFrame(NamedTuple):
 
 
 def _together(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Spark's Arrow batches, small neighbours joined, large ones cut."""
+    """Yield Spark's Arrow batches, with small neighbours joined and large batches cut."""
     joined: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""The map side of one unit: read its splits, make records of their rows, sort and encode them.
+"""Map one unit: read its splits, turn their rows into records, then sort and encode them.
 
 A unit is consecutive splits of about `task.split_bytes` together, of more in a large run (see
 `gather`); many small files share a unit. Units are a function of the input list and the settings.
@@ -56,7 +56,7 @@ from seglake.write.spool.spool import (
     squeeze_records,
 )
 
-_SPLIT_COST_BYTES = 1024  # counted for each split, so that no unit gets countless empty files
+_SPLIT_COST_BYTES = 1024  # added for each split, so that no unit gets countless empty files
 
 
 class Unit(NamedTuple):
@@ -67,17 +67,17 @@ class Unit(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the unit's splits as they are stored, compressed or not."""
+        """Return the stored size of the unit's splits in bytes, compressed or not."""
         return sum(map(size_bytes, self.splits))
 
 
 def size_bytes(split: Split) -> int:
-    """Bytes of a split as it is stored, compressed or not."""
+    """Return the stored size of a split in bytes, compressed or not."""
     return min(split.end - split.start, split.file.size)
 
 
 def group_splits(splits: Sequence[Split], max_bytes: int) -> list[Unit]:
-    """Group consecutive splits into units of at most `max_bytes`, or of one split."""
+    """Group consecutive splits into units of at most `max_bytes`. A larger split has its own."""
     units: list[list[Split]] = []
     room = 0
     for split in splits:
@@ -91,9 +91,10 @@ def group_splits(splits: Sequence[Split], max_bytes: int) -> list[Unit]:
 
 
 def shared_units(splits: Sequence[Split], max_bytes: int, engine: Engine) -> list[list[Unit]]:
-    """The units of some splits, shared out over the map tasks.
+    """Group splits into units, and distribute the units over the map tasks.
 
-    A task has neighbours where that is fair, since their blobs are read together, see `spool`.
+    Consecutive units share a task if that is fair, because a reduce task reads their blobs
+    together; see `spool`.
     """
     units = group_splits(splits, max_bytes)
     sizes = [unit.size_bytes for unit in units]
@@ -102,7 +103,7 @@ def shared_units(splits: Sequence[Split], max_bytes: int, engine: Engine) -> lis
 
 
 class MapSettings(NamedTuple):
-    """What all map tasks of an attempt get: the lake, the pipeline, and facts of the run.
+    """The input of all map tasks of an attempt: the lake, the pipeline, and facts about the run.
 
     `pipeline` has its topic's settings in the catalog. Records of a LogAppendTime topic get
     `append_time_ms`. Records in `interval` are counted.
@@ -118,7 +119,7 @@ class MapSettings(NamedTuple):
 
     @property
     def files(self) -> InputStore:
-        """Where the input is read."""
+        """Return the store from which the input is read."""
         settings = self.pipeline.input
         return InputStore(self.pipeline.storage, settings.compression, settings.encoding)
 
@@ -129,16 +130,18 @@ Reader = Callable[[Split, InputStore, MapSettings], Iterator[Extracted]]
 class MapUnits(NamedTuple):
     """The map task: units of input files → rows of SPOOLED, packed.
 
-    `plain_bytes` is for its `SpoolWriter`.
+    `plain_bytes` is passed to its `SpoolWriter`.
     """
 
     settings: MapSettings
     plain_bytes: int = 0
 
     def __call__(self, units: Sequence[Unit]) -> bytes:
-        """Write the blobs of the units to the spool."""
+        """Write the blobs of the units to the spool, and return their packed rows."""
         settings, files = self.settings, self.settings.files
-        hold_bytes = 0 if settings.sizes.gather_bytes else HOLD_BYTES  # they come in order
+        # Gathered blobs are in the order of log partitions already, so the spool need not hold
+        # blobs back to reorder them.
+        hold_bytes = 0 if settings.sizes.gather_bytes else HOLD_BYTES
         with SpoolWriter(
             settings.store, settings.attempt_id, plain_bytes=self.plain_bytes, hold_bytes=hold_bytes
         ) as spool:
@@ -148,12 +151,12 @@ class MapUnits(NamedTuple):
         return packed_rows(spool.rows())
 
     def amounts(self, items: Sequence[Sequence[Unit]]) -> Amounts:
-        """The stored bytes of each item's files."""
+        """Return the stored size in bytes of the files of each item."""
         return Amounts("bytes", [sum(unit.size_bytes for unit in units) for units in items])
 
 
 def read_every_row(split: Split, files: InputStore, settings: MapSettings) -> Iterator[Extracted]:
-    """The chunks of a split; InputError if the file changes before its last byte is read."""
+    """Yield the chunks of a split. Raise InputError if the file changes before its end is read."""
     chunks = read_split(split, files, settings.pipeline, settings.limits)
     return unchanged(split, files, chunks)
 
@@ -161,7 +164,7 @@ def read_every_row(split: Split, files: InputStore, settings: MapSettings) -> It
 def blobs_of_unit(
     unit: Unit, files: InputStore, settings: MapSettings, read: Reader = read_every_row
 ) -> Iterator[Blob]:
-    """The blobs of a unit: records or batches, rejects, and a summary at the end."""
+    """Yield the blobs of a unit: records or batches, rejects, and a summary at the end."""
     pipeline = settings.pipeline
     in_order = pipeline.order == "arrival" and pipeline.topic.offset_field is None
     encoding = encoding_of(pipeline.topic, settings.append_time_ms) if in_order else None
@@ -170,7 +173,7 @@ def blobs_of_unit(
     with BlobMaker(pipeline, settings.sizes, unit.number, encoding) as maker:
         for chunks in _joined(unit, files, settings, summary, read):
             yield from _blobs_of(chunks, maker, unit.number, paths)
-            chunks.clear()  # the unit's end needs the memory
+            chunks.clear()  # the end of the unit requires the memory
         yield from maker.rest()
     yield summary.blob(unit.number, maker.arrivals)
 
@@ -178,7 +181,7 @@ def blobs_of_unit(
 def _blobs_of(
     chunks: Sequence[tuple[int, Extracted]], maker: BlobMaker, unit: int, paths: Mapping[int, str]
 ) -> Iterator[Blob]:
-    """The blobs that some chunks complete together, and those of their rejects."""
+    """Yield the record blobs that some chunks complete together, then blobs of their rejects."""
     full = [chunk for _, chunk in chunks if len(chunk.records)]
     if full:
         parts = [chunk.records for chunk in full]
@@ -195,7 +198,7 @@ def _blobs_of(
 def _joined(
     unit: Unit, files: InputStore, settings: MapSettings, summary: UnitSummary, read: Reader
 ) -> Iterator[list[tuple[int, Extracted]]]:
-    """Lists of (split number, chunk), in order; small chunks share a list."""
+    """Yield lists of (split number, chunk), in order. Small chunks share a list."""
     together: list[tuple[int, Extracted]] = []
     size = rows = 0
     for split in unit.splits:
@@ -213,37 +216,41 @@ def _joined(
 
 
 def unchanged(split: Split, files: InputStore, chunks: Iterator[Extracted]) -> Iterator[Extracted]:
-    """The same chunks; InputError if the file changes before the last of them is read."""
+    """Yield `chunks`. Raise InputError if the file changes before the last chunk is read."""
     try:
         yield from chunks
     except SeglakeError:
-        files.require_unchanged(split.file)  # a changed file explains any other error
+        # If the file changed, report that: it explains any other error.
+        files.require_unchanged(split.file)
         raise
     files.require_unchanged(split.file)
 
 
 # ---------------- gather
-# What a unit of a large run gathers before it makes blobs, so that blobs are few and large.
+# Gather the chunks of a unit in a large run before making blobs, so that blobs are few and large.
 #
 # A chunk of an input with thousands of log partitions has a few KB for each, and the driver plans
-# with a row for each blob. So a large run has large units (`sizes_of`), whose chunks are put
-# aside until the unit ends, compressed, by ranges of log partitions. Then each range makes blobs
-# of all its records.
+# with a row for each blob. So a large run has large units (`sizes_of`). Their chunks are spilled to
+# disk until the unit ends, compressed, by ranges of log partitions. Then the records of each range
+# become blobs together.
 
-_FEW_BLOBS = 100_000  # of a run that gathers nothing
-_SHARE_BYTES = 2 * 2**20  # of a unit's input for each log partition: some 700 KB in the spool
-_UNIT_BYTES = 256 * 2**20  # some seconds of a core
-_CORES, _MANY_CORES = 64, 1024  # that get a unit; many if a unit has `_UNIT_BYTES` then
-_MOST_BLOBS = 3_000_000  # of a run: planning takes half a KB for each in the driver
-_RANGE_BYTES = 16 * 2**20  # of records that become blobs together; half if input was not packed
+_FEW_BLOBS = 100_000  # a run with fewer blobs gathers nothing
+_SHARE_BYTES = 2 * 2**20  # a unit's input for each log partition: about 700 KB in the spool
+_UNIT_BYTES = 256 * 2**20  # takes a core some seconds
+# Units are small enough for one on each of 64 cores. They grow beyond `_UNIT_BYTES` only if there
+# is one for each of 1,024 cores.
+_CORES, _MANY_CORES = 64, 1024
+_MOST_BLOBS = 3_000_000  # in a run: planning takes half a KB for each in the driver
+_RANGE_BYTES = 16 * 2**20  # records that become blobs together; half if input was uncompressed
 
 
 class Sizes(NamedTuple):
-    """How the map side divides a run: a function of its input and settings, never of the cluster.
+    """The sizes of the parts of a run on the map side.
 
-    `unit_bytes` is the input of a unit, as stored, and `blob_bytes` the records of a blob.
-    `gather_bytes` are the records that a unit gathers before it makes blobs; with 0 each chunk
-    makes its own.
+    They are a function of the input and the settings, never of the cluster. `unit_bytes` is the
+    stored input of a unit, and `blob_bytes` the size of the records of a blob. `gather_bytes` is
+    the size of the records that a unit gathers before it makes blobs. If it is 0, each chunk makes
+    its own blobs.
     """
 
     unit_bytes: int
@@ -252,22 +259,23 @@ class Sizes(NamedTuple):
 
 
 def sizes_of(input_bytes: int, pipeline: Pipeline) -> Sizes:
-    """The sizes of a run with so much input, as stored; those of a small run for 0."""
+    """Return the task sizes for `input_bytes` of stored input. Zero gives a small run's sizes."""
     partitions, task = pipeline.topic.partitions, pipeline.task
     least = input_bytes // _MOST_BLOBS
-    blob_bytes = max(task.blob_bytes, 2 * least)  # so most shares are one blob
+    blob_bytes = max(task.blob_bytes, 2 * least)  # so that most shares become one blob
     if input_bytes // task.split_bytes * partitions < _FEW_BLOBS:
         return Sizes(task.split_bytes, blob_bytes)
     spread = max(min(_UNIT_BYTES, input_bytes // _CORES), input_bytes // _MANY_CORES)
     unit_bytes = max(min(partitions * _SHARE_BYTES, spread), partitions * least, task.split_bytes)
-    return Sizes(unit_bytes, blob_bytes, 2 * unit_bytes)  # of input that is compressed
+    # Twice as much, because the input may be compressed.
+    return Sizes(unit_bytes, blob_bytes, 2 * unit_bytes)
 
 
 def sizes_of_frame(pipeline: Pipeline) -> Sizes:
-    """The sizes of a run of a DataFrame, each of whose partitions is a unit.
+    """Return the task sizes for a DataFrame, each of whose partitions is a unit.
 
-    Nobody knows how large it is before it is read. So a unit gathers all it can if its chunks have
-    less than a blob for each log partition.
+    The size of a DataFrame is unknown before it is read. So if a chunk has less than one blob for
+    each log partition, a unit gathers up to 512 MiB of records before it makes blobs.
     """
     sizes = sizes_of(0, pipeline)
     is_spread = pipeline.task.chunk_bytes < pipeline.topic.partitions * sizes.blob_bytes
@@ -275,24 +283,24 @@ def sizes_of_frame(pipeline: Pipeline) -> Sizes:
 
 
 class Grouped(NamedTuple):
-    """Records by log partition: those of partition p end at position ends[p]."""
+    """Records by log partition. The records of partition p end at position ends[p]."""
 
     records: SortedRecords
     ends: Int64s
 
 
 class Gather:
-    """The chunks of one unit, put aside; a context manager that frees what they take."""
+    """The spilled chunks of one unit. A context manager that frees their space."""
 
     def __init__(self, partitions: int, gather_bytes: int) -> None:
         ranges = max(min(partitions, -(-gather_bytes // _RANGE_BYTES)), 1)
         self._edges = (np.arange(ranges + 1) * partitions // ranges).tolist()
         self._scratch = Scratch()
-        self._counts: list[Int32s] = []  # of each chunk's records by log partition
-        self.size_bytes = 0  # of the records' bodies
+        self._counts: list[Int32s] = []  # number of records of each chunk by log partition
+        self.size_bytes = 0  # size of the bodies of the records
 
     def add(self, chunk: Grouped) -> None:
-        """Put a chunk aside. Raises StoreError if the machine's disk does not take it."""
+        """Spill a chunk. Raises StoreError if the machine's disk is full or not writable."""
         bounds = pairwise(np.append(0, chunk.ends)[self._edges].tolist())
         parts = (chunk.records.part(*each) for each in bounds)
         self._scratch.add([squeeze_records(part) if len(part) else b"" for part in parts])
@@ -300,9 +308,10 @@ class Gather:
         self.size_bytes += int(chunk.records.bodies.sizes.sum())
 
     def take(self) -> Iterator[tuple[SortedRecords, Int32s]]:
-        """Records and the log partition of each, in the order of the chunks; all are gone then.
+        """Yield records and the log partition of each, then delete all chunks.
 
-        A log partition comes in one part, or in several if it is large.
+        Log partitions are in order, and the records of each in the order of the chunks. A large log
+        partition may be in several items.
         """
         for number in range(len(self._edges) - 1):
             yield from self._range(number)
@@ -317,7 +326,8 @@ class Gather:
             parts.append(expand_records(data))
             partitions.append(np.repeat(names, self._counts[chunk][first:end]))
             size += parts[-1].size_bytes
-            if size >= 3 * _RANGE_BYTES // 2:  # some log partitions have much more than others
+            # Log partitions differ in size, so a range may be much larger than planned.
+            if size >= 3 * _RANGE_BYTES // 2:
                 yield joined(parts), np.concatenate(partitions)
                 parts, partitions, size = [], [], 0
         if parts:
@@ -331,7 +341,7 @@ class Gather:
 
 
 # ---------------- sort
-# The chunks of a unit become blobs: grouped by log partition, sorted, encoded once.
+# Turn the chunks of a unit into blobs: group records by log partition, sort and encode them once.
 #
 # Bodies are encoded in one pass over a chunk, in total order; a blob is a slice of them. In a
 # large run the chunks are gathered first. The blobs are a function of the unit and the settings,
@@ -339,9 +349,9 @@ class Gather:
 
 
 class BlobMaker:
-    """Makes the blobs of one unit; a context manager that frees what it gathered.
+    """A maker of the blobs of one unit. A context manager that frees the gathered chunks.
 
-    With an `encoding` (arrival order) records stay as they stand, and blobs are finished record
+    With an `encoding` (arrival order), records keep their order and blobs are finished record
     batches. Without one, blobs are sorted records.
     """
 
@@ -363,11 +373,14 @@ class BlobMaker:
         tie_breakers: Int64s | None = None,
         broker_fields: BrokerFields | None = None,
     ) -> Iterator[Blob]:
-        """The blobs that the next chunk completes.
+        """Yield the blobs that the next chunk completes.
 
-        Without `partitions` the record keys choose the log partitions. Without `tie_breakers`
-        records with equal sort keys stay in the order of the chunk. `broker_fields` have the
-        offsets that the records keep, which then are the sort keys.
+        Args:
+            records: The records of the chunk.
+            partitions: The log partition of each record; None to choose it by the record's key.
+            tie_breakers: They order records with equal sort keys. Without them, such records keep
+                the order of the chunk.
+            broker_fields: The offsets that the records keep, which are then the sort keys.
         """
         if partitions is None:
             partitions = partition_of(records.keys, self._partitions, first_null=self._first_null)
@@ -395,12 +408,12 @@ class BlobMaker:
             yield from self.rest()
 
     def rest(self) -> Iterator[Blob]:
-        """The blobs of what is gathered: all that the unit's chunks left."""
+        """Yield the blobs of the gathered chunks. After the last chunk, they complete the unit."""
         for records, partitions in self._gather.take():
             yield from self._divided(self._regrouped(records, partitions))
 
     def _regrouped(self, records: SortedRecords, partitions: Int32s) -> Grouped:
-        """Records of several chunks as one chunk."""
+        """Return the records of several chunks as one chunk."""
         order, ends = _grouped(partitions, self._partitions)
         if self._encoding is None:
             _sort_groups(order, ends, records.sort_keys, records.tie_breakers)
@@ -442,7 +455,7 @@ class BlobMaker:
 
 
 def reject_blob(unit: int, split: int, rejects: RejectedRows, file: str) -> Blob:
-    """The rejects of one split of the file at the path `file`."""
+    """Return the blob with the rejects of one split of the file at the path `file`."""
     name = rejects.path.removeprefix(f"{file}!")
     member = None if name == rejects.path else (name, rejects.path_line)
     data = pack_rejects(split, rejects.lines, rejects.reasons, rejects.raw, member)
@@ -451,7 +464,7 @@ def reject_blob(unit: int, split: int, rejects: RejectedRows, file: str) -> Blob
 
 
 def _grouped(partitions: Int32s, count: int) -> tuple[Int64s, Int64s]:
-    """Positions sorted by partition (stable), and where the positions of each partition end."""
+    """Return positions sorted by partition (stable), and where the positions of each end."""
     narrow = partitions.astype(np.uint16) if count <= 2**16 else partitions
     order = np.argsort(narrow, kind="stable")  # a radix sort for 16-bit integers
     return order, np.cumsum(np.bincount(partitions, minlength=count))
@@ -467,7 +480,7 @@ def _sort_groups(order: Int64s, ends: Int64s, sort_keys: Int64s, ties: Int64s | 
 
 
 def _parts(records: SortedRecords, max_bytes: int) -> Iterator[SortedRecords]:
-    """The records in parts of about `max_bytes` of bodies."""
+    """Yield the records in parts of about `max_bytes` of bodies."""
     begins = records.bodies.starts - records.bodies.starts[0]
     count = int(begins[-1]) // max_bytes + 1
     edges = np.unique(np.searchsorted(begins, np.arange(count) * max_bytes)).tolist()
@@ -476,17 +489,17 @@ def _parts(records: SortedRecords, max_bytes: int) -> Iterator[SortedRecords]:
 
 
 # ---------------- lateness
-# Lateness: how far the time of an event lies below the largest time that arrived before it.
+# Compute the lateness: how far an event's time is below the largest earlier time in its log
+# partition.
 #
-# Events arrive in the order of file and position; each log partition counts on its own. Units are
-# read in parallel, so each unit gives a few numbers for every partition, and the driver joins
-# them.
+# Events arrive in the order of file and position. Units are read in parallel, so each unit returns
+# a few numbers for every log partition, and the driver combines them.
 
 TimeRange = tuple[int, int, int, int]  # partition; in ms: smallest, largest time, lateness within
 
 
 class Arrivals:
-    """The times of consecutive records of `partitions` log partitions."""
+    """The timestamps of consecutive records, for each of `partitions` log partitions."""
 
     def __init__(self, partitions: int) -> None:
         self._low = np.full(partitions, INT64_MAX)
@@ -494,18 +507,18 @@ class Arrivals:
         self._late = np.zeros(partitions, np.int64)
 
     def add(self, timestamps: Int64s, partitions: Int32s) -> None:
-        """Add the records that come next."""
+        """Add the timestamps of the next records."""
         add_times(timestamps, partitions, self._low, self._high, self._late)
 
     def ranges(self) -> list[TimeRange]:
-        """The range of each partition that has records, for `largest_lateness_ms`."""
+        """Return the range of each partition that has records, for `largest_lateness_ms`."""
         used = np.flatnonzero(self._low < INT64_MAX)
         columns = [used, self._low[used], self._high[used], self._late[used]]
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def largest_lateness_ms(units: Iterable[Iterable[TimeRange]]) -> int:
-    """The lateness in ms of the latest event; `units` stand in the order of arrival."""
+    """Return the largest lateness of an event in ms. `units` are in the order of arrival."""
     highs: dict[int, int] = {}
     worst = 0
     for unit in units:
@@ -517,18 +530,18 @@ def largest_lateness_ms(units: Iterable[Iterable[TimeRange]]) -> int:
 
 
 # ---------------- summary
-# The summary of a unit, which the driver gets beside its blobs.
+# Summarize a unit for the driver, which gets the summary together with the blobs.
 #
 # It has counts, reasons, lateness, and the fields that no row has.
 #
-# The driver needs the line count of each split to turn line numbers within a split into line
+# The driver uses the line count of each split to convert line numbers within a split to line
 # numbers of the file.
 
-_MOST_FINDINGS = 100  # of a unit: each is of one kind, or of one file
+_MOST_FINDINGS = 100  # per unit; a finding is about one kind of problem, or one file
 
 
 class SplitCount(NamedTuple):
-    """The lines of a split, the rows among them, and the times of its records."""
+    """The number of lines and of rows in a split, and the times of its records."""
 
     lines: int
     rows: int
@@ -536,9 +549,9 @@ class SplitCount(NamedTuple):
 
 
 class IntervalTimes(NamedTuple):
-    """The records in the interval that a run declares, and the range of all its times in ms.
+    """The number of records in the interval that a run declares, and the range of all times in ms.
 
-    `inside` is None if the records are not counted, and the range is (-1, -1) without records.
+    If the records are not counted, `inside` is None. Without records, the range is (-1, -1).
     """
 
     inside: int | None = None
@@ -554,7 +567,7 @@ class IntervalTimes(NamedTuple):
         return IntervalTimes(int(chosen.sum()), int(timestamps.min()), int(timestamps.max()))
 
     def merge(self, other: IntervalTimes) -> IntervalTimes:
-        """Return the times of these records and others together."""
+        """Return the combined times of these records and of other records."""
         if self.inside is None or other.inside is None:
             return other if self.inside is None else self
         lows = [each.low_ms for each in (self, other) if each.low_ms >= 0]
@@ -564,7 +577,7 @@ class IntervalTimes(NamedTuple):
 
 
 class UnitSummary:
-    """Counts the lines, rows and rejects of one unit, and its records in an interval."""
+    """The counts of lines, rows and rejects of one unit, and of its records in an interval."""
 
     def __init__(self, interval: Interval | None = None) -> None:
         self._interval, self._times = interval, IntervalTimes()
@@ -575,11 +588,11 @@ class UnitSummary:
         self._findings: list[Finding] = []
 
     def begin(self, split: int) -> None:
-        """Begin a split, which may turn out to be empty."""
+        """Begin a split, which may have no chunks."""
         self._splits[split] = SplitCount(0, 0)
 
     def add(self, split: int, chunk: Extracted) -> None:
-        """Count a chunk of a split, after `begin` for that split."""
+        """Count a chunk of a split. `begin` must be called for that split first."""
         before, times = self._splits[split], chunk.records.timestamps
         self._splits[split] = SplitCount(
             before.lines + chunk.line_count,
@@ -598,7 +611,7 @@ class UnitSummary:
         self._findings = merge_findings([*self._findings, *chunk.findings])[:_MOST_FINDINGS]
 
     def blob(self, unit: int, arrivals: Arrivals | None = None) -> Blob:
-        """The summary as a blob; `arrivals` only if the unit's records have an order of arrival."""
+        """Return the summary as a blob. Pass `arrivals` only if records have an arrival order."""
         ranges = None if arrivals is None else arrivals.ranges()
         counted = {"splits": self._splits, "reasons": self._reasons, "absent": self._absent}
         counted |= {
@@ -610,11 +623,11 @@ class UnitSummary:
 
 
 class Summary(NamedTuple):
-    """The summaries of all units together.
+    """The combined summaries of all units.
 
-    `splits` has the counts of every split, `reasons` the count of rejects for each reason.
-    `max_lateness_ms` is None without an order of arrival. `absent` are the fields that no row has.
-    `skipped` counts the rows whose offset the log has already. `times` are compared with the
+    `splits` has the counts of every split, `reasons` the number of rejects for each reason.
+    `max_lateness_ms` is None without an order of arrival. `absent` has the fields that no row has.
+    `skipped` counts the rows whose offset is already in the log. `times` are compared with the
     interval that the run declares.
     """
 
@@ -628,7 +641,7 @@ class Summary(NamedTuple):
 
 
 def add_up(texts: Iterable[str]) -> Summary:
-    """The summary of all units, given their texts in any order."""
+    """Return the combined summary of all units, whose JSON texts may be in any order."""
     splits: dict[int, SplitCount] = {}
     reasons: Counter[str] = Counter()
     absent, findings, times = AbsentFields(), list[Finding](), IntervalTimes()

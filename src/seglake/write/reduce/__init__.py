@@ -1,1 +1,1 @@
-"""The reduce side: the blobs of a piece become segments."""
+"""Write the blobs of a piece as segments."""

@@ -1,4 +1,4 @@
-"""The reduce tasks: each writes pieces, which are contiguous parts of a log partition."""
+"""Run the reduce tasks. Each writes pieces, which are contiguous parts of a log partition."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from seglake.write.spool.spool import (
 
 
 class PieceBounds(NamedTuple):
-    """The part of a log partition that is a piece: the places [start, end)."""
+    """The part of a log partition that is a piece: its records in [start, end) in total order."""
 
     partition: int
     start: Place
@@ -48,10 +48,10 @@ class PieceBounds(NamedTuple):
 
 
 class ReducePiece(NamedTuple):
-    """The log partition and attempt that a piece is written for, and its first offset.
+    """The log partition and attempt of a piece, and its first offset.
 
-    `end_offset` (exclusive) is where the piece must end if its records keep their offsets; without
-    it the piece ends behind its last record.
+    `end_offset` (exclusive) is where the piece must end if its records keep their offsets. Else it
+    is None, and the piece ends after its last record.
     """
 
     topic: str
@@ -63,15 +63,15 @@ class ReducePiece(NamedTuple):
 
     @property
     def first_segment(self) -> SegmentId:
-        """The segment that the piece begins with."""
+        """Return the id of the first segment of the piece."""
         writer = self.attempt_id
         return SegmentId(self.topic, self.partition, self.base_offset, writer, writer)
 
 
 class PieceInput(NamedTuple):
-    """A piece, and the rows of its blobs in SPOOLED, packed, in the order of their places.
+    """A piece, and the packed SPOOLED rows of its blobs, in the total order.
 
-    `records` counts its records; `of` counts those of its blobs, also those of other pieces.
+    `records` counts all records of these blobs, including records that belong to other pieces.
     """
 
     piece: ReducePiece
@@ -81,13 +81,13 @@ class PieceInput(NamedTuple):
 
     @staticmethod
     def of(piece: ReducePiece, bounds: PieceBounds, spooled: pa.Table) -> PieceInput:
-        """Pack the rows."""
+        """Pack the rows of a piece's blobs."""
         records = int(spooled["records"].to_numpy().sum())
         return PieceInput(piece, bounds, packed_rows(spooled), records)
 
 
 class StraddlingBlob(NamedTuple):
-    """A blob with records in several pieces; `spooled` is its row."""
+    """A blob with records in several pieces. `spooled` is its row in SPOOLED."""
 
     number: int
     bounds: dict[int, PieceBounds]  # by the number of the piece
@@ -95,17 +95,17 @@ class StraddlingBlob(NamedTuple):
 
     @property
     def records(self) -> int:
-        """Records of the blob."""
+        """Return the number of records in the blob."""
         return int(self.spooled["records"][0].as_py())
 
 
 class CountStraddling(NamedTuple):
-    """The task: straddling blobs → the count of their records in each piece."""
+    """The task that counts the records of straddling blobs in each piece."""
 
     store: Store
 
     def __call__(self, blobs: Sequence[StraddlingBlob]) -> dict[tuple[int, int], int]:
-        """The count of records of each (blob, piece)."""
+        """Return (blob number, piece number) → number of records."""
         spooled = read_blobs(self.store, pa.concat_tables([blob.spooled for blob in blobs]))
         return {
             (blob.number, piece): records.count_before(end) - records.count_before(start)
@@ -114,13 +114,14 @@ class CountStraddling(NamedTuple):
         }
 
     def amounts(self, items: Sequence[Sequence[StraddlingBlob]]) -> Amounts:
-        """The records of each item's blobs."""
+        """Return the number of records in the blobs of each item."""
         each = [sum(blob.records for blob in blobs) for blobs in items]
-        return Amounts("records of straddling blobs", each)  # each is one of the run's records, too
+        # These records are counted in the run's records, too.
+        return Amounts("records of straddling blobs", each)
 
 
 class WritePieces(NamedTuple):
-    """The task: the blobs of pieces → segments, and their catalog rows.
+    """The task that writes the blobs of pieces as segments, and returns their catalog rows.
 
     `order_column` is the order column of a DataFrame; None for files.
     """
@@ -132,7 +133,7 @@ class WritePieces(NamedTuple):
     order_column: str | None
 
     def __call__(self, inputs: Sequence[PieceInput]) -> list[SegmentRow]:
-        """Write the segments of some pieces; returns their rows."""
+        """Write the segments of some pieces, and return their catalog rows."""
         rows: list[SegmentRow] = []
         for piece, bounds, packed, _ in inputs:
             blobs = read_blobs(self.store, unpacked_rows([packed]))
@@ -146,7 +147,7 @@ class WritePieces(NamedTuple):
         return rows
 
     def amounts(self, inputs: Sequence[Sequence[PieceInput]]) -> Amounts:
-        """The records of each item."""
+        """Return the number of records of each item."""
         return Amounts("records", [sum(piece.records for piece in pieces) for pieces in inputs])
 
     def _batches(
@@ -181,13 +182,13 @@ def _within(records: PlacedRecords, bounds: PieceBounds) -> PlacedRecords:
 
 
 # ---------------- batches
-# Sorted records as record batches at their final offsets.
+# Encode sorted records as record batches at their final offsets.
 
 
 class Covered(NamedTuple):
-    """The offsets [start, end) of a log partition, named in errors, that batches are to cover.
+    """The offsets [start, end) of a log partition that batches must cover. Errors contain `name`.
 
-    Without an end they end behind the last record.
+    Without an end, the batches end after the last record.
     """
 
     name: str
@@ -198,7 +199,7 @@ class Covered(NamedTuple):
 def encode(
     parts: Iterator[SortedRecords], encoding: Encoding, base_offset: int
 ) -> Iterator[EncodedBatches]:
-    """The record batches of consecutive records, offsets from `base_offset` on."""
+    """Yield the record batches of consecutive records, with offsets from `base_offset` on."""
 
     def framed(records: SortedRecords, before: int) -> EncodedBatches:
         return encode_batches(
@@ -213,10 +214,11 @@ def _filled(
     framed: Callable[[SortedRecords, int], EncodedBatches],
     batch_bytes: int,
 ) -> Iterator[EncodedBatches]:
-    """The record batches of the parts, `framed` from records and the count of those before.
+    """Yield the record batches of the parts.
 
-    The last record batch of a part is filled up with records of the next part, so where record
-    batches end does not depend on where parts end.
+    `framed` encodes records, and takes the number of records preceding them. The last record batch
+    of a part is filled with records of the next part. So the ends of record batches do not depend
+    on the ends of parts.
     """
     done, unfilled = 0, cast("SortedRecords | None", None)
     for part in parts:
@@ -225,7 +227,7 @@ def _filled(
             head = joined([unfilled, part.part(0, _enough(part, batch_bytes))])
             first = _first(framed(head, done), 1)
             count = int(first.table["count"].sum(dtype=np.int64))
-            if count == len(head):  # perhaps it is not full yet
+            if count == len(head):  # the batch may not be full yet
                 unfilled = head.detached()
                 continue
             yield first
@@ -243,12 +245,12 @@ def _filled(
 
 
 def _enough(records: SortedRecords, batch_bytes: int) -> int:
-    """How many records are more than one batch has; all of them if there are fewer."""
+    """Return a count of records that exceeds one batch, if there are enough records."""
     return int(np.searchsorted(np.cumsum(records.bodies.sizes), batch_bytes, "right")) + 1
 
 
 def _first(batches: EncodedBatches, count: int) -> EncodedBatches:
-    """The first batches; none of a negative count."""
+    """Return the first `count` batches; an empty table for zero or a negative count."""
     table = batches.table[: max(count, 0)]
     end = int(table["position"][-1]) + int(table["size"][-1]) if len(table) else 0
     keys = batches.keys and batches.keys.part(0, int(table["count"].sum(dtype=np.int64)))
@@ -256,7 +258,7 @@ def _first(batches: EncodedBatches, count: int) -> EncodedBatches:
 
 
 def consecutive(parts: Iterator[EncodedBatches], base_offset: int) -> Iterator[EncodedBatches]:
-    """The parts, each with offsets from 0, moved to consecutive offsets from `base_offset` on."""
+    """Move the parts, which all start at offset 0, to consecutive offsets from `base_offset` on."""
     for part in parts:
         yield rebase(part.data, part.table, base_offset)._replace(keys=part.keys)
         base_offset += int(part.table["last_offset"][-1]) + 1
@@ -265,10 +267,10 @@ def consecutive(parts: Iterator[EncodedBatches], base_offset: int) -> Iterator[E
 def encode_at(
     parts: Iterator[SortedRecords], encoding: Encoding, covered: Covered
 ) -> Iterator[EncodedBatches]:
-    """The record batches of records that keep their offsets, which are their sort keys.
+    """Yield the record batches of records that keep their offsets, which are their sort keys.
 
-    A gap is no batch, except where it is too long for one segment and at the end: there batches
-    without a record cover it. Raises InputError for an offset that is there twice, or not covered.
+    A gap gets batches without records only if it is too long for one segment, or at the end of the
+    covered range. Raises InputError for an offset that occurs twice, or is outside the range.
     """
     at = covered.start
 
@@ -282,7 +284,7 @@ def encode_at(
 
 
 def _rising(parts: Iterator[SortedRecords], covered: Covered) -> Iterator[SortedRecords]:
-    """The parts with records, if their offsets are covered and rise; else InputError."""
+    """Yield the parts that have records. Raise InputError unless offsets increase up to the end."""
     last, end = covered.start - 1, INT64_MAX if covered.end is None else covered.end
     for part in parts:
         offsets = np.append(last, part.sort_keys)
@@ -307,9 +309,9 @@ def _at_offsets(records: SortedRecords, encoding: Encoding) -> EncodedBatches:
 
 
 def _bridged(batches: EncodedBatches, at: int) -> Iterator[EncodedBatches]:
-    """The batches behind the offset `at`, with others in gaps that no segment can span."""
+    """Yield the batches, which follow offset `at`. Fill very long gaps with empty batches."""
     table = batches.table
-    before = np.append(at, table["last_offset"] + 1)[:-1]  # the end of what precedes each batch
+    before = np.append(at, table["last_offset"] + 1)[:-1]  # end offset of the preceding batch
     far = np.flatnonzero(table["last_offset"] - before > INT32_MAX).tolist()
     for first, end in pairwise(sorted({0, *far, len(table)})):
         if first in far:
@@ -318,27 +320,27 @@ def _bridged(batches: EncodedBatches, at: int) -> Iterator[EncodedBatches]:
 
 
 def _blanks(start: int, end: int) -> Iterator[EncodedBatches]:
-    """Batches without a record for the offsets [start, end)."""
+    """Yield batches without a record for the offsets [start, end)."""
     for first in range(start, end, INT32_MAX):
         yield blank(first, min(first + INT32_MAX, end) - 1)
 
 
 # ---------------- merge
-# Sorted blobs are merged into one sorted stream, in memory bounded by how far the blobs overlap.
+# Merge sorted blobs into one sorted stream, in memory bounded by how far the blobs overlap.
 #
-# Blobs come in the order of their first records. So a record is final if it stands before the
-# first record of the next blob. Records are collected until there are enough, then the final
+# Blobs are in the order of their first records. So a record is final if it is before the first
+# record of the next blob. Records are collected until they reach `buffer_bytes`, then the final
 # records are sorted and yielded together.
 
 
 def merge(
     blobs: Iterator[PlacedRecords], buffer_bytes: int, order_column: str | None = None
 ) -> Iterator[SortedRecords]:
-    """The records of all blobs in total order, about `buffer_bytes` at a time.
+    """Yield the records of all blobs in total order, about `buffer_bytes` at a time.
 
-    `blobs` must come in the order of their places. Memory: `buffer_bytes`, and twice the
-    blobs that overlap one place. With `order_column` two records with the same sort key and
-    tie-breaker are an InputError that names the column; such records are always yielded together.
+    `blobs` must be in the total order of their first records. Memory is `buffer_bytes`, and twice
+    the size of the blobs that overlap at one `Place`. With `order_column`, two records with equal
+    sort keys and tie-breakers raise an InputError that names the column.
     """
     for records in _merge(blobs, buffer_bytes):
         if order_column is not None:
@@ -357,7 +359,8 @@ def _merge(blobs: Iterator[PlacedRecords], buffer_bytes: int) -> Iterator[Sorted
                 yield join_sorted([part.part(0, cut) for part, cut in final])
             pending = _rest(pending, cuts)
             pending_bytes = sum(part.records.size_bytes for part in pending)
-            enough = pending_bytes + buffer_bytes  # so overlapping blobs are not cut each time
+            # Count only new blobs, so that overlapping blobs are not cut again for each of them.
+            enough = pending_bytes + buffer_bytes
         pending.append(blob)
         pending_bytes += blob.records.size_bytes
     if pending:
@@ -365,6 +368,6 @@ def _merge(blobs: Iterator[PlacedRecords], buffer_bytes: int) -> Iterator[Sorted
 
 
 def _rest(blobs: list[PlacedRecords], cuts: list[int]) -> list[PlacedRecords]:
-    """The records at and behind the cuts."""
+    """Return the records at or after the cuts."""
     pairs = zip(blobs, cuts, strict=True)
     return [blob.part(cut, len(blob.records)) for blob, cut in pairs if cut < len(blob.records)]

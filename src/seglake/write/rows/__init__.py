@@ -1,1 +1,1 @@
-"""Rows of input files become records, or rejects with a reason."""
+"""Turn rows of input files into records, or into rejects with a reason."""

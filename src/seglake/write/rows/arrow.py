@@ -1,4 +1,4 @@
-"""The rows of an Arrow batch, from a Parquet file or a DataFrame."""
+"""Read the rows of an Arrow batch, from a Parquet file or a DataFrame."""
 
 import json
 from base64 import b64decode
@@ -27,7 +27,7 @@ _LAST_SECOND = INT64_MAX // 1000
 
 
 def parts(batch: Any, size_bytes: int) -> Iterator[Any]:
-    """An Arrow batch in slices of about `size_bytes`, within the bounds of `most_rows`."""
+    """Cut an Arrow batch into slices of about `size_bytes`, within the bounds of `most_rows`."""
     rows = max(1, batch.num_rows * size_bytes // max(batch.nbytes, 1))
     items = sum(map(item_count, batch.columns)) // max(batch.num_rows, 1)
     rows = min(rows, most_rows([*leaf_names(batch.schema), *[""] * items]))
@@ -35,7 +35,7 @@ def parts(batch: Any, size_bytes: int) -> Iterator[Any]:
 
 
 def leaf_names(fields: Iterable[Any]) -> list[str]:
-    """The names of fields and, of structs, those of the fields in them at any depth."""
+    """Return the names of fields and, if they are structs, of their nested fields at any depth."""
     names = []
     for field in fields:
         below = list(field.type) if pa.types.is_struct(field.type) else []
@@ -44,7 +44,7 @@ def leaf_names(fields: Iterable[Any]) -> list[str]:
 
 
 def leaves(column: Any) -> Iterator[Any]:
-    """The columns without structs and lists that a column is made of."""
+    """Yield the nested columns of a column, at any depth, that are not structs or lists."""
     if pa.types.is_struct(column.type):
         for at in range(column.type.num_fields):
             yield from leaves(pc.struct_field(column, [at]))
@@ -55,7 +55,7 @@ def leaves(column: Any) -> Iterator[Any]:
 
 
 def item_count(column: Any) -> int:
-    """The count of items in the lists of a column, at any depth."""
+    """Return the number of items in the lists of a column, at any depth."""
     if pa.types.is_struct(column.type):
         return sum(
             item_count(pc.struct_field(column, [at])) for at in range(column.type.num_fields)
@@ -67,7 +67,7 @@ def item_count(column: Any) -> int:
 
 
 class ArrowRows:
-    """The rows of an Arrow batch: a row counts as a line, and its `raw` is JSON of all columns."""
+    """The rows of an Arrow batch. A row counts as a line, and its `raw` is JSON of all columns."""
 
     def __init__(self, path: str, batch: Any) -> None:
         self._path, self._batch = path, batch
@@ -77,20 +77,23 @@ class ArrowRows:
 
     @property
     def raw(self) -> Spans:
-        """One JSON object per row, with every column."""
+        """Return one JSON object per row, with every column."""
         return self.objects(())
 
     def take_raw(self, rows: Int64s) -> Spans:
-        """The rows at these positions; a column that cannot be JSON is null."""
+        """Return the rows at these positions as JSON. A column that JSON cannot hold is null."""
         columns = self._batch.take(pa.array(rows)).columns
         return json_objects(self._batch.schema.names, list(map(json_or_null, columns)), len(rows))
 
     def field(self, name: str) -> Spans:
-        """Strings and binaries as they are, times as ISO 8601, other values as JSON; null stays."""
+        """Return strings and binaries unchanged, times as ISO 8601, other values as JSON.
+
+        Null stays null.
+        """
         return text_of(self._column(name), self._path)
 
     def times(self, name: str, form: TimeFormat) -> Times:
-        """Columns of a time type are converted, others are read as text in the format `form`."""
+        """Convert a column of a time type, or read another column as text in the format `form`."""
         column = self._column(name)
         if pa.types.is_date(column.type):
             column = column.cast(pa.timestamp("s") if column.type == pa.date32() else _MS)
@@ -111,7 +114,7 @@ class ArrowRows:
         return in_range(read_local(ms, codes, local, form), codes, local)
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
-        """Lists of structs, or maps, as record headers; text is read as JSON."""
+        """Return lists of structs, or maps, as record headers. Text is parsed as JSON."""
         column = self._column(name)
         if not any(test(column.type) for test in LISTS):
             return read_headers(text_of(column, self._path))
@@ -134,18 +137,18 @@ class ArrowRows:
         return Headers(firsts, keys, values), np.diff(nameless[firsts]) > 0
 
     def objects(self, names: Sequence[str]) -> Spans:
-        """One JSON object per row; without names, of every column."""
+        """Return one JSON object per row. An empty `names` selects every column."""
         names = names or self._batch.schema.names
         texts = [json_of(self._column(name), self._path) for name in names]
         return json_objects(names, texts, self.line_count)
 
     def absent(self, names: Iterable[str]) -> LackedFields | None:
-        """None: a column that is not there is an error."""
+        """Return None, because a missing column is an error."""
         del names
         return None
 
     def _column(self, name: str) -> Any:
-        """The column `name`; if there is none, "a.b" is the field b of the struct column a."""
+        """Return the column `name`. If it does not exist, "a.b" is field b of struct column a."""
         names = self._batch.schema.names
         first, *rest = [name] if name in names else name.split(".")
         if names.count(first) > 1:
@@ -164,9 +167,9 @@ class ArrowRows:
 
 
 def _floor_ms(column: Any) -> Int64s:
-    """A timestamp column in milliseconds, rounded down; 0 for null.
+    """Return a timestamp column in milliseconds, rounded down; 0 for null.
 
-    Seconds that 64 bits of milliseconds do not hold become the last ones that they do.
+    Seconds that do not fit in 64 bits of milliseconds become the largest or smallest ones that do.
     """
     values: Int64s = column.cast(pa.int64()).fill_null(0).to_numpy()
     if column.type.unit == "s":
@@ -175,7 +178,7 @@ def _floor_ms(column: Any) -> Int64s:
 
 
 # ---------------- arrow json
-# Arrow columns as JSON text, one array at a time.
+# Convert Arrow columns to JSON text, one array at a time.
 
 _STRINGS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BINARIES = (
@@ -186,7 +189,7 @@ _BINARIES = (
 )
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _BYTES = (*_STRINGS, *_BINARIES)
-_LAST_YEAR = 32_767  # Arrow counts years in 16 bits, and writes others as if they were near
+_LAST_YEAR = 32_767  # Arrow counts years in 16 bits, and writes wrong text for later ones
 _TIMES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
 LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_map)
 _HEX = np.array([list(f"{byte:02x}".encode()) for byte in range(256)], np.uint8)
@@ -194,7 +197,7 @@ _UUID_DIGITS = [at for at in range(36) if at not in (8, 13, 18, 23)]
 
 
 def text_of(column: Any, path: str) -> Spans:
-    """The values as bytes: strings and binaries unchanged, times as ISO 8601, others as JSON."""
+    """Return values as bytes: strings and binaries unchanged, times as ISO 8601, others as JSON."""
     column = without_extension(column)
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -208,11 +211,11 @@ def text_of(column: Any, path: str) -> Spans:
 
 
 def json_of(column: Any, path: str) -> Spans:
-    """The values as JSON.
+    """Return the values as JSON.
 
     NaN and infinities become null, binaries base64, times ISO 8601 (in UTC if the type has a zone),
-    maps arrays of {"key": …, "value": …}, a UUID its text. Raises InputError, which names `path`,
-    for a type that cannot be JSON.
+    maps arrays of {"key": …, "value": …}, and UUIDs their text. Raises InputError, which names
+    `path`, for a type that JSON cannot hold.
     """
     column = without_extension(column)
     kind = column.type
@@ -230,7 +233,10 @@ def json_of(column: Any, path: str) -> Spans:
 
 
 def without_extension(column: Any) -> Any:
-    """A UUID as text, another extension type as its storage; JSON stays, for it is no string."""
+    """Convert a UUID to text, and another extension type to its storage.
+
+    Arrow's JSON type is kept: its values are already JSON, and as strings they would be quoted.
+    """
     if not isinstance(column.type, pa.BaseExtensionType):
         return column
     name = column.type.extension_name
@@ -240,7 +246,7 @@ def without_extension(column: Any) -> Any:
 
 
 def _uuid_texts(column: Any) -> Any:
-    """Sixteen bytes each as 8-4-4-4-12 hex digits."""
+    """Convert sixteen bytes each to 8-4-4-4-12 hex digits."""
     count = len(column)
     data = np.frombuffer(column.buffers()[1] or b"", np.uint8)
     out = padded(36 * count)
@@ -253,7 +259,7 @@ def _uuid_texts(column: Any) -> Any:
 
 
 def json_or_null(column: Any) -> Spans:
-    """The values as JSON; the literal null for a column that cannot be JSON."""
+    """Return the values as JSON, or the literal null for a column that JSON cannot hold."""
     try:
         return json_of(column, "")
     except InputError:
@@ -261,7 +267,7 @@ def json_or_null(column: Any) -> Spans:
 
 
 def _string(column: Any) -> Spans:
-    """The text between the quotes, for a column whose values are JSON strings."""
+    """Return the text between the quotes, for a column whose values are JSON strings."""
     if any(test(column.type) for test in _BINARIES):
         return base64(from_arrow(column))
     return from_arrow(_iso(column) if any(test(column.type) for test in _TIMES) else column)
@@ -279,7 +285,7 @@ def _json_number(column: Any, path: str) -> Spans:
 
 
 def as_lists(column: Any) -> Any:
-    """A column of a type of LISTS as large lists."""
+    """Convert a column of a type of LISTS to large lists."""
     if pa.types.is_map(column.type):
         items = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
         column = column.cast(pa.list_(items))
@@ -300,12 +306,12 @@ def _json_list(column: Any, path: str) -> Spans:
 
 
 def _or_null(text: Spans, column: Any) -> Spans:
-    """`text`, with the literal null where the column is null."""
+    """Return `text`, with the literal null where the column is null."""
     return nulls_as(where_null(text, column.is_null().to_numpy(zero_copy_only=False)), b"null")
 
 
 def _iso(column: Any) -> Any:
-    """Times as ISO 8601 text; `<value out of range: N>`, as Arrow has it, for a far year."""
+    """Return times as ISO 8601 text; `<value out of range: N>`, like Arrow, for a distant year."""
     if not pa.types.is_timestamp(column.type):
         return column.cast(pa.large_string())
     form = "%Y-%m-%dT%H:%M:%S" + ("Z" if column.type.tz else "")
@@ -321,7 +327,7 @@ def _iso(column: Any) -> Any:
 
 
 def _is_near(numbers: Any, unit: str) -> Any:
-    """Which times, counted in this unit, are in a year that Arrow can write."""
+    """Return which times, counted in this unit, are in a year that Arrow can write."""
     years = [np.datetime64(str(year), "s") for year in (-_LAST_YEAR, _LAST_YEAR)]
     low, high = (int(each.astype(np.int64)) * _PER_SECOND[unit] for each in years)
     bounds = [pa.scalar(max(-INT64_MAX, min(each, INT64_MAX)), pa.int64()) for each in (low, high)]
@@ -329,17 +335,17 @@ def _is_near(numbers: Any, unit: str) -> Any:
 
 
 # ---------------- header json
-# Record headers written as JSON arrays, as Seglake prints them.
+# Parse record headers from JSON arrays in the form that Seglake prints.
 #
 #     [{"key": "a", "value": null}, {"key": "c", "value": {"base64": "/w=="}}]
 #
-# Each text is parsed once, however many rows have it.
+# Each distinct text is parsed only once.
 
 Header = tuple[bytes, bytes | None]
 
 
 def read_headers(texts: Spans) -> tuple[Headers, Flags]:
-    """The headers in each text, and which texts are not such an array. Null: no headers."""
+    """Parse the headers in each text, and return which texts are invalid. Null has no headers."""
     encoded = to_arrow(texts).view("large_binary").dictionary_encode()
     parsed = [_parsed(text) for text in encoded.dictionary.to_pylist()]
     codes = encoded.indices.fill_null(len(parsed)).to_numpy(zero_copy_only=False)
@@ -352,7 +358,7 @@ def read_headers(texts: Spans) -> tuple[Headers, Flags]:
 
 
 def _parsed(text: bytes) -> list[Header] | None:
-    """The headers of one array; None if it is something else."""
+    """Return the headers of one array, or None for other text."""
     try:
         return [(header["key"].encode(), _value(header["value"])) for header in json.loads(text)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -1,8 +1,8 @@
-"""Formats of lines: a stream becomes chunks of whole lines, and each line a row.
+"""Read line formats: split a stream into chunks of whole lines. Each line is a row.
 
-A line ends at LF; one CR before the LF belongs to the line end. A chunk is a function of the file's
-bytes, the split and the settings, however many bytes a read returns. If a line is longer than
-`chunk_bytes`, its beginning is a rejected row, and its rest is skipped buffer by buffer.
+A line ends at LF; one CR preceding the LF belongs to the line end. A chunk is a function of the
+file's bytes, the split and the settings, however many bytes a read returns. If a line is longer
+than `chunk_bytes`, its beginning is a rejected row, and its rest is skipped buffer by buffer.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from seglake.write.input.streams import ByteStream
 from seglake.write.rows.arrow import read_headers
 from seglake.write.rows.rows import Codes, Format, LackedFields, Reason, Rows, most_rows
 
-REJECTED_BYTES = 64 * 1024  # the quarantine gets at most this much of a rejected row
-_TAIL_BYTES = 64 * 1024  # read at once to find the end of a split's last line
-_COPIED_BYTES = 8 << 20  # of rows are made JSON objects at once
+REJECTED_BYTES = 64 * 1024  # the quarantine stores at most this much of a rejected row
+_TAIL_BYTES = 64 * 1024  # first step when reading on to the end of a split's last line
+_COPIED_BYTES = 8 << 20  # size of a chunk whose rows become JSON objects
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHOLE_FILE = 2**62
 
@@ -39,7 +39,7 @@ class LineFormat(Format):
     def read(
         self, split: Split, store: InputStore, pipeline: Pipeline
     ) -> Iterator[tuple[str, Rows]]:
-        """The rows of a split; see `Format.read`."""
+        """Yield the rows of a split; see `Format.read`."""
         rows_of, size = self.row_maker(pipeline), pipeline.task.chunk_bytes
         names = [*pipeline.fields(), *pipeline.input.groups()]
         for part in streams_of(split, store):
@@ -50,7 +50,7 @@ class LineFormat(Format):
 
     @abstractmethod
     def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
-        """A function from a chunk of whole lines to its rows."""
+        """Return a function that converts a chunk of whole lines to its rows."""
 
 
 class LineRows(ABC):
@@ -63,32 +63,32 @@ class LineRows(ABC):
     all_names: Sequence[str] = ()  # of the fields, if the input names them
 
     def take_raw(self, rows: Int64s) -> Spans:
-        """The raw bytes of the rows at these positions."""
+        """Return the raw bytes of the rows at these positions."""
         return self.raw.take(rows)
 
     @abstractmethod
     def field(self, name: str) -> Spans:
-        """The values of a field as bytes; null if a row has no value."""
+        """Return the values of a field as bytes; null if a row has no value."""
 
     def times(self, name: str, form: TimeFormat) -> Times:
-        """The values of a field as times."""
+        """Return the values of a field as times, read in the format `form`."""
         return read_times(self.field(name), form)
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
-        """The values of a field, JSON arrays, as record headers; see `Rows.headers`."""
+        """Parse the values of a field, JSON arrays, as record headers; see `Rows.headers`."""
         return read_headers(self.field(name))
 
     def json(self, name: str) -> Spans:
-        """The values of a field as JSON strings; null stays null."""
+        """Return the values of a field as JSON strings; null stays null."""
         return quoted(self.field(name))
 
     def objects(self, names: Sequence[str]) -> Spans:
-        """One JSON object per row, of these fields; without names, of every field."""
+        """Return one JSON object per row with these fields. An empty `names` selects all fields."""
         names = names or self.all_names
         return json_objects(names, [self.json(name) for name in names], len(self.numbers))
 
     def absent(self, names: Iterable[str]) -> LackedFields | None:
-        """None: names are checked beforehand."""
+        """Return None, because names are checked beforehand."""
         del names
         return None
 
@@ -103,12 +103,15 @@ class TooLongRow(LineRows):
         self.raw = Spans(chunk.data, np.array([chunk.start], np.int64), size)
 
     def field(self, _name: str) -> Spans:
-        """Null: the line is not parsed."""
+        """Return null, because the line is not parsed."""
         return Spans.nulls(1)
 
 
 class SplitStream(NamedTuple):
-    """A stream whose lines up to byte `limit` are read; if `partial`, it begins inside a line."""
+    """A stream, of which the lines that begin before byte `limit` are read.
+
+    If `partial`, the stream begins inside a line.
+    """
 
     path: str
     stream: ByteStream
@@ -117,7 +120,7 @@ class SplitStream(NamedTuple):
 
 
 def streams_of(split: Split, store: InputStore) -> Iterator[SplitStream]:
-    """The streams of a split: one, or one per member of an archive. Raises InputError."""
+    """Yield the streams of a split: one, or one per member of an archive. Raises InputError."""
     if split.is_whole:
         for path, stream in store.texts(split.file):
             yield SplitStream(path, stream, _WHOLE_FILE, False)
@@ -128,14 +131,17 @@ def streams_of(split: Split, store: InputStore) -> Iterator[SplitStream]:
 
 
 class ChunkBounds(NamedTuple):
-    """The most rows of a chunk, and the count of bytes after which it ends with the next row."""
+    """The bounds of a chunk: the largest number of rows, and a size in bytes.
+
+    A chunk ends with the row that reaches the size.
+    """
 
     rows: int
     size_bytes: int
 
     @staticmethod
     def of(names: Sequence[str], path: str, pipeline: Pipeline) -> ChunkBounds:
-        """For the file or member at `path`, whose records are made of the fields `names`."""
+        """Return the bounds for the file or member at `path` whose records use fields `names`."""
         headers = [path] if pipeline.headers.source else []
         size = pipeline.task.chunk_bytes
         copied = pipeline.value_source == "columns"  # escapes may make it six times as long
@@ -143,13 +149,13 @@ class ChunkBounds(NamedTuple):
         return ChunkBounds(most, min(size, _COPIED_BYTES) if copied else size)
 
     def end(self, data: Bytes, start: int, end: int) -> int:
-        """Where the lines data[start:end] of a padded buffer reach a bound, or `end`."""
+        """Return where the lines data[start:end] of a padded buffer reach a bound, or `end`."""
         if end - start > self.size_bytes:
             end = min(first_newline(data, start + self.size_bytes, end) + 1, end)
         return skip_lines(data, start, end, self.rows)
 
     def parts(self, chunk: LineChunk) -> Iterator[LineChunk]:
-        """The lines of a chunk in chunks within the bounds."""
+        """Yield the lines of a chunk in chunks within the bounds."""
         start = chunk.start
         while start < chunk.end:
             end = chunk.end if chunk.too_long else self.end(chunk.data, start, chunk.end)
@@ -160,7 +166,7 @@ class ChunkBounds(NamedTuple):
 class LineBuffer:
     """The part of a stream that is in memory: data[begin:filled] is not yet consumed.
 
-    data[0] stands at `position` in the stream. If `final`, the stream ends at `filled`.
+    data[0] is byte `position` of the stream. If `final`, the stream ends at `filled`.
     """
 
     def __init__(self, stream: ByteStream, size: int, limit: int) -> None:
@@ -170,12 +176,12 @@ class LineBuffer:
         self.final = False
 
     def fill(self) -> bool:
-        """Move the unread bytes to a new buffer and read on; False at the end of the stream."""
+        """Move the unread bytes to a new buffer and read on. Return False at the stream's end."""
         if self.final:
             return self.begin < self.filled
         unread = self.data[self.begin : self.filled]
         self.position += self.begin
-        # Read up to the limit in one step, then in steps that grow.
+        # Read up to the limit in one step, then in growing steps.
         ahead = self._limit - self.position - len(unread)
         room = min(self._size - len(unread), max(ahead, len(unread), _TAIL_BYTES))
         fresh = padded(room + len(unread))
@@ -191,23 +197,23 @@ class LineBuffer:
 
     @property
     def full(self) -> bool:
-        """Whether the buffer has its full size and no byte is consumed."""
+        """Return whether the buffer has its full size and no byte is consumed."""
         return self.begin == 0 and self.filled == self._size
 
     @property
     def has_line(self) -> bool:
-        """Whether a line ends among the bytes that are not consumed."""
+        """Return whether a line ends among the bytes that are not consumed."""
         return first_newline(self.data, self.begin, self.filled) < self.filled
 
     @property
     def done(self) -> bool:
-        """Whether every line that begins before the limit is consumed."""
+        """Return whether every line that begins before the limit is consumed."""
         return self.position + self.begin >= self._limit
 
     def line_end(self) -> int:
-        """The end of the last whole line of the split, or `begin` without a whole line.
+        """Return the end of the last whole line of the split, or `begin` if there is no whole line.
 
-        The last line of a split contains the byte before the limit.
+        The last line of a split contains the byte preceding the limit.
         """
         target = max(self._limit - 1 - self.position, self.begin)
         if target < self.filled:
@@ -219,7 +225,7 @@ class LineBuffer:
         return max(last_newline(self.data, self.begin, self.filled) + 1, self.begin)
 
     def skip_line(self) -> bool:
-        """Consume the bytes through the next LF; False if the buffer has no LF."""
+        """Consume the bytes through the next LF. Return False if the buffer has no LF."""
         stop = first_newline(self.data, self.begin, self.filled)
         self.begin = min(stop + 1, self.filled)
         return stop < self.filled
@@ -240,10 +246,11 @@ class LineChunk(NamedTuple):
 
 
 def line_chunks(stream: ByteStream, size: int, limit: int, *, partial: bool) -> Iterator[LineChunk]:
-    """The lines that begin in the first `limit` bytes of `stream`, at most `size` bytes a chunk.
+    """Yield the lines that begin in the first `limit` bytes of `stream`, in chunks of whole lines.
 
-    If `partial`, the stream begins inside a line of the split before, or with its LF. A line longer
-    than `size` is a chunk with only the beginning of the line.
+    A chunk has at most `size` bytes. If `partial`, the stream begins inside the last line of the
+    previous split, or with its LF. A line longer than `size` gives a chunk that has only the
+    beginning of the line.
     """
     buffer = LineBuffer(stream, size, limit)
     skipping, at_start = partial, not partial

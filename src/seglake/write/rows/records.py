@@ -1,4 +1,4 @@
-"""Rows become records and rejects, chunk by chunk.
+"""Turn rows into records and rejects, chunk by chunk.
 
 Every row of the input becomes one record, or one reject with its reason. A row is a line that is
 not empty, a CSV record other than the header, or a row of a Parquet file or a DataFrame.
@@ -38,7 +38,7 @@ from seglake.write.rows.rows import Codes, LackedFields, Reason, Rows, texts_of_
 SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = OVERHEAD + 21  # 21 is Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
 _OFFSET_DIGITS, _MOST_OFFSETS = 18, 10**18
-_LENGTH_BYTES = 5  # the longest varint in front of a key, a value or a part of a header
+_LENGTH_BYTES = 5  # the longest varint preceding a key, a value or a part of a header
 UNREAD_TIMES = (Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE)
 _CREATE_TIME, _LOG_APPEND_TIME = (b"0", b"CreateTime"), (b"1", b"LogAppendTime")
 
@@ -47,22 +47,22 @@ _CREATE_TIME, _LOG_APPEND_TIME = (b"0", b"CreateTime"), (b"1", b"LogAppendTime")
 class RejectedRows:
     """Rows that could not become records."""
 
-    lines: Int64s  # 0-based, counted from the first line of the split
-    reasons: Codes  # of Reason
-    raw: Spans  # the bytes of the rows, at most 64 KiB of each: UTF-8, unless the file is not
-    path: str = ""  # of the file, or of an archive's member
-    path_line: int = 0  # the line at which the member begins, counted as `lines`
+    lines: Int64s  # 0-based line numbers in the split
+    reasons: Codes  # values of `Reason`
+    raw: Spans  # the first 64 KiB of each row: UTF-8, or the bytes of a file in another encoding
+    path: str = ""  # path of the file, or of an archive's member
+    path_line: int = 0  # line of the split at which the member begins
 
     def __len__(self) -> int:
         return len(self.lines)
 
 
 class RowLimits(NamedTuple):
-    """Which rows of a run become records.
+    """The limits that decide which rows of a run become records.
 
-    `event_times` are the smallest and largest time in ms, both inclusive, that an event may have.
-    `first_offsets` has for each log partition the offset below which rows are skipped, if records
-    keep their offsets; else None.
+    `event_times` are the smallest and largest allowed event time in ms, both inclusive.
+    `first_offsets`, if records keep their offsets, has one offset for each log partition. Rows with
+    a smaller offset are skipped. Otherwise it is unset (None).
     """
 
     event_times: tuple[int, int] = ALL_TIMES
@@ -70,18 +70,18 @@ class RowLimits(NamedTuple):
 
 
 class BrokerFields(NamedTuple):
-    """The offsets that records keep, and whether each timestamp is a broker's append time."""
+    """The offsets that records keep, and whether each timestamp is the append time of a broker."""
 
     offsets: Int64s
     stamped: Flags
 
     def take(self, rows: Int64s) -> "BrokerFields":
-        """The items at the positions `rows`."""
+        """Return the items at the positions `rows`."""
         return BrokerFields(self.offsets[rows], self.stamped[rows])
 
 
 def join_broker_fields(parts: Sequence[BrokerFields]) -> BrokerFields | None:
-    """The items of all parts; None without a part."""
+    """Concatenate the items of all parts. Return None if `parts` is empty."""
     if not parts:
         return None
     return BrokerFields(*map(np.concatenate, zip(*parts, strict=True)))
@@ -92,11 +92,11 @@ class Extracted:
     """The records and rejects of one chunk of a split.
 
     `partitions` is the log partition of each record if `topic.partition_field` is set, else None.
-    `line_count` includes empty lines and headers: its sum over all earlier chunks of the split is
-    the number of the chunk's first line. `absent` are the fields that no row has; None if
-    the rows tell nothing about it. `broker_fields` have the offsets if `topic.offset_field` is set,
-    else None; `skipped` counts the rows below the end of their log partition, which are neither
-    records nor rejects. `findings` are what was observed of the rows.
+    `line_count` includes empty lines and headers. The sum over all earlier chunks of the split is
+    the number of the chunk's first line. `absent` has the fields that are missing in all rows, or
+    None if the rows cannot show that. `broker_fields` has the offsets if `topic.offset_field` is
+    set, else None. `skipped` counts the rows below the end of their log partition, which become
+    neither records nor rejects. `findings` are observations about the rows.
     """
 
     records: Records
@@ -110,12 +110,12 @@ class Extracted:
 
     @property
     def row_count(self) -> int:
-        """The count of rows: each is a record or a reject, or skipped."""
+        """Return the number of rows: records, rejects and skipped rows."""
         return len(self.records) + len(self.rejects) + self.skipped
 
     @property
     def memory_bytes(self) -> int:
-        """The size of the chunk's buffers; a shared buffer counts once."""
+        """Return the size of the chunk's buffers. A shared buffer counts once."""
         records, rejects = self.records, self.rejects
         spans = [records.keys, records.values, rejects.raw]
         spans += [records.headers.values] if records.headers else []
@@ -123,9 +123,9 @@ class Extracted:
 
 
 class SplitRows(NamedTuple):
-    """The rows of a chunk of a split, from line `first_line` of the split on.
+    """The rows of a chunk, which begins at line `first_line` of its split.
 
-    `path` is that of the file, or of an archive's member, which begins at line `path_line`.
+    `path` is the path of the file or of an archive's member. A member begins at line `path_line`.
     """
 
     path: str
@@ -135,7 +135,7 @@ class SplitRows(NamedTuple):
 
 
 def rows_of_split(split: Split, store: InputStore, pipeline: Pipeline) -> Iterator[SplitRows]:
-    """The rows of a split, in the order of the file. Raises as `read_split`."""
+    """Yield the rows of a split in the order of the file. Raises what `read_split` raises."""
     first_line = path_line = 0
     current = split.file.path
     for path, rows in FORMATS[pipeline.input.format].read(split, store, pipeline):
@@ -149,13 +149,13 @@ def rows_of_split(split: Split, store: InputStore, pipeline: Pipeline) -> Iterat
 def read_split(
     split: Split, store: InputStore, pipeline: Pipeline, limits: RowLimits
 ) -> Iterator[Extracted]:
-    """The records and rejects of a split, in the order of the file.
+    """Yield the records and rejects of a split, chunk by chunk, in the order of the file.
 
     Memory is a few times `chunk_bytes`, whatever the size of the file. The result is a
     function of the bytes of the file, the settings and the limits.
 
     Raises:
-        InputError: the file cannot be read, is damaged, or lacks a field that it must have.
+        InputError: The file cannot be read, is damaged, or has no field with a required name.
     """
     for path, rows, first_line, path_line in rows_of_split(split, store, pipeline):
         yield extract(rows, pipeline, limits, path, first_line, path_line)
@@ -169,10 +169,16 @@ def extract(
     first_line: int,
     path_line: int = 0,
 ) -> Extracted:
-    """The records of a chunk in order, and its rejects.
+    """Return the records of a chunk in order, and its rejects.
 
-    `path` stands in errors and headers. The chunk begins at line `first_line` of the split. Line
-    numbers in headers count from `path_line`, the line at which an archive's member begins.
+    Args:
+        rows: The rows of the chunk.
+        pipeline: The settings.
+        limits: The limits for times and offsets.
+        path: The path for errors and source headers.
+        first_line: The line of the split at which the chunk begins.
+        path_line: The line of the split at which an archive's member begins. Line numbers in source
+            headers count from it.
     """
     lines = rows.numbers + first_line
     reasons = np.zeros(len(lines), np.int8)
@@ -190,7 +196,7 @@ def extract(
     unread = rows.reasons != Reason.NONE
     reasons[unread] = rows.reasons[unread]
     if pipeline.input.recoded:
-        # A row that is cut may end inside a character.
+        # A truncated row may end inside a character, which is not an error of the encoding.
         cut = np.isin(rows.reasons, [Reason.TOO_LARGE, Reason.EVENT_TOO_LONG])
         reasons[invalid_utf8(*rows.raw) & ~cut] = Reason.NOT_IN_ENCODING
     skipped = _rows_in_log(broker_fields, partitions, limits.first_offsets)
@@ -236,7 +242,7 @@ def _chunk(
     *,
     is_first: bool,
 ) -> Chunk:
-    """Return what `observe` needs of a chunk."""
+    """Return the input of `observe` for a chunk."""
     settings = pipeline.timestamp
     wrong = np.flatnonzero(np.isin(reasons, UNREAD_TIMES))
     good = reasons == Reason.NONE
@@ -255,18 +261,18 @@ def _chunk(
 
 
 def _reject(reasons: Codes, where: npt.NDArray[np.bool_], reason: Reason) -> None:
-    """Reject the rows of `where`; a row keeps a reason that comes earlier in `Reason`."""
+    """Reject the rows in `where`. A row keeps a reason that is earlier in `Reason`."""
     reasons[where & ((reasons == Reason.NONE) | (reasons > reason))] = reason
 
 
 def _timestamps(
     rows: Rows, pipeline: Pipeline, allowed: tuple[int, int], reasons: Codes
 ) -> tuple[Int64s, Flags]:
-    """The times in ms, and which of them named no zone."""
+    """Return the times in ms, and which of them had no zone in their text."""
     settings = pipeline.timestamp
     if not settings.names:
         return np.full(len(reasons), -1, np.int64), np.zeros(len(reasons), np.bool_)
-    from_broker = pipeline.topic.offset_field is not None  # times that a broker has taken
+    from_broker = pipeline.topic.offset_field is not None  # a broker has accepted the times
     form = settings.time_format._replace(any_year=from_broker)
     ms, codes, local = times_of(rows, settings, form)
     if allowed != ALL_TIMES and not from_broker:
@@ -306,7 +312,7 @@ def _partitions(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Int32s | None
 
 
 def _broker_fields(rows: Rows, pipeline: Pipeline, reasons: Codes) -> BrokerFields | None:
-    """The offsets that the records keep, -1 for one that cannot be read."""
+    """Return the offsets that the records keep; -1 for an unreadable offset."""
     name, kind = pipeline.topic.offset_field, pipeline.timestamp.type_field
     if name is None:
         return None
@@ -323,7 +329,7 @@ def _broker_fields(rows: Rows, pipeline: Pipeline, reasons: Codes) -> BrokerFiel
 
 
 def _is_one_of(values: Spans, texts: Sequence[bytes]) -> Flags:
-    """Whether each value is one of some texts."""
+    """Return whether each value is one of `texts`."""
     choices = Spans.of(list(texts))
     hashes = fnv_hashes(*choices.fixed())
     same = np.isin(fnv_hashes(*values.fixed()), hashes)
@@ -334,7 +340,7 @@ def _is_one_of(values: Spans, texts: Sequence[bytes]) -> Flags:
 def _rows_in_log(
     fields: BrokerFields | None, partitions: Int32s | None, first_offsets: tuple[int, ...] | None
 ) -> Int64s:
-    """The rows whose offset the log has already."""
+    """Return the rows whose offset is already in the log."""
     if fields is None or partitions is None or first_offsets is None:
         return np.empty(0, np.int64)
     ends = np.array(first_offsets, np.int64)[partitions]
@@ -352,7 +358,7 @@ def _values(rows: Rows, pipeline: Pipeline) -> Spans:
 
 
 def _header_arrays(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Headers | None:
-    """The record headers, if one field has them all."""
+    """Return the record headers if `headers.array_field` holds all of them, else None."""
     name = pipeline.headers.array_field
     if name is None:
         return None
@@ -364,7 +370,7 @@ def _header_arrays(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Headers | 
 def _headers(
     rows: Rows, pipeline: Pipeline, path: str, lines: Int64s
 ) -> tuple[list[bytes], list[Spans]]:
-    """The names of the record headers, and their values as columns."""
+    """Return the names of the record headers, and their values as columns."""
     names = [name.encode() for name in pipeline.headers.fields]
     columns = [rows.field(name) for name in pipeline.headers.fields]
     if pipeline.headers.source:
@@ -374,7 +380,7 @@ def _headers(
 
 
 def _sizes(records: Records, names: list[bytes], columns: list[Spans]) -> Int64s:
-    """The most bytes that each record takes in a record batch of its own, uncompressed."""
+    """Return the largest size of each record, in bytes, in its own uncompressed record batch."""
     spans = [records.keys, records.values, *columns]
     sizes = np.full(len(records), _RECORD_BYTES + _LENGTH_BYTES * len(spans), np.int64)
     for span in spans:
@@ -387,7 +393,7 @@ def _sizes(records: Records, names: list[bytes], columns: list[Spans]) -> Int64s
 
 
 def _raw_rejects(rows: Rows, reasons: Codes, encoding: str) -> Spans:
-    """Return the beginnings of the rejected rows, in the bytes of the file."""
+    """Return the beginnings of the rejected rows, in the original bytes of the file."""
     bad = np.flatnonzero(reasons)
     raw = rows.take_raw(bad) if len(bad) else Spans.nulls(0)
     undecoded = np.flatnonzero(reasons[bad] == Reason.NOT_IN_ENCODING)

@@ -1,6 +1,6 @@
-"""The interface of an input format (`Format`), its rows, and the reasons to reject a row.
+"""Define the interface of an input format (`Format`), its rows, and the reasons to reject a row.
 
-A format gives its rows as `Rows`: the columns of one chunk. `formats.registry` lists all formats.
+A format returns its rows as `Rows`: the columns of one chunk. `formats.registry` lists all formats.
 """
 
 from __future__ import annotations
@@ -24,33 +24,35 @@ from seglake.write.input.files import SourceFile, Split
 
 Codes = npt.NDArray[np.int8]
 
-MOST_ROWS = 1 << 18  # of a chunk; an ordinary split has fewer
-_MOST_CELLS = 1 << 20  # of a chunk; a cell is a field of a row, or 16 bytes of its name
+# Bounds of a chunk. An ordinary split has fewer rows. A cell is a field of a row, or 16 bytes of
+# its name.
+MOST_ROWS = 1 << 18
+_MOST_CELLS = 1 << 20
 _CELL_BYTES = 16
-_LISTED = 10  # names that a message shows
+_LISTED = 10  # number of names in a message
 
 
 def most_rows(names: Iterable[str]) -> int:
-    """The most rows of a chunk whose records take the fields, or the texts, `names`.
+    """Return how many rows a chunk may have if each record uses the fields, or the texts, `names`.
 
-    The columns of a short row take more memory than its bytes in the file, and so do the names of
-    its fields where a JSON object or a header repeats them.
+    In memory, the columns of a short row are larger than the row in the file. So are the names of
+    its fields if a JSON object or a header repeats them.
     """
     cells = sum(1 + len(name) // _CELL_BYTES for name in names)
     return max(1, min(MOST_ROWS, _MOST_CELLS // max(cells, 1)))
 
 
 class Reason(IntEnum):
-    """Why a row is rejected.
+    """The reason why a row is rejected.
 
-    A row that cannot be read has the reason that its format gives. Of several other reasons, the
-    first in this order counts.
+    If a row cannot be read, its format sets the reason. If several other reasons apply, the first
+    in this order is used.
     """
 
     text: str
 
     def __new__(cls, code: int, text: str) -> Reason:
-        """A reason; reports and the quarantine show its `text`."""
+        """Create a reason. Reports and the quarantine show its `text`."""
         member = int.__new__(cls, code)
         member._value_, member.text = code, text
         return member
@@ -79,8 +81,12 @@ REASON_TEXTS = np.array([reason.text for reason in Reason])
 
 
 def nearest(name: str, names: Sequence[str], where: str) -> str:
-    """What may be meant by a name that is not there: the nearest of `names`, or the first ones."""
-    near = wording.as_near(name, reversed(names))  # of names that differ by case, the first
+    """Return a hint for a name that does not exist: similar names, or the first of `names`.
+
+    `where` is the subject of the sentence that lists names, such as "the file".
+    """
+    # Reversed, so that the first of several names that differ only by case is suggested.
+    near = wording.as_near(name, reversed(names))
     if near:
         return f"did you mean {' or '.join(map(repr, near))}?"
     more = ", …" if len(names) > _LISTED else ""
@@ -88,7 +94,7 @@ def nearest(name: str, names: Sequence[str], where: str) -> str:
 
 
 class LackedFields(NamedTuple):
-    """The fields that no row of a chunk has, and one row."""
+    """The fields that are missing in all rows of a chunk, and one row as an example."""
 
     fields: list[str]
     row: bytes
@@ -99,59 +105,59 @@ class Rows(Protocol):
 
     @property
     def numbers(self) -> Int64s:
-        """The line number of each row, 0-based from the beginning of the chunk."""
+        """Return the line number of each row, 0-based from the beginning of the chunk."""
 
     @property
     def line_count(self) -> int:
-        """The count of lines of the chunk, empty lines and headers included."""
+        """Return the number of lines of the chunk, including empty lines and headers."""
 
     @property
     def reasons(self) -> Codes:
-        """Why each row cannot be read; Reason.NONE if it can."""
+        """Return, for each row, why it cannot be read, or Reason.NONE if it can."""
 
     @property
     def raw(self) -> Spans:
-        """The bytes of the rows in the file."""
+        """Return the bytes of the rows as they are in the file."""
 
     def take_raw(self, rows: Int64s) -> Spans:
-        """The raw bytes of the rows at these positions, for the quarantine."""
+        """Return the raw bytes of the rows at these positions, for the quarantine."""
 
     def field(self, name: str) -> Spans:
-        """The values of a field as bytes; null if a row has no value."""
+        """Return the values of a field as bytes; null if a row has no value."""
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
-        """The values of a field as record headers, and which rows have none that can be read.
+        """Return the values of a field as record headers, and which rows have unreadable headers.
 
         A row without a value has no headers.
         """
 
     def times(self, name: str, form: TimeFormat) -> Times:
-        """The values of a field as times."""
+        """Return the values of a field as times, read in the format `form`."""
 
     def objects(self, names: Sequence[str]) -> Spans:
-        """One JSON object per row, of these fields; without names, of every field."""
+        """Return one JSON object per row with these fields. An empty `names` selects all fields."""
 
     def absent(self, names: Iterable[str]) -> LackedFields | None:
-        """The fields that no row has, not even as null.
+        """Return the fields that no row has, not even as null.
 
-        None if the format checks names beforehand, or if no row can be parsed.
+        Return None if the format checks names beforehand, or if no row can be parsed.
         """
 
 
 def texts_of_times(rows: Rows, settings: Timestamp) -> Spans:
-    """The text of each row's time, with a blank between fields; null if a row lacks one of them."""
+    """Return the text of each row's time: fields joined by spaces, or null if one is missing."""
     return join_fields([rows.field(name) for name in settings.names], b" ")
 
 
 def times_of(rows: Rows, settings: Timestamp, form: TimeFormat) -> Times:
-    """The times of some rows, written as `form` says: those of one field, or of several joined."""
+    """Return the times of the rows, from one field or several joined fields, in format `form`."""
     if settings.field is not None:
         return rows.times(settings.field, form)
     return read_times(texts_of_times(rows, settings), form)
 
 
 class Format(ABC):
-    """How files of one `input.format` become rows. By default they are independent text files."""
+    """The reader of one `input.format`. By default, files are independent text files."""
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
         """Raise InputError unless one run can ingest all these files."""
@@ -162,7 +168,7 @@ class Format(ABC):
     ) -> dict[str, Any]:
         """Return the `value.*` settings of a topic whose values are raw lines of these files.
 
-        There are none for JSON objects, and for lines without known fields. Raises InputError.
+        Return {} for JSON objects, and for lines whose fields are unknown. Raises InputError.
         """
         del files, store, pipeline
         return {}

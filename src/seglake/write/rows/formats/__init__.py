@@ -1,1 +1,1 @@
-"""One module per input format, its kernels beside it, and the registry of all."""
+"""One module per input format with its kernels, and the registry of all formats."""

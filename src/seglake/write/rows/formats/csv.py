@@ -1,7 +1,7 @@
-"""CSV (RFC 4180) with a header line.
+"""Read CSV (RFC 4180) with a header line.
 
-A CSV record ends at an LF outside quotes; one CR before the LF belongs to the line end. Quotes are
-special only at the beginning of a field. If the quotes of a record are wrong, its first line is
+A CSV record ends at an LF outside quotes; one CR preceding the LF belongs to the line end. Quotes
+are special only at the beginning of a field. If the quotes of a record are wrong, its first line is
 rejected and reading continues at the next line, so that one stray quote does not swallow a file.
 Empty lines are skipped. A record with more or fewer fields than the header is rejected.
 """
@@ -56,7 +56,7 @@ class Csv(Format):
     """CSV records, with a header line."""
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
-        """Raise InputError unless all files that are not empty have the same header."""
+        """Raise InputError unless all files that are not empty have equal headers."""
         read = partial(read_header, store=store, settings=pipeline.input)
         with ThreadPoolExecutor(REQUESTS) as pool:
             headers = zip(files, pool.map(read, files), strict=True)
@@ -68,9 +68,9 @@ class Csv(Format):
     def value_settings(
         self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
     ) -> dict[str, Any]:
-        """The columns of the first file with a header, and how records are written.
+        """Return the columns of the first file with a header, and how records are written.
 
-        A name that is there twice is none. Raises InputError.
+        Duplicate column names are ignored. Raises InputError.
         """
         text = pipeline.input
         headers = (read_header(file, store, text) for file in files)
@@ -90,7 +90,7 @@ class Csv(Format):
     def read(
         self, split: Split, store: InputStore, pipeline: Pipeline
     ) -> Iterator[tuple[str, Rows]]:
-        """The records of a split; see `Format.read`."""
+        """Yield the records of a split; see `Format.read`."""
         for part in streams_of(split, store):
             header = read_header(split.file, store, pipeline.input) if part.partial else None
             for rows in _rows_of(part, header, pipeline):
@@ -98,10 +98,10 @@ class Csv(Format):
 
 
 class Layout:
-    """The columns of a CSV file; the columns that the pipeline needs are numbered as slots.
+    """The columns of a CSV file. The columns that the pipeline uses are numbered as slots.
 
     Raises:
-        InputError: a needed column is missing in the header, or is there twice.
+        InputError: A used column is missing in the header, or occurs twice.
     """
 
     def __init__(self, path: str, header: Sequence[str], pipeline: Pipeline) -> None:
@@ -129,14 +129,14 @@ class _Headed(NamedTuple):
 
 
 def _difference(first: _Headed, other: _Headed, pipeline: Pipeline) -> str:
-    """The message for two files whose headers differ: what is wrong with one of them, if it is."""
+    """Return the message for two files whose headers differ, with the fault of one if any."""
     pairs = (first, other), (other, first)
     wrong = (_fault(one.file.path, one.header, right.header, pipeline) for one, right in pairs)
     return next(filter(None, wrong), "") or _change(first, other)
 
 
 def _fault(path: str, header: Header, other: Header, pipeline: Pipeline) -> str:
-    """The message for a header with another delimiter, or without a column; "" if it is right."""
+    """Return the message for a wrong delimiter or a missing column; "" if the header is right."""
     if meant := _delimiter_of(header, other, pipeline.input):
         return (
             f"{path}: its header is one column, {header[0]!r}: it has the delimiter "
@@ -149,7 +149,7 @@ def _fault(path: str, header: Header, other: Header, pipeline: Pipeline) -> str:
 
 
 def _change(first: _Headed, other: _Headed) -> str:
-    """The message for two headers that have the columns which the settings name."""
+    """Return the message for two headers that both have the columns in the settings."""
     names = (*first.header, *other.header)
     differing = [name for name in names if (name in first.header) != (name in other.header)]
     return (
@@ -159,7 +159,7 @@ def _change(first: _Headed, other: _Headed) -> str:
 
 
 def _missing(header: Sequence[str], pipeline: Pipeline) -> list[str]:
-    """The columns that the settings name and a header does not have."""
+    """Return the columns that the settings name and the header does not have."""
     return [name for name in pipeline.fields() if name not in header]
 
 
@@ -170,7 +170,7 @@ def _no_column(
     pipeline: Pipeline,
     remedy: str = _REMEDY,
 ) -> str:
-    """The message for columns that are missing in a header."""
+    """Return the message for columns that are missing in a header."""
     text = f"{path}: no column {', '.join(map(repr, missing))} in the header"
     if meant := _delimiter_of(header, pipeline.fields(), pipeline.input):
         count = len(_cut(header[0], meant, pipeline.input))
@@ -190,7 +190,7 @@ def _no_column(
 
 
 def _delimiter_of(header: Sequence[str], names: Iterable[str], settings: Input) -> str | None:
-    """The delimiter that cuts a header of one column into several, some of these among them."""
+    """Return the delimiter that splits a one-column header so that a column is in `names`."""
     for other in _DELIMITERS if len(header) == 1 else ():
         meant = _cut(header[0], other, settings)
         if len(meant) > 1 and not {*meant}.isdisjoint(names):
@@ -205,9 +205,9 @@ def _cut(line: str, delimiter: str, settings: Input) -> list[str]:
 class CsvRows(LineRows):
     """The CSV records in data[begin:end] of a line buffer, up to the layout's bounds.
 
-    The attribute `end` is their end, and `more_follow` whether other records begin there.
-    `lines_before` counts header lines before them. Without `final` a record that reaches `end` is
-    left out.
+    After construction, `end` is the end of the last record, and `more_follow` is True if other
+    records begin there. `lines_before` counts header lines preceding the records. Unless `final`, a
+    record that reaches the argument `end` is omitted.
     """
 
     def __init__(
@@ -233,15 +233,16 @@ class CsvRows(LineRows):
         self._layout, self.all_names = layout, layout.header
 
     def field(self, name: str) -> Spans:
-        """The values without their quotes; null if empty."""
+        """Return the values without their quotes; null if empty."""
         slot = self._layout.slots[name]
         return texts_of(self.raw, self._spans[:, slot], int(self._layout.marks[1]))
 
 
 def _rows_of(part: SplitStream, header: Header | None, pipeline: Pipeline) -> Iterator[Rows]:
-    """The CSV records that begin in the first `part.limit` bytes of a stream.
+    """Yield the CSV records that begin in the first `part.limit` bytes of a stream.
 
-    Without `header` the stream begins with its header, else inside a line of the split before.
+    Without `header`, the stream begins with its header. Otherwise it begins inside the last line
+    of the previous split.
     """
     buffer = LineBuffer(part.stream, pipeline.task.chunk_bytes, part.limit)
     skipping = header is not None
@@ -271,16 +272,17 @@ def _rows_of(part: SplitStream, header: Header | None, pipeline: Pipeline) -> It
 
 
 def read_header(file: SourceFile, store: InputStore, settings: Input) -> Header | None:
-    """The names in the header line of a CSV file; None if the file is empty."""
+    """Return the names in the header line of a CSV file, or None if the file is empty."""
     for path, stream in store.texts(file):
-        buffer = LineBuffer(stream, _HEADER_BYTES, 0)  # in steps: most headers are short
+        # The limit of 0 makes the buffer read in small steps, because most headers are short.
+        buffer = LineBuffer(stream, _HEADER_BYTES, 0)
         if buffer.fill():
             return _take_header(buffer, path, settings)
     return None
 
 
 def _take_header(buffer: LineBuffer, path: str, settings: Input) -> Header:
-    """The names in the first line of the stream; the line is consumed."""
+    """Consume the first line of the stream, and return the names in it."""
     while not (buffer.has_line or buffer.final or buffer.full):
         buffer.fill()
     buffer.skip_mark()
@@ -315,7 +317,7 @@ def _take_header(buffer: LineBuffer, path: str, settings: Input) -> Header:
 
 
 def _is_object(line: str) -> bool:
-    """Whether a line is a JSON object, which names no columns."""
+    """Return whether a line is a JSON object, which is not a header."""
     try:
         return line.lstrip().startswith("{") and isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""JSON lines: one scan finds the fields that the pipeline names, and builds no tree.
+"""Read JSON lines: one scan finds the fields that the pipeline names, without building a tree.
 
 A line must be one JSON object. It is rejected if RFC 8259 forbids it, if its bytes are not UTF-8,
-or if it nests deeper than 512 levels.
+or if it is nested deeper than 512 levels.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ class Jsonl(LineFormat):
     """One JSON object per line."""
 
     def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
-        """Rows with the fields that the pipeline names."""
+        """Return a function from a chunk to its rows, with the fields that the pipeline names."""
         names = FieldNames(pipeline.fields())
         return lambda chunk: JsonRows(chunk, names)
 
@@ -38,15 +38,15 @@ class JsonRows(LineRows):
         self.reasons = _REASONS[-self._fields.verdicts]
 
     def field(self, name: str) -> Spans:
-        """Strings without quotes and escapes, other values as they stand; null if missing."""
+        """Return strings without quotes and escapes, other values unchanged; null if missing."""
         return self._fields.text(name)
 
     def json(self, name: str) -> Spans:
-        """The values of a field as JSON, as they stand; null if missing."""
+        """Return the values of a field as JSON, as they are in the file; null if missing."""
         return self._fields.json(name)
 
     def absent(self, names: Iterable[str]) -> LackedFields | None:
-        """The fields that no row has, not even as null; None if no row can be parsed."""
+        """Return the fields that no row has, not even as null; None if no row can be parsed."""
         parsed = np.flatnonzero(self.reasons == Reason.NONE)
         if not len(parsed):
             return None

@@ -1,4 +1,4 @@
-"""Parquet files: the row groups of a split, as Arrow batches of bounded size."""
+"""Read Parquet files: the row groups of a split, as Arrow batches of bounded size."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,17 +22,18 @@ from seglake.write.input.files import PARQUET_MARK, SourceFile, Split
 from seglake.write.rows.arrow import ArrowRows, leaf_names, leaves, parts
 from seglake.write.rows.rows import Format, Rows, most_rows, nearest
 
-_MOST_ROWS = 1 << 14  # decoded at once: repeated values are small in the file, not in memory
+# Rows that are decoded in one step. Repeated values are small in the file, but not in memory.
+_MOST_ROWS = 1 << 14
 
 
 class Parquet(Format):
     """Rows of typed columns."""
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
-        """If the value is every column, raise InputError unless all files have the same columns.
+        """If the value has every column, raise InputError unless all files have equal columns.
 
-        Empty files are ignored. Types may differ as far as Arrow can merge them: the number 1 is
-        the same JSON in any width.
+        Empty files are ignored. Types may differ as far as Arrow can merge them, because a number
+        has one JSON form in any width.
         """
         if not pipeline.wants_every_column:
             return
@@ -52,15 +53,15 @@ class Parquet(Format):
                 )
 
     def can_split(self, _file: SourceFile, _store: InputStore, _pipeline: Pipeline) -> bool:
-        """True: row groups can be read on their own."""
+        """Return True, because row groups can be read independently."""
         return True
 
     def read(
         self, split: Split, store: InputStore, pipeline: Pipeline
     ) -> Iterator[tuple[str, Rows]]:
-        """The rows of the row groups that begin in the split; see `Format.read`.
+        """Yield the rows of the row groups that begin in the split; see `Format.read`.
 
-        An Arrow batch takes about `chunk_bytes`, or is one row.
+        An Arrow batch takes about `chunk_bytes`, or has one row.
         """
         path, chunk_bytes = split.file.path, pipeline.task.chunk_bytes
         if split.file.size == 0:
@@ -74,7 +75,7 @@ class Parquet(Format):
             for group, begin in enumerate(_beginnings(file.metadata, split.file.size)):
                 about = file.metadata.row_group(group)
                 if split.start <= begin < split.end and about.num_rows:
-                    row_bytes = max(about.total_byte_size // about.num_rows, 1)  # as it is encoded
+                    row_bytes = max(about.total_byte_size // about.num_rows, 1)  # encoded size
                     size = min(max(chunk_bytes // row_bytes, 1), most)
                     exact = opened(_unit_of(opened("ms"), group, old_times)) if old_times else file
                     decoded = 0
@@ -82,7 +83,7 @@ class Parquet(Format):
                         decoded += len(batch)
                         for part in parts(batch, chunk_bytes):
                             yield path, ArrowRows(path, part)
-                    # iter_batches ends without an error where the pages of every column end early
+                    # If the pages of every column end early, iter_batches ends without an error.
                     if decoded != about.num_rows:
                         raise ValueError(
                             f"row group {group} has {decoded:,} rows, its footer says "
@@ -91,13 +92,13 @@ class Parquet(Format):
 
 
 def _opened(file: SourceFile, store: InputStore, unit: str = "ns") -> pq.ParquetFile:
-    """The file, with times of the old type INT96 in this unit. Reads verify page checksums."""
+    """Open the file. Old INT96 times are read in `unit`. Reads verify page checksums."""
     source = pa.PythonFile(store.raw(file), "r")
     return pq.ParquetFile(source, coerce_int96_timestamp_unit=unit, page_checksum_verification=True)
 
 
 def _require_sum(metadata: Any) -> None:
-    """Raise ValueError if the rows of the row groups are not those of the file."""
+    """Raise ValueError unless the row counts of the row groups add up to that of the file."""
     rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     if sum(rows) != metadata.num_rows or min(rows, default=0) < 0:
         raise ValueError(
@@ -107,15 +108,16 @@ def _require_sum(metadata: Any) -> None:
 
 
 def _old_times(file: pq.ParquetFile) -> list[str]:
-    """The columns of the old type INT96: nanoseconds of a day, and the day's number."""
+    """Return the columns of the old type INT96: nanoseconds of a day, and the number of the day."""
     columns = map(file.schema.column, range(len(file.schema)))
     return [column.path for column in columns if column.physical_type == "INT96"]
 
 
 def _unit_of(file: pq.ParquetFile, group: int, columns: list[str]) -> str:
-    """The finest unit in which 64 bits hold all such times of a row group; Arrow would wrap.
+    """Return the finest unit in which 64 bits hold all INT96 times of a row group.
 
-    The file gives them in milliseconds, which hold any.
+    In a finer unit, Arrow would overflow without an error. `file` is opened in milliseconds, which
+    hold any such time.
     """
     low = high = 0
     for batch in file.iter_batches(_MOST_ROWS, row_groups=[group], columns=columns):
@@ -151,7 +153,7 @@ def _require_fields(path: str, schema: Mapping[str, pa.DataType], pipeline: Pipe
 def _changes(
     names: Sequence[str], first: Mapping[str, pa.DataType], other: Mapping[str, pa.DataType]
 ) -> Iterator[str]:
-    """Columns that differ, with their types if both files have them."""
+    """Yield the columns that differ, with their types if both files have them."""
     for name in names:
         both = name in first and name in other
         kinds = f" is {other[name]}, not {first[name]}" if both else ""
@@ -159,7 +161,7 @@ def _changes(
 
 
 def _same(name: str, *schemas: dict[str, pa.DataType]) -> bool:
-    """Whether all schemas have the column, with types that can be merged."""
+    """Return whether all schemas have the column, with types that can be merged."""
     try:
         parts = [pa.schema([(name, schema[name])]) for schema in schemas]
         pa.unify_schemas(parts, promote_options="permissive")
@@ -185,9 +187,9 @@ def _errors(file: SourceFile, store: InputStore) -> Iterator[None]:
 
 
 def _beginnings(metadata: Any, size: int) -> list[int]:
-    """Where in the file each row group begins, estimated from the sizes of the row groups.
+    """Estimate where each row group begins in the file, in bytes, from the sizes of the row groups.
 
-    The metadata of a column has the position, but if it is damaged, pyarrow ends the process.
+    The metadata of a column has the position, but if it is damaged, pyarrow kills the process.
     """
     groups = range(metadata.num_row_groups)
     sizes = [max(int(metadata.row_group(group).total_byte_size), 1) for group in groups]

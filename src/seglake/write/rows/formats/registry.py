@@ -1,4 +1,4 @@
-"""The input formats by name.
+"""Map the names of input formats to their classes.
 
 A new input format is a module with a `Format`, a line here, its settings in `seglake.config.input`
 and a page in `docs`.

@@ -1,4 +1,4 @@
-"""Text: fields are the named groups of a pattern (RE2), matched from the start of an event."""
+"""Read text: fields are the named groups of a pattern (RE2), matched from the start of an event."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from seglake.write.rows.rows import Reason, Rows
 
 
 class Text(LineFormat):
-    """One event per line, or per line and the lines that continue it."""
+    """One event per line, or per line with its continuation lines."""
 
     def value_settings(
         self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
     ) -> dict[str, Any]:
-        """The pattern of the events, if it has a group."""
+        """Return the pattern of the events if it has a group, else {}."""
         del files, store
         if not pipeline.input.groups():
             return {}
@@ -44,7 +44,7 @@ class Text(LineFormat):
     def read(
         self, split: Split, store: InputStore, pipeline: Pipeline
     ) -> Iterator[tuple[str, Rows]]:
-        """The rows of a split; see `Format.read`."""
+        """Yield the rows of a split; see `Format.read`."""
         settings = pipeline.input
         if settings.multiline_start_pattern is None:
             yield from super().read(split, store, pipeline)
@@ -54,7 +54,7 @@ class Text(LineFormat):
                 yield part.path, TextRows(chunk, settings)
 
     def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
-        """Rows whose fields are the groups of `input.pattern`."""
+        """Return a function from a chunk to rows whose fields are groups of `input.pattern`."""
 
         def rows_of(chunk: LineChunk) -> Rows:
             starts, lengths, numbers, count = split_lines(chunk.data, chunk.start, chunk.end)
@@ -78,30 +78,33 @@ class TextRows(LineRows):
         self.reasons[too_long] = Reason.EVENT_TOO_LONG
 
     def field(self, name: str) -> Spans:
-        """The text of a group; null if the group is empty or not part of the match."""
+        """Return the text of a group; null if the group is empty or not part of the match."""
         return self._fields.text(name)
 
 
 # ---------------- events
-# Events of several lines: a stack trace stays with the line in front of it.
+# Join lines to events, so that a stack trace belongs to the line preceding it.
 #
 # An event begins at each line that matches `input.multiline_start_pattern`, and at the first line
-# of a file; empty lines begin none. It reaches to the next beginning. Its bytes are those in the
-# file, line ends included, without the empty lines at its end. An event belongs to the split in
-# which it begins, and each line is counted by the split in which the line begins.
+# of a file that is not empty. It ends where the next event begins. Its bytes are its bytes in the
+# file with line ends, without the empty lines at its end. An event belongs to the split in which it
+# begins, and each line is counted by the split in which the line begins.
 #
-# An event that has more than `input.multiline_max_lines` lines or `input.multiline_max_bytes`
-# bytes up to the next beginning is too long: its beginning is a rejected row. The pattern sees at
-# most `input.multiline_max_bytes` of a line. So the rows do not depend on how a file is split.
+# An event is too long if it has more than `input.multiline_max_lines` lines or
+# `input.multiline_max_bytes` bytes up to the next event. Its beginning becomes a rejected row. The
+# pattern is matched with at most `input.multiline_max_bytes` of a line. So the rows do not depend
+# on how a file is split.
 
-_MOST_LINES = 1 << 16  # scanned at once; more than `input.multiline_max_lines` can be
-_MOST_ROWS, _MOST_BYTES = 1 << 14, 8 << 20  # of a chunk, since its columns are larger than it
+# Lines that are scanned in one step. `input.multiline_max_lines` is always smaller.
+_MOST_LINES = 1 << 16
+# Bounds of a chunk, because its columns take more memory than its bytes.
+_MOST_ROWS, _MOST_BYTES = 1 << 14, 8 << 20
 
 
 class EventChunk(NamedTuple):
     """Consecutive events of a split, in a padded buffer.
 
-    `numbers` and `line_count` are those of `Rows`. If an event is `too_long`, `raw` is its
+    `numbers` and `line_count` are defined in `Rows`. If an event is `too_long`, `raw` has only its
     beginning.
     """
 
@@ -111,7 +114,10 @@ class EventChunk(NamedTuple):
     line_count: int
 
     def parts(self) -> Iterator[EventChunk]:
-        """The chunk in bounded parts, numbered from its first line; the last counts all lines."""
+        """Yield the chunk in bounded parts. Line numbers count from its first line.
+
+        The last part has the line count of the whole chunk, and the other parts have 0.
+        """
         if not len(self.numbers):
             yield self
             return
@@ -126,7 +132,7 @@ class EventChunk(NamedTuple):
 
 
 class _State(Enum):
-    """What the next line continues."""
+    """The event that the next line continues."""
 
     BEGIN = "nothing: it is the file's first line that is not empty, wherever it stands"
     OPEN = "an event of this split, which begins where the unread bytes begin"
@@ -143,9 +149,10 @@ class _Lines(NamedTuple):
 
 
 def event_chunks(part: SplitStream, size: int, settings: Input) -> Iterator[EventChunk]:
-    """The events that begin in the first `part.limit` bytes of a stream.
+    """Yield the events that begin in the first `part.limit` bytes of a stream.
 
-    `size` bytes, more than twice `input.multiline_max_bytes`, are in memory at once.
+    At most `size` bytes, which must be more than twice `input.multiline_max_bytes`, are in memory
+    at a time.
     """
     reader = _EventReader(part, size, settings)
     while reader.wants_more() and reader.buffer.fill():
@@ -155,7 +162,7 @@ def event_chunks(part: SplitStream, size: int, settings: Input) -> Iterator[Even
 
 
 class _EventReader:
-    """Takes events out of a line buffer."""
+    """A reader that takes events from a line buffer."""
 
     def __init__(self, part: SplitStream, size: int, settings: Input) -> None:
         self.buffer = LineBuffer(part.stream, size, part.limit)
@@ -168,17 +175,18 @@ class _EventReader:
         self._uncounted = 0  # consumed lines that begin after the limit
 
     def wants_more(self) -> bool:
-        """Whether an event of the split may follow."""
+        """Return whether an event of the split may follow."""
         at = self.buffer.position + self.buffer.begin
         return self._state is not _State.JOINED or at < self._limit
 
     def advance(self) -> EventChunk | None:
-        """Consume lines; None if that needs more bytes, or no event of the split follows."""
+        """Consume lines. Return None if that requires more bytes, or no event can follow."""
         buffer = self.buffer
         if self._maybe_marked:
             self._maybe_marked = False
             buffer.skip_mark()
-            if buffer.begin:  # a cut inside the mark leaves the first line to the first split
+            if buffer.begin:
+                # If the split ends inside the byte order mark, the first line still belongs to it.
                 self._limit = max(self._limit, buffer.begin + 1)
         if self._in_line:
             self._in_line = not buffer.skip_line()
@@ -192,7 +200,7 @@ class _EventReader:
         return EventChunk(Spans.nulls(0), numbers, np.zeros(0, np.bool_), self._consume(end))
 
     def _known_end(self) -> int:
-        """The end of the lines that the pattern can be matched with: whole ones, or long ones."""
+        """Return the end of the lines that can be matched: whole lines, or one of `_max_bytes`."""
         buffer = self.buffer
         end = buffer.filled
         if not buffer.final:
@@ -201,7 +209,7 @@ class _EventReader:
         return skip_lines(buffer.data, buffer.begin, end, _MOST_LINES)
 
     def _events(self, lines: _Lines, end: int) -> EventChunk | None:
-        """The events in some lines; the first line may continue an event."""
+        """Return the events in `lines`, or None. The first line may continue an event."""
         begins = self._matches(lines)
         ours = self._state is _State.OPEN or (self._state is _State.BEGIN and not begins[0])
         begins[0] |= self._state is not _State.JOINED
@@ -220,7 +228,7 @@ class _EventReader:
         return EventChunk(raw, numbers, too_long[chosen], self._consume(stop))
 
     def _matches(self, lines: _Lines) -> Flags:
-        """Which lines match the pattern. What is not UTF-8 is matched byte by byte."""
+        """Return which lines match the pattern. A line that is not UTF-8 is matched as bytes."""
         lengths = np.minimum(lines.ends - lines.starts, self._max_bytes).astype(np.int32)
         spans = Spans(self.buffer.data, lines.starts, lengths)
         invalid = invalid_utf8(*spans)
@@ -234,7 +242,7 @@ class _EventReader:
         return matched
 
     def _stop(self, lines: _Lines, firsts: Int64s, own: Flags, too_long: Flags, end: int) -> int:
-        """The position up to which events are complete. Sets the state behind it."""
+        """Return the position up to which events are complete. Set the state for the next line."""
         if not own.all():  # an event of a later split
             self._state = _State.JOINED
             return int(lines.starts[firsts[np.argmin(own)]])
@@ -248,7 +256,7 @@ class _EventReader:
         return end
 
     def _spans(self, lines: _Lines, firsts: Int64s) -> Spans:
-        """The bytes of each event, at most `_max_lines` lines and `_max_bytes` bytes."""
+        """Return the bytes of each event, at most `_max_lines` lines and `_max_bytes` bytes."""
         starts = lines.starts[firsts]
         by_lines = np.searchsorted(lines.numbers, lines.numbers[firsts] + self._max_lines)
         by_bytes = np.searchsorted(lines.starts, starts + self._max_bytes)
@@ -258,7 +266,7 @@ class _EventReader:
         return Spans(self.buffer.data, starts, (ends - starts).astype(np.int32))
 
     def _consume(self, stop: int) -> int:
-        """Consume the lines up to `stop`; the count of those that begin in the split."""
+        """Consume the lines up to `stop`, and return how many of them begin in the split."""
         data, begin = self.buffer.data, self.buffer.begin
         counted = _lines_from(data, begin, min(stop, self._limit - self.buffer.position))
         self._uncounted += _lines_from(data, begin, stop) - counted
@@ -267,5 +275,5 @@ class _EventReader:
 
 
 def _lines_from(data: Bytes, begin: int, end: int) -> int:
-    """The count of lines that begin in data[begin:end]; one begins at `begin`."""
+    """Return the number of lines that begin in data[begin:end]. One begins at `begin`."""
     return count_newlines(data, begin, end - 1) + 1 if begin < end else 0

@@ -1,1 +1,1 @@
-"""Input files: how they are listed, fetched, decompressed and taken out of archives."""
+"""List input files, fetch and decompress them, and read the members of archives."""

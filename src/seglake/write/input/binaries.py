@@ -1,4 +1,4 @@
-"""Files of columns that are no lines: known by their first bytes, each with what to do."""
+"""Recognize binary files of columns by their first bytes, and say what to do with them."""
 
 import re
 from typing import NamedTuple
@@ -33,9 +33,9 @@ _KINDS = {
 
 
 def binary_remark(head: bytes) -> str | None:
-    """What a file with these first bytes is, with the remedy; None if that is not known.
+    """Return the kind of a file with these first bytes and the remedy, or None if it is unknown.
 
-    A text may begin with the same letters, such as a header of CSV.
+    A text that begins with the same letters, such as a CSV header, is not a match.
     """
     kinds = (_KINDS[mark] for mark in _KINDS if head.startswith(mark))
     kind = next(kinds, None) if is_binary(head) else None
@@ -43,5 +43,5 @@ def binary_remark(head: bytes) -> str | None:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether there are bytes that no text has."""
+    """Return whether the data has bytes that occur in no text."""
     return _OTHER_BYTES.search(data) is not None

@@ -1,6 +1,6 @@
-"""Compressed input files: the codec of a file, and its content as a stream.
+"""Recognize compressed input files, and read their content as a stream.
 
-A stream that is read to its end has every checksum and length checked that its codec stores.
+When a stream is read to its end, every checksum and length that its codec stores is checked.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ _MAGIC: tuple[tuple[re.Pattern[bytes], Codec], ...] = (
     (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bz2"),
     (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "zstd"),  # a frame, or one to skip
 )
-_REFUSED = {  # and what unpacks it
+_REFUSED = {  # with the command that unpacks it
     b"PK\x03\x04": ("a zip archive", "unzip"),
     b"\xfd7zXZ\x00": ("xz", "xz -d"),
     b"\x04\x22\x4d\x18": ("lz4", "lz4 -d"),
 }
 _SHEETS = (".xlsx", ".xlsm", ".ods")  # each is a zip archive
-_READ_BYTES = 1 << 18  # read at once from a compressed file
+_READ_BYTES = 1 << 18  # read in one step from a compressed file
 
 
 def codec_of(head: bytes, path: str) -> Codec | None:
-    """The codec that the first HEAD_BYTES of a file name; None if the file is not compressed.
+    """Return the codec for the first HEAD_BYTES of a file, or None if it is not compressed.
 
-    Raises InputError for a compression that is not supported, and for files of columns but Parquet:
-    lines of that are rejects, which a redrive reads as what they are.
+    Raises InputError for a compression that is not supported, and for binary files of columns
+    other than Parquet. If the format is wrong, lines of a Parquet file become rejects, which a
+    redrive can read as Parquet.
     """
     if not head.startswith(PARQUET_MARK) and (remark := binary_remark(head)):
         raise InputError(f"{path}: {remark}")
@@ -66,7 +67,7 @@ def _named(head: bytes) -> Codec | None:
 
 
 def decompressed(raw: RawFile, codec: Codec | None, path: str) -> Content:
-    """The content of a file; errors of the codec become InputErrors that name the file."""
+    """Return the content of a file. Errors of the codec become InputErrors that name the file."""
     if codec is None:
         return Content(raw, path, "", raw)
     buffered = io.BufferedReader(Ahead(raw) if raw.remote else raw, _READ_BYTES)
@@ -74,7 +75,7 @@ def decompressed(raw: RawFile, codec: Codec | None, path: str) -> Content:
         return Content(
             pa.CompressedInputStream(pa.PythonFile(buffered, "r"), codec), path, codec, raw
         )
-    # Arrow's reader fails at an empty bz2 stream among several, and at zeros behind a gzip member
+    # Arrow's reader fails at an empty bz2 stream among several, and at zeros after a gzip member.
     streams = _JoinedStreams(buffered, _GzipMember if codec == "gzip" else bz2.BZ2Decompressor)
     return Content(io.BufferedReader(streams), path, codec, raw)
 
@@ -90,12 +91,12 @@ class Content:
         self._stream, self._path, self._what, self.raw = stream, path, what, raw
 
     def readinto(self, target: memoryview, /) -> int:
-        """Fill the beginning of `target`; returns the count of bytes, 0 at the end."""
+        """Fill the beginning of `target`. Return the number of bytes, 0 at the end."""
         with self._errors():
             return int(self._stream.readinto(target))
 
     def read(self, size: int, /) -> bytes:
-        """At most `size` bytes, b"" at the end."""
+        """Return at most `size` bytes, b"" at the end."""
         with self._errors():
             return bytes(self._stream.read(size))
 
@@ -129,26 +130,26 @@ class _GzipMember:
 
     @property
     def eof(self) -> bool:
-        """See bz2."""
+        """Return whether the member has ended; see bz2."""
         return self._inflate.eof
 
     @property
     def needs_input(self) -> bool:
-        """See bz2."""
+        """Return whether `decompress` requires more data; see bz2."""
         return not self._inflate.unconsumed_tail
 
     @property
     def unused_data(self) -> bytes:
-        """See bz2."""
+        """Return the data after the end of the member; see bz2."""
         return self._inflate.unused_data
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """See bz2."""
+        """Decompress at most `max_length` bytes; see bz2."""
         return self._inflate.decompress(self._inflate.unconsumed_tail or data, max_length)
 
 
 class _JoinedStreams(io.RawIOBase):
-    """The streams of a file, joined. As gzip does, zeros behind the last gzip member are skipped.
+    """The joined streams of a file. Like gzip, it skips zeros after the last gzip member.
 
     BZ2File would treat damage at the beginning of a stream as the end of the file.
     """
@@ -180,7 +181,7 @@ class _JoinedStreams(io.RawIOBase):
         return len(data)
 
     def _next_stream(self) -> bytes:
-        """The first bytes of the next stream, for a new unpacker; b"" if there is none."""
+        """Create an unpacker for the next stream. Return its first bytes, or b"" at the end."""
         packed = self._unpacker.unused_data or self._file.read(_READ_BYTES)
         if packed.startswith(b"\0") and isinstance(self._unpacker, _GzipMember):
             self._require_zeros(packed)

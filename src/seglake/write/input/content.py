@@ -1,4 +1,4 @@
-"""The content of input files: fetched from storage, decompressed, taken out of archives."""
+"""Return the content of input files: fetched, decompressed, or read from archives."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ Compression = Literal["auto", "none", "gzip", "bz2", "zstd"]
 
 
 class InputStore:
-    """Opens input files on local disks and in buckets; each bucket is opened once.
+    """Input files on local disks and in buckets. Each bucket is opened once.
 
-    `options` are storage options. With the `compression` "auto" the first bytes of a file determine
-    its codec; with "none" files are read as they are. Text is in `encoding`, and is read as UTF-8.
+    `options` are storage options. If `compression` is "auto", the first bytes of a file determine
+    its codec; if "none", files are read as they are. Text is stored in `encoding`, and returned in
+    UTF-8.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class InputStore:
         self._buckets: dict[str, Store] = {}
 
     def locate(self, path: str) -> tuple[Store, str]:
-        """The store of a path, and its object key there."""
+        """Return the store of a path, and its object key there."""
         root, key = locate(path)
         if "://" not in root:
             return open_store(root), key
@@ -42,7 +43,7 @@ class InputStore:
         return self._buckets[root], key
 
     def list(self, folder: str) -> Iterator[Listed]:
-        """The objects below a folder, with keys relative to it. Raises InputError."""
+        """Yield the objects below a folder, with keys relative to it. Raises InputError."""
         try:
             yield from open_store(folder, self._options).list()
         except StoreError as problem:
@@ -50,32 +51,32 @@ class InputStore:
             raise InputError(text) from None
 
     def has_objects(self, folder: str) -> bool:
-        """Whether anything lies below a folder. Raises InputError."""
+        """Return whether there are objects below a folder. Raises InputError."""
         try:
             return any(True for _ in open_store(folder, self._options).list())
         except StoreError as problem:
             raise unreadable(folder, problem) from None
 
     def stat(self, path: str) -> FileVersion:
-        """The current version of a file. Raises StoreError."""
+        """Return the current version of a file. Raises StoreError."""
         store, key = self.locate(path)
         return FileVersion(*store.stat(key))
 
     def raw(self, file: SourceFile, start: int = 0, head: bytes = b"") -> RawFile:
-        """The stored bytes of a file, from `start` on. Raises InputError, also while reading.
+        """Return the stored bytes of a file, from `start` on. Raises InputError, also later.
 
-        `head` has the first ones if they were read before: no request asks for them again.
+        `head` has the first bytes if they were read before, so that they are not requested again.
         """
         return RawFile(file, *self.locate(file.path), start, head)
 
     def contents(self, file: SourceFile) -> Iterator[tuple[str, Content]]:
-        """The (path, stream) of a file, or of each member of an archive.
+        """Yield the (path, stream) of a file, or of each member of an archive.
 
         A member's path is "<path of the archive>!<name of the member>". Each stream must be read to
         its end before the next is taken.
 
         Raises:
-            InputError: the compression is not supported, or bytes are damaged; also while reading.
+            InputError: The compression is not supported, or bytes are damaged; also while reading.
         """
         head = self._head(file)
         codec = self._codec(file, head)
@@ -86,14 +87,14 @@ class InputStore:
             yield file.path, content
 
     def texts(self, file: SourceFile) -> Iterator[tuple[str, ByteStream]]:
-        """As `contents`, in UTF-8; what is not in the encoding is none (see `encodings`)."""
+        """Yield what `contents` yields, converted to UTF-8 (see `encodings` for invalid bytes)."""
         for path, content in self.contents(file):
             yield path, self._in_utf8(content, path)
 
     def text_part(self, file: SourceFile, start: int, end: int) -> tuple[ByteStream, int]:
-        """The text of a file from byte `start` on, and how many bytes of it stand before `end`.
+        """Return the text of a file from byte `start` on, and the size of its bytes [start, end).
 
-        Both are in UTF-8; the file is one that can be cut.
+        Stream and size are in UTF-8. `can_be_cut` must be true for the file.
         """
         raw, size = self.raw(file, start), end - start
         if self.encoding == UTF_8:
@@ -104,18 +105,21 @@ class InputStore:
         return stream if self.encoding == UTF_8 else Utf8Stream(stream, self.encoding, path)
 
     def can_be_cut(self, file: SourceFile) -> bool:
-        """Whether parts of a text can be read on their own. Raises InputError."""
+        """Return whether parts of a text can be read independently. Raises InputError."""
         return (self.encoding == UTF_8 or is_single_byte(self.encoding)) and self.is_plain(file)
 
     def is_plain(self, file: SourceFile) -> bool:
-        """Whether a file is neither compressed nor an archive: one request. Raises InputError."""
+        """Return whether a file is neither compressed nor an archive. Raises InputError.
+
+        This takes at most one request.
+        """
         if self._compression != "auto":
             return self._compression == "none"
         head = self.raw(file).read(BLOCK_BYTES) or b""
         return codec_of(head[:HEAD_BYTES], file.path) is None and not begins_archive(head)
 
     def packing(self, file: SourceFile) -> str:
-        """What a file is packed with: "", a codec, "tar", or "gzip tar". Raises InputError."""
+        """Return how a file is packed: "", a codec, "tar", or "gzip tar". Raises InputError."""
         head = self._head(file)
         codec = self._codec(file, head)
         archive = "tar" if self._is_archive(file, codec, head) else None
@@ -134,7 +138,10 @@ class InputStore:
             )
 
     def _head(self, file: SourceFile) -> bytes:
-        """The first bytes of a file, all of a small one in a bucket; none if nobody needs them."""
+        """Return the first bytes of a file, or b"" if the compression is "none".
+
+        For a small file in a bucket, these are all its bytes.
+        """
         if self._compression == "none":
             return b""
         raw = self.raw(file)
@@ -154,22 +161,22 @@ class InputStore:
 
 
 def unreadable(path: str, error: StoreError) -> InputError:
-    """The error for an input path that storage cannot read."""
+    """Return the error for an input path that storage cannot read."""
     if is_dead_link(path):
         return leads_nowhere(path)
     return InputError(f"{path}: cannot be read: {error}; check path and rights")
 
 
 def is_dead_link(path: str) -> bool:
-    """Whether this is a link of a local disk to what is not there."""
+    """Return whether a path is a local link whose target does not exist."""
     if "://" in path:
         return False
-    # Path's methods raise where rights are missing.
+    # Methods of Path raise an error if rights are missing.
     return os.path.islink(path) and not os.path.exists(path)  # noqa: PTH110, PTH114
 
 
 def leads_nowhere(link: str) -> InputError:
-    """The error for a dead link among the input."""
+    """Return the error for a dead link among the input."""
     return InputError(
         f"{link}: is a link to {Path(link).readlink()}, and nothing is there: correct the link or "
         "remove it, or leave it out by input.paths or input.exclude"
@@ -177,24 +184,23 @@ def leads_nowhere(link: str) -> InputError:
 
 
 # ---------------- archives
-# Tar archives among input files: each regular file in an archive is a stream of its own.
+# Read tar archives among the input files: each regular file in an archive is a separate stream.
 #
 # An archive must be whole. It ends with a block of 512 zero bytes; a second one may be missing.
-# More zeros may follow, as many as there are. After two such blocks other bytes may follow up to
-# the end of a record of 10,240 bytes, since some tools do not clear their buffer. Anything else
-# is damage: an archive without its end, a header whose checksum is wrong, a member behind the
-# end. The stream is read to its last byte, so that a codec around the archive checks its
-# checksum.
+# Any number of zeros may follow. After two such blocks other bytes may follow up to the end of a
+# record of 10,240 bytes, because some tools do not clear their buffer. Anything else is damage: an
+# archive without its end, a header whose checksum is wrong, a member after the end. The stream is
+# read to its last byte, so that a codec around the archive checks its checksum.
 
 BLOCK_BYTES = 512
 _RECORD_BYTES = 20 * BLOCK_BYTES
 _MAGIC, _MAGIC_AT = b"ustar", 257
 _HEADER_BYTES = 2 << 20  # the longest header of a member
-_SKIP_BYTES = 1 << 20  # skipped at once
+_SKIP_BYTES = 1 << 20  # skipped in one step
 
 
 def is_archive(content: Content) -> bool:
-    """Whether the content of a file, read from its beginning, is a tar archive."""
+    """Return whether a content, read from its beginning, is a tar archive."""
     head = b""
     while len(head) < BLOCK_BYTES and (more := content.read(BLOCK_BYTES - len(head))):
         head += more
@@ -202,13 +208,13 @@ def is_archive(content: Content) -> bool:
 
 
 def begins_archive(head: bytes) -> bool:
-    """Whether the first BLOCK_BYTES of a content are those of a tar archive."""
+    """Return whether the first BLOCK_BYTES of a content are the beginning of a tar archive."""
     return head[_MAGIC_AT:].startswith(_MAGIC)
 
 
 def members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
-    """The regular files of a tar archive as ("<path>!<name of the member>", stream)."""
-    forward: Any = _Forward(content)  # the stub asks for a file that can be written
+    """Yield the regular files of a tar archive as ("<path>!<name of the member>", stream)."""
+    forward: Any = _Forward(content)  # Any, because the stub requires a writable file
     try:
         archive: Any = tarfile.TarFile(fileobj=forward, tarinfo=_TarMember)
         while (member := archive.next()) is not None:
@@ -230,11 +236,11 @@ def members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
 
 
 class _TarMember(tarfile.TarInfo):
-    """A member's header. TarFile takes any block that is no header for the end of the archive."""
+    """The header of a member. TarFile would treat any invalid header as the end of the archive."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _TarMember:
-        """The header in a block. Raises tarfile.HeaderError for the end, ReadError for damage."""
+        """Parse a header block. Raises tarfile.HeaderError at the end, ReadError for damage."""
         try:
             return super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as problem:
@@ -245,7 +251,7 @@ class _TarMember(tarfile.TarInfo):
 
 
 def _require_end(archive: _Forward) -> None:
-    """Read what follows the first block of zeros to the last byte. Raises tarfile.ReadError."""
+    """Read everything after the first block of zeros. Raises tarfile.ReadError for more members."""
     archive.left = sys.maxsize
     second = archive.tell()
     record_end = (second + BLOCK_BYTES + _RECORD_BYTES - 1) // _RECORD_BYTES * _RECORD_BYTES
@@ -267,17 +273,17 @@ def _is_header(block: bytes) -> bool:
 
 
 class _Forward:
-    """An archive as the file that TarFile reads, from the beginning to the end.
+    """An archive as the file object that TarFile reads, only forward.
 
-    Before the next member at most `left` bytes are read: TarFile reads a member's name and list of
-    holes into memory, as long as the header says.
+    Before the next member at most `left` bytes are read, because TarFile reads a member's name and
+    its list of holes into memory, and the header sets their length.
     """
 
     def __init__(self, content: Content) -> None:
         self._content, self._position, self.left = content, 0, _HEADER_BYTES
 
     def tell(self) -> int:
-        """The count of bytes that were read or skipped."""
+        """Return the number of bytes that were read or skipped."""
         return self._position
 
     def seek(self, position: int) -> None:
@@ -293,7 +299,7 @@ class _Forward:
         return skipped
 
     def read(self, size: int) -> bytes:
-        """The next `size` bytes, fewer at the end."""
+        """Return the next `size` bytes, fewer at the end."""
         self.left -= size
         if self.left < 0 or size < 0:
             raise tarfile.ReadError(f"a member's header has more than {_HEADER_BYTES} bytes")

@@ -1,8 +1,8 @@
-"""Text in other encodings, made UTF-8 as it is read.
+"""Convert text in other encodings to UTF-8 while it is read.
 
-A byte that the encoding does not have becomes a lone surrogate, U+DC00 and the byte, which stands
-in the stream as three bytes that are never UTF-8. So the row that has it can be told, and its bytes
-can be made again.
+A byte that is invalid in the encoding becomes a lone surrogate, U+DC00 plus the byte, which is
+stored as three bytes that are never valid UTF-8. So the row with that byte can be recognized, and
+its original bytes can be restored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from seglake.text.utf8 import invalid_utf8
 from seglake.write.input.streams import ByteStream
 
 UTF_8 = "utf-8"
-_BLOCK_BYTES = 1 << 18  # decoded at once
+_BLOCK_BYTES = 1 << 18  # decoded in one step
 _ESCAPING = "seglake.escaping"
 _ESCAPES = range(0xDC00, 0xDD00)
 _OF_A_ROW = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # a row has no byte order mark
@@ -39,7 +39,7 @@ codecs.register_error(_ESCAPING, _escape)
 
 
 class Utf8Stream:
-    """A stream of text in some encoding, as the stream of its UTF-8. Memory has one block.
+    """A stream that converts a stream in another encoding to UTF-8. Memory has one block.
 
     Errors name the file at `path`.
     """
@@ -51,7 +51,7 @@ class Utf8Stream:
         self._text, self._ended = memoryview(b""), False
 
     def readinto(self, target: memoryview, /) -> int:
-        """Fill the beginning of `target`; returns the count of bytes, 0 at the end.
+        """Fill the beginning of `target`. Return the number of bytes, 0 at the end.
 
         Raises InputError for utf-16 and utf-32 without a byte order mark.
         """
@@ -77,7 +77,7 @@ class Utf8Stream:
 
 @cache
 def is_single_byte(encoding: str) -> bool:
-    """Whether each byte is one character, whatever stands around it: such text can be cut."""
+    """Return whether each byte is one character in any context, so that such text can be cut."""
     if encoding.startswith(("utf", "iso2022")):
         return False
     pairs = bytes(byte for pair in product(range(256), repeat=2) for byte in pair)
@@ -85,7 +85,7 @@ def is_single_byte(encoding: str) -> bool:
 
 
 def utf8_size(stream: ByteStream, size: int, encoding: str) -> int:
-    """The bytes that the first `size` bytes of a stream take in UTF-8; `is_single_byte` is true."""
+    """Return the UTF-8 size of the first `size` bytes of a stream in a single-byte encoding."""
     letters = (bytes([byte]).decode(encoding, _ESCAPING) for byte in range(256))
     sizes = np.array([len(each.encode(UTF_8, "surrogatepass")) for each in letters], np.int64)
     block, total, left = memoryview(bytearray(_BLOCK_BYTES)), 0, size
@@ -96,10 +96,10 @@ def utf8_size(stream: ByteStream, size: int, encoding: str) -> int:
 
 
 def in_encoding(rows: Spans, encoding: str) -> Spans:
-    """The bytes that rows of a `Utf8Stream` have in its encoding; a null row becomes empty.
+    """Return rows of a `Utf8Stream` as bytes in the original encoding. A null row becomes empty.
 
-    A character that is cut at the end of a row is left out. In utf-16 and utf-32 the bytes are
-    little-endian, without a mark.
+    A character that is cut at the end of a row is omitted. In utf-16 and utf-32 the bytes are
+    little-endian, without a byte order mark.
     """
     packed = join_rows([rows])
     joined = join_rows([Spans(packed.data, packed.starts, _without_cut(packed))])
@@ -122,7 +122,7 @@ def _encoded(code: int, encoding: str) -> bytes:
 
 
 def _without_cut(rows: Spans) -> Int32s:
-    """The lengths of rows in a padded buffer, without a cut character at their end."""
+    """Return the lengths of rows in a padded buffer, without a cut character at their end."""
     lengths = rows.lengths.copy()
     for back, least in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
         at = np.maximum(rows.starts + lengths - back, 0)
@@ -133,9 +133,10 @@ def _without_cut(rows: Spans) -> Int32s:
 
 
 def from_encoding(rows: Spans, encoding: str) -> Spans:
-    """Rows that were kept apart, as UTF-8: those that are none are read in the encoding.
+    """Convert quarantined rows to UTF-8. Rows that are not valid UTF-8 are decoded from `encoding`.
 
-    A line feed in one of those, where its bytes had none, becomes what no encoding has.
+    Decoding can create a line feed, which would divide the row. Such a line feed becomes an invalid
+    byte, so that the row is rejected again.
     """
     wrong = np.flatnonzero(invalid_utf8(*rows))
     if not len(wrong):
@@ -152,7 +153,7 @@ def from_encoding(rows: Spans, encoding: str) -> Spans:
 
 
 def with_bytes(rows: Spans, places: Int64s, encoding: str) -> Spans:
-    """The same rows; those at some positions as `in_encoding`, at most as long as they were."""
+    """Return `rows`, with the rows at `places` converted to the encoding by `in_encoding`."""
     chosen = np.zeros(len(rows), np.bool_)
     chosen[places] = True
     return join_rows([where_null(rows, chosen), in_encoding(where_null(rows, ~chosen), encoding)])

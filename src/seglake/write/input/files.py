@@ -1,4 +1,4 @@
-"""Input files: paths, versions, splits."""
+"""Define input files: paths, versions, splits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-PARQUET_MARK = b"PAR1"  # what a Parquet file begins with
+PARQUET_MARK = b"PAR1"  # the first bytes of a Parquet file
 
 
 class SourceFile(NamedTuple):
@@ -20,20 +20,20 @@ class SourceFile(NamedTuple):
 
     @property
     def version(self) -> FileVersion:
-        """The version of the file when it was listed."""
+        """Return the version of the file when it was listed."""
         return FileVersion(self.size, self.modified_ms, self.etag)
 
 
 class FileVersion(NamedTuple):
-    """The state of a file at some moment. `etag` is None if the store has no etags."""
+    """The state of a file at one time. `etag` is None if the store has no etags."""
 
     size: int
     modified_ms: int
     etag: str | None
 
     def is_same(self, other: FileVersion) -> bool:
-        """Whether size and etag agree; without etags, size and modification time."""
-        if self.etag and other.etag:  # some listings leave the quotes out
+        """Return whether size and etag are equal; without etags, size and modification time."""
+        if self.etag and other.etag:  # some listings omit the quotes
             return self.size == other.size and self.etag.strip('"') == other.etag.strip('"')
         return self.size == other.size and self.modified_ms == other.modified_ms
 
@@ -55,12 +55,15 @@ class Split(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the split is the whole file."""
+        """Return whether the split is the whole file."""
         return self.start == 0 and self.end >= self.file.size
 
 
 def locate(path: str) -> tuple[str, str]:
-    """A path as (root of a store, object key): the folder and name, or the bucket and the rest."""
+    """Split a path into (root of a store, object key).
+
+    The root is the folder of a local file, or the bucket. The key is the rest of the path.
+    """
     if "://" in path and not path.startswith("file:"):
         scheme, _, rest = path.partition("://")
         bucket, _, key = rest.partition("/")

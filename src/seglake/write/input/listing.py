@@ -1,25 +1,26 @@
-"""The files that `input.paths` name.
+"""List the files that `input.paths` name.
 
 - A file: that file, whatever its name.
 - A folder: every file below it, at any depth, except hidden names. As in Spark, a name is hidden if
   it begins with "." or "_", but not if it is `_name=value`, a partition folder.
 - A glob (`*`, `?`, `[...]`; `**` for any depth of folders): the files that match. No wildcard
-  matches a hidden name, and none matches "/". A folder that matches is not
-  entered. A file whose name is the glob itself, such as `part[1].json`, is that file; where no such
-  file is meant, `[[]` matches a bracket.
-- Of the files below a folder, and those that match a glob, `input.include` and `input.exclude`
-  choose. A glob there is compared with the name of a file; if it has a "/", with the path below the
-  folder, or below the folder in front of a glob's first wildcard.
-- A lake in such a folder is no input of its own ingests. Its root cannot be such a folder.
-- A folder or glob in which a table's own log says which files count (Delta, Hudi, Iceberg, Spark's
-  file sink) is an InputError: other files have rows that were deleted. The log is found in the
-  listing; on local disks also in the folders above.
+  matches a hidden name, and none matches "/". A folder that matches is not entered. If a file has
+  the glob itself as its name, such as `part[1].json`, the glob names that file. Otherwise `[[]`
+  matches a bracket.
+- `input.include` and `input.exclude` choose among the files below a folder, and the files that
+  match a glob. Their globs are compared with the name of a file. If they have a "/", they are
+  compared with the path below the folder, or below the folder preceding a glob's first wildcard.
+- A lake inside such a folder is skipped when it ingests that folder. The root of the lake itself
+  cannot be an input folder.
+- A folder or glob is an InputError if it has a table whose log lists the valid files (Delta, Hudi,
+  Iceberg, Spark's file sink), because other files have rows that were deleted. The log is searched
+  in the listing; on local disks also in the parent folders.
 - A file that is named twice is read once. On local disks that includes its links.
 - An empty file is listed and has no rows.
-- A link to nothing, like every file that cannot be read, is an InputError.
+- A dead link is an InputError, like every file that cannot be read.
 - `input.on_empty` decides about a glob or a folder without files, and about a plain path that does
-  not exist. The folder above a missing path, or above a glob's missing folder, must be there: one
-  that is misspelt must not pass for empty. In a bucket a folder is there if it has objects.
+  not exist. The parent folder of a missing path, or of a glob's missing folder, must exist, so that
+  a misspelt path is not treated as empty. In a bucket, a folder exists if it has objects.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ BY_CHOICE = "input.include and input.exclude"
 BY_LINK = "another name of the same file"
 _NOT_ENTERED = " (a folder that a glob matches is not entered: add /**)"
 
-_AT_ONCE = 1 << 14  # files whose versions are asked for
+_AT_ONCE = 1 << 14  # files whose versions are requested in one step
 _WILDCARD = re.compile(r"[*?\[]")
 _VISIBLE = r"(?!\.|_(?![^/]*=))"
 _HIDDEN = re.compile(r"(?:^|/)(?:\.|_(?![^/]*=))")
@@ -69,7 +70,7 @@ _TABLES = {
 
 
 class MissingPath(InputError):
-    """A path does not exist, nor does the folder above; `what` says so without the remedy."""
+    """A path and its parent folder do not exist. `what` is the message without the remedy."""
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what = what
@@ -79,9 +80,9 @@ class MissingPath(InputError):
 class ListedInputs(NamedTuple):
     """The files that a pipeline names, and the paths that do not exist.
 
-    `left_out` maps the path of each file that is left out to the reason. Empty files with hidden
-    names, such as `_SUCCESS`, are not in it. `one_file` are the names among `files` that lead to
-    one file, as `names_of_one_file` returns them.
+    `left_out` maps the path of each excluded file to the reason. Empty files with hidden names,
+    such as `_SUCCESS`, are not in it. `one_file` lists names among `files` that lead to the same
+    file; see `names_of_one_file`.
     """
 
     files: FileList
@@ -90,14 +91,14 @@ class ListedInputs(NamedTuple):
     one_file: list[list[str]]
 
     def distinct(self) -> ListedInputs:
-        """Each file under one name."""
+        """Return the files with only one name for each."""
         others = other_names(self.one_file)
         left_out = self.left_out | dict.fromkeys(others, BY_LINK)
         return self._replace(files=self.files.without(others), left_out=left_out, one_file=[])
 
 
 class _Found(NamedTuple):
-    """A file, with its key below the folder in which it was found, if it was.
+    """A file. If it was found in a folder, `key` is its key below that folder, else None.
 
     Its version is UNKNOWN if the listing does not have it.
     """
@@ -109,14 +110,14 @@ class _Found(NamedTuple):
 
 
 class _FileChoice:
-    """What `include` and `exclude` say about object keys below a folder."""
+    """The choice that `include` and `exclude` make among object keys below a folder."""
 
     def __init__(self, settings: Input) -> None:
         self._include = [_choosing(glob, "include") for glob in settings.include]
         self._exclude = [_choosing(glob, "exclude") for glob in settings.exclude]
 
     def divide(self, found: Iterable[_Found]) -> tuple[FileList, dict[str, str]]:
-        """The files that are read, and why each of the others is not, by path."""
+        """Return the files to read, and for each other path the reason why it is left out."""
         others = dict[str, str]()
 
         def kept() -> Iterator[SourceFile]:
@@ -139,7 +140,7 @@ class _FileChoice:
 
 
 def _choosing(glob: str, key: str) -> tuple[bool, re.Pattern[str]]:
-    """Whether a glob is compared with paths instead of names, and its expression."""
+    """Compile a glob, and return whether it is compared with paths instead of names."""
     try:
         return "/" in glob, re.compile(_expression(glob))
     except re.error as problem:
@@ -152,15 +153,14 @@ def _matches(globs: Iterable[tuple[bool, re.Pattern[str]]], key: str) -> bool:
 
 
 def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInputs:
-    """The files that `input.paths` names, sorted by path.
+    """Return the files that `input.paths` names, sorted by path.
 
-    Each path is there once, but several paths may be names of one local file. What lies below the
-    root `lake` is no input of a folder or glob around it.
+    Each path occurs once, but several paths may be names of one local file. Files below the
+    root `lake` are ignored in a folder or glob that contains it.
 
     Raises:
-        InputError: nothing was found at a path and `on_empty` is "error", or it does not exist and
-            neither does the folder above it; or a folder is the root `lake` itself; or a table's
-            log says which files of a folder count.
+        InputError: No file was found at a path and `on_empty` is "error"; or neither the path nor
+            its parent folder exists; or a folder is the root `lake`; or a folder has a table's log.
     """
     choice, missing = _FileChoice(settings), list[str]()
     chosen, left_out = list[FileList](), dict[str, str]()
@@ -184,7 +184,7 @@ def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInp
 
 
 def _require_no_table(files: FileList, logs: dict[str, str]) -> None:
-    """Raise InputError if files are those of a table; `logs` maps folders to names of logs."""
+    """Raise InputError if files belong to a table. `logs` maps folders to names of logs."""
     for folder, log in logs.items():
         if files.has_below(folder):
             what, form = _TABLES[log]
@@ -198,7 +198,7 @@ def _require_no_table(files: FileList, logs: dict[str, str]) -> None:
 
 
 def _logs_above(folder: str) -> dict[str, str]:
-    """The local folders above a folder that have a table's log, unless the folder is in the log."""
+    """Return the parent folders with a table's log, unless the folder is inside that log."""
     found = dict[str, str]()
     for above in Path(folder).parents if "://" not in folder else ():
         name = next((name for name in _TABLES if _has_log(above, name)), None)
@@ -215,11 +215,11 @@ def _has_log(folder: Path, name: str) -> bool:
 
 
 def names_of_one_file(paths: Collection[str]) -> list[list[str]]:
-    """The local paths that lead to one file, a list for each such file.
+    """Return, for each file that has several of these local paths, a list of its paths.
 
-    The real path is first, then names in order. Paths are of one file if their real path is the
-    same, or if it has several hard links, and device, inode, size and time are equal: some network
-    drives give an inode number twice.
+    The real path is first, then the other paths in order. Two paths are of one file if they have
+    equal real paths. If the file has several hard links, they are also of one file if device, inode,
+    size and time are equal. An equal inode is not enough: some network drives reuse inode numbers.
     """
     ids = np.arange(len(paths), dtype=np.uint64)
     for at, path in enumerate(paths):
@@ -240,9 +240,10 @@ def names_of_one_file(paths: Collection[str]) -> list[list[str]]:
 
 
 def other_names(one_file: Iterable[Sequence[str]], *ingested: Collection[str]) -> set[str]:
-    """The names that are not read, of lists of names of one file.
+    """Return the names that are not read, from lists of names of one file.
 
-    The name that is read is in the first of the collections `ingested` that has one, or the first.
+    The name that is read is in the first of the collections `ingested` that has any of the names.
+    If none has, it is the first name.
     """
     others = set[str]()
     for names in one_file:
@@ -252,7 +253,7 @@ def other_names(one_file: Iterable[Sequence[str]], *ingested: Collection[str]) -
 
 
 def _outside(lake: str, folder: str, found: Iterable[_Found], *, glob: bool) -> Iterator[_Found]:
-    """What is found that is not below the root `lake`, unless the folder itself is.
+    """Yield the found files that are not below the root `lake`, or all if `folder` is below it.
 
     Raises InputError if the folder is the root, or if a glob in the root matches the lake's files.
     """
@@ -268,7 +269,7 @@ def _outside(lake: str, folder: str, found: Iterable[_Found], *, glob: bool) -> 
 
 
 def require_apart(settings: Input, store: InputStore, lake: str) -> None:
-    """Raise InputError if a folder of the input is the root `lake`, which may not be there yet."""
+    """Raise InputError if an input folder is the root `lake`, which need not exist yet."""
     root = _join(*locate(lake))
     for path in settings.paths:
         is_root = not is_glob(path, store) and _join(*locate(path)) == root
@@ -288,9 +289,10 @@ def _is_own(file: str, root: str) -> bool:
 
 
 def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str | None:
-    """The folder or file that does not exist, given a path at which nothing was found.
+    """Return the missing folder or file for a path without files, or None if the folder exists.
 
-    Raises InputError if `on_empty` is "error", except for a glob, or if no folder is above it.
+    Raises InputError if a plain path is missing and `on_empty` is "error", or if its parent folder
+    does not exist.
     """
     folder = _join(*locate(_fixed(path) if glob else path))
     if is_dead_link(folder):
@@ -318,14 +320,14 @@ def _where(path: str) -> str:
 
 
 def _is_folder(path: str, store: InputStore) -> bool:
-    """Whether a folder exists; a bucket does if it can be listed."""
+    """Return whether a folder exists. A bucket exists if it can be listed."""
     if "://" not in path:
         return os.path.isdir(path)  # noqa: PTH112  Path's raises where rights are missing
     return "/" not in path.partition("://")[2] or store.has_objects(path)
 
 
 def glob_hint(glob: str) -> str:
-    """What may be meant by a glob without files, in brackets."""
+    """Return a hint, in brackets, about a glob that matched no files."""
     part = next(filter(os.path.lexists, _bracketed(glob)), None)
     if part is None:
         return _NOT_ENTERED
@@ -335,7 +337,7 @@ def glob_hint(glob: str) -> str:
 
 
 def _bracketed(glob: str) -> Iterator[str]:
-    """The glob and each folder above it, the longest first, that a bracket makes a pattern."""
+    """Yield the glob and its parent folders, longest first, as long as they have a bracket."""
     for end in (len(glob), *(each.start() for each in [*re.finditer("/", glob)][::-1])):
         if "[" in glob[:end]:
             yield glob[:end]
@@ -352,7 +354,7 @@ def _nothing(path: str, left_out: int, *, glob: bool) -> str:
 
 
 def _with_versions(files: FileList, store: InputStore) -> FileList:
-    """The files, each with its version; raises InputError for one that cannot be read."""
+    """Return the files with their versions. Raises InputError for a file that cannot be read."""
     if all(part.has_versions for part in files.parts(_AT_ONCE)):
         return files
     with ThreadPoolExecutor(REQUESTS) as pool:
@@ -371,7 +373,7 @@ def _file(file: SourceFile, store: InputStore) -> SourceFile:
 
 
 def _plain(path: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Found]:
-    """The file at `path`, or the files below the folder `path` with their keys below it.
+    """Yield the file at `path`, or the files below the folder `path` with their keys below it.
 
     Table logs are added to `logs`.
     """
@@ -385,13 +387,13 @@ def _plain(path: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Foun
 
 
 def _below(folder: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Found]:
-    """The files below a folder. The folders of table logs are added to `logs`."""
+    """Yield the files below a folder. The folders of table logs are added to `logs`."""
     logs |= _logs_above(folder)
     for listed in store.list(folder):
         path = _join(folder, listed.key)
         if log := _TABLE_LOG.search(listed.key):
             logs[_join(folder, listed.key[: log.start()])] = log[1] or "metadata"
-        known = listed.etag is not None  # else the version is asked for when all are listed
+        known = listed.etag is not None  # otherwise the version is requested after the listing
         version = listed[1:] if known else UNKNOWN
         yield _Found(SourceFile(path, *version), listed.key, is_empty=not listed.size)
 
@@ -407,23 +409,23 @@ def _is_file(path: str, store: InputStore) -> bool:
 
 
 def is_glob(path: str, store: InputStore) -> bool:
-    """Whether a path has wildcards, and is no file that is called so."""
+    """Return whether a path has wildcards, and is not the name of an existing file."""
     return _WILDCARD.search(path) is not None and not _is_named(path, store)
 
 
 def _is_named(glob: str, store: InputStore) -> bool:
-    """Whether a file has the glob itself as its name."""
+    """Return whether a file has the glob itself as its name."""
     bucket = locate(glob)[0] if "://" in glob else ""
     try:
         return not _WILDCARD.search(bucket) and _is_file(glob, store)
-    except InputError:  # storage says that no file can be called so
+    except InputError:  # the storage does not allow such a name
         return False
 
 
 def _glob(pattern: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Found]:
-    """The files that match `pattern`, with their keys below its fixed folder.
+    """Yield the files that match `pattern`, with their keys below its fixed folder.
 
-    Files that would match but for a hidden name are marked. Table logs are added to `logs`.
+    Files that would match except for a hidden name are marked. Table logs are added to `logs`.
     Raises InputError for a bad pattern.
     """
     fixed = _fixed(pattern)
@@ -447,7 +449,7 @@ def _glob(pattern: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Fo
 
 
 def _fixed(glob: str) -> str:
-    """The folder in front of a glob's first wildcard."""
+    """Return the folder preceding a glob's first wildcard."""
     fixed = _WILDCARD.split(glob, maxsplit=1)[0].rpartition("/")[0]
     return fixed or ("/" if glob.startswith("/") else ".")
 
@@ -457,9 +459,9 @@ def _join(root: str, key: str) -> str:
 
 
 def _expression(glob: str, lead: str = _VISIBLE) -> str:
-    """A regular expression for the paths that a glob matches.
+    """Return a regular expression for the paths that a glob matches.
 
-    `lead` is a pattern for what begins a name that a wildcard begins.
+    If a wildcard begins a name, the beginning of that name must match `lead`.
     """
     parts = []
     for part in re.sub(r"(^|/)\*\*$", r"\1**/*", glob).split("/"):
@@ -482,10 +484,10 @@ def _wildcard(piece: str) -> str:
 
 
 # ---------------- file list
-# Lists of input files, as compressed columns.
+# Store lists of input files as compressed columns.
 #
-# A listed file takes 2,000 bytes as an object, 130 as a row of columns, and 30 of compressed
-# ones: names that follow each other are much alike.
+# A listed file takes 2,000 bytes as an object, 130 as a row of columns, and 30 in compressed
+# columns, because consecutive names are similar.
 
 _TYPES: dict[str, pa.DataType] = {
     "path": pa.large_string(),
@@ -502,7 +504,7 @@ _Item = TypeVar("_Item")
 
 
 class _Block(NamedTuple):
-    """Some rows, compressed; at least one."""
+    """Some rows, compressed. There is at least one row."""
 
     rows: int
     stream: pa.Buffer
@@ -516,7 +518,7 @@ class _Block(NamedTuple):
         return _Block(len(batch), sink.getvalue())
 
     def batch(self, *columns: str) -> pa.RecordBatch:
-        """The rows; with all columns if none is named."""
+        """Return the rows with the named columns, or with all columns if none is named."""
         numbers = [_SCHEMA.get_field_index(name) for name in columns]
         options = pa.ipc.IpcReadOptions(included_fields=numbers or None)
         with pa.ipc.open_stream(self.stream, options=options) as reader:
@@ -524,16 +526,16 @@ class _Block(NamedTuple):
 
 
 class _Columns(Sequence[_Item]):
-    """Rows of blocks, each made when it is asked for. Nothing changes them."""
+    """An immutable sequence over the rows of blocks. Items are created on access."""
 
-    _names: tuple[str, ...] = ()  # of the columns that an item has; all if none is named
+    _names: tuple[str, ...] = ()  # the columns of an item; empty for all columns
 
     def __init__(self, blocks: Sequence[_Block]) -> None:
         self._blocks = blocks
         self._ends = np.cumsum([block.rows for block in blocks], dtype=np.int64)
 
     def _made(self, columns: Sequence[list[Any]]) -> Iterable[_Item]:
-        """Return the items of some rows. Each class makes its own kind of item."""
+        """Return the items for some rows. Each class creates its own kind of item."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -553,7 +555,7 @@ class _Columns(Sequence[_Item]):
         return item
 
     def _at(self, numbers: range) -> list[_Item]:
-        """The items of some rows, of which only their blocks are read."""
+        """Return the items of some rows. Only the blocks of these rows are read."""
         if not numbers:
             return []
         low, high = sorted((numbers[0], numbers[-1]))
@@ -591,14 +593,14 @@ class FilePaths(_Columns[str]):
 
 
 class FileList(_Columns[SourceFile]):
-    """Input files."""
+    """A compact list of input files."""
 
     def _made(self, columns: Sequence[list[Any]]) -> Iterable[SourceFile]:
         return map(SourceFile, *columns)
 
     @staticmethod
     def of(files: Iterable[SourceFile]) -> FileList:
-        """The files in the order in which they come."""
+        """Create a list of the files in the order of `files`."""
         rows, blocks = iter(files), list[_Block]()
         while some := list(islice(rows, _ROWS)):
             columns = zip(*some, strict=True)
@@ -608,36 +610,36 @@ class FileList(_Columns[SourceFile]):
 
     @staticmethod
     def joined(parts: Iterable[FileList]) -> FileList:
-        """The files of all parts, one part after another."""
+        """Return the files of all parts, one part after another."""
         blocks = (part._blocks for part in parts)  # noqa: SLF001  of this class
         return FileList(_gathered(chain.from_iterable(blocks)))
 
     @property
     def paths(self) -> FilePaths:
-        """The path of each file."""
+        """Return the path of each file."""
         return FilePaths(self._blocks)
 
     @property
     def has_versions(self) -> bool:
-        """Whether the version of each file is known."""
+        """Return whether the version of each file is known."""
         return all(pc.min(sizes).as_py() != UNKNOWN.size for sizes in self._column("size"))
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all files."""
+        """Return the total size of all files in bytes."""
         return sum(pc.sum(sizes).as_py() for sizes in self._column("size"))
 
     def _column(self, name: str) -> Iterator[pa.Array[Any]]:
-        """A column, block by block."""
+        """Yield a column, block by block."""
         return (block.batch(name)[name] for block in self._blocks)
 
     def parts(self, rows: int) -> Iterator[FileList]:
-        """The files in lists of at most so many."""
+        """Yield the files in lists of at most `rows` files."""
         cut = chain.from_iterable(_cut(block, rows) for block in self._blocks)
         return map(FileList, _groups(cut, rows))
 
     def filter(self, flags: Sequence[bool]) -> FileList:
-        """The files with a flag; those of a block are not copied if all have one."""
+        """Return the files whose flag is true. A block is not copied if all its flags are true."""
         kept = list[_Block]()
         for block, end in zip(self._blocks, self._ends.tolist(), strict=True):
             mine = flags[end - block.rows : end]
@@ -648,17 +650,17 @@ class FileList(_Columns[SourceFile]):
         return FileList(_gathered(kept))
 
     def without(self, paths: Collection[str]) -> FileList:
-        """The files that have none of some paths."""
+        """Return the files whose path is not in `paths`."""
         return self.filter([path not in paths for path in self.paths]) if paths else self
 
     def has_below(self, folder: str) -> bool:
-        """Whether a file is below a folder."""
+        """Return whether a file is below a folder."""
         prefix = f"{folder.rstrip('/')}/"
         columns = self._column("path")
         return any(pc.any(pc.starts_with(paths, prefix)).as_py() for paths in columns)
 
     def by_path(self) -> FileList:
-        """The files sorted by path, each path once; a listing is mostly sorted already."""
+        """Return the files sorted by path, each path once. A sorted list is returned unchanged."""
         if self._is_sorted():
             return self
         table = _table(self._blocks)
@@ -678,7 +680,7 @@ class FileList(_Columns[SourceFile]):
         return True
 
     def among(self, paths: Iterable[str]) -> set[str]:
-        """Those of some paths that files of this list have."""
+        """Return the members of `paths` that are paths of files in this list."""
         asked = pa.array(filter(is_text, paths), pa.large_string())
         if not len(asked):
             return set()
@@ -689,19 +691,19 @@ class FileList(_Columns[SourceFile]):
 
 
 def _table(blocks: Sequence[_Block], *columns: str) -> pa.Table:
-    """The rows of some blocks."""
+    """Return the rows of some blocks as one table."""
     return pa.Table.from_batches([block.batch(*columns) for block in blocks])
 
 
 def _blocks(table: pa.Table) -> Iterator[_Block]:
-    """Blocks of a table, full but for the last."""
+    """Yield blocks of a table. All except the last are full."""
     for start in range(0, len(table), _ROWS):
         (batch,) = table.slice(start, _ROWS).combine_chunks().to_batches()
         yield _Block.of(batch)
 
 
 def _cut(block: _Block, rows: int) -> Iterator[_Block]:
-    """The rows of a block in blocks of at most so many."""
+    """Yield the rows of a block in blocks of at most `rows` rows."""
     if block.rows <= rows:
         yield block
         return
@@ -711,13 +713,13 @@ def _cut(block: _Block, rows: int) -> Iterator[_Block]:
 
 
 def _gathered(blocks: Iterable[_Block]) -> list[_Block]:
-    """The rows of some blocks; neighbours that are small become one block."""
+    """Return the rows of some blocks, with small neighbours joined to one block."""
     groups = _groups(blocks, _ROWS)
     return [some[0] if len(some) == 1 else next(_blocks(_table(some))) for some in groups]
 
 
 def _groups(blocks: Iterable[_Block], rows: int) -> Iterator[list[_Block]]:
-    """Neighbours that have so many rows together at most; a larger block is alone."""
+    """Yield neighbours that have at most `rows` rows together. A larger block has its own group."""
     some, count = list[_Block](), 0
     for block in blocks:
         if some and count + block.rows > rows:
@@ -730,7 +732,7 @@ def _groups(blocks: Iterable[_Block], rows: int) -> Iterator[list[_Block]]:
 
 
 def is_text(path: str) -> bool:
-    """Whether a path has an encoding; a name that is not UTF-8 has none."""
+    """Return whether a path can be encoded. A name that is not UTF-8 cannot."""
     try:
         path.encode()
     except UnicodeEncodeError:

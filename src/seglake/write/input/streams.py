@@ -1,4 +1,4 @@
-"""The bytes of an input file as a seekable stream."""
+"""Read the bytes of an input file as a seekable stream."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-FIRST_BYTES, PART_BYTES = 2**18, 2**20  # of a request: the first one, which may be all, and others
+# Sizes of requests. The first one is smaller, because it may be the only one.
+FIRST_BYTES, PART_BYTES = 2**18, 2**20
 AHEAD = 4  # parts that are requested ahead of their use
 
 
 class ByteStream(Protocol):
-    """Bytes in order."""
+    """A stream of bytes."""
 
     def readinto(self, target: memoryview, /) -> int:
-        """Fill the beginning of `target`; returns the count of bytes, 0 at the end."""
+        """Fill the beginning of `target`. Return the number of bytes, 0 at the end."""
 
 
 class RawFile(io.RawIOBase):
     """An input file as a seekable binary file, up to the size in the input list.
 
-    A local file is read straight into the caller's memory; `Store.read` would make a copy. `head`
-    has the first bytes of a file in a bucket, as far as they were read before.
+    A local file is read directly into the caller's memory; `Store.read` would make a copy. `head`
+    has the first bytes of a file in a bucket if they were read before.
     """
 
     def __init__(
@@ -105,11 +106,11 @@ class RawFile(io.RawIOBase):
 
     @property
     def remote(self) -> bool:
-        """Whether each read is a request to a bucket."""
+        """Return whether each read is a request to a bucket."""
         return self._local is None
 
     def part(self, start: int, end: int) -> bytes:
-        """Bytes [start, end) of a file in a bucket, in one request at most; for any thread."""
+        """Return bytes [start, end) of a file in a bucket with at most one request. Thread-safe."""
         end = min(end, self._file.size)
         if end <= len(self._head):
             return self._head[start:end]
@@ -117,7 +118,7 @@ class RawFile(io.RawIOBase):
             return bytes(self._store.read(self._key, start, end))
 
     def ranges_left(self) -> Iterator[tuple[int, int]]:
-        """The [start, end) of the requests for what is left of the file."""
+        """Yield the ranges [start, end) of the requests for the rest of the file."""
         at, size = self._position, FIRST_BYTES
         while at < self._file.size:
             yield at, at + size
@@ -125,16 +126,17 @@ class RawFile(io.RawIOBase):
 
 
 class Ahead(io.RawIOBase):
-    """What is left of a file in a bucket; the next parts are requested while one is used.
+    """The rest of a file in a bucket. The next parts are requested while one is used.
 
-    The first part comes alone: whoever only looks at the beginning of a file needs no other. Memory
-    holds `AHEAD` parts and one more.
+    The first part is requested without any others, because some callers read only the beginning
+    of a file. Memory holds `AHEAD` parts and one more.
     """
 
     def __init__(self, file: RawFile) -> None:
         self._file, self._ranges = file, file.ranges_left()
         self._coming = deque[Future[bytes]]()
-        self._pool: ThreadPoolExecutor | None = None  # its threads end when nobody has it any more
+        # Never shut down: its threads end when it is garbage-collected.
+        self._pool: ThreadPoolExecutor | None = None
         self._part = memoryview(b"")
 
     def readable(self) -> bool:
@@ -151,7 +153,7 @@ class Ahead(io.RawIOBase):
         return size
 
     def _next(self) -> bytes:
-        """The next part; empty at the end."""
+        """Return the next part, empty at the end."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(AHEAD)
             first = next(self._ranges, None)

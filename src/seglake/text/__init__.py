@@ -1,1 +1,1 @@
-"""Text in columns: spans over shared buffers, and the kernels that scan and build them."""
+"""Handle columns of text: spans over shared buffers, and the kernels that scan and build them."""

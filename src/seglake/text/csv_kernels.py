@@ -1,7 +1,7 @@
-"""The CSV scanner: the positions of records, and of the fields that have a slot.
+"""Scan CSV: find the positions of records, and of the fields that have a slot.
 
-A CSV record ends at an LF outside quotes; one CR before the LF belongs to the line end. Quotes are
-special only at the beginning of a field.
+A CSV record ends at an LF outside quotes; one CR preceding the LF belongs to the line end. Quotes
+are special only at the beginning of a field.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ Codes = npt.NDArray[np.int8]
 
 @njit(cache=True, nogil=True)
 def _next(base: int, position: int, end: int, byte: int) -> int:
-    """The next LF or `byte` before `end`, or `end`."""
+    """Return the position of the next LF or `byte` in [position, end), or `end`."""
     while position < end:
         mask = pair_mask(base, position, byte)
         if mask:
@@ -31,10 +31,10 @@ def _next(base: int, position: int, end: int, byte: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _closing_quote(base: int, position: int, end: int, quote: int) -> tuple[int, int, int]:
-    """Find the closing quote; `position` is the byte after the opening quote.
+    """Find the closing quote. `position` is the byte after the opening quote.
 
-    Returns the position of the closing quote, or `end` if there is none; the number of doubled
-    quotes; the number of line feeds.
+    Returns the position of the closing quote, or `end` if it is missing; the number of doubled
+    quotes; and the number of line feeds.
     """
     doubled = feeds = 0
     while True:
@@ -55,7 +55,7 @@ def _closing_quote(base: int, position: int, end: int, quote: int) -> tuple[int,
 def _record(
     base: int, position: int, end: int, marks: Int64s, slots: Int64s, spans: Int64s
 ) -> tuple[int, int, int]:
-    """Read one record. Returns the position of its LF (or `end`), its numbers of columns and LFs.
+    """Read one record. Return the position of its LF (or `end`), and its counts of columns and LFs.
 
     `marks` is (delimiter, quote, whether quoted fields may contain line feeds). For a column with a
     slot, spans[slot] becomes (start, length, doubled quotes). If a record cannot be read, the
@@ -107,11 +107,11 @@ def scan_records(
     most: int,
     stop_at: int,
 ) -> tuple[Int64s, Int64s, Int64s, Codes, Int64s, int, int, bool]:
-    """Find the records in data[position:end], at most `most`, that begin before `stop_at`.
+    """Find at most `most` records in data[position:end] that begin before `stop_at`.
 
     Returns starts, lengths, line numbers, reasons and spans of the records; then the position where
-    the records end, the number of lines before it, and whether records follow, which the next call
-    reads. Without `final`, a record that reaches `end` is left out, and no record follows.
+    the records end, the number of lines before that position, and whether records follow for the
+    next call. Unless `final`, a record that reaches `end` is omitted, and the last result is False.
     """
     base = data.ctypes.data
     most = min(count_newlines(data, position, min(stop_at, end)) + 1, most)
@@ -151,7 +151,10 @@ def scan_records(
 def scan_values(
     data: Bytes, starts: Int64s, lengths: Int32s, marks: Int64s, slots: Int64s, slot_count: int
 ) -> tuple[Flags, Int64s]:
-    """Which items of a padded buffer are one record with a field for each slot, and its spans."""
+    """Return which items are one record with a field for each column, and the spans of its fields.
+
+    `data` is padded.
+    """
     base = data.ctypes.data
     fine = np.zeros(len(starts), np.bool_)
     spans = np.zeros((len(starts), slot_count, 3), np.int64)
@@ -172,7 +175,7 @@ def scan_values(
 def undouble(
     data: Bytes, starts: Int64s, lengths: Int32s, doubled: Int64s, quote: int
 ) -> tuple[Bytes, Int64s]:
-    """The items one after another, with one quote for each doubled quote; and the items' ends."""
+    """Join the items, with one quote for each doubled quote. Return the bytes and item ends."""
     total = 0
     for row in range(len(starts)):
         total += max(lengths[row], 0) - doubled[row]

@@ -1,4 +1,4 @@
-"""JSON text (RFC 8259) from columns of spans: objects, strings, base64."""
+"""Write JSON text (RFC 8259) from columns of spans: objects, strings, base64."""
 
 import json
 from base64 import b64encode
@@ -13,7 +13,7 @@ from seglake.text.spans import constant, from_ends, join_rows, nulls_as, where_n
 
 
 def json_objects(names: Sequence[str], texts: Sequence[Spans], count: int) -> Spans:
-    """One JSON object per row from columns of JSON text; null becomes the literal null."""
+    """Return one JSON object per row from columns of JSON text. Null becomes the literal null."""
     parts = [constant(b"{", count)]
     for number, (name, text) in enumerate(zip(names, texts, strict=True)):
         label = f"{',' if number else ''}{json.dumps(name, ensure_ascii=False)}:"
@@ -23,7 +23,10 @@ def json_objects(names: Sequence[str], texts: Sequence[Spans], count: int) -> Sp
 
 @njit(cache=True, nogil=True)
 def _quote(data: Bytes, starts: Int64s, lengths: Int32s, short: Bytes) -> tuple[Bytes, Int64s]:
-    """JSON strings of UTF-8 texts, back to back, and their ends; `short` is _LETTERS."""
+    """Return the JSON strings of UTF-8 texts, back to back, and their ends.
+
+    `short` is _LETTERS.
+    """
     total = 0
     for row in range(len(starts)):
         for k in range(starts[row], starts[row] + max(lengths[row], 0)):
@@ -58,7 +61,7 @@ def _quote(data: Bytes, starts: Int64s, lengths: Int32s, short: Bytes) -> tuple[
 
 
 def _escape_letters() -> Bytes:
-    """For each byte the letter that follows the backslash in its escape; 0 if it needs none."""
+    """Return for each byte the letter after the backslash in its escape; 0 if it is not escaped."""
     letters = np.zeros(256, np.uint8)
     letters[:0x20] = ord("u")
     for byte, letter in zip(b'"\\\b\f\n\r\t', b'"\\bfnrt', strict=True):
@@ -70,7 +73,7 @@ _LETTERS = _escape_letters()
 
 
 def quoted(texts: Spans) -> Spans:
-    """Valid UTF-8 texts as JSON strings; null stays null."""
+    """Return valid UTF-8 texts as JSON strings; null stays null."""
     out, ends = _quote(texts.data, texts.starts, texts.lengths, _LETTERS)
     return where_null(from_ends(out, ends), texts.lengths < 0)
 
@@ -81,7 +84,7 @@ _BASE64 = np.frombuffer(
 
 
 def base64(spans: Spans) -> Spans:
-    """The items in base64 (RFC 4648, with padding); null stays null."""
+    """Return the items in base64 (RFC 4648, with padding); null stays null."""
     ends = np.cumsum((np.maximum(spans.lengths, 0).astype(np.int64) + 2) // 3 * 4)
     out = padded(int(ends[-1]) if len(ends) else 0)
     _encode_base64(spans.data, spans.starts, spans.lengths, _BASE64, out)
@@ -92,7 +95,7 @@ def base64(spans: Spans) -> Spans:
 def _encode_base64(
     data: Bytes, starts: Int64s, lengths: Int32s, letters: Bytes, out: Bytes
 ) -> None:
-    """The items in base64, back to back."""
+    """Write the items in base64, back to back, to `out`."""
     at = 0
     for row in range(len(starts)):
         start, size = starts[row], lengths[row]
@@ -110,7 +113,10 @@ def _encode_base64(
 
 
 def text_or_base64(data: bytes, most: int | None = None) -> str | dict[str, str]:
-    """Bytes as JSON can hold them: text, or {"base64": …}; at most so many characters or bytes."""
+    """Return bytes in a form that JSON can hold: text, or {"base64": …} for other bytes.
+
+    At most `most` characters or bytes are returned.
+    """
     try:
         return data.decode()[:most]
     except UnicodeDecodeError:

@@ -1,7 +1,6 @@
-"""Fields of JSON objects: one scan finds the values of the names that are wanted.
+"""Find fields of JSON objects: one scan finds the values of all requested names.
 
-It is the one reading of a field that there is: an ingest takes keys and times with it, and a reader
-columns.
+Every reader of fields uses this module: an ingest for keys and times, and a reader for columns.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ FieldPath = tuple[str, ...]
 
 
 def paths_of(name: str) -> list[FieldPath]:
-    """The paths that a name may mean; of those that a line has, the first one counts.
+    """Return the paths that `name` can stand for. The first path that exists in a line is used.
 
     "a.b" is a member "a.b", or the member "b" of the object at "a". The names of members may have
-    dots, as in {"attributes": {"user.id": …}}, but those of the objects around have none.
+    dots, as in {"attributes": {"user.id": …}}, but not the names of the objects that contain them.
     """
     parts = name.split(".")
     return [(*parts[:at], ".".join(parts[at:])) for at in range(len(parts))]
 
 
 class FieldNames:
-    """The fields to find, which may stand at any of `paths_of` their names.
+    """The names of the fields to find. Each field may be at any of `paths_of` its name.
 
-    If a member is repeated, the last one counts.
+    If a member is repeated, the last one is used.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -66,7 +65,7 @@ class FieldNames:
         )
 
     def _entry(self, path: FieldPath | None, entries: Sequence[FieldPath | None]) -> list[int]:
-        """The slot of a path, the range of entries below it, the range of slots at or below it."""
+        """Return the slot of a path, the range of entries below it, and its range of slots."""
         if path is None:
             return [-1, 0, 0, 0, 0]
         size = len(path)
@@ -78,9 +77,9 @@ class FieldNames:
 
 
 class Scalars(NamedTuple):
-    """Values that are no object and no array, of the rows `rows`, which may repeat.
+    """Values that are neither objects nor arrays, with the row of each in `rows`. Rows may repeat.
 
-    `texts` are without quotes and escapes; where `raw`, the value is a number, true or false.
+    `texts` are without quotes and escapes. If `raw` is set, the value is a number, true or false.
     """
 
     rows: Int64s
@@ -89,7 +88,7 @@ class Scalars(NamedTuple):
 
     @staticmethod
     def joined(one: Scalars, other: Scalars) -> Scalars:
-        """The values of both."""
+        """Return the values of both."""
         parts = [join_rows([each.texts]) for each in (one, other)]
         data = np.concatenate([part.data for part in parts])
         starts = [parts[0].starts, parts[1].starts + len(parts[0].data)]
@@ -100,7 +99,7 @@ class Scalars(NamedTuple):
 
 
 class JsonFields:
-    """The fields of texts, in a padded buffer. `verdicts` are those of `scan_texts`."""
+    """The fields of texts in a padded buffer. For `verdicts`, see `scan_texts`."""
 
     def __init__(self, texts: Spans, fields: FieldNames) -> None:
         self._data, self._slots = texts.data, fields.slots
@@ -110,16 +109,16 @@ class JsonFields:
 
     @property
     def fine(self) -> Flags:
-        """Which texts are JSON objects."""
+        """Return which texts are JSON objects."""
         fine: Flags = self.verdicts == FINE
         return fine
 
     def text(self, name: str) -> Spans:
-        """Strings without quotes and escapes, other values as they stand; null if missing."""
+        """Return strings without quotes and escapes, other values unchanged; null if missing."""
         return self._resolved(*self._values(name))
 
     def scalars(self, name: str) -> Scalars:
-        """The strings, numbers, true and false of a field: the value, or an array's elements."""
+        """Return the strings, numbers, true and false of a field: the value, or array elements."""
         starts, lengths, kinds = self._values(name)
         first = self._data[np.where(lengths > 0, starts, 0)]
         nested = (kinds == RAW) & np.isin(first, _NESTED)
@@ -132,7 +131,7 @@ class JsonFields:
         return Scalars.joined(single, self._elements(starts, lengths, arrays))
 
     def is_null(self, name: str) -> Flags:
-        """Whether an object lacks the field, or has null there."""
+        """Return which objects do not have the field, or have null there."""
         null: Flags = (self._values(name)[1] < 0) & self.fine
         return null
 
@@ -156,20 +155,20 @@ class JsonFields:
         return Spans(self._data, starts, lengths)
 
     def json(self, name: str) -> Spans:
-        """The values of a field as JSON, as they stand; null if missing."""
+        """Return the values of a field as JSON, as they are in the text; null if missing."""
         starts, lengths, kinds = self._values(name)
         string = (kinds == PLAIN) | (kinds == ESCAPED)
         return Spans(self._data, starts - string, (lengths + 2 * string).astype(np.int32))
 
     def has(self, name: str) -> bool:
-        """Whether some text has the field, if only as null."""
+        """Return whether any text has the field, even as null."""
         slots = [self._slots[path] for path in paths_of(name)]
-        # most often one of the first texts has the field
+        # Usually one of the first texts has the field.
         parts = (sizes[:, slot] for sizes in (self._sizes[:64], self._sizes) for slot in slots)
         return any((part & 7 != MISSING).any() for part in parts)
 
     def _values(self, name: str) -> tuple[Int64s, Int32s, Int8s]:
-        """Starts, lengths (null if missing) and kinds of the values of a field."""
+        """Return starts, lengths (null if missing) and kinds of the values of a field."""
         first, *others = (self._slots[path] for path in paths_of(name))
         begins, sizes = self._begins[:, first], self._sizes[:, first]
         for slot in others:

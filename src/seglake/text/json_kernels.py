@@ -1,9 +1,9 @@
-"""The JSON scanner: one pass validates a text (RFC 8259) and notes where the wanted values stand.
+"""Scan JSON: one pass validates a text (RFC 8259) and records the positions of requested values.
 
-Texts may stand one after another, or with line feeds between, and zeros follow the last one. So no
-loop over the bytes of a token compares its position with the end of the text: a token that goes on
-behind it ends in the next text or at the zeros, and then the text was not JSON. No object or array
-begins behind the end.
+Texts may be stored one after another, or with line feeds between them, and zeros follow the last
+one. So no loop over the bytes of a token compares its position with the end of the text: a token
+that continues after that end stops in the next text or at the zeros, and then the text was not
+JSON. No object or array begins after the end.
 """
 
 from typing import Any
@@ -20,10 +20,10 @@ MAX_DEPTH = 512
 MISSING, PLAIN, ESCAPED, RAW, NONE = range(5)  # kinds of values; NONE is JSON's null
 FINE, NOT_JSON, NOT_UTF8 = 0, -1, -2  # the verdict on a text
 
-# One entry (row) of the tree of wanted member names: where the name begins in `names`, the length
-# of the name, the slot of its value or -1, first and last + 1 of the entries below it, first and
-# last + 1 of the slots at or below it. A repeated name empties these slots. Entry 0 is the line's
-# object. NOWHERE is any member that is not wanted.
+# One entry (row) of the tree of requested member names: where the name begins in `names`, the
+# length of the name, the slot of its value or -1, first and last + 1 of the entries below it, first
+# and last + 1 of the slots at or below it. A repeated name empties these slots. Entry 0 is the
+# line's object. NOWHERE is any member that is not requested.
 NAME, LENGTH, SLOT, FIRST, LAST, LOW, HIGH = range(7)
 NOWHERE = 1
 
@@ -33,7 +33,7 @@ Entries = npt.NDArray[np.int64]
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _skip_space(base: int, position: int) -> int:
-    """The next byte that is not a blank."""
+    """Return the position of the next byte that is not whitespace."""
     while True:
         byte = byte_at(base, position)
         if byte > 0x20 or byte not in (0x20, 0x09, 0x0A, 0x0D):
@@ -43,7 +43,7 @@ def _skip_space(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _skip_escape(base: int, position: int) -> int:
-    """The position after the escape whose backslash is at `position`, or NOT_JSON."""
+    """Return the position after the escape whose backslash is at `position`, or NOT_JSON."""
     kind = byte_at(base, position + 1)
     if kind != 0x75:
         is_escape = kind in (0x22, 0x5C, 0x2F, 0x62, 0x66, 0x6E, 0x72, 0x74)
@@ -57,7 +57,7 @@ def _skip_escape(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _skip_unusual(base: int, position: int) -> int:
-    """The position after the escape or the UTF-8 sequences at `position`, or a verdict."""
+    """Return the position after the escape or the UTF-8 sequences at `position`, or a verdict."""
     byte = byte_at(base, position)
     if byte == 0x5C:
         return _skip_escape(base, position)
@@ -74,7 +74,7 @@ def _skip_unusual(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _skip_string(base: int, position: int) -> tuple[int, bool]:
-    """Skip a string; `position` is the byte after the opening quote.
+    """Skip a string. `position` is the byte after the opening quote.
 
     Returns the position of the closing quote, or a verdict; and whether the string has an escape.
     """
@@ -105,7 +105,7 @@ def _skip_digits(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _skip_number(base: int, position: int) -> int:
-    """The position after the number at `position`, or NOT_JSON."""
+    """Return the position after the number at `position`, or NOT_JSON."""
     position += byte_at(base, position) == 0x2D
     first = byte_at(base, position)
     if first < 0x30 or first > 0x39:
@@ -127,7 +127,7 @@ def _skip_number(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _skip_literal(base: int, position: int) -> int:
-    """The position after true, false or null at `position`, or NOT_JSON."""
+    """Return the position after true, false or null at `position`, or NOT_JSON."""
     first = byte_at(base, position)
     word = b"true" if first == 0x74 else b"null" if first == 0x6E else b"false"
     for k in range(len(word)):
@@ -138,7 +138,7 @@ def _skip_literal(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _hex(base: int, position: int) -> int:
-    """The four hexadecimal digits at `position`."""
+    """Return the value of the four hexadecimal digits at `position`."""
     value = 0
     for k in range(position, position + 4):
         byte = byte_at(base, k)
@@ -148,7 +148,7 @@ def _hex(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _put_utf8(code: int, out: Bytes, size: int) -> int:
-    """Write a code point at out[size]. Returns the new size. A lone surrogate becomes U+FFFD."""
+    """Write a code point at out[size], and return the new size. A lone surrogate becomes U+FFFD."""
     if 0xD800 <= code < 0xE000:
         code = 0xFFFD
     if code < 0x80:
@@ -172,7 +172,7 @@ def _put_utf8(code: int, out: Bytes, size: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _unescape(base: int, position: int, end: int, out: Bytes, size: int) -> int:
-    """Append the valid JSON string [position, end) to out[:size]. Returns the new size."""
+    """Append the valid JSON string [position, end) to out[:size], and return the new size."""
     while position < end:
         byte = byte_at(base, position)
         if byte != 0x5C:
@@ -207,7 +207,7 @@ def _unescape(base: int, position: int, end: int, out: Bytes, size: int) -> int:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _match(base: int, begin: int, length: int, parent: int, names: int, tree: Entries) -> int:
-    """The entry below `parent` whose name is the text at `begin`, or NOWHERE."""
+    """Return the entry below `parent` whose name is the text at `begin`, or NOWHERE."""
     for entry in range(tree[parent, FIRST], tree[parent, LAST]):
         if tree[entry, LENGTH] != length:
             continue
@@ -222,16 +222,16 @@ def _match(base: int, begin: int, length: int, parent: int, names: int, tree: En
 
 @njit(cache=True, nogil=True)
 def _match_escaped(base: int, begin: int, end: int, parent: int, names: int, tree: Entries) -> int:
-    """As `_match`, for a name with escapes."""
+    """Do what `_match` does, for a name with escapes."""
     plain = np.empty(end - begin + PADDING, np.uint8)
-    first: Any = np.int64(0)  # for a literal, numba would compile again
+    first: Any = np.int64(0)  # numba would compile another version for a literal
     length = _unescape(base, begin, end, plain, first)
     return _match_text(plain, length, parent, names, tree)
 
 
 @njit(cache=True, nogil=True)
 def _match_text(text: Bytes, length: int, parent: int, names: int, tree: Entries) -> int:
-    """As `_match`. The caller's reference keeps `text` alive while its address is used."""
+    """Do what `_match` does. The caller's reference keeps `text` alive during the call."""
     first: Any = np.int64(0)  # as above
     return _match(text.ctypes.data, first, length, parent, names, tree)
 
@@ -333,9 +333,9 @@ def _scan_text(
 def scan_texts(
     data: Bytes, starts: Int64s, lengths: Int32s, names: Bytes, tree: Entries, slots: int
 ) -> tuple[Entries, Entries, Int8s]:
-    """For each text and slot, where the value begins, and its length * 8 + kind.
+    """Return, for each text and slot, where the value begins, and its length * 8 + kind.
 
-    Also returns a verdict for each text. Null is no JSON. `data` is padded.
+    Also returns a verdict for each text. Null is not JSON. `data` is padded.
     """
     base, names_base = data.ctypes.data, names.ctypes.data
     rows = len(starts)
@@ -357,7 +357,7 @@ def scan_texts(
 def unescape_all(
     data: Bytes, starts: Int64s, lengths: Int32s, kinds: Int8s
 ) -> tuple[Bytes, Int64s]:
-    """The items one after another, and their ends. Escapes are resolved if the kind is ESCAPED."""
+    """Join the items, with escapes resolved if the kind is ESCAPED. Return bytes and item ends."""
     total = 0
     for row in range(len(starts)):
         total += max(lengths[row], 0)
@@ -378,7 +378,7 @@ def unescape_all(
 
 @njit(cache=True, nogil=True)
 def count_elements(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
-    """How many elements each valid JSON array has; an upper bound: commas, and one more."""
+    """Return an upper bound of the elements of each valid JSON array: its commas plus one."""
     base = data.ctypes.data
     counts = np.zeros(len(starts), np.int64)
     for row in range(len(starts)):
@@ -392,13 +392,14 @@ def count_elements(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
 def elements(
     data: Bytes, starts: Int64s, lengths: Int32s, rows: Int64s, begins: Int64s, sizes: Int64s
 ) -> int:
-    """The elements of valid JSON arrays: of which array, where, and their length * 8 + kind.
+    """Find the elements of valid JSON arrays, and return their number.
 
-    Returns how many there are; the arrays that it fills have room for `count_elements`.
+    Fills, for each element, the row of its array, where the element begins, and its length * 8 +
+    kind. Each of the three arrays must have the size that `count_elements` adds up to.
     """
     base, n = data.ctypes.data, 0
     for row in range(len(starts)):
-        end = starts[row] + lengths[row] - 1  # of the closing bracket
+        end = starts[row] + lengths[row] - 1  # position of the closing bracket
         position = _skip_space(base, starts[row] + 1)
         while position < end:
             begin, kind, depth = position, RAW, 0

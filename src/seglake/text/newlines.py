@@ -1,4 +1,4 @@
-"""Lines in a buffer: a line ends at LF; one CR before the LF belongs to the line end."""
+"""Find lines in a buffer. A line ends at LF; one CR preceding the LF belongs to the line end."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from seglake.text.simd import WIDTH, byte_at, lowest_bit, newline_mask
 
 @njit(cache=True, nogil=True)
 def count_newlines(data: Bytes, start: int, end: int) -> int:
-    """The count of LF bytes in data[start:end]; `data` is padded."""
+    """Return the number of LF bytes in data[start:end]. `data` is padded."""
     base = data.ctypes.data
     count = 0
     position = start
@@ -26,10 +26,10 @@ def count_newlines(data: Bytes, start: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def split_lines(data: Bytes, start: int, end: int) -> tuple[Int64s, Int32s, Int64s, int]:
-    """Positions, lengths and 0-based numbers of the lines that are not empty; the count of all.
+    """Return starts, lengths and 0-based numbers of lines that are not empty, and the line count.
 
-    The lines are those in data[start:end]; a last line may lack its LF. Empty lines are left out,
-    but the numbers and the count include them. `data` is padded.
+    The lines are in data[start:end]; the last line may have no LF. Empty lines are omitted, but
+    they count in the line numbers and the line count. `data` is padded.
     """
     base = data.ctypes.data
     size = count_newlines(data, start, end) + 1
@@ -62,7 +62,7 @@ def split_lines(data: Bytes, start: int, end: int) -> tuple[Int64s, Int32s, Int6
 
 @njit(cache=True, nogil=True)
 def first_newline(data: Bytes, start: int, end: int) -> int:
-    """Position of the first LF in data[start:end], or `end`; `data` is padded."""
+    """Return the position of the first LF in data[start:end], or `end`. `data` is padded."""
     base = data.ctypes.data
     while start < end:
         mask = newline_mask(base, start)
@@ -74,7 +74,7 @@ def first_newline(data: Bytes, start: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def last_newline(data: Bytes, start: int, end: int) -> int:
-    """Position of the last LF in data[start:end], or -1."""
+    """Return the position of the last LF in data[start:end], or -1."""
     base = data.ctypes.data
     position = end - 1
     while position >= start:
@@ -86,7 +86,10 @@ def last_newline(data: Bytes, start: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def skip_lines(data: Bytes, start: int, end: int, count: int) -> int:
-    """Position behind the first `count` lines of data[start:end], or `end`; `data` is padded."""
+    """Return the position after the first `count` lines of data[start:end], or `end`.
+
+    `data` is padded.
+    """
     base = data.ctypes.data
     position = start
     while position < end:

@@ -1,4 +1,4 @@
-"""Patterns whose named groups are fields: RE2 expressions, matched from the start of a text."""
+"""Match patterns whose named groups are fields: RE2 expressions, from the start of a text."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-pc: Any = pyarrow.compute  # its stubs ask for the type of each item
+pc: Any = pyarrow.compute  # Any, because its stubs require the type of each item
 
 
 def groups_of(pattern: str) -> tuple[str, ...]:
-    """The named groups of a pattern. Raises `pa.ArrowInvalid` if it is no RE2 expression."""
+    """Return the named groups of a pattern. Raises `pa.ArrowInvalid` unless it is valid in RE2."""
     groups = pc.extract_regex(pa.array([], pa.string()), pattern)
     return tuple(field.name for field in groups.type)
 
 
 def matches_of(texts: Any, pattern: str) -> Any:
-    """The groups of each text of an Arrow array as a struct; null if it does not match."""
+    """Return the groups of each text of an Arrow array as a struct; null if it does not match."""
     return pc.extract_regex(texts, f"^(?:{pattern})")

@@ -1,9 +1,9 @@
-"""Intrinsics that compare 32 bytes at once, for the line, JSON and CSV kernels.
+"""Define intrinsics that compare 32 bytes in one step, for the line, JSON and CSV kernels.
 
 Numba generates no vector comparison by itself. Each intrinsic here loads 32 bytes and returns a
 mask: bit k is set if byte k matches. The intrinsics take the address of a buffer
-(`data.ctypes.data`), since an array as argument costs a reference count. They check no bounds:
-buffers have `PADDING` readable bytes behind their content.
+(`data.ctypes.data`), because an array as argument costs a reference count. They check no bounds:
+buffers have `PADDING` readable bytes after their content.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ intrinsic: Any = _intrinsic  # its own types describe the typing function, not t
 
 
 def _pointer(builder: Any, args: Any, type_: Any) -> Any:
-    """The address base + position."""
+    """Return the address base + position."""
     return builder.inttoptr(builder.add(args[0], args[1]), type_.as_pointer())
 
 
@@ -38,14 +38,15 @@ def _all(byte: int) -> Any:
 
 
 def _mask_intrinsic(find: Callable[[Any, Any], Any], about: str) -> Any:
-    """An intrinsic (base, position) -> int64 mask of the bytes for which `find` builds a test."""
+    """Return an intrinsic (base, position) -> int64 mask. `find` builds the test of the bytes."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         bits = find(builder, builder.load(_pointer(builder, args, _VECTOR), align=1))
         return builder.zext(builder.bitcast(bits, ir.IntType(WIDTH)), _WORD)
 
     def mask(_typing: Any, base: Any, position: Any) -> Any:
-        del base, position  # numba wants these names, and passes types; the code is in `codegen`
+        # Numba requires these names, and passes types. The code is in `codegen`.
+        del base, position
         return types.int64(types.int64, types.int64), codegen
 
     mask.__doc__ = about
@@ -57,7 +58,7 @@ def _newline(builder: Any, chunk: Any) -> Any:
 
 
 def _string_stop(builder: Any, chunk: Any) -> Any:
-    """Quote, backslash, control character or a byte beyond ASCII."""
+    """Match a quote, a backslash, a control character or a byte above ASCII."""
     quote = builder.icmp_unsigned("==", chunk, _all(0x22))
     backslash = builder.icmp_unsigned("==", chunk, _all(0x5C))
     unusual = builder.icmp_signed("<", chunk, _all(0x20))  # signed: 0x80 to 0xFF are negative
@@ -79,7 +80,7 @@ high_mask: ByteMask = _mask_intrinsic(_high, "Bytes beyond ASCII.")
 
 
 def _pair_mask(_typing: Any, base: Any, position: Any, byte: Any) -> Any:
-    """Line feeds, and bytes equal to `byte`, among 32 bytes."""
+    """Match line feeds, and bytes equal to `byte`, among 32 bytes."""
     del base, position, byte
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -94,7 +95,7 @@ def _pair_mask(_typing: Any, base: Any, position: Any, byte: Any) -> Any:
 
 
 def _byte_at(_typing: Any, base: Any, position: Any) -> Any:
-    """The byte at `position`."""
+    """Return the byte at `position`."""
     del base, position
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -104,7 +105,7 @@ def _byte_at(_typing: Any, base: Any, position: Any) -> Any:
 
 
 def _lowest_bit(_typing: Any, mask: Any) -> Any:
-    """The number of the lowest set bit; undefined for 0."""
+    """Return the number of the lowest set bit; undefined for 0."""
     del mask
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -119,7 +120,7 @@ lowest_bit: Callable[[int], int] = intrinsic(_lowest_bit)
 
 
 def padded(size: int) -> Bytes:
-    """A buffer of `size` bytes with readable zeros behind them."""
+    """Return a buffer of `size` bytes, followed by readable zeros."""
     buffer = np.empty(size + PADDING, np.uint8)
     buffer[size:] = 0
     return buffer

@@ -1,4 +1,4 @@
-"""Columns of text as spans: joined, interleaved, taken from Arrow and given to it."""
+"""Handle columns of text as spans: join and interleave them, convert them from and to Arrow."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,12 +19,12 @@ _OFFSETS: dict[Any, Any] = {  # by the type of an Arrow array that has them
 
 
 def _lengths(sizes: Int64s) -> Int32s:
-    """Sizes as lengths, at most INT32_MAX, which is more than any record may have."""
+    """Return sizes as lengths, at most INT32_MAX, which is more than any record may have."""
     return np.minimum(sizes, INT32_MAX).astype(np.int32)
 
 
 def constant(text: bytes, count: int) -> Spans:
-    """The same text `count` times."""
+    """Return a column that has `text` in each of `count` rows."""
     data = np.frombuffer(text + bytes(PADDING), np.uint8)
     return Spans(data, np.zeros(count, np.int64), np.full(count, len(text), np.int32))
 
@@ -39,7 +39,7 @@ def _scatter(data: Bytes, starts: Int64s, lengths: Int32s, out: Bytes, targets: 
 
 
 def join_rows(parts: Sequence[Spans]) -> Spans:
-    """Row by row, the parts joined, in a new padded buffer; null is empty."""
+    """Join the parts row by row, in a new padded buffer. Null is joined as empty."""
     sizes = [np.maximum(part.lengths, 0) for part in parts]
     total: Int64s = np.sum(sizes, axis=0, dtype=np.int64)
     ends = np.cumsum(total)
@@ -52,20 +52,20 @@ def join_rows(parts: Sequence[Spans]) -> Spans:
 
 
 def where_null(spans: Spans, null: npt.NDArray[np.bool_]) -> Spans:
-    """The same items, with null where `null` is set."""
+    """Return the items, with null where `null` is set."""
     lengths = spans.lengths.copy()
     lengths[null] = NULL
     return Spans(spans.data, spans.starts, lengths)
 
 
 def choose(first: Spans, second: Spans) -> Spans:
-    """The item of `first`, or that of `second` where `first` has null."""
+    """Return the item of `first`, or the item of `second` where `first` has null."""
     merged = join_rows([first, where_null(second, first.lengths >= 0)])
     return where_null(merged, (first.lengths == NULL) & (second.lengths == NULL))
 
 
 def interleave(columns: Sequence[Spans]) -> Spans:
-    """The items of row 0 of each column, then the items of row 1, and so on."""
+    """Return the items of row 0 of each column, then the items of row 1, and so on."""
     if any(column.data is not columns[0].data for column in columns):
         columns = _one_buffer(columns)
     starts = np.stack([column.starts for column in columns], 1).ravel()
@@ -74,7 +74,7 @@ def interleave(columns: Sequence[Spans]) -> Spans:
 
 
 def _one_buffer(columns: Sequence[Spans]) -> list[Spans]:
-    """The columns over one common buffer, which has only their items."""
+    """Return the columns over one common buffer, which has only their items."""
     packed = [join_rows([column]) for column in columns]
     sizes = [len(column.data) for column in packed]
     data = np.concatenate([column.data for column in packed])
@@ -86,7 +86,7 @@ def _one_buffer(columns: Sequence[Spans]) -> list[Spans]:
 
 
 def join_fields(fields: Sequence[Spans], separator: bytes) -> Spans:
-    """Row by row, the fields with the separator between them; null if any field is null."""
+    """Join the fields row by row, with the separator between them; null if any field is null."""
     if len(fields) == 1:
         return fields[0]
     between = constant(separator, len(fields[0]))
@@ -96,20 +96,20 @@ def join_fields(fields: Sequence[Spans], separator: bytes) -> Spans:
 
 
 def nulls_as(spans: Spans, text: bytes) -> Spans:
-    """The same items, with `text` for null."""
+    """Return the items, with `text` for null."""
     if not np.any(spans.lengths < 0):
         return spans
     return choose(spans, constant(text, len(spans)))
 
 
 def from_ends(data: Bytes, ends: Int64s) -> Spans:
-    """Items that stand back to back in `data`; item i ends before the byte ends[i]."""
+    """Return items that are stored back to back in `data`. Item i ends before the byte ends[i]."""
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)]
     return Spans(data, starts, _lengths(ends - starts))
 
 
 def from_arrow(array: Any) -> Spans:
-    """A binary or string array as spans; its bytes are copied once, unless they are padded."""
+    """Convert a binary or string array to spans. Its bytes are copied unless they are padded."""
     array = array if array.type in _OFFSETS else array.cast(pa.large_binary())
     kind: Any = _OFFSETS[array.type]
     buffers = array.buffers()
@@ -119,7 +119,7 @@ def from_arrow(array: Any) -> Spans:
         edges = np.frombuffer(buffers[1], kind, len(array) + 1, place).astype(np.int64)
     data = np.frombuffer(buffers[2] or b"", np.uint8)
     after = data[edges[-1] : edges[-1] + PADDING]
-    # Kernels take neither an array without padding nor one that is read-only.
+    # Kernels accept neither an array without padding nor a read-only array.
     if len(after) < PADDING or not data.flags.writeable or after.any():
         items = data[edges[0] : edges[-1]]
         data = padded(len(items))
@@ -132,9 +132,9 @@ def from_arrow(array: Any) -> Spans:
 
 
 def to_arrow(spans: Spans, kind: Any = _TEXT) -> Any:
-    """Spans as an Arrow array of strings, which promises valid UTF-8; the items are copied.
+    """Convert spans to an Arrow array of strings. The items, which must be UTF-8, are copied.
 
-    `kind` is a key of `_OFFSETS`; the items fit into it.
+    `kind` is a key of `_OFFSETS`. The items must fit into it.
     """
     packed = join_rows([spans])
     offsets = np.zeros(len(spans) + 1, _OFFSETS[kind])
@@ -148,7 +148,7 @@ def to_arrow(spans: Spans, kind: Any = _TEXT) -> Any:
 
 
 def decimal_text(numbers: Int64s) -> Spans:
-    """Integers in decimal."""
+    """Return integers as decimal text."""
     return from_arrow(pa.array(numbers).cast(pa.string()))
 
 
@@ -177,7 +177,7 @@ def unsigned_integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) 
 def signed_integers(
     data: Bytes, starts: Int64s, lengths: Int32s
 ) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Integers of 64 bits as numbers, and which texts are one: digits, after a minus or not."""
+    """Parse 64-bit integers, digits with an optional minus. Return which texts are valid, too."""
     base = data.ctypes.data
     numbers, read = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.bool_)
     for row in range(len(starts)):
@@ -198,7 +198,7 @@ def signed_integers(
 
 @njit(cache=True, nogil=True)
 def fnv_hashes(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
-    """The 64-bit FNV-1a hash of each item; null is hashed as empty."""
+    """Return the 64-bit FNV-1a hash of each item. Null has the hash of an empty item."""
     hashes = np.empty(len(starts), np.int64)
     for row in range(len(starts)):
         value = np.uint64(0xCBF29CE484222325)
@@ -210,7 +210,7 @@ def fnv_hashes(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
 
 @njit(cache=True, nogil=True)
 def with_line_feed(data: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np.bool_]:
-    """Whether each item has a line feed in it."""
+    """Return which items contain a line feed."""
     mask = np.zeros(len(starts), np.bool_)
     for row in range(len(starts)):
         for k in range(starts[row], starts[row] + lengths[row]):

@@ -1,4 +1,4 @@
-"""Validation of UTF-8."""
+"""Validate UTF-8."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ from seglake.text.simd import WIDTH, byte_at, high_mask, lowest_bit
 
 @njit(cache=True, nogil=True, forceinline=True)
 def utf8_sequence(base: int, position: int) -> int:
-    """The length of the UTF-8 sequence that begins at `position`, or 0 if it is not well-formed.
+    """Return the length of the UTF-8 sequence at `position`, or 0 if it is not well-formed.
 
     Unicode defines well-formed sequences (chapter 3, table 3-7): no overlong forms, no surrogates,
     nothing above U+10FFFF.
@@ -36,7 +36,7 @@ def utf8_sequence(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def invalid_utf8(data: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np.bool_]:
-    """For each item of the padded buffer `data`: whether it is not valid UTF-8."""
+    """Return which items of the padded buffer `data` are not valid UTF-8."""
     base = data.ctypes.data
     invalid = np.zeros(len(starts), np.bool_)
     for row in range(len(starts)):

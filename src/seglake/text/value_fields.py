@@ -1,4 +1,4 @@
-"""Fields of record values: one finder of them for indexes, searches and columns."""
+"""Find the fields of record values, for indexes, searches and columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from seglake.text.spans import from_arrow, from_ends, to_arrow, where_null
 from seglake.text.utf8 import invalid_utf8
 
 # ---------------- untyped fields
-# Fields that are texts without a type, as CSV and lines of text have them.
+# Find fields that are texts without a type, as in CSV and lines of text.
 
 _RAW_JSON = r"^(true|false|-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?)$"
 
@@ -30,23 +30,23 @@ _RAW_JSON = r"^(true|false|-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?)$"
 class UntypedFields(ABC):
     """Fields of values that have no types, with the methods of `JsonFields`.
 
-    `fine` says in which values fields can be found.
+    `fine` has the values in which fields can be found.
     """
 
     fine: Flags
 
     @abstractmethod
     def text(self, name: str) -> Spans:
-        """The texts of a field; null if it is empty or missing."""
+        """Return the texts of a field; null if it is empty or missing."""
 
     def json(self, name: str) -> Spans:
-        """The texts of a field as JSON strings; null if missing."""
+        """Return the texts of a field as JSON strings; null if missing."""
         return quoted(self.text(name))
 
     def scalars(self, name: str) -> Scalars:
-        """The texts of a field that are there.
+        """Return the texts of a field that are present.
 
-        A text that reads as a JSON number, true or false counts as one, too.
+        A text that is a valid JSON number, true or false also counts as such a value.
         """
         texts = self.text(name)
         rows = np.flatnonzero(texts.lengths >= 0)
@@ -55,7 +55,7 @@ class UntypedFields(ABC):
         return Scalars(rows, some, raw.to_numpy(zero_copy_only=False))
 
     def is_null(self, name: str) -> Flags:
-        """Whether a value that is fine lacks the field, or has it empty."""
+        """Return which valid values do not have the field, or have it empty."""
         null: Flags = self.fine & (self.text(name).lengths < 0)
         return null
 
@@ -65,26 +65,26 @@ class ValueFields(Protocol):
 
     @property
     def fine(self) -> Flags:
-        """In which values fields can be found. A null is none of them."""
+        """Return in which values fields can be found. For a null value, this is False."""
 
     def text(self, name: str) -> Spans:
-        """The texts of a field without their types; null if missing."""
+        """Return the texts of a field without their types; null if missing."""
 
     def json(self, name: str) -> Spans:
-        """The values of a field as JSON; null if missing."""
+        """Return the values of a field as JSON; null if missing."""
 
     def scalars(self, name: str) -> Scalars:
-        """The strings, numbers, true and false of a field."""
+        """Return the strings, numbers, true and false of a field."""
 
     def is_null(self, name: str) -> Flags:
-        """Whether a value that is fine lacks the field, or has null there."""
+        """Return which valid values do not have the field, or have null there."""
 
 
 Finder = Callable[[Spans], ValueFields]  # of values in a padded buffer
 
 
 def finder(value_format: ValueFormat, names: Iterable[str]) -> Finder:
-    """What finds fields with these names in values of a format. Can be pickled.
+    """Return a function that finds the fields `names` in values of a format. It can be pickled.
 
     Raises ConfigError for a format of a later version of Seglake.
     """
@@ -102,20 +102,20 @@ def finder(value_format: ValueFormat, names: Iterable[str]) -> Finder:
 
 
 def names_in(value_format: ValueFormat) -> list[str]:
-    """The names of all fields that a format declares; values of JSON declare none."""
+    """Return the names of all fields that a format declares. JSON values declare no names."""
     parts: dict[str, Any] = json.loads(value_format or "{}")
     declared = parts.get("columns") or groups_of(parts.get("pattern") or "")
     return [name for name in declared if name]
 
 
 # ---------------- csv fields
-# Fields of CSV records: their texts, from where the scanner found them.
+# Return the texts of the fields of CSV records, from the positions that the scanner found.
 
 
 def texts_of(data: Spans, places: Int64s, quote: int) -> Spans:
-    """The texts of one field without quotes; null if empty.
+    """Return the texts of one field without quotes; null if empty.
 
-    `places` has for each record the start, the length and the number of doubled quotes.
+    `places` has, for each record, the start, the length and the number of doubled quotes.
     """
     start, length, doubled = places.T
     spans = Spans(data.data, start.copy(), length.astype(np.int32))
@@ -125,7 +125,7 @@ def texts_of(data: Spans, places: Int64s, quote: int) -> Spans:
 
 
 class CsvColumns:
-    """The columns of CSV records, of which those with one of `names` are wanted."""
+    """The columns of CSV records, with a slot for each column that has one of `names`."""
 
     def __init__(
         self, columns: Sequence[str], delimiter: str, quote: str, names: Iterable[str]
@@ -137,10 +137,10 @@ class CsvColumns:
 
 
 class CsvFields(UntypedFields):
-    """The fields of values that are a CSV record each, in a padded buffer.
+    """The fields of values in a padded buffer. Each value is one CSV record.
 
-    A value is fine if it is UTF-8 and one record with as many fields as there are columns. Its last
-    line end, LF, CR LF or CR, belongs to no field.
+    A value is `fine` if it is UTF-8 and one record with as many fields as there are columns. Its
+    last line end, LF, CR LF or CR, belongs to no field.
     """
 
     def __init__(self, values: Spans, columns: CsvColumns) -> None:
@@ -152,7 +152,7 @@ class CsvFields(UntypedFields):
         )
 
     def text(self, name: str) -> Spans:
-        """The texts of a column; null if empty, or if there is no such column."""
+        """Return the texts of a column; null if empty, or if the column does not exist."""
         slot = self._columns.slots.get(name)
         if slot is None:
             return Spans.nulls(len(self.fine))
@@ -160,15 +160,15 @@ class CsvFields(UntypedFields):
 
 
 # ---------------- text fields
-# Fields of lines of text: the named groups of a pattern.
+# Find the fields of lines of text: the named groups of a pattern.
 
-pc: Any = pyarrow.compute  # its stubs ask for the type of each item
+pc: Any = pyarrow.compute  # Any, because its stubs require the type of each item
 
 
 class TextFields(UntypedFields):
-    """The fields of texts in a padded buffer. A text is fine if it is UTF-8 and matches.
+    """The fields of texts in a padded buffer. A text is `fine` if it is UTF-8 and matches.
 
-    `invalid` says which texts are not UTF-8.
+    `invalid` has the texts that are not UTF-8.
     """
 
     def __init__(self, texts: Spans, pattern: str) -> None:
@@ -178,7 +178,7 @@ class TextFields(UntypedFields):
         self.fine: Flags = self._matches.is_valid().to_numpy(zero_copy_only=False)
 
     def text(self, name: str) -> Spans:
-        """The text of a group; null if it is empty, not part of the match, or no group."""
+        """Return the text of a group; null if it is empty, unmatched, or not in the pattern."""
         if name not in self._names:
             return Spans.nulls(len(self.fine))
         spans = from_arrow(pc.struct_field(self._matches, name))

@@ -1,1 +1,1 @@
-"""Times as events, callers and consumers write them, in milliseconds since the epoch."""
+"""Convert the times of events, callers and consumers to milliseconds since the epoch, and back."""

@@ -14,14 +14,14 @@ from seglake.times.grammar import EPOCH_POWERS, ISO
 
 _MONTH = _DAY_NAME = "[A-Z][a-z]{2}"
 _REGION = "[A-Z][a-z]+(?:/[A-Za-z_]+)+"
-_ZONE_NAME = (  # of which formats have the letters as they are; a level such as INFO is no zone
+_ZONE_NAME = (  # formats contain it as literal text; a level such as INFO is not a zone
     rf"(?:{_REGION}|(?:[ECMP][SD]T|[CEW]ES?T|MES?Z|A[CEW][SD]T|NZ[SD]T|BST|IST|JST|KST|MSK|HKT|SGT)"
     r"(?![A-Za-z]))"
 )
 _DATES = tuple(
     (tuple(forms.split("|")), re.compile(expression))
     for forms, expression in {
-        # An expression with two formats is a date whose days and months may change places.
+        # An expression with several formats is a date whose order of days and months is unclear.
         "%Y-%m-%d": r"\d{4}-\d{2}-\d{2}",
         "%Y/%m/%d": r"\d{4}/\d{1,2}/\d{1,2}",
         "%Y.%m.%d": r"\d{4}\.\d{1,2}\.\d{1,2}",
@@ -105,7 +105,7 @@ def candidates_at_start(text: str) -> list[Candidate]:
 
 
 def candidate_formats(text: str) -> list[str]:
-    """Return the formats that may read a whole text, the likelier first."""
+    """Return the formats that may read a whole text, the most likely first."""
     return [each.form for each in candidates_at_start(text) if each.end == len(text)]
 
 
@@ -118,13 +118,13 @@ def date_orders(form: str) -> list[str]:
 
 
 def zone_in(form: str) -> str:
-    """Return the name of a zone that a format has as literal text; empty if it has none."""
+    """Return the name of a zone that a format has as literal text, or ""."""
     match = _ZONE_IN.search(form)
     return match[1] if match else ""
 
 
 def is_region(zone: str) -> bool:
-    """Return whether the name of a zone is one of the IANA database, such as Europe/Berlin."""
+    """Return whether the name of a zone is in the IANA database, such as Europe/Berlin."""
     return "/" in zone
 
 
@@ -159,7 +159,7 @@ def _numbers(text: str) -> Iterator[Candidate]:
 
 
 def _after_date(text: str, at: int) -> Iterator[tuple[str, int, str]]:
-    """Yield what may follow a date that ends at `at`: a format, its end, and a zone's name."""
+    """Yield the possible continuations of a date that ends at `at`: format, its end, zone name."""
     yield "", at, ""
     clock = _CLOCK.match(text, at)
     if clock is None:

@@ -1,4 +1,4 @@
-"""The grammar of times in events: formats by name, and the directives of strptime patterns.
+"""Define the grammar of times in events: formats by name, and the directives of strptime patterns.
 
 `seglake.config` checks settings against these tables, and `patterns` compiles patterns from them.
 A new directive is one row of DIRECTIVES.
@@ -33,12 +33,12 @@ UTC_NAMES = ("utc", "gmt", "z")
 
 
 class TimeFormat(NamedTuple):
-    """How the times of a field are written.
+    """The format of the times of a field.
 
     `text` is a format by name, a strptime pattern, or None for columns of a time type. Times
-    without a zone are local to `zone` (IANA); patterns without a year take `year`. With `any_year`
-    times of a time type may lie after the year 9999, and be -1, which is none. `ambiguous` and
-    `nonexistent` say what local times mean that clocks show twice, or skip.
+    without a zone are local to `zone` (IANA); patterns without a year use `year`. With `any_year`,
+    times of a time type may be after the year 9999, or -1 (no timestamp). `ambiguous` and
+    `nonexistent` choose the instant of a local time that clocks show twice, or skip.
     """
 
     text: str | None
@@ -84,16 +84,16 @@ SUPPORTED = (*DIRECTIVES, *SHORTHANDS, "%")
 
 
 def expanded(pattern: str) -> str:
-    """The pattern with its shorthands spelled out."""
+    """Return the pattern with its shorthands spelled out."""
     return re.sub(r"%(.)", lambda match: SHORTHANDS.get(match[1], match[0]), pattern)
 
 
 def unsupported(pattern: str) -> list[str]:
-    """The directives of the pattern that are not in SUPPORTED; "" for a % at the end."""
+    """Return the directives of the pattern that are not in SUPPORTED; "" for a % at the end."""
     return [d for d in re.findall(r"%(.?)", pattern, re.DOTALL) if d not in SUPPORTED]
 
 
 def parts_of(pattern: str) -> set[int]:
-    """The parts of a clock time that the pattern fills."""
+    """Return the parts of a clock time that the pattern fills."""
     letters = re.findall(r"%(.)", expanded(pattern))
     return {DIRECTIVES[letter].part for letter in letters if letter in DIRECTIVES}

@@ -1,17 +1,18 @@
-"""Times that callers give or see, as milliseconds since the epoch, in UTC.
+"""Convert times of callers to milliseconds since the epoch, and back to text, in UTC.
 
 A time is an aware datetime, an ISO 8601 text with a zone, or an integer of epoch milliseconds (as
-an int or as digits); many times are one array of such integers. Times are bounds of windows,
+an int or as digits). Several times are one array of such integers. Times are bounds of windows,
 `start <= timestamp < end`, and stored timestamps are whole milliseconds. So both bounds are rounded
-up to a millisecond, which leaves the same records inside.
+up to a millisecond, which does not change the records inside.
 
-Of integers, what cannot be meant is refused, with the milliseconds that are. From 10**8 to 10**11
-(exclusive, either sign) one looks like seconds: as seconds it lies in 1973 to 5138, as milliseconds
-in the first years after 1970. After the year 9999 it looks like micro- or nanoseconds. Smaller
-integers are milliseconds: 0 usually means "from the beginning". From 2**62 on an integer means "to
-the end": no clock shows it in any unit before 2116.
+Integers that look like another unit are refused, and the error contains the milliseconds. From
+10**8 to 10**11 (exclusive, either sign) an integer looks like seconds: as seconds it is in 1973 to
+5138, as milliseconds in the first years after 1970. After the year 9999 it looks like micro- or
+nanoseconds. Smaller integers are milliseconds: 0 usually stands for "from the beginning". From
+2**62 on, an integer stands for "to the end": in every unit, it is a time after 2116.
 
-A read may end in the future. What removes all before a time may not: see `to_past_ms`.
+A read may end in the future. A command that removes all records before a time may not: see
+`to_past_ms`.
 """
 
 from __future__ import annotations
@@ -35,19 +36,21 @@ _MILLISECOND = timedelta(milliseconds=1)
 _LOOKS_LIKE_SECONDS = range(10**8, 10**11)
 _MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, as of the times in events
 _FOREVER = 2**62
-_SLACK_MS = 3_600_000  # by which the clock of a caller may be ahead
+_SLACK_MS = 3_600_000  # the clock of a caller may be ahead by this much
 
 
 def to_epoch_ms(value: Time, zone: str | None = None, ambiguous: str = "earliest") -> int:
-    """A time in milliseconds since the epoch, rounded up.
+    """Return a time in milliseconds since the epoch, rounded up.
 
-    A text without a zone is a local time of `zone`, if there is one; a date means its midnight. A
-    local time that occurs twice means the one that `ambiguous` says, "earliest" or "latest"; a time
-    that clocks skip means the first time after it.
+    Args:
+        value: A time. A date is its midnight.
+        zone: The zone of a text without a zone. By default such a text is an error.
+        ambiguous: "earliest" or "latest", for a local time that occurs twice. A local time that
+            clocks skip is converted to the first time after it.
 
     Raises:
-        UsageError: not a time, no zone or an unknown one, an integer that looks like another unit,
-            or beyond 64 bits.
+        UsageError: The value is not a time, has no zone or an unknown one, is an integer that
+            looks like another unit, or is beyond 64 bits.
     """
     if isinstance(value, datetime):
         return _from_datetime(value, str(value))
@@ -70,16 +73,16 @@ def to_epoch_ms(value: Time, zone: str | None = None, ambiguous: str = "earliest
 
 
 def is_open(ms: int) -> bool:
-    """Whether a time of a caller stands for none: a window has no such end."""
+    """Return whether a time of a caller sets no bound: at or beyond 2**62, in either direction."""
     return abs(ms) >= _FOREVER
 
 
 def to_past_ms(value: Time, now_ms: int, remedy: str) -> int:
-    """A time up to which all is removed, in milliseconds: from 1970 to an hour after `now_ms`.
+    """Return a time before which all is removed, in milliseconds: from 1970 to `now_ms` + 1 hour.
 
     Raises:
-        UsageError: as `to_epoch_ms`, before 1970, or later: every record there is would go. Then
-            the message ends with `remedy`.
+        UsageError: The time is invalid for `to_epoch_ms`, is before 1970, or is later. A later time
+            would remove every record, so the message ends with `remedy`.
     """
     ms = to_epoch_ms(value)
     if ms < 0:
@@ -90,12 +93,12 @@ def to_past_ms(value: Time, now_ms: int, remedy: str) -> int:
 
 
 def to_epoch_ms_array(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Many times, as integers of milliseconds since the epoch.
+    """Return times from an array of integers of milliseconds since the epoch.
 
     Raises:
-        UsageError: not one array of 64-bit integers, or one of them looks like another unit.
+        UsageError: The values are not one array of 64-bit integers, or one looks like another unit.
     """
-    import numpy as np  # noqa: PLC0415  # the command line shows times without it
+    import numpy as np  # noqa: PLC0415  # the command line usually shows times without it
 
     times = np.asarray(values)
     whole = times.dtype.kind in "iu" and np.can_cast(times.dtype, np.int64)
@@ -114,7 +117,7 @@ def to_epoch_ms_array(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 def _to_microseconds(text: str) -> str:
-    """The text with at most six digits of a second's fraction; more digits are rounded up."""
+    """Return the text with at most six digits of a second's fraction. More are rounded up."""
     match = re.search(r"(?<=[.,])([0-9]{6})([0-9]+)", text)
     if not match:
         return text
@@ -125,13 +128,13 @@ def _to_microseconds(text: str) -> str:
 def _from_datetime(value: datetime, shown: str) -> int:
     if value.utcoffset() is None:
         raise UsageError(f"{shown} has no time zone; add one, as in 2026-01-31T12:00:00Z")
-    if type(value) is not datetime:  # pendulum's, which Airflow gives, cannot be divided
+    if type(value) is not datetime:  # Airflow passes pendulum's, which cannot be divided
         value = datetime.fromisoformat(_to_microseconds(value.isoformat()))
     return -((_EPOCH - value) // _MILLISECOND)
 
 
 def _from_local(local: datetime, zone: str, ambiguous: str) -> int:
-    # the command line shows times without these
+    # Imported here, because the command line usually shows times without them.
     from zoneinfo import ZoneInfoNotFoundError  # noqa: PLC0415
 
     import numpy as np  # noqa: PLC0415
@@ -163,7 +166,7 @@ def _other_unit(value: int, unit: str, in_ms: int) -> UsageError:
 
 
 def format_ms(ms: int) -> str:
-    """A time as ISO 8601 in UTC with milliseconds: "2026-01-31T12:00:00.000Z".
+    """Return a time as ISO 8601 in UTC with milliseconds: "2026-01-31T12:00:00.000Z".
 
     A time outside the years 1 to 9999 is shown as its number.
     """

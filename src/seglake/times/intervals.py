@@ -1,6 +1,6 @@
-"""Intervals on the time line, all of them [start, end): closed at the start, open at the end.
+"""Compute with intervals of time, all [start, end): closed at the start, open at the end.
 
-A *set* of intervals is a list of disjoint ones in order that do not touch.
+A *set* of intervals is a list of disjoint intervals in order that do not touch.
 """
 
 import re
@@ -10,7 +10,7 @@ Interval = tuple[int, int]
 
 
 def covers(intervals: Iterable[Interval], start: int, end: int) -> bool:
-    """Whether intervals, in any order, leave no hole in [start, end)."""
+    """Return whether intervals, in any order, leave no hole in [start, end)."""
     reached = start
     for low, high in sorted(intervals):
         if low > reached:
@@ -20,7 +20,7 @@ def covers(intervals: Iterable[Interval], start: int, end: int) -> bool:
 
 
 def united(intervals: Iterable[Interval]) -> list[Interval]:
-    """The set of what lies in any of some intervals, which may be in any order and empty."""
+    """Return the union of some intervals, as a set. They may be in any order, and empty."""
     union: list[Interval] = []
     for low, high in sorted(interval for interval in intervals if interval[0] < interval[1]):
         if union and low <= union[-1][1]:
@@ -31,7 +31,7 @@ def united(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def common(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:
-    """The set of what lies in both of two sets."""
+    """Return the intersection of two sets."""
     shared, at, beside = [], 0, 0
     while at < len(left) and beside < len(right):
         low, high = max(left[at][0], right[beside][0]), min(left[at][1], right[beside][1])
@@ -43,7 +43,7 @@ def common(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval
 
 
 def without(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:
-    """The set of what lies in the first of two sets, and not in the second."""
+    """Return the difference of two sets: the parts of `left` that are not in `right`."""
     if not left:
         return []
     bounds = [left[0][0], *(bound for interval in right for bound in interval), left[-1][1]]
@@ -52,7 +52,7 @@ def without(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interva
 
 
 # ---------------- durations
-# Durations that people write: 90s, 15m, "12 hours", 7d, 2w.
+# Parse durations such as 90s, 15m, "12 hours", 7d, 2w.
 
 _UNITS_MS = {
     unit: ms
@@ -69,9 +69,9 @@ _UNITS_MS = {
 
 
 def duration_ms(text: str) -> int | None:
-    """The milliseconds of a duration; None for any other text.
+    """Return the milliseconds of a duration, or None for any other text.
 
-    Such as a number without a unit, and M, which may be minutes or months.
+    A number without a unit is not a duration. Nor is one with M, which may be minutes or months.
     """
     match = re.fullmatch(r"([0-9]{1,18})\s*(?!M$)([A-Za-z]+)", text.strip())
     if match is None:

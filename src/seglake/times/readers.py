@@ -1,13 +1,13 @@
-"""The times in events, read as milliseconds since the epoch.
+"""Read the times in events as milliseconds since the epoch.
 
 There are three readers, each one kernel over all items: for numbers, for ISO 8601, and for strptime
 patterns, which are compiled to a table of steps. Common rules:
 
-- a time is rounded down to a millisecond;
-- the result must lie in 1970 to 9999, else the reason is "timestamp out of range": Kafka refuses
-  negative timestamps;
-- a second of 60 (a leap second) is the first second of the next minute, as POSIX counts;
-- a value without a zone is local time in `timestamp.zone` (see `zones`).
+- A time is rounded down to a millisecond.
+- The result must be in 1970 to 9999, otherwise the reason is "timestamp out of range": Kafka
+  refuses negative timestamps.
+- A second of 60 (a leap second) is the first second of the next minute, as in POSIX.
+- A value without a zone is local time in `timestamp.zone` (see `zones`).
 """
 
 import re
@@ -43,10 +43,10 @@ from seglake.times.zones import read_local
 
 
 class Times(NamedTuple):
-    """Times in milliseconds since the epoch, and a code for each, READ for those that were read.
+    """Times in milliseconds since the epoch, and a code for each: READ for those that were read.
 
-    The milliseconds of a time that is not READ have no meaning. `local` says which of the READ ones
-    named no zone; numbers need none.
+    If the code is not READ, the milliseconds are undefined. `local` has the READ times that had no
+    zone in their text. Numbers are never local.
     """
 
     ms: Int64s
@@ -72,30 +72,31 @@ def read_times(texts: Spans, form: TimeFormat) -> Times:
 
 
 def in_range(ms: Int64s, codes: Codes, local: Flags) -> Times:
-    """The times, with OUT_OF_RANGE for those outside 1970 to 9999."""
+    """Return the times, with OUT_OF_RANGE for times outside 1970 to 9999."""
     outside = (codes == READ) & ((ms < 0) | (ms > MAX_MS))
     codes = np.where(outside, np.int8(OUT_OF_RANGE), codes)
     return Times(ms, codes, local & (codes == READ))
 
 
 # ---------------- patterns
-# Strptime patterns as tables of steps, which `time_kernels.read_pattern` carries out.
+# Compile strptime patterns to tables of steps, which `time_kernels.read_pattern` executes.
 
 _NAMES = list(dict.fromkeys(d.names for d in DIRECTIVES.values() if d.names))
 _WORDS = [word for names in _NAMES for word in names]
 _BYTES = [bytes(byte | 0x20 for byte in word.encode()).ljust(9, b"\0") for word in _WORDS]
-NAMES: Names = np.array([list(word) for word in _BYTES], np.uint8)  # in any case, as is compared
+# The bit 0x20 is set, as in the bytes that are compared, so that the case is ignored.
+NAMES: Names = np.array([list(word) for word in _BYTES], np.uint8)
 
 
 def compile_pattern(pattern: str) -> Steps:
-    """The steps of a strptime pattern: rows of (kind, part or byte, low, high).
+    """Compile a strptime pattern to steps: rows of (kind, part or byte, low, high).
 
-    `low` and `high` are the fewest and the most digits of a number, or the range of rows in NAMES.
-    Names of months and days are English, in any case. Whitespace stands for one or more blanks, as
-    in Python. A number takes as many digits as it can; nothing tries it again with fewer.
+    `low` and `high` are the smallest and largest number of digits, or the range of rows in NAMES.
+    Names of months and days are English, in any case. Whitespace matches one or more blanks, as
+    in Python. A number matches as many digits as it can, without backtracking.
 
     Raises:
-        ConfigError: a directive is not supported; the message names it.
+        ConfigError: A directive is not supported. The message names it.
     """
     steps: list[tuple[int, ...]] = []
     for text in re.findall(r"%.|\s+|[^%\s]+|%", expanded(pattern), re.DOTALL):

@@ -1,4 +1,4 @@
-"""The readers of times: numbers, ISO 8601, and the steps of a compiled strptime pattern."""
+"""Read times: numbers, ISO 8601, and the steps of a compiled strptime pattern."""
 
 import numpy as np
 import numpy.typing as npt
@@ -49,9 +49,9 @@ Steps = npt.NDArray[np.int64]
 
 @njit(cache=True, nogil=True)
 def _number(base: int, position: int, end: int, power: int) -> tuple[int, int]:
-    """The decimal number [position, end) times 10 ** power, rounded down; and a code.
+    """Return the decimal number [position, end) times 10 ** power, rounded down; and a code.
 
-    Its fraction stands behind a point or, as in many countries, behind a comma.
+    Its fraction follows a point or, as in many countries, a comma.
     """
     negative = position < end and byte_at(base, position) == 0x2D
     position += negative
@@ -101,7 +101,7 @@ def _number(base: int, position: int, end: int, power: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def read_numbers(data: Bytes, starts: Int64s, lengths: Int32s, power: int) -> tuple[Int64s, Codes]:
-    """Read decimal numbers times 10 ** power. Returns milliseconds and codes."""
+    """Read decimal numbers times 10 ** power. Return milliseconds and codes."""
     base = data.ctypes.data
     ms, codes = np.zeros(len(starts), np.int64), np.full(len(starts), UNREADABLE, np.int8)
     for row in range(len(starts)):
@@ -113,7 +113,7 @@ def read_numbers(data: Bytes, starts: Int64s, lengths: Int32s, power: int) -> tu
 
 @njit(cache=True, nogil=True)
 def _days(year: int, month: int, day: int) -> int:
-    """Days from 1970-01-01 in the civil calendar, by Howard Hinnant's formula."""
+    """Return the days from 1970-01-01 in the civil calendar, by Howard Hinnant's formula."""
     year -= month <= 2
     era = year // 400
     year_of_era = year - era * 400
@@ -133,7 +133,7 @@ def _month_days(year: int, month: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _digits(base: int, position: int, end: int, most: int) -> tuple[int, int]:
-    """Read up to `most` digits at `position`. Returns the value and the number of digits."""
+    """Read up to `most` digits at `position`. Return the value and the number of digits."""
     value = count = 0
     while count < most and position < end and 0x30 <= byte_at(base, position) <= 0x39:
         value = value * 10 + byte_at(base, position) - 0x30
@@ -158,7 +158,7 @@ def _fraction(base: int, position: int, end: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _zone(base: int, position: int, end: int) -> tuple[int, int]:
-    """Read Z, +hh:mm, +hhmm or +hh. Returns the zone's offset in minutes and the number of bytes.
+    """Read Z, +hh:mm, +hhmm or +hh. Return the zone's offset in minutes and the number of bytes.
 
     The number of bytes is 0 if there is no zone.
     """
@@ -185,7 +185,7 @@ def _zone(base: int, position: int, end: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _instant(parts: Int64s) -> tuple[int, bool]:
-    """The clock time in `parts` minus the zone's offset, in ms; and whether that time exists."""
+    """Return the clock time in `parts` minus the zone's offset, in ms; and whether it exists."""
     year, month, day = parts[YEAR], parts[MONTH], parts[DAY]
     hour, minute, second = parts[HOUR], parts[MINUTE], parts[SECOND]
     if not (1 <= month <= 12 and hour < 24 and minute < 60 and second <= 60):
@@ -202,7 +202,7 @@ def _instant(parts: Int64s) -> tuple[int, bool]:
 
 @njit(cache=True, nogil=True)
 def _iso(base: int, position: int, end: int, parts: Int64s) -> bool:
-    """Fill `parts` from a text in the extended form of ISO 8601. False if it has another form."""
+    """Fill `parts` from a text in the extended form of ISO 8601. Return False for another form."""
     for part, width, mark in _ISO_STEPS:
         if part > YEAR:
             byte = byte_at(base, position) if position < end else 0
@@ -233,7 +233,7 @@ def _iso(base: int, position: int, end: int, parts: Int64s) -> bool:
 def read_iso(
     data: Bytes, starts: Int64s, lengths: Int32s
 ) -> tuple[Int64s, Codes, npt.NDArray[np.bool_]]:
-    """Read ISO 8601 texts. Returns milliseconds, codes, and whether each text lacks a zone."""
+    """Read ISO 8601 texts. Return milliseconds, codes, and which texts have no zone."""
     base = data.ctypes.data
     ms, codes = np.zeros(len(starts), np.int64), np.full(len(starts), UNREADABLE, np.int8)
     local = np.zeros(len(starts), np.bool_)
@@ -252,7 +252,7 @@ def read_iso(
 def _name(
     base: int, position: int, end: int, names: Names, first: int, last: int
 ) -> tuple[int, int]:
-    """Which of names[first:last] is at `position`, counted from 1, and its length. Else (0, 0)."""
+    """Return which of names[first:last] is at `position`, from 1, and its length; else (0, 0)."""
     for row in range(first, last):
         size = 0
         while size < names.shape[1] and names[row, size] != 0:
@@ -266,7 +266,10 @@ def _name(
 
 @njit(cache=True, nogil=True)
 def _blank(base: int, position: int, end: int) -> int:
-    """How many bytes a blank has, 0 if none stands there: ASCII, U+00A0, or U+202F before "PM"."""
+    """Return the number of bytes of the blank at `position`, 0 if another character is there.
+
+    A blank is ASCII whitespace, U+00A0, or U+202F, which some locales put in front of "PM".
+    """
     left = end - position
     first = byte_at(base, position) if left > 0 else 0
     if first == 0x20 or 0x09 <= first <= 0x0D:
@@ -282,7 +285,7 @@ def _blank(base: int, position: int, end: int) -> int:
 def _step(
     base: int, position: int, end: int, steps: Steps, number: int, names: Names, parts: Int64s
 ) -> int:
-    """Carry out one step. Returns the position after the step's text, or -1 if the text differs."""
+    """Execute one step. Return the position after the step's text, or -1 if the text differs."""
     kind, part = steps[number, 0], steps[number, 1]
     few, most = steps[number, 2], steps[number, 3]
     byte = byte_at(base, position) if position < end else 0
@@ -314,7 +317,7 @@ def _step(
 def read_pattern(
     data: Bytes, starts: Int64s, lengths: Int32s, steps: Steps, names: Names, year: int
 ) -> tuple[Int64s, Codes, npt.NDArray[np.bool_]]:
-    """Read texts of one pattern. Returns milliseconds, codes, and whether each text lacks a zone.
+    """Read texts of one pattern. Return milliseconds, codes, and which texts have no zone.
 
     `year` is the year of texts without a year; -1 if the pattern has a year.
     """
@@ -332,7 +335,7 @@ def read_pattern(
                 position = _step(base, position, end, steps, k, names, parts)
         if lengths[row] <= 0 or position != end:
             continue
-        if parts[SHORT_YEAR] >= 0:  # POSIX: 69 to 99 are of the 20th century
+        if parts[SHORT_YEAR] >= 0:  # POSIX: 69 to 99 are in the 20th century
             parts[YEAR] = parts[SHORT_YEAR] + (1900 if parts[SHORT_YEAR] >= 69 else 2000)
         if parts[HALF_HOUR] >= 0:
             if not 1 <= parts[HALF_HOUR] <= 12:

@@ -1,9 +1,9 @@
-"""Local times in UTC.
+"""Convert local times to UTC.
 
-If clocks show a time twice, the earlier instant is meant, or what `TimeFormat.ambiguous` says. If
-clocks skip a time, the first instant after the gap is meant, or what `TimeFormat.nonexistent` says:
-its "earliest" is the last millisecond before the gap, as in Arrow's `assume_timezone`.
-Offsets come from the IANA data of the system or of the package `tzdata`.
+A local time that clocks show twice is the earlier instant by default; see `TimeFormat.ambiguous`. A
+local time that clocks skip is the first instant after the gap by default; see
+`TimeFormat.nonexistent`. Its "earliest" is the last millisecond before the gap, as in Arrow's
+`assume_timezone`. Offsets come from the IANA data of the system or of the package `tzdata`.
 """
 
 import itertools
@@ -34,7 +34,7 @@ def to_utc(
     ambiguous: str = "earliest",
     nonexistent: str = "latest",
 ) -> Int64s:
-    """The times in UTC; those that are `local` are converted from `zone`."""
+    """Return the times in UTC. Times that are `local` are converted from `zone`."""
     if zone in _UTC or not local.any():
         return ms
     clock = np.clip(ms[local], -_DAY_MS, MAX_MS)
@@ -49,12 +49,13 @@ def to_utc(
         skipped = clock < (instants + after)[last]
         utc[skipped] = instants[last][skipped] - 1
     result = ms.copy()
-    result[local] = np.where(clock == ms[local], utc, ms[local])  # times out of range stay so
+    # Times out of range are kept, so that they are rejected later.
+    result[local] = np.where(clock == ms[local], utc, ms[local])
     return result
 
 
 def read_local(ms: Int64s, codes: Codes, local: npt.NDArray[np.bool_], form: TimeFormat) -> Int64s:
-    """The times in UTC as `form` says; those that it rejects get their code in `codes`."""
+    """Return the times in UTC by the rules of `form`. Set the codes of times that it rejects."""
     if "reject" in (form.ambiguous, form.nonexistent):
         first = to_utc(ms, local, form.zone)
         if form.ambiguous == "reject":
@@ -65,7 +66,7 @@ def read_local(ms: Int64s, codes: Codes, local: npt.NDArray[np.bool_], form: Tim
 
 
 def is_near_a_change(ms: Int64s, zone: str) -> bool:
-    """Whether one of some times in UTC is within a day of a change of the zone's offset."""
+    """Return whether any of the UTC times is within a day of a change of the zone's offset."""
     if zone in _UTC or not len(ms):
         return False
     times = np.clip(ms, 0, MAX_MS)
@@ -76,10 +77,10 @@ def is_near_a_change(ms: Int64s, zone: str) -> bool:
 
 
 def _changes_near(clock: Int64s, zone: str) -> Int64s:
-    """The columns of `_changes` for the years of some times, and those beside them.
+    """Return the columns of `_changes` for the years of some times and the years next to them.
 
-    The beginning of a year stays only behind years that are left out: it could lie in an hour that
-    clocks show twice, where it would be out of order.
+    The beginning of a year is kept only after omitted years. It could be in an hour that clocks
+    show twice, where it would be out of order.
     """
     years = np.unique(clock.astype("datetime64[ms]").astype("datetime64[Y]").astype(int)) + 1970
     nearby = sorted({year + step for year in years.tolist() for step in (-1, 0, 1)} - {10_000})
@@ -89,12 +90,12 @@ def _changes_near(clock: Int64s, zone: str) -> Int64s:
     return changes_near
 
 
-@cache  # at most a row of years for each zone
+@cache  # one entry for each zone and year
 def _changes(zone: str, year: int) -> Int64s:
-    """The beginning of a year and the changes of a zone's offset in it, in UTC.
+    """Return the beginning of a year and the changes of a zone's offset in it, in UTC.
 
     Rows of (instant, offset before, offset after) in milliseconds; the offsets of the first row are
-    equal. Offsets are compared week by week, since some zones change twice within a month.
+    equal. Offsets are compared week by week, because some zones change twice within a month.
     """
     info = ZoneInfo(zone)
 

@@ -218,8 +218,8 @@ def names_of_one_file(paths: Collection[str]) -> list[list[str]]:
     """Return, for each file that has several of these local paths, a list of its paths.
 
     The real path is first, then the other paths in order. Two paths are of one file if they have
-    equal real paths. If the file has several hard links, they are also of one file if device, inode,
-    size and time are equal. An equal inode is not enough: some network drives reuse inode numbers.
+    equal real paths. If the file has several hard links, they are also of one file if device,
+    inode, size and time are equal. An equal inode is not enough: some network drives reuse inodes.
     """
     ids = np.arange(len(paths), dtype=np.uint64)
     for at, path in enumerate(paths):

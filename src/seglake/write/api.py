@@ -1,4 +1,4 @@
-"""Ingest as callers see it: from a pipeline file, from a job, from a DataFrame."""
+"""Provide ingest for callers: from a pipeline file, from a job, from a DataFrame."""
 
 from __future__ import annotations
 
@@ -31,13 +31,21 @@ def run_pipeline(
 ) -> Report:
     """Ingest the files that a pipeline names, once per run id.
 
-    `run_id` is any text that a retry repeats: an Airflow run id, a data interval. Without a run id
-    every call is a run of its own, named by the clock. `interval` is [start, end), the time that
-    the run declares to cover. `spark` is used as it is; without it a session starts on `master`, by
-    default this machine, when there is something to read. With `local` the tasks run in threads of
-    this process, without Spark and Java; all that is written is the same. `progress` is called with
-    the name of each step. Raises UsageError for a bad run id or interval, ConfigError, InputError,
-    QuarantineLimit, StoreError or CommitConflict.
+    Args:
+        pipeline: The settings.
+        run_id: Any text that a retry repeats: an Airflow run id, a data interval. Without a run id,
+            every call is a separate run, named by the clock.
+        interval: The time [start, end) that the run declares to cover.
+        spark: A session, which is used unchanged. Without it, a session starts on `master` if there
+            is something to read.
+        master: The Spark master, by default this machine.
+        local: Run the tasks in threads of this process, without Spark and Java. The results are
+            identical.
+        progress: Called with the name of each step.
+
+    Raises:
+        UsageError: The run id or interval is invalid.
+        SeglakeError: ConfigError, InputError, QuarantineLimit, StoreError or CommitConflict.
     """
     run = declared(run_id, interval)
     return ingest_files(engine_of(spark, master, local=local), pipeline, run, progress)
@@ -55,9 +63,9 @@ def redrive_run(
 ) -> RedriveReport:
     """Ingest the open rejects of a committed run with the settings of a pipeline, exactly once.
 
-    The topic and the lake are the pipeline's; its `input.paths` are not read. `spark`, `master`,
-    `local` and `progress` are those of `run_pipeline`. Raises UsageError if there is no such run or
-    its rows cannot be read again, QuarantineLimit if no reject becomes a record or too many are
+    The pipeline selects the topic and the lake; its `input.paths` are not read. For `spark`,
+    `master`, `local` and `progress` see `run_pipeline`. Raises UsageError if the run does not exist
+    or its rows cannot be read again, QuarantineLimit if no reject becomes a record or too many are
     rejected again, and what `run_pipeline` raises.
     """
     engine = engine_of(spark, master, local=local)
@@ -74,9 +82,9 @@ def ingest(
 ) -> Report:
     """Ingest the rows of a DataFrame, with the settings and guarantees of an ingest of files.
 
-    `settings` is a pipeline with `input.format = "dataframe"` and `input.order_column`; its fields
-    are columns of `df`, dotted for fields of structs. A quarantined row has its number in the order
-    column as its line. `run_id` and `interval` are those of `run_pipeline`.
+    `settings` is a pipeline with `input.format = "dataframe"` and `input.order_column`. Its fields
+    are columns of `df`, with dots for fields of structs. The line of a quarantined row is its
+    number in the order column. For `run_id` and `interval` see `run_pipeline`.
     """
     if not isinstance(settings, Pipeline):
         raise ConfigError(
@@ -112,7 +120,7 @@ def _text(run_id: str) -> str:
 
 
 def _interval_ms(start: Time | None, end: Time | None) -> tuple[int, int] | None:
-    """Return the interval [start, end) in ms. Raises UsageError for one that is open or empty."""
+    """Return the interval [start, end) in ms. Raises UsageError if it is open or empty."""
     if start is None and end is None:
         return None
     if start is None or end is None:

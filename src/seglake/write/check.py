@@ -1,4 +1,4 @@
-"""Show what an ingest would do with its input: the files, and a sample of their rows.
+"""Show the effect of an ingest on its input: the files, and a sample of their rows.
 
 A check writes nothing, and needs neither a lake nor Spark.
 """
@@ -34,17 +34,17 @@ from seglake.write.input.listing import find_inputs
 from seglake.write.rows.records import UNREAD_TIMES, Extracted, RowLimits, extract, rows_of_split
 from seglake.write.rows.rows import REASON_TEXTS, Rows, texts_of_times
 
-_SPLITS = 5  # that the sample is taken from
+_SPLITS = 5  # number of splits in the sample
 _SPLIT_BYTES = 1 << 20  # read of a split for the sample, if it is part of a file
-_OF_KEYS = 100  # rows of a chunk, of which the keys are looked at
-_FILES = 5  # described one by one
-TEXT_BYTES = 200  # of a key, a header or a value, unless they are wanted whole
+_OF_KEYS = 100  # rows of a chunk whose keys are checked
+_FILES = 5  # number of files that are described one by one
+TEXT_BYTES = 200  # by default, a key, a header or a value is cut at this size
 
 Headers = list[tuple[str, str | None]]
 
 
 class FileNote(NamedTuple):
-    """One of the files; `packing` is "", a codec, "tar", or both."""
+    """One of the files. `packing` is "", a codec, "tar", or both."""
 
     path: str
     size_bytes: int
@@ -56,10 +56,10 @@ class SampledRow:
     """A record, or a reject if it has a `reason`.
 
     `line` is 1-based, counted from the byte `start` of the file or from the member's beginning.
-    `timestamp` is None if the record gets the time of the run, `partition` if the key is null and
-    any partition may get the record. A reject has `path`, `start`, `line`, `reason`, and its raw
-    bytes as `value`; if its time cannot be read, `time_value` is the value of the time's field,
-    never cut. Other texts are cut at 200 bytes, unless they are wanted whole.
+    `timestamp` is None if the record gets the time of the run. `partition` is None if the key is
+    null and any partition may get the record. A reject has `path`, `start`, `line`, `reason`, and
+    its raw bytes as `value`. If its time cannot be read, `time_value` is the value of the time's
+    field, never cut. Other texts are cut at 200 bytes, unless the caller sets another limit.
     """
 
     path: str
@@ -78,9 +78,9 @@ class SampledRow:
 class Checked:
     """The files of a pipeline, and a sample of their rows.
 
-    `left_out` maps the path of each file that is left out to the reason. `first_files` describes
-    the first of the `files`. `paths` has the paths of all files, and is not in `as_dict`. `stops`
-    is true if one of the `findings` would stop a run.
+    `left_out` maps the path of each excluded file to the reason. `first_files` describes the first
+    of the `files`. `paths` has the paths of all files, and is not in `as_dict`. `stops` is true if
+    one of the `findings` would stop a run.
     """
 
     files: int
@@ -95,12 +95,12 @@ class Checked:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """The count of rejects in the sample for each reason."""
+        """Return the number of rejects in the sample for each reason."""
         return dict(Counter(row.reason for row in self.rows if row.reason))
 
     @property
     def exit_code(self) -> int:
-        """0 if all sampled rows are records, 3 if some are rejected or would stop a run."""
+        """Return 0 if all sampled rows are records, 3 if some are rejected or would stop a run."""
         return 3 if self.reasons or self.stops else 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -112,10 +112,10 @@ class Checked:
 
 
 def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) -> Checked:
-    """Read `sample` rows from up to five places of the input, and say what they become.
+    """Read `sample` rows from up to five places of the input, and return what they would become.
 
-    Texts are cut at `text_bytes`, or not at all.
-    Raises ConfigError or InputError, as an ingest would.
+    Texts are cut at `text_bytes`, or not at all if it is None.
+    Raises ConfigError or InputError, like an ingest.
     """
     if not pipeline.input.kind.in_files:
         raise ConfigError(
@@ -148,15 +148,15 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
 
 
 def topic_remark(pipeline: Pipeline) -> str:
-    """Raise ConfigError, as an ingest would, for settings that the topic of the lake refuses.
+    """Raise ConfigError, like an ingest, for settings that the topic of the lake refuses.
 
-    Returns "", or a sentence if the lake cannot be asked. No lake need be there.
+    Returns "", or a sentence if the lake cannot be queried. The lake need not exist.
     Raises CorruptData.
     """
     try:
         store = open_store(pipeline.root, pipeline.storage)
-        if next(iter(store.list(LOG_TABLE)), None) is not None:  # else an ingest makes the lake
-            # a check without a lake needs no Delta
+        if next(iter(store.list(LOG_TABLE)), None) is not None:  # otherwise an ingest creates it
+            # Imported here, because a check without a lake works without Delta.
             from seglake.catalog.table import CatalogTable  # noqa: PLC0415
             from seglake.write.driver.topics import topic_in_force  # noqa: PLC0415
 
@@ -174,7 +174,7 @@ def _unsplit(files: Sequence[SourceFile], pipeline: Pipeline) -> Iterator[Findin
 
 
 class _Sampler(NamedTuple):
-    """Reads rows from the beginnings of splits; texts are cut at `text_bytes`."""
+    """A sampler that reads rows from the beginnings of splits. Texts are cut at `text_bytes`."""
 
     pipeline: Pipeline
     store: InputStore

@@ -1,7 +1,7 @@
-"""Rejects become rows of the quarantine: tasks write files, the driver adds them to the table.
+"""Write rejects as rows of the quarantine: tasks write files, the driver adds them to the table.
 
-Rejects wait in the spool as blobs. When the driver knows the line count of each split, line numbers
-within a split become line numbers of the file.
+Rejects wait in the spool as blobs. When the driver has the line count of each split, it converts
+line numbers within a split to line numbers of the file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,11 @@ SAMPLED_BLOBS, SAMPLED_EACH, SAMPLED_BYTES = 8, 5, 2048  # blobs, rows per reaso
 SAMPLED_COLUMNS = ["source_file", "line", "reason", "raw", "member", "member_line"]
 FILE_BYTES = 64 * 2**20  # rows of about this size in memory become one file
 _REASONS = pa.array(REASON_TEXTS.tolist(), pa.string())
-_ROW_BYTES = 256  # of a quarantined row in memory, beside its raw bytes
+_ROW_BYTES = 256  # memory of a quarantined row in addition to its raw bytes
 
 
 class SplitOrigin(NamedTuple):
-    """Where a split begins: its file, and the count of lines before it in the file."""
+    """The origin of a split: its file, and the number of lines before the split in that file."""
 
     path: str
     lines_before: int
@@ -49,7 +49,7 @@ def origins(splits: list[Split], counts: Mapping[int, SplitCount]) -> dict[int, 
 
 
 class Quarantine(NamedTuple):
-    """The task: blobs of rejects → one file of quarantined rows."""
+    """The task that writes blobs of rejects to one file of quarantined rows."""
 
     store: Store
     topic: str
@@ -58,7 +58,7 @@ class Quarantine(NamedTuple):
     origins: dict[int, SplitOrigin]
 
     def run(self, engine: Engine, rejects: pa.Table) -> list[RejectsFile]:
-        """Write every reject; returns the files, which are invisible until the table adds them."""
+        """Write every reject. Return the files, which are invisible until the table adds them."""
         sizes = rejects["size_bytes"].to_numpy() + _ROW_BYTES * rejects["records"].to_numpy()
         ends = np.cumsum(sizes)
         edges = np.flatnonzero(np.diff(ends // FILE_BYTES, prepend=-1)).tolist()
@@ -68,19 +68,18 @@ class Quarantine(NamedTuple):
     def __call__(self, spooled: pa.Table) -> RejectsFile:
         """Write one file."""
         tables = [unpack_rejects(blob.data) for blob in read_blobs(self.store, spooled)]
-        rows = self._rows(pa.concat_tables(tables))  # their chunks stay as they are
+        rows = self._rows(pa.concat_tables(tables))  # without copying their chunks
         return write_rejects(self.store, self.topic, self.attempt_id, rows)
 
     def amounts(self, files: Sequence[pa.Table]) -> Amounts:
-        """Return the count of rejects of each file."""
+        """Return the number of rejects of each file."""
         return Amounts("rejects", [int(pc.sum(spooled["records"]).as_py()) for spooled in files])
 
     def sample(self, rejects: pa.Table) -> list[dict[str, Any]]:
         """Return a few rejects of each reason as plain values, from blobs across the input.
 
-        They have source_file, line, reason and raw, which is text or {"base64": …} and may be cut;
-        rows of archives have member and member_line, too.
-        Raises StoreError and CorruptData.
+        They have source_file, line, reason and raw, which is text or {"base64": …} and may be cut.
+        Rows of archives also have member and member_line. Raises StoreError and CorruptData.
         """
         numbers = np.linspace(0, len(rejects) - 1, min(SAMPLED_BLOBS, len(rejects)))
         few: list[dict[str, Any]] = []
@@ -123,20 +122,20 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 class KeepRefused(NamedTuple):
-    """The task: a file of quarantined rows → a file with those that a redrive refused, if any.
+    """The task that copies the rows of a quarantine file that a redrive refused, if there are any.
 
-    `lines` are the refused rows of each source file, in order; they become rejects of `attempt_id`.
+    `lines` are the refused rows of each source file, in order. They become rejects of `attempt_id`.
     """
 
     store: Store
     topic: str
-    refused_of: str  # the attempt that they are rejects of
+    refused_of: str  # the attempt whose rejects they are
     attempt_id: str
     now_ms: int
     lines: Mapping[str, Int64s]
 
     def __call__(self, key: str) -> tuple[RejectsFile | None, int]:
-        """Write the file; returns it, and the count of its rows."""
+        """Write the file. Return it and the number of its rows, or (None, 0) without rows."""
         rows = read_rejects(self.store, key, [self.refused_of])
         lines, refused = rows["line"].to_numpy(), np.zeros(len(rows), np.bool_)
         for path, at in places_by_file(rows).items():
@@ -151,7 +150,7 @@ class KeepRefused(NamedTuple):
         return write_rejects(self.store, self.topic, self.attempt_id, kept), len(rows)
 
     def amounts(self, keys: Sequence[str]) -> Amounts:
-        """Count each file as one."""
+        """Return amounts that count each file as one."""
         return Amounts.alike(FILES, keys)
 
 

@@ -1,1 +1,1 @@
-"""The driver of a run: it lists the input, plans, starts the tasks, commits and reports."""
+"""Drive a run: list the input, plan, start the tasks, commit and report."""

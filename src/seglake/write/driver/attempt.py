@@ -1,4 +1,4 @@
-"""One try at a run, with what all its steps need."""
+"""Define one try at a run, with the inputs of all its steps."""
 
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
@@ -30,8 +30,8 @@ class DeclaredRun(NamedTuple):
 
     run_id: str
     interval: tuple[int, int] | None = None  # [start_ms, end_ms)
-    clock_ms: int | None = None  # for the limits of event time, if another run sets it
-    offsets: Mapping[int, tuple[int, int]] = {}  # [start, end) by partition, if records keep theirs
+    clock_ms: int | None = None  # time for the limits of event time, if another run sets it
+    offsets: Mapping[int, tuple[int, int]] = {}  # [start, end) by partition, if offsets are kept
 
     def clock(self, started_ms: int) -> int:
         """Return the time in ms from which an attempt begun at `started_ms` counts time limits."""
@@ -41,10 +41,10 @@ class DeclaredRun(NamedTuple):
 
 
 class Replacement(Protocol):
-    """Committed runs that an attempt's commit removes. Readers see the old records or the new.
+    """Committed runs that an attempt's commit removes. Readers see the old records or the new ones.
 
-    `with_nothing` allows a commit that has no record of its own. `records` is how many records the
-    last call of `change` removes, `attempts` the further ids under which it wrote segments.
+    `with_nothing` allows a commit that has no record. `records` is the number of records that the
+    last call of `change` removes, and `attempts` are additional ids under which it wrote segments.
     """
 
     with_nothing: bool
@@ -59,14 +59,15 @@ class Replacement(Protocol):
 
 
 class PlanAgain(Exception):
-    """Not an error: another commit changed what the attempt builds on. The run is planned again."""
+    """A signal, not an error: another commit changed the base of the attempt, so plan again."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at a run, on top of the catalog's version `base`; `pipeline` is as it was given.
+    """One try at a run, on top of the catalog's version `base`.
 
-    Every object that an attempt writes carries its id, and none is visible before its commit.
+    `pipeline` has the settings of the caller. Every object that an attempt writes has its id, and
+    no object is visible before the commit.
     """
 
     engine: Engine
@@ -80,21 +81,21 @@ class Attempt:
     progress: Progress
     replacement: Replacement | None = None
     attempt_id: str = field(default_factory=new_attempt)
-    moved: set[str] = field(default_factory=set)  # ids of its segments that lost races moved
+    moved: set[str] = field(default_factory=set)  # ids of its segments after a rebase
     started_ms: int = field(default_factory=now_ms)
 
     @property
     def topic(self) -> str:
-        """The name of the topic."""
+        """Return the name of the topic."""
         return self.pipeline.topic.name
 
     def sources(self, base: Snapshot, paths: Collection[str]) -> pa.Table:
-        """Return the source rows of files in a version, without those of runs that are replaced."""
+        """Return the source rows of files in a version, except rows of runs that are replaced."""
         return sources_left(self.table, base, self.topic, self.replacement, paths)
 
     @cached_property
     def settings(self) -> Pipeline:
-        """The pipeline with its topic's settings in the catalog. Raises ConfigError."""
+        """Return the pipeline with its topic's settings in the catalog. Raises ConfigError."""
         topic = topic_in_force(self.base, self.pipeline, self.seed)
         return self.pipeline.model_copy(update={"topic": topic})
 
@@ -105,7 +106,7 @@ class Attempt:
 
     @property
     def map_settings(self) -> MapSettings:
-        """What map tasks get, with the sizes of a small run. Raises ConfigError."""
+        """Return the input of map tasks, with the sizes of a small run. Raises ConfigError."""
         settings, topic, first_offsets = self.settings, self.settings.topic, None
         if topic.offset_field is not None:
             first_offsets = tuple(map(self.first_offset, range(topic.partitions)))
@@ -144,11 +145,11 @@ class Attempt:
 
     @cached_property
     def append_time_ms(self) -> int:
-        """The time that records of a LogAppendTime topic get."""
+        """Return the timestamp for records of a LogAppendTime topic."""
         return append_time(self.base, self.topic, self.started_ms)
 
     def step(self, name: str, work: str = "") -> AbstractContextManager[None]:
-        """Announce and time a step; if it takes a while, say which `work` is done."""
+        """Announce and time a step. If it takes long, describe its `work`."""
         return self.report.step(name, self.progress, work)
 
 
@@ -159,7 +160,7 @@ def sources_left(
     replacement: Replacement | None,
     paths: Collection[str],
 ) -> pa.Table:
-    """Return the source rows of files in a topic, without those of runs that are replaced."""
+    """Return the source rows of files in a topic, except rows of runs that are replaced."""
     replaced = replacement.runs(base) if replacement else []
     sources = table.sources_at(base, topic, paths)
     return without_attempts(sources, {run.attempt_id for run in replaced})

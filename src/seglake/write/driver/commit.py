@@ -1,9 +1,9 @@
-"""The commit that makes an attempt visible, and what follows a lost race.
+"""Commit an attempt, which makes it visible, and handle lost races.
 
 After a lost race the attempt continues the newest version. It is planned again if that version has
 another attempt at the run, files of its input or another number of partitions, or if rejects that a
-redrive takes over are no longer open. Otherwise the same rows are committed again, after the rows
-of the other runs.
+redrive takes over are not open any more. Otherwise its rows are committed again, after the rows of
+the other runs.
 
 Only maintenance reads the success marker next to an attempt's manifest. A run is committed even if
 its marker cannot be written.
@@ -16,13 +16,13 @@ append first, the attempt rebases: it copies its segments to later offsets.
     3. The large run never commits.
 
 So copies after the first ones leave a reserved range: other runs take offsets below the copies, and
-an empty segment covers the rest when the run commits. Nobody else knows of the reserved range: runs
+an empty segment covers the rest when the run commits. No other run can see the reserved range: runs
 append at the end of the log, and a run that dies leaves no hole. A run with few segments reserves
-nothing, since its copies take about as long as a commit.
+nothing, because its copies take about as long as a commit.
 
-A copy decodes nothing. A base offset is 8 bytes of each record batch, outside its CRC, and index
-files have relative offsets. Under LogAppendTime the append time may have to move as well. Then each
-record batch gets a new max timestamp and CRC, and the index files are rebuilt from the batch
+A copy decodes no records. A base offset is 8 bytes of each record batch, outside its CRC, and index
+files have relative offsets. Under LogAppendTime the append time may have to change as well. Then
+each record batch gets a new max timestamp and CRC, and the index files are rebuilt from the batch
 headers. The checksum of the old log is checked, so a damaged file never gets a valid checksum.
 """
 
@@ -66,7 +66,7 @@ _COMPARED = 1000  # newest run ids that are compared with a mistyped one
 
 
 class Commit:
-    """The commit of one attempt; `counts` are the counts of its splits."""
+    """The commit of one attempt. `counts` are the counts of its splits."""
 
     def __init__(self, attempt: Attempt, counts: SplitCounts, segments: list[SegmentRow]) -> None:
         self._attempt, self._base = attempt, attempt.base
@@ -75,7 +75,7 @@ class Commit:
         self._sources = attempt.input.rows(counts, attempt.topic, attempt.attempt_id)
 
     def run(self) -> int:
-        """Make the segments visible, re-based if need be; returns a version that has them.
+        """Make the segments visible, after a rebase if necessary. Return a version that has them.
 
         Raises PlanAgain, AttemptAbandoned, and, after too many lost races or failures of storage,
         CommitConflict or StoreError. After a StoreError the segments may be visible; the next
@@ -85,10 +85,10 @@ class Commit:
         version = transact(
             attempt.table, attempt.topic, attempt.attempt_id, self._change, attempt.base
         )
-        return -1 if version is None else version  # there is always a run to commit
+        return -1 if version is None else version  # never None, because the run row is committed
 
     def _change(self, base: Snapshot) -> Change:
-        """What the attempt adds to the version `base`."""
+        """Return the change that the attempt makes to the version `base`."""
         if base is not self._base:
             self._follow(base)
         removal = self._removal(base)
@@ -98,7 +98,7 @@ class Commit:
         )
 
     def _removal(self, base: Snapshot) -> Change:
-        """What takes the replaced runs out of the version; the report says what leaves."""
+        """Return the change that removes the replaced runs, and fill in the report."""
         replacement, report = self._attempt.replacement, self._attempt.report
         if replacement is None:
             return Change()
@@ -117,7 +117,7 @@ class Commit:
     def _require_input(self, base: Snapshot) -> None:
         """Raise UsageError if other runs have the whole input: the run id may be mistyped.
 
-        A schedule declares intervals, and may find that others ingested its files.
+        A run that declares an interval is exempt: other runs may have ingested its files.
         """
         report = self._attempt.report
         if report.input_files or not (report.skipped_files or report.changed_files):
@@ -147,7 +147,7 @@ class Commit:
         return "", [Finding("other-pipeline", run.pipeline, own) for run in owners[-1:]]
 
     def _follow(self, newest: Snapshot) -> None:
-        """Continue a newer version; re-base the segments if another commit took their offsets."""
+        """Continue a newer version. Rebase the segments if another commit took their offsets."""
         attempt = self._attempt
         name, run_id = attempt.pipeline.name, attempt.run.run_id
         committed = attempt.table.run(newest, attempt.topic, name, run_id)
@@ -203,7 +203,7 @@ class Commit:
 
 
 def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
-    """Raise UsageError if runs with records, rejects or files would be replaced by nothing."""
+    """Raise UsageError if nothing would replace runs with records, rejects or files."""
     lost = [run for run in replaced if run.records or run.quarantined or run.input_files]
     if not lost:
         return
@@ -241,18 +241,18 @@ class Placement:
 
     @property
     def rows(self) -> list[SegmentRow]:
-        """The segments in the order of the logs, with the empty ones that cover reserved ranges."""
+        """Return the segments in the order of the logs, with empty segments for reserved ranges."""
         return _in_order([*self._filled, *self._empty.values()])
 
     @property
     def copied_to(self) -> set[str]:
-        """The ids, other than the attempt's own, in the names of the segments' files."""
+        """Return the ids in the names of the segments' files, except the attempt's id."""
         return {row.attempt_id for row in self.rows} - {self._attempt.attempt_id}
 
     def follow(self, newest: Snapshot) -> None:
-        """Let the segments continue a newer version: copy those whose offsets others took.
+        """Let the segments continue a newer version: copy segments whose offsets other runs took.
 
-        Raises PlanAgain if the records keep their offsets, AttemptAbandoned and what a copy raises.
+        Raises PlanAgain if the records keep their offsets, AttemptAbandoned, and errors of a copy.
         """
         before, self._ends = self._ends, end_offsets(newest, self._attempt.topic)
         grown = {p for p, end in self._ends.items() if end > before.get(p, 0)}
@@ -268,7 +268,7 @@ class Placement:
 
     @property
     def _stamped(self) -> bool:
-        """Whether a log's times are those of appending, which must not go back."""
+        """Return whether timestamps are append times, which must not decrease in a log."""
         return self._attempt.settings.topic.message_timestamp_type == "LogAppendTime"
 
     def _reserved(self, partition: int) -> int:
@@ -281,7 +281,7 @@ class Placement:
         return min(_TIMES * appended, _MOST_RESERVED)
 
     def _copy(self, newest: Snapshot, deltas: dict[int, int]) -> None:
-        """Copy the segments of the log partitions in `deltas`, by that many offsets."""
+        """Copy the segments of the log partitions in `deltas`, each by its delta in offsets."""
         attempt = self._attempt
         # Stop if the attempt was abandoned: an erasure may have finished its search and would miss
         # the copies.
@@ -323,9 +323,9 @@ READ_BYTES = 16 * 2**20
 
 
 class Move(NamedTuple):
-    """The task: one segment → the same segment at other offsets.
+    """The task that copies one segment to other offsets.
 
-    `deltas` are added to the offsets of each log partition. The new files carry `attempt_id`.
+    `deltas` are added to the offsets of each log partition. The new files have `attempt_id`.
     """
 
     store: Store
@@ -338,11 +338,11 @@ class Move(NamedTuple):
         return Amounts("bytes", [row.log_bytes for row in segments])
 
     def run(self, engine: Engine, segments: Sequence[SegmentRow]) -> list[SegmentRow]:
-        """Copy every segment to its new offsets; returns their new rows."""
+        """Copy every segment to its new offsets, and return their new rows."""
         return engine.map(self, segments)
 
     def __call__(self, row: SegmentRow) -> SegmentRow:
-        """Copy a segment's files; CorruptData if a file differs from the segment's row."""
+        """Copy a segment's files. Raise CorruptData if a file differs from the segment's row."""
         store, delta = self.store, self.deltas.get(row.partition, 0)
         moved = dataclasses.replace(
             row,

@@ -1,9 +1,9 @@
 """Plan between map and reduce: which blobs a piece reads, and at which offset it begins.
 
 A log partition with too many bytes is cut into pieces, so that all cores work on a hot partition.
-Cuts are places at which blobs begin, so they depend only on the blobs, never on the number of
-cores. A blob that spans a cut is counted exactly and read by both pieces. Each piece takes its own
-part of the records.
+A cut is always the first record of a blob. So cuts depend only on the blobs, never on the number of
+cores. The records of a blob that spans a cut are counted exactly, and both pieces read the blob.
+Each piece takes its own part of the records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _UNIT_SHIFT = 32  # bits: a blob's name is (unit << 32 | number in the unit)
 class Blobs:
     """The blobs with records, in columns: one item per blob.
 
-    `first` and `last` are the ranks of its first and last place among the places of all blobs.
+    `first` and `last` are the ranks of its first and last `Place` among the places of all blobs.
     """
 
     partition: Int64s
@@ -48,7 +48,7 @@ class Blobs:
 
     @classmethod
     def of(cls, spooled: pa.Table) -> Blobs:
-        """From rows of SPOOLED; the number of a blob is the number of its row."""
+        """Create the columns from rows of SPOOLED. A blob has the number of its row."""
         partition, records, size_bytes, unit, number, *sorted_by = (
             spooled[name].to_numpy().astype(np.int64, copy=False) for name in _NAMES
         )
@@ -61,11 +61,11 @@ class Blobs:
         return len(self.first)
 
     def place(self, blob: int) -> Place:
-        """Return the place of the first record of a blob."""
+        """Return the `Place` of the first record of a blob."""
         return Place(*(int(column[blob]) for column in self.places))
 
     def ranks_of(self, places: Sequence[Place]) -> Int64s:
-        """Return the rank of each place: -1 for `FIRST`. Any other is the first place of a blob."""
+        """Return the rank of each `Place`: -1 for `FIRST`. Any other is the first one of a blob."""
         names = (self.places[2] << _UNIT_SHIFT) | self.places[3]
         asked = np.array([place.unit << _UNIT_SHIFT | place.blob for place in places], np.int64)
         candidates = np.flatnonzero(np.isin(names, asked)).tolist()
@@ -98,7 +98,7 @@ class Routes(NamedTuple):
     pieces: Int64s
 
     def straddling(self) -> Any:
-        """Which pairs are of a blob with several pieces."""
+        """Return which pairs have a blob that is in several pieces."""
         same = self.blobs[1:] == self.blobs[:-1]
         return (np.append(False, same) | np.append(same, False))[: len(self.blobs)]
 
@@ -145,7 +145,10 @@ def straddlers(routes: Routes) -> dict[int, list[int]]:
 def count_records(
     blobs: Blobs, routes: Routes, straddling: Mapping[tuple[int, int], int]
 ) -> list[int]:
-    """Return the count of records of each piece, given those of each (straddling blob, piece)."""
+    """Return the number of records of each piece.
+
+    `straddling` has the number of records of each (straddling blob, piece).
+    """
     records, several = blobs.records[routes.blobs], routes.straddling()
     pairs = zip(routes.blobs[several].tolist(), routes.pieces[several].tolist(), strict=True)
     records[several] = [straddling[pair] for pair in pairs]
@@ -169,7 +172,7 @@ def base_offsets(
 def share_pieces(
     blobs: Blobs, routes: Routes, pieces: int, tasks: int
 ) -> list[list[tuple[int, Int64s]]]:
-    """For each of at most `tasks` tasks: (piece, its blobs in the order of their places)."""
+    """Return, for each of at most `tasks` tasks, pairs of a piece and its blobs in total order."""
     order = np.lexsort((blobs.first[routes.blobs], routes.pieces))
     members, numbers = routes.blobs[order], routes.pieces[order]
     begins = numbers.searchsorted(np.arange(pieces))
@@ -186,7 +189,7 @@ def plan_tasks(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
     """
     blobs, counts = Blobs.of(spooled), list[int]()
     pieces = cut_partitions(blobs, attempt.pipeline.task.piece_bytes)
-    offsets: list[tuple[int, int | None]]  # the first offset of each piece, and a fixed end
+    offsets: list[tuple[int, int | None]]  # the first offset of each piece, and its fixed end
     if attempt.settings.topic.offset_field is None:
         routes = assign(blobs, pieces)
         counts = count_records(blobs, routes, _count_straddling(attempt, spooled, routes, pieces))

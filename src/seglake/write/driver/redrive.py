@@ -1,4 +1,4 @@
-"""A redrive: rejects of a committed run are ingested with corrected settings, exactly once.
+"""Redrive rejects: ingest the rejects of a committed run with corrected settings, exactly once.
 
 A redrive is itself a run. Its commit takes over every open reject of the other run: rejects that
 became records are visible, and the rest are rejects of the redrive. So a second redrive begins
@@ -6,10 +6,10 @@ where the first ended. It commits only if the rejects that it read are still ope
 that it continues. It is planned again if another redrive took them in the meantime, or if they were
 undone, replaced, erased or expired.
 
-A file is read again if the version that the run ingested is still there. If all its rows are open
+A file is read again if it is still the version that the run ingested. If all its rows are open
 rejects, the whole file is read, so any setting may have changed. Otherwise the rejects are chosen
 among its rows. If the file is gone, rows of lines are made from the raw bytes in the quarantine. A
-reject that can be read in neither way is refused, and stays a reject.
+reject that can be read in neither way is refused, and is still a reject.
 """
 
 from __future__ import annotations
@@ -100,24 +100,24 @@ from seglake.write.spool.spool import (
 
 @dataclass(repr=False)
 class RedriveReport(Report):
-    """The result of one redrive: `records` were redriven.
+    """The result of one redrive. `records` were redriven.
 
     `redrives` has the id of the first run, and the attempt whose rejects were taken over. `refused`
-    counts the rejects that could not be read again, by cause; `reasons` counts those that are
-    rejected again. Both together are `quarantined`, and still open.
+    counts the rejects that could not be read again, by cause. `reasons` counts the rejects that are
+    rejected again. Both together are `quarantined`, and are still open.
     """
 
     redrives: dict[str, str] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
 
     def _done_before(self) -> str:
-        """Why nothing was redriven."""
+        """Return why nothing was redriven."""
         untried = " that these settings were not tried on" if self.quarantined else ""
         run_id = self.redrives.get("run_id", self.run_id)
         return f"nothing to redrive: run {run_id!r} has no open rejects{untried}"
 
     def _ingested(self) -> str:
-        """How many of the open rejects become records."""
+        """Return how many of the open rejects became records."""
         rejects = counted(self.records + self.quarantined, "reject")
         return f"{self.records:,} of {rejects} become records, {self.quarantined:,} stay open"
 
@@ -130,13 +130,16 @@ def redrive(
     dry_run: bool = False,
     progress: Progress = silent,
 ) -> RedriveReport:
-    """Ingest the open rejects of a run, which is named by its id or by that of a redrive of it.
+    """Ingest the open rejects of a run. `run_id` is the id of the run, or of a redrive of it.
 
-    If no reject is open, or these settings were tried on all that are, the report's status is
-    "already done". With `dry_run` nothing is written. Raises UsageError if there is no such run, if
-    it was undone, if it ingested a DataFrame or if its rejects have expired; QuarantineLimit if no
-    reject becomes a record, or too many are rejected again; CommitConflict if an erasure of some of
-    the rejects is not finished; and what `ingest_files` raises. After an error nothing is visible.
+    If no reject is open, or these settings were tried on all open rejects, the report's status is
+    "already done". With `dry_run` nothing is written. After an error nothing is visible.
+
+    Raises:
+        UsageError: The run is unknown, was undone, ingested a DataFrame, or its rejects expired.
+        QuarantineLimit: No reject becomes a record, or too many are rejected again.
+        CommitConflict: An erasure of some of the rejects is not finished.
+        SeglakeError: Any error that `ingest_files` raises.
     """
     if not pipeline.input.kind.in_files:
         raise ConfigError(
@@ -155,9 +158,10 @@ def redrive(
 
 
 class _Open(NamedTuple):
-    """The rejects that a redrive takes over, as a version of the catalog has them.
+    """The rejects that a redrive takes over, in one version of the catalog.
 
-    `left` is their number after the `erasures` that removed some of them. It is None without one.
+    `left` is their number after the `erasures` that removed some of them, or None without an
+    erasure.
     """
 
     chain: Chain
@@ -183,7 +187,8 @@ class _RedriveCall:
         opened = self._open(base)
         chain = opened.chain
         if chain.redrives and not self._dry_run:
-            mark(self._store, chain.last.attempt_id)  # it may have died before it wrote the marker
+            # The last redrive may have died before it wrote its marker.
+            mark(self._store, chain.last.attempt_id)
         fingerprint = self._pipeline.fingerprint()
         tried = [run for run in chain.redrives if run.fingerprint == fingerprint]
         none_left = not chain.last.quarantined or opened.left == 0
@@ -246,7 +251,7 @@ class _RedriveCall:
         return _Open(chain, expired, rejects_left(upkeep).get(attempt_id), erasures)
 
     def _have_left(self, before: _Open, newest: Snapshot) -> bool:
-        """Return whether a newer version has other rejects. Planning again raises the cause."""
+        """Return whether a newer version differs in the rejects. Another plan raises the cause."""
         try:
             return self._open(newest) != before
         except UsageError:
@@ -313,9 +318,9 @@ def _settle(report: RedriveReport, rejects: RedriveInput) -> None:
 def _committed_run(
     history: Sequence[RunRow], pipeline: Pipeline, run_id: str, failed: Callable[[], Sized]
 ) -> RunRow:
-    """Return the committed run with this id, of the same pipeline if several have one.
+    """Return the committed run with this id. If several pipelines have one, prefer `pipeline`.
 
-    `history` has every run row of the topic, `failed` finds failed runs of this id. Raises
+    `history` has every run row of the topic, and `failed` finds failed runs of this id. Raises
     UsageError.
     """
     rows = [run for run in history if run.run_id == run_id]
@@ -359,7 +364,7 @@ def _refused(run: RunRow) -> dict[str, int]:
 
 
 def _already_done(run: RunRow) -> RedriveReport:
-    """Return the report of a call that finds nothing to do after this run, a redrive or not."""
+    """Return the report of a call with nothing left to do after `run`, which may be a redrive."""
     report = RedriveReport(run.topic, run.pipeline, run.run_id)
     report.status, report.attempt_id = "already done", run.attempt_id
     if redrive := redrive_of(run):
@@ -445,7 +450,7 @@ class RedriveInput(FileInput):
         self._plan(listed, plan_splits(anew, files, pipeline))
 
     def _plan(self, listed: Mapping[str, Chosen], anew: Sequence[Split]) -> None:
-        """Number the splits in the order of paths. `anew` has the splits that are read whole."""
+        """Number the splits in the order of paths. The passed splits are read whole."""
         whole: dict[str, list[Split]] = {}
         for split in anew:
             whole.setdefault(split.file.path, []).append(split)
@@ -469,7 +474,7 @@ class RedriveInput(FileInput):
                 self._chosen[number] = chosen
 
     def _usable(self, path: str, rejects: Rejected) -> Rejected:
-        """Return the rejects of a gone file that raw bytes can replace, and refuse the others."""
+        """Return the rejects of a gone file that can be made from raw bytes. Refuse the others."""
         form = self._pipeline.input.format
         if not isinstance(FORMATS[form], LineFormat):
             self._refuse(path, rejects["line"], NOT_LINES.format(form))
@@ -524,7 +529,7 @@ class RedriveInput(FileInput):
         QuarantineTable(self._store).add_files([file for file, _ in written if file], attempt_id)
 
     def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
-        """Return whether some of the rejects are no longer open, or belong to another run now."""
+        """Return whether some rejects are not open any more, or belong to another run now."""
         del sources
         return self._have_left(newest)
 
@@ -561,8 +566,8 @@ def _is_same(file: SourceFile, files: InputStore) -> bool:
 
 
 # ---------------- rejects
-# The map side of a redrive. A file of which all rows are rejects is divided into splits by the
-# current settings. Every other file is one split, of which only the rejects are read.
+# Run the map side of a redrive. If all rows of a file are rejects, the file is divided into splits
+# by the current settings. Every other file is one split, and only its rejects are read.
 
 _ROWS = 4096  # quarantined rows whose raw bytes are read together
 
@@ -570,9 +575,9 @@ _ROWS = 4096  # quarantined rows whose raw bytes are read together
 class MapRejects(NamedTuple):
     """The map task: units of rejects → rows of SPOOLED, packed.
 
-    A unit has the chosen rejects of its splits. Every row is read of a split without chosen ones.
-    The lines of rejects that are not found unchanged become a blob of the kind REFUSED, whose text
-    is the number of the split. With `dry_run` the spool gets no data.
+    A unit has the chosen rejects of its splits. Of a split without chosen rejects, every row is
+    read. The lines of rejects that are not found unchanged become a blob of the kind REFUSED, whose
+    text is the number of the split. With `dry_run` the spool gets no data.
     """
 
     settings: MapSettings
@@ -590,7 +595,7 @@ class MapRejects(NamedTuple):
         return packed_rows(spool.rows())
 
     def amounts(self, items: Sequence[Sequence[tuple[Unit, Mapping[int, Chosen]]]]) -> Amounts:
-        """Return the stored bytes of each item's files, or of the rejects of lost files."""
+        """Return the stored bytes of each item's files, or of the rejects of gone files."""
         return Amounts("bytes", [sum(unit.size_bytes for unit, _ in units) for units in items])
 
     def _blobs(self, unit: Unit, files: InputStore, reader: _RejectReader) -> Iterator[Blob]:
@@ -601,7 +606,7 @@ class MapRejects(NamedTuple):
 
 
 class _RejectReader:
-    """Reads the splits of a unit, and remembers which rejects were found."""
+    """A reader of the splits of a unit. It records which rejects were found."""
 
     def __init__(self, chosen: Mapping[int, Chosen], raw_rows: RawRows) -> None:
         self._chosen, self._raw_rows = chosen, raw_rows
@@ -649,7 +654,7 @@ class _RejectReader:
                 yield extract(chosen, pipeline, settings.limits, path, 0)
 
     def _choose(self, rows: Rows, lines: Int64s, split: Split, pipeline: Pipeline) -> ChosenRows:
-        """Return the rejects among rows that begin at `lines` (from 0), and remember them."""
+        """Return the rejects among rows that begin at `lines` (from 0). Record them as found."""
         rejects, encoding = self._chosen[split.number].rejects, pipeline.input.encoding
         at = np.searchsorted(rejects["line"], lines + 1)
         at[at == len(rejects)] = 0
@@ -657,7 +662,8 @@ class _RejectReader:
         if len(begun):
             raw, ours = rows.take_raw(begun), rejects[at[begun]]
             same = _same(raw, ours)
-            if encoding != UTF_8:  # bytes that an earlier encoding did not have are kept unchanged
+            if encoding != UTF_8:
+                # Bytes that were invalid in an earlier encoding are quarantined unchanged.
                 same |= _same(in_encoding(raw, encoding), ours)
             begun = begun[same]
         self._hits[split.number][at[begun]] = True
@@ -670,7 +676,7 @@ class _RejectReader:
 
 
 class RawRows:
-    """The raw bytes of an attempt's rejects; the file of the quarantine read last is kept."""
+    """The raw bytes of an attempt's rejects. The quarantine file that was read last is kept."""
 
     def __init__(self, store: Store, attempt_id: str) -> None:
         self._store, self._attempt_id = store, attempt_id
@@ -678,9 +684,9 @@ class RawRows:
         self._places: dict[str, Int64s] = {}
 
     def of(self, key: str, path: str, lines: Int64s, size: int) -> Iterator[tuple[Int64s, Spans]]:
-        """Lines and raw bytes of the rejects at `lines` of a source file, `size` bytes at once.
+        """Yield lines and raw bytes of the rejects at `lines` of a source file, by line.
 
-        They come in the order of lines.
+        An item has about `size` bytes.
         """
         if key != self._key:
             self._rows = read_rejects(self._store, key, [self._attempt_id])
@@ -715,29 +721,29 @@ class ListRejects(NamedTuple):
         return {path: listed[at] for path, at in places_by_file(rows).items()}
 
     def amounts(self, keys: Sequence[str]) -> Amounts:
-        """Count each file as one."""
+        """Return amounts that count each file as one."""
         return Amounts.alike(FILES, keys)
 
 
 # ---------------- chosen
-# The rejects of an earlier run are found by the line at which they begin. A reject counts as found
-# only if the row that begins there now has the bytes that the quarantine has. Other settings may
+# Find the rejects of an earlier run by the line at which they begin. A reject counts as found only
+# if the row that begins there now is equal to the raw bytes in the quarantine. Other settings may
 # divide a file into other rows, and such a row could contain lines that are records already.
 
-# One reject without its raw bytes: where it begins, counted from 1, the length and hash of the raw
-# bytes, whether the row may be longer than they are, and whether they have a line feed.
+# One reject without its raw bytes: the line where it begins, from 1; the length and hash of the raw
+# bytes; whether the row may be longer than they are; and whether they have a line feed.
 REJECT = np.dtype(
     [("line", "i8"), ("hash", "i8"), ("length", "i4"), ("cut", "?"), ("line_feed", "?")]
 )
-# reasons of rows that the quarantine may cut before 64 KiB
+# Reasons of rows that the quarantine may cut before 64 KiB.
 _CUT = [reason.text for reason in Reason if reason.name.endswith(("TOO_LARGE", "TOO_LONG"))]
 
-Rejected = npt.NDArray[np.void]  # of REJECT, in the order of lines
+Rejected = npt.NDArray[np.void]  # items of the type REJECT, in the order of lines
 RejectFlags = npt.NDArray[np.bool_]  # which of the rejects are found
 
 
 def rejected(lines: Int64s, reasons: npt.NDArray[Any], raw: Spans) -> Rejected:
-    """Quarantined rows without their raw bytes, in the given order."""
+    """Return quarantined rows without their raw bytes, in the given order."""
     rows = np.zeros(len(lines), REJECT)
     rows["line"], rows["length"] = lines, np.maximum(raw.lengths, 0)
     rows["hash"], rows["line_feed"] = fnv_hashes(*raw.fixed()), with_line_feed(*raw.fixed())
@@ -748,7 +754,7 @@ def rejected(lines: Int64s, reasons: npt.NDArray[Any], raw: Spans) -> Rejected:
 def _same(raw: Spans, rejects: Rejected) -> RejectFlags:
     """Return whether each row is its reject. A line must begin with the bytes of a cut reject.
 
-    A row of several lines may have ended elsewhere, so its beginning is not enough.
+    For a row of several lines the beginning is not enough, because it may have ended elsewhere.
     """
     sizes = np.minimum(raw.lengths, rejects["length"])
     alike = fnv_hashes(*Spans(raw.data, raw.starts, sizes).fixed()) == rejects["hash"]
@@ -771,7 +777,7 @@ class ChosenRows:
 
     @property
     def raw(self) -> Spans:
-        """The bytes of the rows in the file."""
+        """Return the bytes of the rows as they are in the file."""
         return self._rows.raw.take(self._at)
 
     def take_raw(self, rows: Int64s) -> Spans:
@@ -788,15 +794,15 @@ class ChosenRows:
         return Times(ms[self._at], codes[self._at], local[self._at])
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
-        """Return the values of a field as record headers, and which cannot be read."""
+        """Return the values of a field as record headers, and which headers cannot be read."""
         headers, unreadable = self._rows.headers(name)
         return headers.take(self._at), unreadable[self._at]
 
     def objects(self, names: Sequence[str]) -> Spans:
-        """One JSON object per row, of these fields; without names, of every field."""
+        """Return one JSON object per row with these fields. An empty `names` selects all fields."""
         return self._rows.objects(names).take(self._at)
 
     def absent(self, names: Iterable[str]) -> LackedFields | None:
-        """Return None: some rows of a chunk do not show which fields are missing in all rows."""
+        """Return None, because some rows cannot show which fields are missing in all rows."""
         del names
         return None

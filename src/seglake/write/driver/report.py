@@ -1,4 +1,4 @@
-"""The report of a run: counts that add up, and the duration of each step.
+"""Report a run: counts that add up, and the duration of each step.
 
 The report of an attempt that fails is stored too, with the exit code and the error, for `seglake
 run-status` and `seglake quarantine`: cluster modes lose exit codes and standard output. A process
@@ -47,35 +47,38 @@ _UNUSUAL = (
 logger = logging.getLogger(__name__)
 _long_steps = logging.getLogger(f"{__name__}.long_steps")
 
-_LONG_STEP_S = 2.0  # a longer step has a log line
+_LONG_STEP_S = 2.0  # a longer step gets a log line
 
 Progress = Callable[[str], None]
 Status = Literal["committed", "already done", "failed", "dry run"]
 
 
 def silent(_step: str) -> None:
-    """Show no progress; the log has the steps."""
+    """Ignore the step: show no progress. The log has the steps."""
 
 
 @dataclass(repr=False)
 class Report(ShowsTable):
     """The result of one run.
 
-    input_rows = records + quarantined, always; `skipped_records` are rows beside these, whose
-    offset the log had already. `reasons` counts the quarantined rows by reason. `skipped_files`
-    were ingested before; if nothing is new, `owner` is the run that did so, of several the one
-    whose id is nearest. `replaced_runs` left the topic, with
-    `replaced_records`; `replaced_files` are the input files that they had.
-    `missing_paths` are those of the input that do not exist, where `input.on_empty` allows it.
-    `left_out` counts files that a path, folder or glob has and that are not read, by reason.
-    `findings` are what was noticed about the input; `str()` makes a sentence of one.
-    If the run was done already, `new_files`, `changed_files` and `gone_files` say
-    how its input changed since.
+    `input_rows` is always `records` + `quarantined`. `skipped_records` are additional rows whose
+    offset was already in the log. `reasons` counts the quarantined rows by reason.
     `interval_records` counts the records in the declared interval, see `RunRow`.
-    `end_offsets` are exclusive, for each log partition that grew.
-    `max_lateness_ms` is the lateness of the latest event, None without an order of arrival.
-    `version` is -1 until this call commits the run. `rebased` counts the lost races after which the
-    segments were re-based. `seconds` are per step, and include attempts that were planned again.
+
+    `skipped_files` were ingested before. If nothing is new, `owner` is the run that ingested them;
+    of several runs, the one with the nearest id. `missing_paths` are input paths that do not exist,
+    if `input.on_empty` allows that. `left_out` counts, by reason, files that a path, folder or glob
+    contains and that are not read. If the run was committed before, `new_files`, `changed_files`
+    and `gone_files` are the changes of its input since then.
+
+    `replaced_runs` were removed from the topic. `replaced_records` and `replaced_files` are the
+    numbers of their records and input files.
+
+    `findings` are observations about the input; `str()` returns a sentence for each. `end_offsets`
+    are exclusive, for each log partition that grew. `max_lateness_ms` is the largest lateness of an
+    event, None without an order of arrival. `version` is -1 until this call commits the run.
+    `rebased` counts the lost races after which the segments were rebased. `seconds` are per step,
+    and include attempts that were planned again.
     """
 
     topic: str
@@ -125,7 +128,7 @@ class Report(ShowsTable):
         )
 
     def describe_input(self, selection: InputSelection) -> None:
-        """Fill in the files that are read, skipped and changed, and the paths without any."""
+        """Fill in the files that are read, skipped and changed, and the paths that do not exist."""
         self.input_files = len(selection.files)
         self.input_bytes = sum(file.size for file in selection.files)
         self.skipped_files = selection.skipped.paths
@@ -134,7 +137,7 @@ class Report(ShowsTable):
         self.left_out = {**selection.left_out}
 
     def describe_done(self, done: RunRow, since: Differences) -> None:
-        """Fill in the counts of the run that is committed, and what changed since."""
+        """Fill in the counts of the committed run, and the changes of its input since then."""
         self.status, self.attempt_id = "already done", done.attempt_id
         self.records, self.quarantined = done.records, done.quarantined
         self.input_rows = done.input_rows
@@ -143,7 +146,7 @@ class Report(ShowsTable):
     def check_rejects(self, pipeline: Pipeline, root: str | None) -> None:
         """Raise QuarantineLimit if more rows are rejected than the pipeline allows.
 
-        The message names the command that shows some of them, if the lake at `root` keeps them.
+        If the lake at `root` keeps some of them, the message contains the command that shows them.
         """
         rejected, rows = self.quarantined, self.input_rows
         if pipeline.allows_rejects(rejected, rows):
@@ -178,13 +181,13 @@ class Report(ShowsTable):
 
     @property
     def summary(self) -> str:
-        """The result of the run, in one sentence."""
+        """Return the result of the run as one sentence."""
         if self.status == "already done":
             return self._done_before()
         return self._ingested() + self._replaced()
 
     def _done_before(self) -> str:
-        """Say what changed since the run was committed, and what to do about it."""
+        """Return what changed since the run was committed, and the remedy."""
         lists = {"new": self.new_files, "changed": self.changed_files, "gone": self.gone_files}
         changes = [
             f"{counted(len(paths), 'file')} {what} ({paths[0]})"
@@ -235,13 +238,13 @@ class Report(ShowsTable):
             for row in segments
         )
         self.output_bytes = sum(row.log_bytes for row in segments) + self.index_bytes
-        filled = [row for row in segments if row.record_count]  # others have no time
+        filled = [row for row in segments if row.record_count]  # empty segments have no time
         self.min_timestamp = min((row.min_timestamp for row in filled), default=None)
         self.max_timestamp = max((row.max_timestamp for row in filled), default=None)
         self.end_offsets = {row.partition: row.end_offset for row in segments}
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, its summary included."""
+        """Return the report as plain values, with its summary."""
         values = {**asdict(self), "summary": self.summary}
         return values | {"skipped_files": [*self.skipped_files]}
 
@@ -252,9 +255,9 @@ class Report(ShowsTable):
     def as_row(self) -> str:
         """Return the report for the run's catalog row, with a count of the skipped files.
 
-        Their list would grow with a folder of which each run skips all but the newest files. Of the
-        files that changed some are named. Fields that only "already done" runs have are left out,
-        `owner`, which the sources say, and the `_UNUSUAL` ones that are empty.
+        A list of them would grow if each run skips all but the newest files of a folder. Only some
+        of the changed files are named. Omitted are the fields that only "already done" runs have,
+        `owner`, which the source rows contain, and empty fields of `_UNUSUAL`.
         """
         row = {**asdict(self), "skipped_files": len(self.skipped_files)}
         unusual = [name for name in _UNUSUAL if not row[name]]
@@ -264,7 +267,7 @@ class Report(ShowsTable):
 
     @property
     def input_size(self) -> str:
-        """How much is read, as in "12 files, 3 MiB"."""
+        """Return the amount of input, as in "12 files, 3 MiB"."""
         if not self.input_files:
             return "rows"  # of a DataFrame
         return f"{counted(self.input_files, 'file')}, {short_bytes(self.input_bytes)}"
@@ -273,7 +276,7 @@ class Report(ShowsTable):
     def step(self, name: str, progress: Progress, work: str = "") -> Iterator[None]:
         """Announce a step to `progress` and the log, and add its duration when it ends.
 
-        If it takes a while, a log line says which `work` is done for the topic.
+        If it takes long, a log line describes the `work` that is in progress for the topic.
         """
         self.log(name)
         progress(name)
@@ -330,7 +333,7 @@ def _store_with_sample(store: Store, failed: FailedRun, rejects: list[dict[str, 
     """Store a failed run, with its sample of rejects unless the attempt was abandoned.
 
     An erasure abandons attempts, then removes rows from their samples. A sample that is written
-    later would bring a key back, so the attempt checks again when it has written one.
+    later would restore an erased key. So the attempt checks again after it has written one.
     """
     write_failed_run(store, failed)
     if rejects and not is_abandoned(store, failed.attempt_id):
@@ -340,7 +343,7 @@ def _store_with_sample(store: Store, failed: FailedRun, rejects: list[dict[str, 
 
 
 def error_text(error: Exception) -> str:
-    """Return a SeglakeError's message, or another error's type: its message may have secrets."""
+    """Return a SeglakeError's message, or another error's type, whose message may have secrets."""
     name = type(error).__name__
     if not isinstance(error, SeglakeError):
         return f"{name}: the log of the driver has the rest"

@@ -1,10 +1,10 @@
-"""One ingest run, from raw files to one catalog commit, step by step.
+"""Run one ingest, from raw files to one catalog commit, step by step.
 
     already committed? → list the input → select the files → map → count → plan → write segments →
-    write quarantine → commit; after a lost race: reload, then re-base or plan again
+    write quarantine → commit; after a lost race: reload, then rebase or plan again
 
-Nothing is visible before the commit, and only a commit binds: a run that failed or died at any step
-is run again, with the input and the settings of that moment.
+Nothing is visible before the commit, and only a commit is binding: a run that failed or died at any
+step is run again, with the input and the settings of that time.
 """
 
 from __future__ import annotations
@@ -82,14 +82,15 @@ def ingest_files(
 ) -> Report:
     """Ingest the files that the pipeline names, once.
 
-    `replacing` makes the replacement that an attempt commits, from the catalog and the attempt's
-    id. With it a committed run is ingested again, unless that would change nothing.
+    `replacing` creates the replacement that an attempt commits, from the catalog and the attempt's
+    id. With it, a committed run is ingested again, unless that would change nothing.
 
-    If the run id is committed already, nothing is ingested: the report's status is "already done",
-    and the report says what changed since. Raises ConfigError if the run is committed with other
-    settings or the pipeline is that of a DataFrame, InputError, QuarantineLimit, StoreError,
-    AttemptAbandoned or CommitConflict. After an error nothing of the run is visible. After a
-    StoreError at the commit all of it may be: run again with the same run id to find out.
+    If the run id is already committed, nothing is ingested: the report's status is "already done",
+    and the report has the changes of the input since then. Raises ConfigError if the run is
+    committed with other settings or the pipeline is for a DataFrame, InputError, QuarantineLimit,
+    StoreError, AttemptAbandoned or CommitConflict. After an error nothing of the run is visible.
+    After a StoreError at the commit, the whole run may be visible: run again with the same run id
+    to find out.
     """
     if not pipeline.input.kind.in_files:
         raise ConfigError(
@@ -108,9 +109,9 @@ def ingest_frame(
     progress: Progress = silent,
     check: Callable[[], None] = lambda: None,
 ) -> Report:
-    """Ingest the rows of a DataFrame, once, as `ingest_files` does; it has no source rows.
+    """Ingest the rows of a DataFrame, once, like `ingest_files`. It has no source rows.
 
-    `check` is called after each reading of the rows, and may raise.
+    `check` is called after each reading of the rows, and may raise an error.
     """
     engine = SparkEngine(frame.sparkSession)
     rows = InputFrame(frame, order_column, check)
@@ -146,7 +147,8 @@ def _ingest(
         announcement = announced(table, attempt_id, report.topic, *others, partitions=count)
         with announcement, failures_stored(store, report) as sample:
             try:
-                if replacement:  # it copies records of the version
+                # A replacement copies records of the version `base`.
+                if replacement:
                     _require_newest(table, base)
                 naming = _naming_the_run(table, base, report)
                 with report.step("list input", progress, "listing the input"), naming:
@@ -183,9 +185,9 @@ def _as_declared(
 
 @contextmanager
 def _naming_the_run(table: CatalogTable, base: Snapshot, report: Report) -> Iterator[None]:
-    """Name the run that ingested a file in errors of the block about a change of that file.
+    """Add the run that ingested a changed file to ChangedFiles errors of the block.
 
-    It is the newest such run of this pipeline, or else of any pipeline.
+    It is the newest such run of this pipeline, or otherwise of any pipeline.
     """
     try:
         yield
@@ -201,7 +203,7 @@ def _naming_the_run(table: CatalogTable, base: Snapshot, report: Report) -> Iter
 
 
 def _require_newest(table: CatalogTable, base: Snapshot) -> None:
-    """Raise PlanAgain if a version is not the newest any more. Raises StoreError."""
+    """Raise PlanAgain if a version is no longer the newest. Raises StoreError."""
     if table.refresh(base) is not base:
         raise PlanAgain("a commit came before the announcement")
 
@@ -305,7 +307,7 @@ def carry_out(
                 before_commit()
             except Exception as error:
                 _take_back_rejects(attempt, error)
-                with suppress(StoreError, CorruptData):  # the first error tells more
+                with suppress(StoreError, CorruptData):  # the first error is more informative
                     sample += quarantine.sample(rejects)
                 raise
         finally:
@@ -336,7 +338,7 @@ def _take_back_rejects(attempt: Attempt, failure: Exception) -> None:
     """Delete the quarantine's files of an attempt that was abandoned, see `announced`.
 
     An erasure that abandoned the attempt may have deleted its blobs, so the attempt may fail with
-    lost objects. After another failure of storage the files are kept: a commit of them may be late.
+    missing objects. After another failure of storage the files are kept: their commit may be late.
     """
     if isinstance(failure, StoreError) and not isinstance(failure, MissingObject):
         return
@@ -372,9 +374,9 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
 
 
 def _outside_interval(attempt: Attempt, times: IntervalTimes) -> list[Finding]:
-    """Return a finding if the run has records, and none in the interval that it declares.
+    """Return a finding if the run has records, but none in the interval that it declares.
 
-    The input may be that of another interval. Some records outside are not odd: events come late.
+    The input may be for another interval. A few records outside are normal: events arrive late.
     """
     records, interval = attempt.report.records, attempt.run.interval
     if interval is None or times.inside != 0 or not records:

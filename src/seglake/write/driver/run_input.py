@@ -1,4 +1,4 @@
-"""The input of a run: the files that the topic does not have yet, or a DataFrame."""
+"""Determine the input of a run: the files that the topic does not have yet, or a DataFrame."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # ---------------- selection
-# Which files of the input list an attempt reads, and what changed since a run was committed.
+# Select the files that an attempt reads, and find changes since a run was committed.
 #
 # Files that the topic already has are skipped. `on_changed_source` decides about files that
 # changed after they were ingested.
@@ -62,10 +62,10 @@ _AT_ONCE = 1 << 17  # files in one query of the catalog
 
 
 class InputSelection(NamedTuple):
-    """The files that an attempt reads, the files ingested before, and those that changed since.
+    """The files that an attempt reads, the files ingested before, and the files changed since then.
 
-    `missing` are paths of the input that do not exist. `left_out` counts the files that are left
-    out by reason.
+    `missing` are paths of the input that do not exist. `left_out` counts, by reason, the files that
+    are not read.
     """
 
     files: list[SourceFile]
@@ -93,7 +93,7 @@ class InputSelection(NamedTuple):
         return self._replace(files=files, changed=again, left_out=left_out)
 
     def obeying(self, on_changed: str) -> InputSelection:
-        """Return the selection that the setting `on_changed_source` asks for.
+        """Return the selection for a value of the setting `on_changed_source`.
 
         Raises ChangedFiles for a changed file if the setting is "fail".
         """
@@ -107,8 +107,8 @@ class InputSelection(NamedTuple):
 class Differences(NamedTuple):
     """The files that are new, changed or gone since a run was committed, by path.
 
-    `new` files are unknown to the topic. `changed` files are there in a version that the topic does
-    not have. `gone` files are those that the run ingested and that no longer exist.
+    `new` files are unknown to the topic. `changed` files exist in a version that the topic does
+    not have. `gone` files were ingested by the run and no longer exist.
     """
 
     new: list[str]
@@ -119,7 +119,8 @@ class Differences(NamedTuple):
 class ChangedFiles(InputError):
     """Files changed after they were ingested.
 
-    `run_id` is the run that has the first, if known; `pipeline` is that run's, if it is another.
+    `run_id` is the run that has the first of them, if it is known. `pipeline` is the pipeline of
+    that run, if it is another one.
     """
 
     def __init__(self, paths: Sequence[str], run_id: str = "", pipeline: str = "") -> None:
@@ -135,7 +136,7 @@ class ChangedFiles(InputError):
 
 
 def without_attempts(sources: pa.Table, attempts: Collection[str]) -> pa.Table:
-    """Return the source rows without those of some attempts."""
+    """Return the source rows, except rows of some attempts."""
     dropped = pc.is_in(sources["attempt_id"], pa.array(sorted(attempts), pa.string()))
     return sources.filter(pc.invert(dropped)) if attempts else sources
 
@@ -165,7 +166,7 @@ def select(files: FileList, versions_of: Mapping[str, list[FileVersion]]) -> Inp
 class KnownFiles(NamedTuple):
     """Listed files, divided by the versions that a topic has of them.
 
-    `owners` are the attempts that ingested some of them. Each of the `digests` is of the topic's
+    `owners` are the attempts that ingested some of them. Each of the `digests` covers the topic's
     versions of `_AT_ONCE` files, and changes if the topic gets or loses one.
     """
 
@@ -190,7 +191,7 @@ class KnownFiles(NamedTuple):
         return KnownFiles(InputSelection(new, FileList.joined(skipped), changed), owners, digests)
 
     def differs(self, files: FileList, source_rows: SourceRows) -> bool:
-        """Return whether the topic now has other versions of the same files."""
+        """Return whether the topic now has other versions of these files."""
         parts = zip(files.parts(_AT_ONCE), self.digests, strict=True)
         return any(
             _digest(known_versions(source_rows([*some.paths]))) != digest for some, digest in parts
@@ -202,7 +203,7 @@ def _digest(versions: Mapping[str, list[FileVersion]]) -> int:
 
 
 # ---------------- splits
-# Files are divided into splits, which the map side groups into units.
+# Divide files into splits, which the map side groups into units.
 
 
 def plan_splits(files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> list[Split]:
@@ -211,7 +212,7 @@ def plan_splits(files: Sequence[SourceFile], store: InputStore, pipeline: Pipeli
     With `headers.source`, which counts lines from the beginning of a file, each file is one split.
 
     Raises:
-        InputError: a file cannot be read, or the input format refuses these files for one run.
+        InputError: A file cannot be read, or the input format refuses these files for one run.
     """
     form, size = FORMATS[pipeline.input.format], pipeline.task.split_bytes
     form.check(files, store, pipeline)
@@ -234,18 +235,18 @@ def plan_splits(files: Sequence[SourceFile], store: InputStore, pipeline: Pipeli
 
 logger = logging.getLogger(__name__)
 
-_CACHED_BYTES = 4 * 2**30  # of a run's blobs, which a system's cache holds for some seconds
+_CACHED_BYTES = 4 * 2**30  # blobs of a run that the system's cache holds for some seconds
 
 SplitCounts = Mapping[int, SplitCount]  # by the number of the split
-Sources = Callable[[Snapshot, Collection[str]], pa.Table]  # those in a version
+Sources = Callable[[Snapshot, Collection[str]], pa.Table]  # source rows of paths in a version
 
 
 class RunInput(ABC):
-    """What an attempt reads: files, the rejects of another run, or a DataFrame.
+    """The input of an attempt: files, the rejects of another run, or a DataFrame.
 
-    `selection` are the files that are read, skipped and changed; `owners` are the attempts that
+    `selection` has the files that are read, skipped and changed. `owners` are the attempts that
     ingested the skipped and changed files before. `order_column` is the order column of a
-    DataFrame. If the attempt fails, some rejects can be shown if `keeps_rejects`.
+    DataFrame. If `keeps_rejects`, some rejects can be shown after the attempt fails.
     """
 
     selection = InputSelection([], FileList.of([]), [])
@@ -254,7 +255,7 @@ class RunInput(ABC):
     order_column: str | None = None
 
     def is_empty(self) -> bool:
-        """Return whether there is nothing to read. False if only reading could answer that."""
+        """Return whether there is nothing to read. False if this is unknown before reading."""
         return False
 
     def value_settings(self) -> Mapping[str, Any]:
@@ -263,11 +264,11 @@ class RunInput(ABC):
 
     @abstractmethod
     def spool(self, settings: MapSettings) -> pa.Table:
-        """Run the map side with the settings of an attempt; returns what `unpacked_rows` does."""
+        """Run the map side with the settings of an attempt, and return rows of SPOOLED."""
 
     @abstractmethod
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
-        """Return the file of each split, and the lines before the split."""
+        """Return the file of each split, and the number of lines in it before the split."""
 
     def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
         """Return the source rows to commit."""
@@ -275,15 +276,15 @@ class RunInput(ABC):
         return []
 
     def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
-        """Return whether a commit since this attempt began took some of the input, or removed it.
+        """Return whether another commit took or removed some of the input since the attempt began.
 
-        `sources` gives the source rows of paths in a version, those that count for the attempt.
+        `sources` returns the source rows of paths in a version that count for the attempt.
         """
         del newest, sources
         return False
 
 
-InputOf = Callable[[SourceRows], RunInput]  # what an attempt reads, given what the topic has
+InputOf = Callable[[SourceRows], RunInput]  # the input of an attempt, from the topic's source rows
 
 
 def files_of(engine: Engine, pipeline: Pipeline) -> InputOf:
@@ -319,14 +320,15 @@ class FileInput(RunInput):
         return form.value_settings(self.selection.files, self._files, self._pipeline)
 
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
-        """Return the file of each split, and the lines before the split."""
+        """Return the file of each split, and the number of lines in it before the split."""
         return origins(self.splits, counts)
 
 
 class InputFiles(FileInput):
     """The files of an input list that the topic does not have yet.
 
-    `source_rows` gives those of paths. Raises ChangedFiles, and InputError as `plan_splits` does.
+    `source_rows` returns the source rows of paths. Raises ChangedFiles, and InputError like
+    `plan_splits`.
     """
 
     def __init__(
@@ -351,7 +353,7 @@ class InputFiles(FileInput):
         return unpacked_rows(self._engine.map(MapUnits(settings, plain_bytes), tasks))
 
     def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
-        """One row per file."""
+        """Return one source row per file."""
         rows: Counter[str] = Counter()
         for split in self.splits:
             rows[split.file.path] += counts[split.number].rows
@@ -374,9 +376,9 @@ class InputFiles(FileInput):
 
 
 class InputFrame(RunInput):
-    """A DataFrame. Every attempt evaluates it anew, and it has no source rows.
+    """A DataFrame. Every attempt evaluates it again, and it has no source rows.
 
-    `check` is called after its rows are read, and raises if they cannot be trusted.
+    `check` is called after its rows are read, and raises an error if they cannot be trusted.
     """
 
     order_column: str
@@ -394,7 +396,7 @@ class InputFrame(RunInput):
         return spooled
 
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
-        """One origin for all: the line of a reject is its number in the order column."""
+        """Return one origin for all splits. A reject's line is its number in the order column."""
         return dict.fromkeys({0, *counts}, SplitOrigin(FRAME, -1))
 
 

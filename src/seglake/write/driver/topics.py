@@ -1,4 +1,4 @@
-"""The topic of a run: its settings, which the catalog owns, and the append time of its records."""
+"""Determine the topic of a run: its settings, which the catalog owns, and its append time."""
 
 import json
 import logging
@@ -23,9 +23,9 @@ Seed = Callable[[], Mapping[str, Any]]  # settings `value.…`; may read input
 def topic_in_force(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> Topic:
     """Return the pipeline's topic, with the catalog's settings where the pipeline has none.
 
-    If the topic never had a record, `seed` returns settings that neither has: how fields are found
-    in the values. Raises ConfigError if the pipeline has another partitioner, timestamp type or
-    lifecycle setting than the topic, or fewer partitions.
+    If the topic never had a record, `seed` returns the settings for finding fields in values, which
+    are used if neither has them. Raises ConfigError if the pipeline has another partitioner,
+    timestamp type or lifecycle setting than the topic, or fewer partitions.
     """
     row, settings = snapshot.find_topic(pipeline.topic.name), pipeline.topic.said()
     stored = {} if row is None else stored_settings(row)
@@ -77,7 +77,7 @@ def growth(snapshot: Snapshot, topic: Topic) -> list[Finding]:
 
 
 def other_values(topic: Topic, value_settings: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding if a topic finds fields in another way than values of an input have them.
+    """Return a finding if a topic finds fields differently than values of an input require.
 
     `value_settings` are the settings `value.…` that the input would give a new topic.
     """

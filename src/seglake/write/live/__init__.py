@@ -1,1 +1,1 @@
-"""The archive of live topics: what a broker has and the lake has not."""
+"""Archive live topics: ingest what a broker has and the lake does not have yet."""

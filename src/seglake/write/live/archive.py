@@ -1,8 +1,8 @@
-"""Archive live topics: each run ingests the records that the broker has and the lake has not.
+"""Archive live topics: each run ingests the records that the broker has and the lake does not have.
 
 The lake is the checkpoint. A run reads from the end of the archive to the broker's last stable
 offset, the records keep their offsets, and one commit makes them visible. So whatever dies, the
-next run goes on where the last commit ended, and every log partition ends where the broker's did.
+next run continues where the last commit ended, and every log partition ends where the broker's did.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from seglake.write.driver.topics import topic_in_force
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PIPELINE = "archive"  # the name of the pipeline of these runs
+PIPELINE = "archive"  # the pipeline name of these runs
 GAP_EXIT_CODE = 4
 _HEADERS = "array<struct<key: string, value: binary>>"
 _COLUMNS = {
@@ -52,7 +52,7 @@ _COLUMNS = {
     "timestamp": "timestamp", "timestampType": "int", "headers": _HEADERS,
 }  # fmt: skip
 
-TIME_HEADER = "seglake.timestamp"  # of a record whose timestamp Spark cannot hold
+TIME_HEADER = "seglake.timestamp"  # has a timestamp that Spark cannot hold
 _REMEDY = "With --quarantine such records go to the quarantine, and the others are archived"
 
 _SCHEMA = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
@@ -64,12 +64,12 @@ Ranges = dict[int, tuple[int, int]]  # offsets [start, end) by partition
 
 @dataclass
 class TopicArchive:
-    """The archive of one topic: what one call did.
+    """The result of one call for one topic.
 
     `topic` is its name in the lake. `offsets` are the offsets [start, end) that were new on the
-    broker. `gaps` are those [start, end) that the broker had deleted before they were archived.
-    `run` is the report of the run; None if nothing was new, or it failed. `groups` has the offsets
-    that each asked consumer group goes on at in the lake, by partition.
+    broker. `gaps` are offsets [start, end) that the broker had deleted before they were archived.
+    `run` is the report of the run; None if nothing was new, or it failed. `groups` has, for each
+    requested consumer group, the offsets from which it continues in the lake, by partition.
     """
 
     kafka_topic: str
@@ -85,7 +85,7 @@ class TopicArchive:
 
     @property
     def summary(self) -> str:
-        """The result, in a few words."""
+        """Return the result in a few words."""
         if self.error is not None:
             return f"failed: {self.error}"
         text = counted(self.run["records"], "record") if self.run else "nothing new"
@@ -105,23 +105,23 @@ ARCHIVED = [
 
 @dataclass(repr=False)
 class Archive(ShowsTable):
-    """The archives of all topics, in the order in which they were given."""
+    """The archives of all topics, in the order of the call."""
 
     topics: list[TopicArchive] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
-        """The code of the first error; else 4 if the broker had deleted records, else 0."""
+        """Return the first error's code; otherwise 4 if the broker had deleted records, or 0."""
         codes = [each.exit_code for each in self.topics]
         errors = [code for code in codes if code not in {0, GAP_EXIT_CODE}]
         return errors[0] if errors else max(codes, default=0)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return the result as plain values."""
         return {"topics": [{**asdict(each), "summary": each.summary} for each in self.topics]}
 
     def as_json(self) -> str:
-        """One JSON object."""
+        """Return the result as one JSON object."""
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
     def _table(self) -> Table:
@@ -142,16 +142,27 @@ def archive(  # noqa: PLR0913  # each has a default
     master: str | None = None,
     progress: Progress = silent,
 ) -> Archive:
-    """Archive what is new in topics of a broker; each commits on its own.
+    """Archive the new records of topics of a broker. Each topic has its own commit.
 
-    A topic is its name, or NAME:TOPIC for another name in the lake. `options` are those of Kafka's
-    clients, `bootstrap.servers` among them. Where the consumer `groups` stand on the broker is kept
-    with the lake, once the records are: a `seglake serve` begins there. Without a run id the clock
-    names the run. `spark` needs Spark's Kafka source; without it a session starts on `master`, by
-    default this machine. An error of one topic is in its report, and the others are archived all
-    the same. A record that cannot be archived is such an error, or, with `quarantine`, goes to the
-    quarantine. Raises UsageError for names that are given twice or empty, ConfigError for a session
-    without the source, StoreError if no client can be made.
+    An error of one topic is in its report, and the other topics are still archived.
+
+    Args:
+        root: The root of the lake.
+        topics: NAME, or NAME:TOPIC for another name in the lake.
+        options: Options of Kafka's clients, including `bootstrap.servers`.
+        groups: Consumer groups whose committed offsets are stored with the lake, after the records
+            are committed. A `seglake serve` begins there.
+        run_id: The name of the run, by default the time.
+        quarantine: Quarantine a record that cannot be archived. Otherwise it is an error.
+        storage_options: Options of the storage of the lake.
+        spark: A session with Spark's Kafka source. Without it, a session starts on `master`.
+        master: The Spark master, by default this machine.
+        progress: Called with the name of each step.
+
+    Raises:
+        UsageError: Names are empty, or occur twice.
+        ConfigError: The session does not have the source.
+        StoreError: No client can be created.
     """
     from seglake.session import spark_session  # noqa: PLC0415  # Spark may be missing
 
@@ -336,7 +347,7 @@ def _frame(setup: _Setup, topic: str, offsets: Ranges) -> DataFrame:
         "minPartitions": str(max(len(offsets), SparkEngine(spark).cores)),
     }
     frame = spark.read.format("kafka").options(**options).load()
-    # null lists are slow on their way to Python: see `short_batches`
+    # Passing null lists to Python is slow, see `short_batches`.
     filled = frame.withColumn("headers", expr(f"coalesce(headers, cast(array() as {_HEADERS}))"))
     return filled.select(*_COLUMNS)
 
@@ -390,7 +401,7 @@ def _far_time(topic: str, partition: int, offsets: Sequence[int]) -> str:
 
 
 # ---------------- broker
-# Kafka's own admin client, in the JVM of Spark's driver, queries the Kafka cluster.
+# Query the Kafka cluster with Kafka's own admin client, in the JVM of Spark's driver.
 #
 # The client is part of the jars of Spark's Kafka source, so it needs no package of Python. Its
 # options are the options of the source.
@@ -415,7 +426,7 @@ class LiveTopic(NamedTuple):
 
 
 class Broker:
-    """The admin client; a context manager that closes it."""
+    """Kafka's admin client. A context manager that closes it."""
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
         self._servers, self._options = options["bootstrap.servers"], options
@@ -451,7 +462,7 @@ class Broker:
         return self._description(name)[0]
 
     def timestamp_type(self, name: str) -> str:
-        """Return the topic's `message.timestamp.type`. CreateTime if the query is not allowed."""
+        """Return the topic's `message.timestamp.type`; CreateTime if the query is not allowed."""
         config = self._jvm.org.apache.kafka.common.config.ConfigResource
         resource = config(config.Type.TOPIC, name)
         try:
@@ -550,13 +561,13 @@ def _bytes(data: Any) -> bytes | None:
 
 
 # ---------------- unreadable
-# Which records of a broker Spark cannot deliver.
+# Find the records of a broker that Spark cannot deliver.
 #
 # Spark's Kafka source converts each timestamp to microseconds of 64 bits, and fails if one does not
 # fit, for example if a producer wrote nanoseconds instead of milliseconds. Its error names no
 # record, so a binary search over the offsets finds such records.
 
-MOST = 100  # records of one partition that are looked for
+MOST = 100  # largest number of such records that is found in one partition
 
 
 def is_overflow(error: BaseException) -> bool:

@@ -1,1 +1,1 @@
-"""Blobs between map and reduce: where they wait, how they are packed, how they are ordered."""
+"""Keep blobs between map and reduce: store, pack and order them."""

@@ -1,4 +1,4 @@
-"""Data that a task spills, by ranges, until it has all of it: in memory, or on its machine's disk.
+"""Spill a task's data, by ranges, until it is complete: in memory, or on the machine's disk.
 
 The file has no name, so the system deletes it however the process ends.
 """
@@ -26,7 +26,7 @@ class Scratch:
     """Lists of data, one item for each range. A context manager that frees their space."""
 
     def __init__(self) -> None:
-        # `__exit__` closes it
+        # Closed by `__exit__`.
         self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=_folder())  # noqa: SIM115
         self._begins: list[Int64s] = []  # of the items of each list, and its end
         self.size_bytes = 0
@@ -51,7 +51,7 @@ class Scratch:
                 yield at, data
 
     def clear(self) -> None:
-        """Forget all lists."""
+        """Delete all lists."""
         self._file.truncate(0)
         self._begins, self.size_bytes = [], 0
 

@@ -1,4 +1,4 @@
-"""Consecutive records of a run's total order, in columns: blobs carry them, merges join them."""
+"""Hold consecutive records of a run's total order in columns. Blobs carry and merges join them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ COLUMN_BYTES = 32  # per record: sort key, timestamp or tie-breaker, start and s
 class SortedRecords:
     """Records in total order (see "merge order" below): sort columns, timestamps, bodies.
 
-    Timestamps are in ms. If the event time is the sort key, both are one array. `tie_breakers` is
-    None if the position decides among equal sort keys.
+    Timestamps are in ms. If the event time is the sort key, both are one array. If `tie_breakers`
+    is None, records with equal sort keys are ordered by position.
     """
 
     sort_keys: Int64s
@@ -45,12 +45,12 @@ class SortedRecords:
 
     @property
     def by_time(self) -> bool:
-        """Whether the timestamps are the sort keys."""
+        """Return whether the timestamps are the sort keys."""
         return self.timestamps is self.sort_keys
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the bodies and columns; the buffers that they share may be larger."""
+        """Return the bytes of the bodies and columns. The buffers that they share may be larger."""
         return int(self.bodies.sizes.sum()) + COLUMN_BYTES * len(self)
 
     def detached(self) -> SortedRecords:
@@ -87,7 +87,7 @@ def joined(parts: Sequence[SortedRecords]) -> SortedRecords:
 
 
 class Place(NamedTuple):
-    """A place in the total order: the sort columns of a record, and the blob of the record."""
+    """A position in the total order: the sort columns of a record, and the blob of the record."""
 
     sort_key: int
     tie_breaker: int
@@ -100,7 +100,7 @@ LAST = Place(INT64_MAX, INT64_MAX, INT64_MAX, 0)
 
 
 class PlacedRecords(NamedTuple):
-    """Records of one blob, and the place at which the whole blob begins."""
+    """Records of one blob, and the `Place` at which the whole blob begins."""
 
     place: Place
     records: SortedRecords
@@ -114,7 +114,7 @@ class PlacedRecords(NamedTuple):
         return PlacedRecords(self.place, records if is_large else records.detached())
 
     def count_before(self, place: Place) -> int:
-        """Return the count of records before `place`."""
+        """Return the number of records before `place`."""
         records = self.records
         start = int(np.searchsorted(records.sort_keys, place.sort_key, "left"))
         end = int(np.searchsorted(records.sort_keys, place.sort_key, "right"))
@@ -142,7 +142,7 @@ def join_sorted(blobs: list[PlacedRecords]) -> SortedRecords:
 
 
 def require_unique(records: SortedRecords, order_column: str) -> None:
-    """Raise InputError if two records have the same sort key and tie-breaker."""
+    """Raise InputError if two records have equal sort keys and tie-breakers."""
     sort_keys = records.sort_keys
     ties = sort_keys if records.tie_breakers is None else records.tie_breakers
     equal = (sort_keys[1:] == sort_keys[:-1]) & (ties[1:] == ties[:-1])

@@ -1,4 +1,4 @@
-"""The spool: blobs wait between map and reduce on the lake's own storage, in objects of map tasks.
+"""Spool blobs: between map and reduce they wait on the lake's storage, in objects of map tasks.
 
 A blob is some records of one log partition, packed: sorted records or, in arrival order, finished
 record batches, which need no merge. The rejects of a split and the summary of a unit are blobs too.
@@ -101,11 +101,11 @@ class Blob(NamedTuple):
     tie_breaker: int = 0
     last_sort_key: int = 0  # of the last record
     last_tie_breaker: int = 0
-    text: str = ""  # a unit's summary, or the split of what is refused
+    text: str = ""  # a unit's summary, or the split of refused rejects
 
 
 class SpoolWriter:
-    """Writes the blobs of one task; a context manager that leaves no object after an error.
+    """A writer of the blobs of one task. A context manager that leaves no object after an error.
 
     Sorted records are not compressed as long as the task has written at most `plain_bytes`. An
     object has at most `object_bytes`, or one blob. On an object store the writer holds about
@@ -134,7 +134,7 @@ class SpoolWriter:
         self._before = 0  # bytes of the other objects
 
     def add(self, blob: Blob) -> None:
-        """Remember the blob's row, and write its data, now or with other blobs."""
+        """Add the blob's row, and write its data now or with other blobs."""
         data, squeezed = blob.data, False
         parts: Sequence[Buffer] = []
         if not isinstance(data, SortedRecords):
@@ -143,7 +143,7 @@ class SpoolWriter:
             parts = pack_records(data)
         else:
             parts, squeezed = [squeeze_records(data)], True
-        row = blob._replace(data=b"")._asdict()  # the data would stay in memory
+        row = blob._replace(data=b"")._asdict()  # so that the data can be freed
         row["squeezed"] = squeezed
         self._rows.append(row)
         if not self._hold_bytes or _size(parts) >= _ALONE_BYTES:
@@ -162,7 +162,7 @@ class SpoolWriter:
         self._held, self._held_bytes = [], 0
 
     def _put(self, row: dict[str, Any], parts: Sequence[Any]) -> None:
-        """Write the data of a blob, and note its address in its row."""
+        """Write the data of a blob, and set its address in its row."""
         if self._end and self._end + _size(parts) > self._object_bytes:
             self._open.close()  # publish the object, and begin another
             self._objects.append(new_blobs_key(self._attempt_id))
@@ -183,7 +183,7 @@ class SpoolWriter:
         return pa.Table.from_pylist(self._rows, SPOOLED)
 
     def __enter__(self) -> SpoolWriter:
-        self._all.push(self._withdraw)  # after an error of the last object's end, too
+        self._all.push(self._withdraw)  # runs last, so also if the end of the last object fails
         self._all.push(self._open)
         self._all.push(self._release_last)
         return self
@@ -300,7 +300,7 @@ def unpacked_rows(parts: Iterable[bytes]) -> pa.Table:
 
 
 def in_one(spooled: pa.Table) -> pa.Table:
-    """Return the rows in one chunk, and the memory of the other chunks to the system."""
+    """Combine the rows in one chunk, and return the memory of the other chunks to the system."""
     spooled = spooled.combine_chunks()
     pa.default_memory_pool().release_unused()
     return spooled
@@ -312,7 +312,7 @@ def rows_at(spooled: pa.Table, numbers: Int64s) -> pa.Table:
 
 
 def place_of(row: dict[str, Any]) -> Place:
-    """Return the place of the first record of the blob with this row."""
+    """Return the `Place` of the first record of the blob with this row."""
     return Place(row["sort_key"], row["tie_breaker"], row["unit"], row["number"])
 
 
@@ -336,7 +336,7 @@ def clear(store: Store, attempt_id: str) -> None:
 
 
 # ---------------- packing
-# Blobs as byte strings (why not Arrow IPC: docs/decisions/0008-packing-of-blobs.md).
+# Pack blobs as byte strings (why not Arrow IPC: docs/decisions/0008-packing-of-blobs.md).
 #
 # Plain records are their columns as in memory, and their bodies. Before records are compressed,
 # sort columns and timestamps become differences, and all integers are written byte plane by byte
@@ -352,13 +352,13 @@ _REJECTS: dict[str, pa.DataType] = {
     "member_line": pa.int64(),  # 0-based
 }
 REJECTS_SCHEMA = pa.schema(_REJECTS)
-_LARGEST_RATIO = 255  # of LZ4, by its format
+_LARGEST_RATIO = 255  # the largest ratio that the format of LZ4 can have
 _BATCHES_HEAD = struct.Struct("<qqq")  # bytes of the table, of the keys' hashes; data is squeezed
 _HEAD = struct.Struct("<qBBxxxxxx")  # records; sort keys are the timestamps; tie-breakers present
 
 
 def packed_bytes(records: SortedRecords) -> int:
-    """Return the count of bytes that `pack_records` makes of records."""
+    """Return the size in bytes of the result of `pack_records`."""
     columns = 2 + (not records.by_time) + (records.tie_breakers is not None)
     return _HEAD.size + 8 * columns * len(records) + int(records.bodies.sizes.sum())
 
@@ -400,7 +400,7 @@ def _packed(records: SortedRecords, column: _Write, sizes: _Write) -> tuple[byte
     return b"".join([head, *(array.tobytes() for array in arrays)]), data.data
 
 
-_Read = Callable[[memoryview, int, int], Int64s]  # of a buffer, from a byte on, so many integers
+_Read = Callable[[memoryview, int, int], Int64s]  # buffer, first byte, number of integers
 
 
 def _unpacked(data: Any, column: _Read, sizes: _Read) -> SortedRecords:
@@ -442,7 +442,7 @@ def _integers(raw: memoryview, at: int, count: int) -> Int64s:
 
 
 def pack_batches(batches: EncodedBatches) -> bytes:
-    """Finished record batches and the hashes of their keys, if they come with some, as one string.
+    """Pack finished record batches, and the hashes of their keys if they have some, as one string.
 
     Uncompressed record batches are compressed here.
     """
@@ -486,9 +486,9 @@ def pack_rejects(
     raw: Spans,
     member: tuple[str, int] | None = None,
 ) -> bytes:
-    """Rejects of one split as an Arrow stream; `lines` count from the first line of the split.
+    """Pack rejects of one split as an Arrow stream. `lines` count from the split's first line.
 
-    `member` is the name of the archive's member that they stand in, and the line where it begins.
+    If the rejects are in an archive's member, `member` is its name and the line where it begins.
     """
     name, begin = member or (None, 0)
     columns = [
@@ -512,8 +512,8 @@ def unpack_rejects(data: Any) -> pa.Table:
 
 
 def squeeze(raw: bytes) -> bytes:
-    """Compress bytes, with their size in front."""
-    # LZ4: a blob is deleted after the run, so speed counts more than size
+    """Compress bytes. The result begins with their uncompressed size."""
+    # LZ4, because a blob is deleted after the run, so speed is more important than size.
     packed: bytes = lz4.block.compress(raw)
     return packed
 

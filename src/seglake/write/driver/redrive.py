@@ -450,7 +450,7 @@ class RedriveInput(FileInput):
         self._plan(listed, plan_splits(anew, files, pipeline))
 
     def _plan(self, listed: Mapping[str, Chosen], anew: Sequence[Split]) -> None:
-        """Number the splits in the order of paths. The passed splits are read whole."""
+        """Plan the splits, in the order of paths. The passed splits are read whole."""
         whole: dict[str, list[Split]] = {}
         for split in anew:
             whole.setdefault(split.file.path, []).append(split)

@@ -232,7 +232,7 @@ def _match_escaped(base: int, begin: int, end: int, parent: int, names: int, tre
 @njit(cache=True, nogil=True)
 def _match_text(text: Bytes, length: int, parent: int, names: int, tree: Entries) -> int:
     """Do what `_match` does. The caller's reference keeps `text` alive during the call."""
-    first: Any = np.int64(0)  # as above
+    first: Any = np.int64(0)  # see `_match_escaped`
     return _match(text.ctypes.data, first, length, parent, names, tree)
 
 
@@ -256,7 +256,7 @@ def _scan_text(
     if position >= end or byte_at(base, position) != 0x7B:
         return NOT_JSON
     while True:
-        if in_object:  # a member's name
+        if in_object:  # read a member's name
             if byte_at(base, position) != 0x22:
                 return NOT_JSON
             begin = position + 1
@@ -277,7 +277,7 @@ def _scan_text(
             if byte_at(base, position) != 0x3A:
                 return NOT_JSON
             position = _skip_space(base, position + 1)
-        byte = byte_at(base, position)  # a value
+        byte = byte_at(base, position)  # read a value
         begin, kind = position, RAW
         if byte == 0x22:
             begin += 1
@@ -426,6 +426,6 @@ def elements(
             rows[n], begins[n], sizes[n] = row, begin, (stop - begin) << 3 | kind
             n += 1
             position = _skip_space(base, position)
-            if position < end:  # a comma
+            if position < end:  # skip a comma
                 position = _skip_space(base, position + 1)
     return n

@@ -13,7 +13,7 @@ from seglake.limits import INT32_MAX
 from seglake.text.simd import PADDING, byte_at, padded
 
 _TEXT = pa.large_string()
-_OFFSETS: dict[Any, Any] = {  # by the type of an Arrow array that has them
+_OFFSETS: dict[Any, Any] = {  # type of an Arrow array → type of its offsets
     pa.binary(): np.int32, pa.string(): np.int32, pa.large_binary(): np.int64, _TEXT: np.int64,
 }  # fmt: skip
 

@@ -80,7 +80,7 @@ class ValueFields(Protocol):
         """Return which valid values do not have the field, or have null there."""
 
 
-Finder = Callable[[Spans], ValueFields]  # of values in a padded buffer
+Finder = Callable[[Spans], ValueFields]  # the values must be in a padded buffer
 
 
 def finder(value_format: ValueFormat, names: Iterable[str]) -> Finder:

@@ -101,7 +101,8 @@ def candidates_at_start(text: str) -> list[Candidate]:
         if date is not None:
             for rest, end, zone in _after_date(text, date.end()):
                 found += [Candidate(f"{form}{rest}", end, zone) for form in forms]
-    return sorted(dict.fromkeys(found), key=lambda each: -each.end)  # stable: then by the tables
+    # The sort is stable, so candidates of one length are in the order of the tables.
+    return sorted(dict.fromkeys(found), key=lambda each: -each.end)
 
 
 def candidate_formats(text: str) -> list[str]:

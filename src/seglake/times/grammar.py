@@ -11,12 +11,12 @@ EPOCH_POWERS = {"epoch_s": 3, "epoch_ms": 0, "epoch_us": -3, "epoch_ns": -6}
 """Formats of numbers: a number times this power of ten is milliseconds."""
 ISO = "iso8601"
 
-# parts of a clock time, which directives fill
+# Parts of a clock time, which directives fill.
 YEAR, MONTH, DAY, HOUR, MINUTE, SECOND, MILLISECOND, OFFSET, HAS_ZONE = range(9)
 YEAR_DAY, SHORT_YEAR, HALF_HOUR, HALF, WEEKDAY = range(9, 14)
 PARTS = 14
 
-# kinds of steps: how the text of a directive is read
+# Kinds of steps: how the text of a directive is read.
 LITERAL, BLANKS, NUMBER, FRACTION, NAME, ZONE, UTC = range(7)
 
 MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september",

@@ -34,7 +34,7 @@ Time = datetime | str | int
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _LOOKS_LIKE_SECONDS = range(10**8, 10**11)
-_MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, as of the times in events
+_MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the limit for times in events, too
 _FOREVER = 2**62
 _SLACK_MS = 3_600_000  # the clock of a caller may be ahead by this much
 
@@ -108,7 +108,7 @@ def to_epoch_ms_array(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
             f"{times.dtype} in {times.ndim} dimensions"
         )
     in_ms = times.astype(np.int64)
-    sizes = np.abs(in_ms)  # negative for the smallest integer, which is an open end
+    sizes = np.abs(in_ms)  # the smallest integer overflows; it is an open end, so it passes
     doubtful = (sizes >= _LOOKS_LIKE_SECONDS.start) & (sizes < _LOOKS_LIKE_SECONDS.stop)
     doubtful |= (sizes > _MAX_MS) & (sizes < _FOREVER)
     for at in np.flatnonzero(doubtful)[:1]:

@@ -43,7 +43,7 @@ from seglake.times.zones import read_local
 
 
 class Times(NamedTuple):
-    """Times in milliseconds since the epoch, and a code for each: READ for those that were read.
+    """Times in milliseconds since the epoch, with a code for each: READ if it was read.
 
     If the code is not READ, the milliseconds are undefined. `local` has the READ times that had no
     zone in their text. Numbers are never local.
@@ -58,7 +58,8 @@ def read_times(texts: Spans, form: TimeFormat) -> Times:
     """Read texts in the format `form`; null is UNREADABLE. `texts.data` is padded."""
     if form.text is None:
         raise ConfigError("timestamp.format is missing; the field does not have an Arrow time type")
-    texts = Spans(fixed(texts.data), texts.starts, texts.lengths)  # kernels compile once
+    # `fixed` gives the array one type, so that each kernel is compiled only once.
+    texts = Spans(fixed(texts.data), texts.starts, texts.lengths)
     if form.text in EPOCH_POWERS:
         ms, codes = read_numbers(*texts, EPOCH_POWERS[form.text])
         return in_range(ms, codes, np.zeros(len(ms), np.bool_))

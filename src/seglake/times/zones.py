@@ -20,7 +20,7 @@ from seglake.times.grammar import TimeFormat
 from seglake.times.time_kernels import AMBIGUOUS, MAX_MS, NONEXISTENT, Codes
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_DAY = datetime(9999, 12, 30, tzinfo=UTC)  # every zone has a local datetime
+_LAST_DAY = datetime(9999, 12, 30, tzinfo=UTC)  # the last day with a local datetime in every zone
 _SECOND = timedelta(seconds=1)
 _WEEK_SECONDS = 7 * 86_400
 _DAY_MS = 86_400_000

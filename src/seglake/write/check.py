@@ -107,7 +107,7 @@ class Checked:
         """Return the result as plain values."""
         first = [note._asdict() for note in self.first_files]
         values = {**asdict(self), "first_files": first, "reasons": self.reasons}
-        del values["paths"]  # there may be many
+        del values["paths"]  # omitted, because there may be many
         return values
 
 
@@ -291,7 +291,7 @@ def _names_below(raw: Spans, name: str) -> list[str]:
     (line,) = raw.tolist()
     try:
         names = [each for each, _ in flat(json.loads(line or b""))]
-    except (ValueError, RecursionError, AttributeError):  # no JSON, too deep, no object
+    except (ValueError, RecursionError, AttributeError):  # not JSON, too deep, or not an object
         return []
     return [] if name in names else [each for each in names if each.startswith(f"{name}.")]
 

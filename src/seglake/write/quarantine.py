@@ -22,7 +22,8 @@ from seglake.write.map.unit import SplitCount
 from seglake.write.rows.rows import REASON_TEXTS
 from seglake.write.spool.spool import read_blobs, unpack_rejects
 
-SAMPLED_BLOBS, SAMPLED_EACH, SAMPLED_BYTES = 8, 5, 2048  # blobs, rows per reason, bytes
+# A sample has rows of 8 blobs, 5 rows per blob and reason, and 2,048 bytes of each.
+SAMPLED_BLOBS, SAMPLED_EACH, SAMPLED_BYTES = 8, 5, 2048
 SAMPLED_COLUMNS = ["source_file", "line", "reason", "raw", "member", "member_line"]
 FILE_BYTES = 64 * 2**20  # rows of about this size in memory become one file
 _REASONS = pa.array(REASON_TEXTS.tolist(), pa.string())

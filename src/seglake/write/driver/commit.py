@@ -376,13 +376,13 @@ def _moved_batches(
 ) -> Iterator[EncodedBatches]:
     """Yield the record batches at their new offsets, a few MiB at a time.
 
-    Raises CorruptData for damage; the checksum of the whole log is known only at the end.
+    Raises CorruptData for damage. The checksum of the whole log is checked only at the end.
     """
     at, want, whole = 0, READ_BYTES, LogCheck(row)
     while at < row.log_bytes:
         data = memoryview(store.read(row.key("log"), at, min(at + want, row.log_bytes)))
         table = _sound_table(row, data, at)
-        if not len(table):  # the record batch is larger than the bytes read
+        if not len(table):  # the record batch is larger than `data`
             want *= 2
             continue
         size = int(table["size"].sum(dtype=np.int64))
@@ -400,8 +400,8 @@ def _sound_table(row: SegmentRow, data: memoryview, at: int) -> BatchTable:
     """
     table, damage = scan(data, base_position=at)
     try:
-        # The CRCs come first. `scan` sees a wrong length of a batch only where the next one should
-        # begin, and the CRC names the batch itself.
+        # Check the CRCs first. `scan` notices a wrong length of a batch only where the next one
+        # should begin, but the error for a CRC contains the position of the damaged batch.
         check_crcs(data, table, base_position=at)
         if damage is not None and not (damage.cut_short and at + len(data) < row.log_bytes):
             raise damage.error

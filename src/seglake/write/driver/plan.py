@@ -29,7 +29,7 @@ from seglake.write.reduce.tasks import (
 from seglake.write.spool.sorted_records import FIRST, LAST, Place
 from seglake.write.spool.spool import rows_at
 
-_UNIT_SHIFT = 32  # bits: a blob's name is (unit << 32 | number in the unit)
+_UNIT_SHIFT = 32  # a blob's name is (unit << 32 | number in the unit)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Blobs:
     last: Int64s
     records: Int64s
     size_bytes: Int64s
-    places: tuple[Int64s, ...]  # of the first record, the columns of `Place`
+    places: tuple[Int64s, ...]  # the columns of the `Place` of the first record
 
     @classmethod
     def of(cls, spooled: pa.Table) -> Blobs:

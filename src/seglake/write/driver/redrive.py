@@ -450,7 +450,7 @@ class RedriveInput(FileInput):
         self._plan(listed, plan_splits(anew, files, pipeline))
 
     def _plan(self, listed: Mapping[str, Chosen], anew: Sequence[Split]) -> None:
-        """Plan the splits, in the order of paths. The passed splits are read whole."""
+        """Plan the splits in the order of paths. Files of the passed splits are read whole."""
         whole: dict[str, list[Split]] = {}
         for split in anew:
             whole.setdefault(split.file.path, []).append(split)
@@ -569,7 +569,7 @@ def _is_same(file: SourceFile, files: InputStore) -> bool:
 # Run the map side of a redrive. If all rows of a file are rejects, the file is divided into splits
 # by the current settings. Every other file is one split, and only its rejects are read.
 
-_ROWS = 4096  # quarantined rows whose raw bytes are read together
+_ROWS = 4096  # number of quarantined rows whose raw bytes are read together
 
 
 class MapRejects(NamedTuple):

@@ -269,7 +269,7 @@ class Report(ShowsTable):
     def input_size(self) -> str:
         """Return the amount of input, as in "12 files, 3 MiB"."""
         if not self.input_files:
-            return "rows"  # of a DataFrame
+            return "rows"  # the input is a DataFrame
         return f"{counted(self.input_files, 'file')}, {short_bytes(self.input_bytes)}"
 
     @contextmanager
@@ -297,7 +297,7 @@ class Report(ShowsTable):
 # ---------------- failures
 
 
-_ERROR_LENGTH = 16_384  # characters of a message that are stored
+_ERROR_LENGTH = 16_384  # a stored message is cut at this number of characters
 
 
 @contextmanager

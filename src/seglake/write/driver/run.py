@@ -241,7 +241,8 @@ def _is_done(
     _require_same(done, pipeline, run.interval)
     report.describe_done(done, differences)
     report.log(report.summary)
-    mark(table.store, done.attempt_id)  # the attempt may have died before it wrote the marker
+    # The attempt may have died before it wrote its marker.
+    mark(table.store, done.attempt_id)
     return True
 
 

@@ -119,8 +119,8 @@ class Differences(NamedTuple):
 class ChangedFiles(InputError):
     """Files changed after they were ingested.
 
-    `run_id` is the run that has the first of them, if it is known. `pipeline` is the pipeline of
-    that run, if it is another one.
+    `run_id` is the run that has the first of them, if found. `pipeline` is the pipeline of that
+    run, if it is another one.
     """
 
     def __init__(self, paths: Sequence[str], run_id: str = "", pipeline: str = "") -> None:
@@ -237,7 +237,7 @@ logger = logging.getLogger(__name__)
 
 _CACHED_BYTES = 4 * 2**30  # blobs of a run that the system's cache holds for some seconds
 
-SplitCounts = Mapping[int, SplitCount]  # by the number of the split
+SplitCounts = Mapping[int, SplitCount]  # number of the split → counts
 Sources = Callable[[Snapshot, Collection[str]], pa.Table]  # source rows of paths in a version
 
 
@@ -406,8 +406,8 @@ def changes_since(
     """Return the files of a pipeline that are new, changed or gone since an attempt was committed.
 
     `source_rows` returns the topic's source rows of paths, `ingested` the paths of the attempt's
-    files. If a path cannot be listed, a file is gone only if storage says that it does not exist. A
-    DataFrame has no files.
+    files. If a path cannot be listed, a file is gone only if storage reports that it does not
+    exist. A DataFrame has no files.
     """
     if not pipeline.input.kind.in_files:
         return Differences([], [], [])

@@ -1,4 +1,4 @@
-"""Recognize binary files of columns by their first bytes, and say what to do with them."""
+"""Recognize binary files of columns by their first bytes, and return what to do with them."""
 
 import re
 from typing import NamedTuple

@@ -126,7 +126,7 @@ class _GzipMember:
     """
 
     def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(wbits=31)  # 31: with the header of gzip
+        self._inflate = zlib.decompressobj(wbits=31)  # 31 selects the format of gzip
 
     @property
     def eof(self) -> bool:

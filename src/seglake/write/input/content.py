@@ -218,7 +218,7 @@ def members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
     try:
         archive: Any = tarfile.TarFile(fileobj=forward, tarinfo=_TarMember)
         while (member := archive.next()) is not None:
-            archive.members.clear()  # or the list of members would grow
+            archive.members.clear()  # otherwise the list of members would grow
             if member.isreg():
                 forward.left = sys.maxsize
                 name = member.name.encode(errors="surrogateescape").decode(errors="replace")

@@ -81,8 +81,8 @@ class ListedInputs(NamedTuple):
     """The files that a pipeline names, and the paths that do not exist.
 
     `left_out` maps the path of each excluded file to the reason. Empty files with hidden names,
-    such as `_SUCCESS`, are not in it. `one_file` lists names among `files` that lead to the same
-    file; see `names_of_one_file`.
+    such as `_SUCCESS`, are not in it. `one_file` lists names among `files` that lead to one file;
+    see `names_of_one_file`.
     """
 
     files: FileList
@@ -496,7 +496,7 @@ _TYPES: dict[str, pa.DataType] = {
     "etag": pa.large_string(),
 }
 _SCHEMA = pa.schema(_TYPES)
-_ROWS = 1 << 14  # of a block, at most
+_ROWS = 1 << 14  # largest number of rows of a block
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 _SHOWN = 3
 

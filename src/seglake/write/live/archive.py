@@ -221,7 +221,7 @@ def _archive_topic(
     the lake's log was before the broker was queried. Offsets are a gap if the broker has deleted
     them and the lake does not have them after that query.
     """
-    broker.topic_id(report.kafka_topic)  # an unknown name makes no lake
+    broker.topic_id(report.kafka_topic)  # raises for an unknown topic before a lake is created
     table = CatalogTable.create(open_store(setup.root, setup.storage))
     before = end_offsets(table.snapshot(), report.topic)
     live = broker.topic(report.kafka_topic)
@@ -230,7 +230,7 @@ def _archive_topic(
     row = base.find_topic(report.topic)
     kind = broker.timestamp_type(live.name) if row is None else row.timestamp_type
     pipeline = _pipeline(setup, report, live, kind)
-    topic_in_force(base, pipeline)  # refuses the wrong topic before anything is read
+    topic_in_force(base, pipeline)  # raises for a wrong topic before anything is read
     for partition, (_, end) in live.offsets.items():
         if end < (ours := before.get(partition, 0)):
             raise InputError(
@@ -308,7 +308,7 @@ def _pipeline(setup: _Setup, report: TopicArchive, live: LiveTopic, kind: str) -
         "partition_field": "partition",
         "offset_field": "offset",
         "message.timestamp.type": kind,
-        "max.message.bytes": MAX_BATCH_BYTES,  # the broker took them
+        "max.message.bytes": MAX_BATCH_BYTES,  # the broker has accepted the records
         "kafka.topic.id": live.topic_id,
     }
     return Pipeline.model_validate(
@@ -355,7 +355,7 @@ def _frame(setup: _Setup, topic: str, offsets: Ranges) -> DataFrame:
 def _without_far_times(setup: _Setup, broker: Broker, topic: str, offsets: Ranges) -> DataFrame:
     """Return the records at these offsets, without the times that Spark cannot hold.
 
-    Raises InputError for the first of them, unless they go to the quarantine.
+    Raises InputError for the first such record, unless such records are quarantined.
     """
     setup.progress("look for timestamps that Spark cannot hold")
     gone = dict[int, list[int]]()
@@ -409,7 +409,7 @@ def _far_time(topic: str, partition: int, offsets: Sequence[int]) -> str:
 _UNKNOWN = ("UnknownTopicOrPartitionException", "InvalidTopicException")
 _SILENT = ("TimeoutException", "DisconnectException")
 _PATIENCE_MS = 60_000  # the default of default.api.timeout.ms
-_POLLS = 30  # of a second
+_POLLS = 30  # each takes up to a second
 _JARS = '--jars "$(python -m seglake.session kafka-jars)"'
 
 
@@ -432,7 +432,7 @@ class Broker:
         self._servers, self._options = options["bootstrap.servers"], options
         try:
             jvm: Any = spark._jvm  # noqa: SLF001  # see `ALLOWED` of tests/test_tidy.py
-        except Exception as error:  # Spark Connect has no JVM, and an error of its own for that
+        except Exception as error:  # Spark Connect has no JVM, and raises its own type of error
             raise ConfigError("an archive needs a Spark session with a JVM, not Connect") from error
         self._jvm = cast("Any", jvm)
         admin = self._jvm.org.apache.kafka.clients.admin

@@ -59,7 +59,7 @@ class MapFrame(NamedTuple):
 
     settings: MapSettings
     order_column: str
-    columns: tuple[str, ...] = ()  # of the DataFrame, set by `read`
+    columns: tuple[str, ...] = ()  # columns of the DataFrame, set by `read`
 
     def read(self, frame: DataFrame) -> pa.Table:
         """Write the blobs of all partitions to the spool, and return their rows of SPOOLED.

@@ -236,7 +236,7 @@ def unchanged(split: Split, files: InputStore, chunks: Iterator[Extracted]) -> I
 
 _FEW_BLOBS = 100_000  # a run with fewer blobs gathers nothing
 _SHARE_BYTES = 2 * 2**20  # a unit's input for each log partition: about 700 KB in the spool
-_UNIT_BYTES = 256 * 2**20  # takes a core some seconds
+_UNIT_BYTES = 256 * 2**20  # a core takes some seconds for a unit of this size
 # Units are small enough for one on each of 64 cores. They grow beyond `_UNIT_BYTES` only if there
 # is one for each of 1,024 cores.
 _CORES, _MANY_CORES = 64, 1024
@@ -495,7 +495,7 @@ def _parts(records: SortedRecords, max_bytes: int) -> Iterator[SortedRecords]:
 # Events arrive in the order of file and position. Units are read in parallel, so each unit returns
 # a few numbers for every log partition, and the driver combines them.
 
-TimeRange = tuple[int, int, int, int]  # partition; in ms: smallest, largest time, lateness within
+TimeRange = tuple[int, int, int, int]  # partition; smallest, largest time and lateness in ms
 
 
 class Arrivals:

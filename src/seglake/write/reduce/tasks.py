@@ -90,7 +90,7 @@ class StraddlingBlob(NamedTuple):
     """A blob with records in several pieces. `spooled` is its row in SPOOLED."""
 
     number: int
-    bounds: dict[int, PieceBounds]  # by the number of the piece
+    bounds: dict[int, PieceBounds]  # number of the piece → its bounds
     spooled: pa.Table
 
     @property

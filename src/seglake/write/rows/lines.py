@@ -60,7 +60,7 @@ class LineRows(ABC):
     line_count: int
     reasons: Codes
     raw: Spans
-    all_names: Sequence[str] = ()  # of the fields, if the input names them
+    all_names: Sequence[str] = ()  # names of all fields, if the input declares them
 
     def take_raw(self, rows: Int64s) -> Spans:
         """Return the raw bytes of the rows at these positions."""

@@ -19,7 +19,7 @@ from seglake.format.records import Int64s
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_MEMORY_BYTES = 16 * 2**20  # kept in memory before a file is made
+_MEMORY_BYTES = 16 * 2**20  # kept in memory before a file is created
 
 
 class Scratch:
@@ -28,7 +28,7 @@ class Scratch:
     def __init__(self) -> None:
         # Closed by `__exit__`.
         self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=_folder())  # noqa: SIM115
-        self._begins: list[Int64s] = []  # of the items of each list, and its end
+        self._begins: list[Int64s] = []  # for each list, where its items begin and where it ends
         self.size_bytes = 0
 
     def add(self, items: Sequence[Buffer]) -> None:

@@ -62,7 +62,7 @@ _COLUMNS: dict[str, pa.DataType] = {
     "last_sort_key": pa.int64(),
     "last_tie_breaker": pa.int64(),
     "text": pa.string(),
-    # the address of the blob's data
+    # The address of the blob's data.
     "object": pa.string(),
     "start": pa.int64(),
     "end": pa.int64(),
@@ -80,11 +80,11 @@ when an upload begins, before the size of the object is known. Larger parts woul
 HOLD_BYTES = 64 * 2**20
 """Packed blobs that a task holds back on an object store."""
 
-_ALONE_BYTES = 2**19  # a blob of this size is a request of its own
+_ALONE_BYTES = 2**19  # a blob of at least this size is worth a separate request
 
 _REQUEST_BYTES, _AHEAD_BYTES = 2 * 2**20, 8 * 2**20
-_THREADS = 4  # that wait for storage
-_ROWS = 1024  # in Python at a time
+_THREADS = 4  # number of concurrent requests to storage
+_ROWS = 1024  # number of rows that are Python objects at a time
 
 
 class Blob(NamedTuple):
@@ -94,12 +94,12 @@ class Blob(NamedTuple):
     unit: int  # number of the input unit, in the order of the input list
     data: bytes | SortedRecords = b""
     partition: int = 0
-    number: int = 0  # of the blob within its unit, from 1
+    number: int = 0  # number of the blob within its unit, from 1
     records: int = 0
-    size_bytes: int = 0  # of the bodies or rejected rows, uncompressed, or of finished batches
-    sort_key: int = 0  # of the first record
+    size_bytes: int = 0  # size of uncompressed bodies or rejected rows, or of finished batches
+    sort_key: int = 0  # sort key of the first record
     tie_breaker: int = 0
-    last_sort_key: int = 0  # of the last record
+    last_sort_key: int = 0  # sort key of the last record
     last_tie_breaker: int = 0
     text: str = ""  # a unit's summary, or the split of refused rejects
 
@@ -130,8 +130,8 @@ class SpoolWriter:
         self._objects = [new_blobs_key(attempt_id)]
         self._all, self._open = ExitStack(), ExitStack()
         self._sink: Any = None
-        self._end = 0  # of the last object
-        self._before = 0  # bytes of the other objects
+        self._end = 0  # end of the last object
+        self._before = 0  # size of the other objects
 
     def add(self, blob: Blob) -> None:
         """Add the blob's row, and write its data now or with other blobs."""
@@ -198,7 +198,7 @@ class SpoolWriter:
     def _withdraw(self, kind: type[BaseException] | None, *_: object) -> None:
         """Delete the objects that are published, after an error."""
         if kind is not None and len(self._objects) > 1:
-            with suppress(StoreError):  # `clear` or vacuum deletes them then
+            with suppress(StoreError):  # otherwise `clear` or a vacuum deletes them
                 self._store.delete(self._objects[:-1])
 
 
@@ -348,13 +348,15 @@ _REJECTS: dict[str, pa.DataType] = {
     "line": pa.int64(),
     "reason": pa.int8(),  # a code of Reason
     "raw": pa.large_binary(),
-    "member": pa.string(),  # of an archive; null elsewhere
+    "member": pa.string(),  # null if the file is not an archive
     "member_line": pa.int64(),  # 0-based
 }
 REJECTS_SCHEMA = pa.schema(_REJECTS)
 _LARGEST_RATIO = 255  # the largest ratio that the format of LZ4 can have
-_BATCHES_HEAD = struct.Struct("<qqq")  # bytes of the table, of the keys' hashes; data is squeezed
-_HEAD = struct.Struct("<qBBxxxxxx")  # records; sort keys are the timestamps; tie-breakers present
+# Size of the table, size of the keys' hashes, whether the data was compressed here.
+_BATCHES_HEAD = struct.Struct("<qqq")
+# Number of records, whether sort keys are the timestamps, whether there are tie-breakers.
+_HEAD = struct.Struct("<qBBxxxxxx")
 
 
 def packed_bytes(records: SortedRecords) -> int:

@@ -140,7 +140,7 @@ def _read_schema(file: SourceFile, store: InputStore) -> dict[str, pa.DataType]:
 
 
 def _require_fields(path: str, schema: Mapping[str, pa.DataType], pipeline: Pipeline) -> None:
-    """Raise InputError for a field of the settings that no column of a file may be meant by."""
+    """Raise InputError if a field of the settings is neither a column nor in a struct column."""
     columns = [*schema]
     for name in pipeline.fields():
         if name not in schema and name.partition(".")[0] not in schema:

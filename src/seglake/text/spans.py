@@ -109,7 +109,7 @@ def from_ends(data: Bytes, ends: Int64s) -> Spans:
 
 
 def from_arrow(array: Any) -> Spans:
-    """Convert a binary or string array to spans. Its bytes are copied unless they are padded."""
+    """Convert a binary or string array to spans. Copy its bytes unless padded and writable."""
     array = array if array.type in _OFFSETS else array.cast(pa.large_binary())
     kind: Any = _OFFSETS[array.type]
     buffers = array.buffers()

@@ -93,7 +93,7 @@ def candidates_at_start(text: str) -> list[Candidate]:
 
     Example:
         >>> [each.form for each in candidates_at_start("20/11/2026 10:30 started")]
-        ['%d/%m/%Y %H:%M', '%m/%d/%Y %H:%M']
+        ['%d/%m/%Y %H:%M', '%m/%d/%Y %H:%M', '%d/%m/%Y', '%m/%d/%Y']
     """
     found = [*_iso(text), *_numbers(text)]
     for forms, expression in _DATES:

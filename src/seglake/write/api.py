@@ -63,10 +63,19 @@ def redrive_run(
 ) -> RedriveReport:
     """Ingest the open rejects of a committed run with the settings of a pipeline, exactly once.
 
-    The pipeline selects the topic and the lake; its `input.paths` are not read. For `spark`,
-    `master`, `local` and `progress` see `run_pipeline`. Raises UsageError if the run does not exist
-    or its rows cannot be read again, QuarantineLimit if no reject becomes a record or too many are
-    rejected again, and what `run_pipeline` raises.
+    Args:
+        pipeline: The settings. They select the topic and the lake; `input.paths` are not read.
+        run_id: The id of the run, or of a redrive of it.
+        dry_run: Report what would happen, without writing anything.
+        spark: See `run_pipeline`.
+        master: See `run_pipeline`.
+        local: See `run_pipeline`.
+        progress: See `run_pipeline`.
+
+    Raises:
+        UsageError: The run does not exist, or its rows cannot be read again.
+        QuarantineLimit: No reject becomes a record, or too many are rejected again.
+        SeglakeError: Any error that `run_pipeline` raises.
     """
     engine = engine_of(spark, master, local=local)
     return redrive(engine, pipeline, _text(run_id), dry_run=dry_run, progress=progress)
@@ -82,9 +91,18 @@ def ingest(
 ) -> Report:
     """Ingest the rows of a DataFrame, with the settings and guarantees of an ingest of files.
 
-    `settings` is a pipeline with `input.format = "dataframe"` and `input.order_column`. Its fields
-    are columns of `df`, with dots for fields of structs. The line of a quarantined row is its
-    number in the order column. For `run_id` and `interval` see `run_pipeline`.
+    Args:
+        df: The rows.
+        settings: A pipeline with `input.format = "dataframe"` and `input.order_column`. Its fields
+            are columns of `df`, with dots for fields of structs. The line of a quarantined row is
+            its number in the order column.
+        run_id: See `run_pipeline`.
+        interval: See `run_pipeline`.
+        progress: See `run_pipeline`.
+
+    Raises:
+        ConfigError: The settings are not for a DataFrame, or the order column does not exist.
+        SeglakeError: Any error that `run_pipeline` raises.
     """
     if not isinstance(settings, Pipeline):
         raise ConfigError(

@@ -63,9 +63,10 @@ class InputStore:
         return FileVersion(*store.stat(key))
 
     def raw(self, file: SourceFile, start: int = 0, head: bytes = b"") -> RawFile:
-        """Return the stored bytes of a file, from `start` on. Raises InputError, also later.
+        """Return the stored bytes of a file, from `start` on.
 
         `head` has the first bytes if they were read before, so that they are not requested again.
+        Raises InputError, also while reading.
         """
         return RawFile(file, *self.locate(file.path), start, head)
 

@@ -87,7 +87,8 @@ class MapFrame(NamedTuple):
 
     def _spool(self, batches: Iterable[pa.RecordBatch]) -> bytes:
         settings = self.settings
-        # Gathered blobs already arrive in order, so the spool need not hold and sort them.
+        # Gathered blobs are in the order of log partitions already, so the spool need not hold
+        # blobs back to reorder them.
         hold_bytes = 0 if settings.sizes.gather_bytes else HOLD_BYTES
         with SpoolWriter(settings.store, settings.attempt_id, hold_bytes=hold_bytes) as spool:
             for blob in self.blobs(batches):

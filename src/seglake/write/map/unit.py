@@ -310,8 +310,8 @@ class Gather:
     def take(self) -> Iterator[tuple[SortedRecords, Int32s]]:
         """Yield records and the log partition of each, then delete all chunks.
 
-        Log partitions are in order, and the records of each in the order of the chunks. A large log
-        partition may be in several items.
+        An item has the records of a range of log partitions, in the order of the chunks. A range
+        that is much larger than others is divided into several items.
         """
         for number in range(len(self._edges) - 1):
             yield from self._range(number)

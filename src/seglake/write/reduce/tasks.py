@@ -50,8 +50,8 @@ class PieceBounds(NamedTuple):
 class ReducePiece(NamedTuple):
     """The log partition and attempt of a piece, and its first offset.
 
-    `end_offset` (exclusive) is where the piece must end if its records keep their offsets. Else it
-    is None, and the piece ends after its last record.
+    If the records keep their offsets, the piece must end at `end_offset` (exclusive). Otherwise
+    `end_offset` is None, and the piece ends after its last record.
     """
 
     topic: str
@@ -71,7 +71,8 @@ class ReducePiece(NamedTuple):
 class PieceInput(NamedTuple):
     """A piece, and the packed SPOOLED rows of its blobs, in the total order.
 
-    `records` counts all records of these blobs, including records that belong to other pieces.
+    `records` is the number of records of the piece. `of` sets it to the number for all its blobs,
+    which may include records of other pieces.
     """
 
     piece: ReducePiece

@@ -60,9 +60,9 @@ class RejectedRows:
 class RowLimits(NamedTuple):
     """The limits that decide which rows of a run become records.
 
-    `event_times` are the smallest and largest allowed event time in ms, both inclusive.
-    `first_offsets`, if records keep their offsets, has one offset for each log partition. Rows with
-    a smaller offset are skipped. Otherwise it is unset (None).
+    `event_times` are the smallest and largest allowed event time in ms, both inclusive. If records
+    keep their offsets, `first_offsets` has one offset for each log partition, and rows with a
+    smaller offset are skipped. Otherwise it is None.
     """
 
     event_times: tuple[int, int] = ALL_TIMES

@@ -1,33 +1,35 @@
-"""The objects that say what became of an attempt: its claim, its manifest and its marker.
+"""Write and read the objects of an attempt: its claim, its manifest and its success marker.
 
 An attempt is one try at a run or at a command of maintenance. It goes through these steps:
 
     1. It puts `begun`, its announcement, before it reads input or copies records. Without it, an
        erasure would not wait for an attempt that has read a key and written nothing yet.
-    2. It puts `fate`, its claim, if absent: "committing". A vacuum or an erasure that takes the
-       attempt for dead puts "abandoned". The first of them decides. An abandoned attempt stops, so
-       it never commits files that were deleted meanwhile.
+    2. It puts `fate`, its claim, if absent: "committing". A vacuum or an erasure that assumes that
+       the attempt is dead puts "abandoned". The first put decides. An abandoned attempt stops, so
+       it never commits files that were deleted in the meantime.
     3. It puts `manifest.json`: the rows that its commit adds, and the segments and source rows that
-       it removes. A lost catalog is rebuilt from manifests, so none may be missing after a commit.
-       After a lost race it writes another manifest. The request of an earlier try may reach storage
-       late and put the old one back, so each later try also has a key of its own, and the last
-       counts.
+       it removes. A lost catalog is rebuilt from manifests, so every commit needs one. After a lost
+       race the attempt writes another manifest. The put of an earlier try may reach storage late
+       and restore the older manifest. So each later try also writes its manifest under a separate
+       key, and the manifest of the last try counts.
     4. It commits to the Delta table.
-    5. It puts `success`, its marker. A manifest without a marker may be that of a failed attempt.
-       The catalog knows; if the catalog is lost, only a person does.
+    5. It puts `success`, its marker. A manifest without a marker may belong to a failed attempt.
+       Only the catalog can decide that. If the catalog is lost, a person must.
     6. It deletes its announcement.
 
-A claim "committing" may belong to a process that died or pauses. It is overruled like this, by a
-vacuum, by an erasure, or by the attempt itself when it ends without its commit:
+A claim "committing" may belong to a process that died or that pauses. A vacuum, an erasure, or the
+attempt itself when it ends without a commit, overrules it in these steps:
 
     1. `abandon` overwrites the claim with "abandoned" and the topic.
-    2. A fence is committed: a commit of the attempt is in an older version, or lands never.
-    3. If the catalog has its commit, `restore_claim` writes "committing" again. Else
-       `confirm_abandoned` removes the topic. A process that dies before this leaves the topic, so
-       the next one that abandons the attempt commits a fence again.
+    2. A fence is committed. After it, the attempt has a commit in an older version, or can never
+       commit.
+    3. If the catalog has its commit, `restore_claim` writes "committing" again. Otherwise,
+       `confirm_abandoned` removes the topic. If the process dies before that, the topic remains,
+       and the next process that abandons the attempt commits a fence again.
 
-The history of manifests needs no order. A segment is live if a manifest adds it and none replaces
-it. An input file is known if a manifest adds its row and none forgets its attempt.
+A rebuild may read manifests in any order. A segment is live if one manifest adds it and no manifest
+replaces it. An input file is recorded if one manifest adds its row and no manifest forgets its
+attempt.
 """
 
 from __future__ import annotations
@@ -72,16 +74,16 @@ _log = logging.getLogger(__name__)
 
 
 class _Claim(NamedTuple):
-    """A claim; `topic` is where a commit of the attempt may be in progress."""
+    """A claim. A commit of the attempt to `topic` may be in progress, unless it is None."""
 
     abandoned: bool
     topic: str | None
 
 
 def claim(store: Store, attempt_id: str, topic: str) -> None:
-    """Let an attempt commit to a topic, now and after a lost race.
+    """Claim that an attempt may commit to a topic. A retry after a lost race claims again.
 
-    Raises AttemptAbandoned if it was abandoned, and StoreError.
+    Raises AttemptAbandoned if the attempt was abandoned, and StoreError.
     """
     if not store.put_if_absent(fate_key(attempt_id), _written("committing", topic)):
         require_not_abandoned(store, attempt_id)
@@ -101,15 +103,15 @@ def is_abandoned(store: Store, attempt_id: str) -> bool:
     """Return whether an attempt was abandoned. Raises CorruptData, StoreError."""
     try:
         return _claim(store, attempt_id).abandoned
-    except MissingObject:  # nobody has decided
+    except MissingObject:
         return False
 
 
 def abandon(store: Store, attempt_id: str) -> str | None:
     """Forbid an attempt to commit.
 
-    Returns its topic if a commit of it may be in progress, or made. The caller then commits a
-    fence, and calls `restore_claim` or `confirm_abandoned`.
+    Return its topic if it may have a commit, or one in progress. The caller must then commit a
+    fence, and call `restore_claim` or `confirm_abandoned`. Return None if it never claimed.
     """
     if store.put_if_absent(fate_key(attempt_id), _ABANDONED):
         return None
@@ -120,20 +122,20 @@ def abandon(store: Store, attempt_id: str) -> str | None:
 
 
 def confirm_abandoned(store: Store, attempt_id: str) -> None:
-    """Note that no commit of an abandoned attempt was made or is in progress."""
+    """Record that an abandoned attempt has no commit, and none in progress."""
     store.put(fate_key(attempt_id), _ABANDONED)
 
 
 def restore_claim(store: Store, attempt_id: str, topic: str) -> None:
-    """Undo `abandon` for an attempt that had committed before."""
+    """Undo `abandon` for an attempt that turned out to be committed."""
     store.put(fate_key(attempt_id), _written("committing", topic))
 
 
 def end(store: Store, attempt_id: str) -> bool:
-    """Abandon an attempt that never claimed. Return whether no commit of it can land.
+    """Abandon an attempt that never claimed. Return whether it can never commit any more.
 
-    False for an attempt that claimed, and was neither abandoned nor withdrew. Raises CorruptData
-    and StoreError.
+    Return False if it claimed, unless `confirm_abandoned` was called since. Raises CorruptData and
+    StoreError.
     """
     try:
         return _claim(store, attempt_id) == _Claim(abandoned=True, topic=None)
@@ -160,10 +162,11 @@ def _claim(store: Store, attempt_id: str) -> _Claim:
 
 
 class Manifest(NamedTuple):
-    """One commit: the rows that it adds; it removes the segments `replaced`.
+    """A commit as an attempt writes it to storage.
 
-    It also removes the source rows of the attempts `forgotten`. `version` is the lowest version of
-    the catalog that it may make, and `lake` the lake's identity.
+    It adds `rows`, and removes the segments `replaced` and the source rows of the attempts
+    `forgotten`. `version` is the lowest version of the catalog that it may become. `lake` is the
+    identity of the lake.
     """
 
     attempt_id: str
@@ -175,12 +178,12 @@ class Manifest(NamedTuple):
 
     @property
     def segments(self) -> list[SegmentRow]:
-        """The segments that it adds."""
+        """Return the segment rows that the commit adds."""
         return [row for row in self.rows if isinstance(row, SegmentRow)]
 
 
 def write_manifest(store: Store, manifest: Manifest, lost_races: int = 0) -> None:
-    """Write the manifest of a commit to come, after `lost_races` earlier tries."""
+    """Write the manifest of the next commit, after `lost_races` earlier tries."""
     content = {
         "format": FORMAT,
         "version": manifest.version,
@@ -196,7 +199,8 @@ def write_manifest(store: Store, manifest: Manifest, lost_races: int = 0) -> Non
 
 def _values(row: Row) -> dict[str, Any]:
     """Return the fields of a row that are not None."""
-    names = _FIELDS[row.KIND]  # `asdict` would copy every value
+    # `asdict` would copy every value.
+    names = _FIELDS[row.KIND]
     return {name: value for name in names if (value := getattr(row, name)) is not None}
 
 
@@ -207,7 +211,11 @@ def read_manifest(store: Store, attempt_id: str, lost_races: int = 0) -> Manifes
 
 
 def read_manifests(store: Store, lost_races: Mapping[str, int]) -> dict[str, Manifest]:
-    """Read the last manifests of attempts, given the number of lost races of each, concurrently."""
+    """Read the last manifest of each attempt, concurrently.
+
+    `lost_races` maps each attempt to the number of its lost races. Raises what `read_manifest`
+    raises.
+    """
     pairs = [*lost_races.items()]
     manifests = read_at_once(store, lambda pair: read_manifest(store, *pair), pairs)
     return dict(zip(lost_races, manifests, strict=True))
@@ -234,7 +242,7 @@ def mark_committed(store: Store, attempt_id: str) -> None:
 
 
 def lacks_mark(store: Store, attempt_id: str) -> bool:
-    """Return whether a committed attempt has a manifest, and no marker."""
+    """Return whether an attempt has a manifest and no success marker."""
     return not _is_there(store, success_key(attempt_id)) and _is_there(
         store, manifest_key(attempt_id)
     )
@@ -249,9 +257,10 @@ def _is_there(store: Store, key: str) -> bool:
 
 
 def attempts_without_marker(store: Store) -> dict[str, int]:
-    """Return the attempts with a manifest and no marker, and when each manifest was written (ms).
+    """Return the attempts that have a manifest and no success marker.
 
-    They failed, are about to commit, or died between their commit and the marker.
+    The values are the times (ms) when the manifests were written. These attempts failed, are about
+    to commit, or died between their commit and the marker.
     """
     written, marked = dict[str, int](), set[str]()
     for item in store.list(ATTEMPTS):
@@ -264,10 +273,9 @@ def attempts_without_marker(store: Store) -> dict[str, int]:
 
 
 # ---------------- archives
-# An archive, `chronicles/<name>` on storage, has the manifests of many old commits, byte for byte,
-# so that `attempts/` stays small.
-# It is one Zstandard frame with a checksum. Its first line has the number of manifests. Each
-# further line has an attempt, a space and its manifest.
+# A manifest archive, `chronicles/<name>` on storage, has the manifests of many old commits, byte
+# for byte, so that `attempts/` stays small. It is one Zstandard frame with a checksum. Its first
+# line has the number of manifests. Each further line has an attempt, a space and its manifest.
 #
 #     1. A vacuum writes archives of old manifests whose attempts have markers.
 #     2. When an archive is older than the grace period, a vacuum deletes the archived manifests,
@@ -276,10 +284,11 @@ def attempts_without_marker(store: Store) -> dict[str, int]:
 
 
 def write_archives(store: Store, lost_races: Mapping[str, int]) -> set[str]:
-    """Archive the manifests of attempts that have markers, given their numbers of lost races.
+    """Write manifest archives for attempts that have success markers.
 
-    Returns the archived attempts: a damaged manifest is left out. Raises StoreError, and
-    CorruptData if storage does not return what was written.
+    `lost_races` maps each attempt to the number of its lost races. Return the archived attempts.
+    Attempts with a damaged manifest are skipped. Raises StoreError, and CorruptData if storage does
+    not return what was written.
     """
     archived = set[str]()
     lines, size = list[bytes](), 0
@@ -296,9 +305,10 @@ def write_archives(store: Store, lost_races: Mapping[str, int]) -> set[str]:
 
 
 def read_archives(store: Store) -> dict[str, Manifest]:
-    """Read the archived manifests, by attempt. Raises CorruptData and StoreError.
+    """Return the archived manifests by attempt. Raises CorruptData and StoreError.
 
-    The oldest archive counts: a later one may have a manifest that reached storage late.
+    The oldest archive decides, because a later archive may have a manifest whose put reached
+    storage late.
     """
     manifests = dict[str, Manifest]()
     for item in sorted(archives(store), key=lambda item: item.modified_ms):
@@ -309,9 +319,10 @@ def read_archives(store: Store) -> dict[str, Manifest]:
 
 
 def archived_since(store: Store, after_ms: float) -> dict[str, float]:
-    """Return the attempts in archives written after a time, and when each was archived first.
+    """Return the attempts in archives written after a time (ms).
 
-    An archive that cannot be read is skipped; `seglake verify` names it. Raises StoreError.
+    The values are the times (ms) of the first of these archives that has the attempt. A damaged
+    archive is skipped, because `seglake verify` reports it. Raises StoreError.
     """
     attempts = dict[str, float]()
     for item in archives(store):
@@ -326,14 +337,14 @@ def archived_since(store: Store, after_ms: float) -> dict[str, float]:
 
 
 def archives(store: Store) -> Iterator[Listed]:
-    """Return all archives."""
+    """Return the objects of all archives."""
     return (item for item in store.list(CHRONICLES) if is_chronicle_key(item.key))
 
 
 def find_manifest(store: Store, attempt_id: str, finished_ms: int) -> Manifest:
-    """Read the manifest of an attempt, from an archive if need be. Raises as `read_manifest`.
+    """Read the manifest of an attempt, from an archive if it is no longer an object.
 
-    Archives written after `finished_ms` are read first.
+    Archives written at or after `finished_ms` are read first. Raises what `read_manifest` raises.
     """
     try:
         return read_manifest(store, attempt_id)
@@ -347,7 +358,7 @@ def find_manifest(store: Store, attempt_id: str, finished_ms: int) -> Manifest:
 
 
 def _manifests(store: Store, lost_races: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
-    """Read the bytes of the manifests that are not damaged."""
+    """Yield each attempt with the bytes of its manifest, except damaged manifests."""
     pairs = [*lost_races.items()]
     for first in range(0, len(pairs), _AT_ONCE):
         some = pairs[first : first + _AT_ONCE]
@@ -372,7 +383,7 @@ def _write_archive(store: Store, lines: list[bytes]) -> None:
 
 
 def _lines(store: Store, key: str) -> Iterator[tuple[str, bytes]]:
-    """Read each attempt in an archive, and its manifest. Raises CorruptData."""
+    """Yield each attempt in an archive with its manifest. Raises CorruptData."""
     data = bytes(store.read_all(key))
     with corrupt_unless_parsed("a chronicle", key, zstandard.ZstdError):
         text = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
@@ -387,37 +398,38 @@ def _lines(store: Store, key: str) -> Iterator[tuple[str, bytes]]:
 
 
 # ---------------- rebuilds
-# A rebuild of the catalog from manifests has two objects. While it is in progress, a catalog that
-# can be opened may lack rows. One object that is deleted at the end would not do: storage may carry
-# out a late request that writes it again. So the end has an object too, which stays:
+# While a rebuild of the catalog from manifests is in progress, the catalog may miss rows although
+# it can be opened. An object that marks the rebuild, and is deleted at its end, is not enough: a
+# late put could write it again. So there are two objects, and the second is kept:
 #
-#     begin   the highest version of the catalog that is replaced
-#     end     the lowest version of the new one, which is higher
+#     begin   the highest version of the replaced catalog
+#     end     the lowest version of the new catalog, which is higher
 
-_NONE = -2  # below every version: there is no object
-_UNREADABLE = 1 << 63  # above every version: the object is damaged
+_NONE = -2  # the object does not exist; lower than every version
+_UNREADABLE = 1 << 63  # the object is damaged; higher than every version
 
 
 def begin_rebuild(store: Store, last_version: int) -> None:
-    """Note that the catalog, which never went beyond `last_version`, is about to be replaced."""
-    store.delete([REBUILT])  # so that a late write of an earlier begin does not look ended
+    """Record that a rebuild replaces the catalog, whose versions are at most `last_version`."""
+    # Otherwise this rebuild would look ended if an earlier begin, put late, replaces this one.
+    store.delete([REBUILT])
     store.put(REBUILDING, json.dumps({"last_version": last_version}).encode())
 
 
 def end_rebuild(store: Store, first_version: int) -> None:
-    """Note that the catalog is whole, and that its versions begin at `first_version`."""
+    """Record that the catalog is complete, and that its versions begin at `first_version`."""
     store.put(REBUILT, json.dumps({"first_version": first_version}).encode())
     store.delete([REBUILDING])
 
 
 def replaced_version(store: Store) -> int:
-    """Return the version that a begin of a rebuild names, or -1. Raises StoreError."""
+    """Return the version in the begin object of a rebuild, or -1. Raises StoreError."""
     version = _version(store, REBUILDING, "last_version")
     return max(version, -1) if version < _UNREADABLE else -1
 
 
 def is_rebuilding(store: Store) -> bool:
-    """Return whether a rebuild has begun, and not ended. Raises StoreError."""
+    """Return whether a rebuild has begun and has not ended. Raises StoreError."""
     begun = _version(store, REBUILDING, "last_version")
     if begun == _NONE:
         return False

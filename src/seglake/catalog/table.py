@@ -1,10 +1,10 @@
-"""The catalog table: opens it, loads its versions, reads their rows, and commits to it.
+"""Open the catalog table, load its versions, read their rows, and commit to it.
 
 A snapshot has the segments of a version in memory. Other rows are read from data files when they
-are needed: only from the files whose statistics or filters say that they may have such rows.
+are needed, and only from files whose statistics or filters do not rule such rows out.
 
-Nothing else commits to the table. Every commit is one commit of Delta over files that this package
-wrote. A commit to a topic prevents this:
+Only this module commits to the table. Each commit is a Delta commit of files that this package
+wrote. Two runs must not append at the same offset:
 
     1. Two runs read version 7, in which the next offset of a partition is 100.
     2. Both write segments at offset 100, and both commit. One offset has two records.
@@ -12,12 +12,13 @@ wrote. A commit to a topic prevents this:
 So a commit carries the app transaction `seglake/<topic>`, and continues the version that supplied
 its offsets:
 
-    1. It checks that the log has neither a hole nor an overlap with the change, and claims.
-    2. It writes the data files, then the manifest: a rebuild must find every commit there.
-    3. It puts the commit under the next free version. It passes commits made since its base, unless
-       one has the same app transaction, or removes a file that it removes too: CommitConflict. The
-       caller looks for its own attempt before it tries again: a lost reply looks like a lost race.
-    4. It writes the success marker, merges small data files and writes a checkpoint if one is due.
+    1. It checks that the log has neither a hole nor an overlap after the change, and claims.
+    2. It writes the data files, then the manifest: a rebuild must find a manifest of every commit.
+    3. It puts the commit as the next free version. Commits made since its base do not matter,
+       unless one has the same app transaction, or removes a file that this one removes too. Then it
+       raises CommitConflict. A lost reply looks like a lost race, so the caller searches for its
+       own attempt before it retries.
+    4. It writes the success marker, merges small data files, and writes a checkpoint if it is time.
        Merges and checkpoints change no row.
 """
 
@@ -91,7 +92,7 @@ COMMITS: tuple[Kind, ...] = ("run", "maintenance")  # each commit adds a row of 
 COMMITTED = threading.Event()  # set once this process has made a commit to a topic
 _REMEDY = "`seglake repair {root} --catalog` rebuilds it from the manifests of the runs"
 CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY)
-_REFRESH_COMMITS = 1000  # a refresh reads fewer commits than this, or else the whole version
+_REFRESH_COMMITS = 1000  # after this many commits or more, a refresh loads the whole version
 _RECENT_RUNS = 4  # runs whose rows are cached
 _LISTED_ROWS = 10_000  # segment rows, as Python objects, in one list of `segment_lists`
 _A_DAY_MS = 86_400_000
@@ -100,11 +101,11 @@ _log = logging.getLogger(__name__)
 
 
 class CatalogTable:
-    """The existing catalog of the lake in a store; for one thread at a time.
+    """The existing catalog of the lake in a store. Not thread-safe.
 
-    The constructor, and every method that reads a newer version, raises MissingObject if there is
-    no table, UsageError if it has another format, and CorruptData if another program did to it
-    what its contract forbids.
+    The constructor, and every method that reads a newer version, raises MissingObject if the table
+    does not exist, UsageError if it has another format, and CorruptData if another program changed
+    it in a way that its contract forbids.
     """
 
     def __init__(self, store: Store) -> None:
@@ -116,9 +117,11 @@ class CatalogTable:
 
     @staticmethod
     def open(store: Store) -> CatalogTable:
-        """Open the catalog; UsageError if the store holds no lake, or one of another format.
+        """Open the catalog.
 
-        Raises CorruptData if the catalog is lost, or its rebuild is not finished.
+        Raises:
+            UsageError: The store has no lake, or a lake of another format.
+            CorruptData: The catalog is lost, or its rebuild is not finished.
         """
         try:
             return _open_complete(store)
@@ -129,9 +132,10 @@ class CatalogTable:
 
     @staticmethod
     def create(store: Store) -> CatalogTable:
-        """Open the catalog, or create it in a new lake; several processes may try at once.
+        """Open the catalog, or create it in a new lake. Several processes may do so concurrently.
 
-        Raises CorruptData as `open` does: a new catalog would let every file be ingested again.
+        Raises CorruptData if the catalog is lost, like `open`. With a new catalog in its stead,
+        every input file would be ingested again.
         """
         try:
             return _open_complete(store)
@@ -140,40 +144,47 @@ class CatalogTable:
 
     @staticmethod
     def create_empty(store: Store, lake: str = "") -> CatalogTable:
-        """Create an empty catalog, or open the one that already exists.
+        """Create an empty catalog, or open the existing one.
 
-        `lake` is the identity of its lake, "" for a new lake.
+        `lake` is the identity of the lake. An empty string gives a new identity.
         """
         delta_rs.create_table(store, layout.LOG_TABLE, TABLE_SCHEMA, PARTITION_COLUMNS, lake)
         return CatalogTable(store)
 
     def commit_times(self) -> list[tuple[int, int]]:
-        """The version and the time (ms) of each commit that is retained, oldest first."""
+        """Return the version and the time (ms) of each retained commit, oldest first."""
         return self._delta_log.commit_times()
 
     def delta_log(self) -> DeltaLog:
-        """The table's log, for a reader that does not check commits."""
+        """Return a new instance of the table's log, which has checked no commit yet."""
         return DeltaLog(self.store, layout.LOG_TABLE, CONTRACT)
 
     @property
     def lake(self) -> str:
-        """The lake's identity, a UUID. It is random, and stays when the catalog is rebuilt."""
+        """Return the lake's identity, a random UUID. A rebuild of the catalog keeps it."""
         return self.handle.lake
 
     @property
     def id(self) -> str:
-        """The identity of this catalog, a UUID; a catalog that is rebuilt has another."""
+        """Return the identity of this catalog, a UUID. A rebuilt catalog has a new one."""
         return self.handle.id
 
     def snapshot(
         self, version: int | str | None = None, topics: Collection[str] | None = None
     ) -> Snapshot:
-        """Return the newest version, the one with a number, or that of the tag with a name.
+        """Load a version of the catalog.
 
-        The rows of `topics` are read at once, by default those of all topics. Rows of the others
-        are read when such a topic is first used. A number is answered from a tag only if the
-        version is no longer retained. Raises VersionExpired if no tag has it then;
-        UsageError if it or the tag does not exist; CorruptData if a log partition has a hole.
+        Args:
+            version: A version number, the name of a tag, or None for the newest version. A number
+                is loaded from a tag if the version is not retained, or if an erasure replaced logs
+                in the tagged version and a vacuum deleted the old ones.
+            topics: The topics whose rows are read now, by default all. The rows of another topic
+                are read when it is first used.
+
+        Raises:
+            VersionExpired: The version is not retained, and no tag keeps it.
+            UsageError: The version or the tag does not exist.
+            CorruptData: A log partition has a hole, or an object is damaged.
         """
         if isinstance(version, str):
             return self.tagged(self.tag(version), topics)
@@ -191,16 +202,17 @@ class CatalogTable:
             return self.tagged(tag, topics)
         try:
             tag = self.tag_of(version)
-        except CorruptData:  # of a newer version, which this one does not need
+        except CorruptData:
+            # The damage is in a newer version. This one can be read without it.
             return snapshot
         if tag is None or self._has_erased_logs(snapshot, tag):
             return snapshot
         return self.tagged(tag, topics)
 
     def _has_erased_logs(self, snapshot: Snapshot, tag: TagRow) -> bool:
-        """Whether the logs that erasures replaced in a tag of the version are still there.
+        """Return whether the logs that erasures replaced in a tagged version still exist.
 
-        A vacuum keeps all other files of a version for its tag.
+        A vacuum keeps all other files of a version as long as its tag exists.
         """
         try:
             for erased in read_object(self.store, tag).erased:
@@ -211,7 +223,8 @@ class CatalogTable:
                     self.store.stat(view.segment(index).key("log"))
         except (MissingObject, VersionExpired):
             return False
-        except CorruptData:  # of the tag: the version does not need it
+        except CorruptData:
+            # The object of the tag is damaged. The version can be read without it.
             return True
         return True
 
@@ -220,7 +233,10 @@ class CatalogTable:
         return partial(_held_files, self.store, self.lake)
 
     def ends(self, topic: str) -> Snapshot:
-        """The newest version with the ends of a topic's logs: enough to append. As `snapshot`."""
+        """Load the newest version with only the last segment of each log partition of a topic.
+
+        That is enough to append. Raises what `snapshot` raises.
+        """
         return self._at_newest(partial(snapshot_files.load_ends, topic=topic))
 
     def _at_newest(self, load: _Load) -> Snapshot:
@@ -229,21 +245,24 @@ class CatalogTable:
             newest = table.version()
             try:
                 return self._load(newest, delta_rs.live_files(table, PARTITION_COLUMNS), load)
-            except VersionExpired:  # a merge of its files and a vacuum may have come between
+            except VersionExpired:
+                # A merge may have replaced the files, and a vacuum may have deleted them. Then
+                # there is a newer version to load.
                 if self.handle.newest().version() == newest:
                     raise
 
     def logged(self, version: int, topics: Collection[str] | None = None) -> Snapshot:
-        """A version as the Delta log has it. Raises as `snapshot`."""
+        """Load a version from the Delta log, without tags. Raises what `snapshot` raises."""
         files = delta_rs.live_files(self.handle.at(version), PARTITION_COLUMNS)
         return self._load(
             version, files, partial(snapshot_files.load, topics=topics, held=self._held)
         )
 
     def refresh(self, snapshot: Snapshot) -> Snapshot:
-        """The newest version, made from an older snapshot by reading only later commits.
+        """Return the newest version, made from an older snapshot by reading only later commits.
 
-        Topics that the older one has read are read, and new ones. Of `ends` come newer ends.
+        Topics that `snapshot` has read are read, and also new topics. A snapshot made by `ends`
+        gives the newest `ends`.
         """
         if is_of_a_tag(snapshot.files):
             return self.snapshot(topics=())
@@ -256,11 +275,12 @@ class CatalogTable:
             return self._anew(snapshot)
         try:
             return snapshot_files.advance(self.store, snapshot, commits, self._held)
-        except MissingObject:  # a new file was merged into another one, and vacuumed
+        except MissingObject:
+            # A file that one of the commits added was merged later, and then vacuumed.
             return self._anew(snapshot)
 
     def _anew(self, snapshot: Snapshot) -> Snapshot:
-        """The newest version, read as a whole, with the topics that a snapshot has read."""
+        """Load the newest version from its data files, with the topics that `snapshot` has read."""
         unread = snapshot.unread()
         if not unread:
             return self.snapshot()
@@ -271,22 +291,22 @@ class CatalogTable:
             return load(self.store, version, snapshot_files.data_files(files))
 
     def check_history(self) -> None:
-        """Raise CorruptData if a commit in the log changed rows and is not Seglake's."""
+        """Raise CorruptData if a commit by another program changed rows."""
         self._delta_log.check_all()
 
     def newest_files(self) -> frozenset[DataFile]:
-        """The data files of the newest version."""
+        """Return the data files of the newest version."""
         rows = delta_rs.live_files(self.handle.newest(), PARTITION_COLUMNS)
         return snapshot_files.data_files(rows)
 
     def tags(self) -> list[TagRow]:
-        """The tags that there are now, by name."""
+        """Return the tags of the newest version, sorted by name."""
         return live_tags(self.store, self.newest_files())
 
     def tags_in(self, snapshot: Snapshot) -> list[TagRow]:
-        """The tags that a version of the catalog has, by name; that of a tag has none.
+        """Return the tags of a version of the catalog, sorted by name. A tagged version has none.
 
-        Asks nothing of storage if it has no others than the version that was asked for last.
+        Reads nothing from storage if the tag rows are in the same files as in the previous call.
         """
         files = frozenset(file for file in snapshot.files if file.kind == TagRow.KIND)
         if files != self._tags[0]:
@@ -294,7 +314,7 @@ class CatalogTable:
         return self._tags[1]
 
     def tag(self, name: str) -> TagRow:
-        """Return the tag with a name. Raises UsageError if there is none."""
+        """Return the tag with a name. Raises UsageError if it does not exist."""
         check_name(name)
         names = {tag.name: tag for tag in self.tags()}
         if name not in names:
@@ -303,14 +323,14 @@ class CatalogTable:
         return names[name]
 
     def tag_of(self, version: int) -> TagRow | None:
-        """A tag that holds a version, or None."""
+        """Return the first tag, by name, that keeps a version, or None."""
         return next((tag for tag in self.tags() if tag.version == version), None)
 
     def tagged(self, tag: TagRow, topics: Collection[str] | None = None) -> Snapshot:
-        """The version that a tag names.
+        """Load the version that a tag names.
 
-        Raises VersionExpired if the tag was deleted meanwhile, CorruptData if its object is damaged
-        or missing.
+        Raises VersionExpired if the tag was deleted in the meantime, and CorruptData if its object
+        is damaged or missing.
         """
         try:
             files = read_object(self.store, tag).files
@@ -324,31 +344,32 @@ class CatalogTable:
     # ---------------- rows
 
     def rows(self, snapshot: Snapshot, kind: Kind, topic: str) -> pa.Table:
-        """All rows of one kind and topic in this version, without the columns kind and topic."""
+        """Return the rows of one kind and topic in a version, without the partition columns."""
         files = [file for file in snapshot.files if file.topic == topic]
         tables = snapshot_files.tables(self.store, kind, files)
         return pa.concat_tables(tables[topic]) if tables else FILE_SCHEMAS[kind].empty_table()
 
     def latest_rows(self, files: Collection[DataFile], kind: Kind, topic: str, n: int) -> pa.Table:
-        """As `rows`, at least the `n` rows of a run or of maintenance that finished last.
+        """Return at least the `n` rows of runs or of maintenance that finished last.
 
-        Of a version's files, those that have none of them are not read.
+        `files` are data files of a version. Files that cannot have one of these rows are not read.
         """
         some = [file for file in files if file.topic == topic and file.kind == kind]
         tables = snapshot_files.tables(self.store, kind, snapshot_files.finished_last(some, n))
         return pa.concat_tables(tables[topic]) if tables else FILE_SCHEMAS[kind].empty_table()
 
     def segments(self, snapshot: Snapshot, topic: str) -> list[SegmentRow]:
-        """Every segment row of a topic in the order of the log, with all its columns."""
+        """Return the segment rows of a topic, sorted by partition and base offset."""
         rows = rows_of(SegmentRow, topic, self.rows(snapshot, "segment", topic))
         return sorted(rows, key=lambda row: (row.partition, row.base_offset))
 
     def segments_at(
         self, snapshot: Snapshot, topic: str, places: Sequence[tuple[int, int]]
     ) -> list[SegmentRow]:
-        """The rows of the segments at (partition, base offset), in the order of the log.
+        """Return the rows of some segments, sorted by partition and base offset.
 
-        Only data files that can have them are read. Raises UsageError if one does not exist.
+        `places` are pairs of partition and base offset. Only data files that may have one of the
+        rows are read. Raises UsageError if a segment does not exist.
         """
         if not places:
             return []
@@ -361,7 +382,7 @@ class CatalogTable:
     def segment_lists(
         self, snapshot: Snapshot, topics: Collection[str]
     ) -> Iterator[list[SegmentRow]]:
-        """The segment rows of some topics, in no order, in lists that fit into memory."""
+        """Yield the segment rows of some topics, unsorted, in lists of at most 10,000 rows."""
         files = (f for f in sorted(snapshot.files) if f.kind == "segment" and f.topic in topics)
         rows = itertools.chain.from_iterable(map(self._segment_rows, files))
         while some := list(itertools.islice(rows, _LISTED_ROWS)):
@@ -373,26 +394,26 @@ class CatalogTable:
             yield from rows_of(SegmentRow, file.topic, pa.Table.from_batches([some]))
 
     def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
-        """The committed runs of a topic."""
+        """Return the committed runs of a topic."""
         return committed_runs(self.run_history(snapshot, topic))
 
     def run_history(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
-        """Every run row of a topic, also of runs that were undone or replaced."""
+        """Return every run row of a topic, also rows of runs that were undone or replaced."""
         return rows_of(RunRow, topic, self.rows(snapshot, "run", topic))
 
     def run(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> RunRow | None:
-        """The committed run with this key, if there is one."""
+        """Return the committed run with this pipeline and run id, or None."""
         return next(iter(committed_runs(self._run_rows(snapshot, topic, pipeline, run_id))), None)
 
     def next_sequence(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> int:
-        """The sequence of the next row of the run with this key: 0 for a new run."""
+        """Return the sequence for the next row of a run, 0 for a new run."""
         rows = self._run_rows(snapshot, topic, pipeline, run_id)
         return max((row.sequence + 1 for row in rows), default=0)
 
     def _run_rows(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> list[RunRow]:
-        """Return every row of the run with this key. Reads only data files that can have one.
+        """Return every row of a run, from the data files that may have one.
 
-        The last result is cached, because a commit asks for the rows of its base again.
+        The last four results are cached, because a commit needs the rows of its base again.
         """
         key = snapshot.version, topic, pipeline, run_id
         if key not in self._recent_runs:
@@ -415,10 +436,10 @@ class CatalogTable:
         attempt_id: str,
         finished_ms: Collection[int] | None = None,
     ) -> bool:
-        """Whether this version has the commit of an attempt.
+        """Return whether a version has the commit of an attempt.
 
-        `finished_ms` has the times in its row, one of which that is: only data files that can have
-        it are read. Without it all are.
+        `finished_ms` are the times (ms) that the attempt's row may have as `finished_at_ms`. Only
+        data files that may have such a row are read, or all if it is None.
         """
         times = None if finished_ms is None else np.array(sorted(finished_ms), np.int64)
         stated = {} if times is None else {"finished_at_ms": times}
@@ -432,21 +453,21 @@ class CatalogTable:
         )
 
     def maintenance(self, snapshot: Snapshot, topic: str) -> list[MaintenanceRow]:
-        """Every commit of maintenance to a topic."""
+        """Return the row of every commit of maintenance to a topic."""
         return rows_of(MaintenanceRow, topic, self.rows(snapshot, "maintenance", topic))
 
     def sources(self, snapshot: Snapshot, topic: str) -> pa.Table:
-        """The input files of a topic, with the columns of `SourceRow` except the topic."""
+        """Return the source rows of a topic, with the columns of `SourceRow` except the topic."""
         return self.rows(snapshot, "source", topic)
 
     def sources_at(self, snapshot: Snapshot, topic: str, paths: Collection[str]) -> pa.Table:
-        """As `sources`, the rows of some paths. Only data files that can have one are read."""
+        """Return the source rows of some paths. Only data files that may have one are read."""
         return self._named(snapshot, "source", topic, "path", paths)
 
     def source_paths(self, snapshot: Snapshot, run: RunRow) -> set[str]:
-        """The input files that a run ingested.
+        """Return the paths of the input files that a run ingested.
 
-        Its manifest names them; if that is gone or damaged, all source rows are read.
+        They are in its manifest. If it is missing or damaged, all source rows are read.
         """
         attempt_id = run.attempt_id
         try:
@@ -462,9 +483,10 @@ class CatalogTable:
     def rebuilt(
         store: Store, topics: Mapping[str, Sequence[Row]], first_version: int, lake: str
     ) -> int:
-        """Create the catalog with these rows; returns its version, at least `first_version`.
+        """Create the catalog with some rows of each topic, and return its version.
 
-        `lake` is the lake's identity, "" if none is known. Nobody may have the lake open.
+        The version is at least `first_version`. `lake` is the lake's identity, or "" if it is
+        unknown. No process may have the lake open.
         """
         table = CatalogTable.create_empty(store, lake)
         made = 0
@@ -476,10 +498,13 @@ class CatalogTable:
 
     @staticmethod
     def highest_version(store: Store) -> int:
-        """A version that the catalog never went beyond, by its files and its backups'; or -1."""
+        """Return an upper bound of the versions that the catalog ever had, or -1.
+
+        It comes from the names of the commits and of their backups.
+        """
         return highest_version(store, layout.LOG_TABLE)
 
-    def commit(  # noqa: PLR0913  # the fields of a change, and of whom it is
+    def commit(  # noqa: PLR0913  # the fields of a change, and of its attempt
         self,
         rows: Sequence[Row],
         *,
@@ -493,13 +518,27 @@ class CatalogTable:
         tags: Sequence[TagRow] = (),
         lost_races: int = 0,
     ) -> int:
-        """Make a change visible at once, see `Change`, and return the version that has it.
+        """Commit a change of a topic, and return the version that has it.
 
-        The change continues the version `base`. An attempt commits once: its manifest is written
-        before, and marked after; `lost_races` counts its tries before. Raises CommitConflict if
-        the topic, or one of `beside`, changed since `base` (for a removal, also if its data files
-        were merged), AttemptAbandoned, CorruptData if the log would have a hole or an overlap,
-        UsageError if a row contradicts the topic, and StoreError.
+        Args:
+            rows: The new rows, all of `topic`.
+            topic: The topic to change.
+            base: The version that the change continues.
+            attempt_id: The attempt that commits. It may commit once.
+            replaced: The live segments to remove, as pairs of partition and base offset.
+            forgotten: The attempts whose source rows are removed.
+            files_of: Other attempts without a commit whose files the rows name.
+            beside: Further topics that must not have changed since `base`.
+            tags: New rows of tags.
+            lost_races: The number of earlier tries of the attempt to commit.
+
+        Raises:
+            CommitConflict: The topic, or one of `beside`, changed since `base`. For a removal of
+                rows also: the data files of these rows were merged.
+            AttemptAbandoned: A vacuum or an erasure abandoned the attempt, or one of `files_of`.
+            CorruptData: The log would have a hole or an overlap.
+            UsageError: A row contradicts the topic.
+            StoreError: Storage failed.
         """
         change = Change(rows, replaced, forgotten, files_of, tags=tags)
         checked = checked_change(change, topic, base)
@@ -527,27 +566,31 @@ class CatalogTable:
         return version
 
     def fence(self, topic: str | None = None) -> None:
-        """Make every commit to a topic, or to all, that is under way fail: it has to begin again.
+        """Commit a fence: commits to a topic, or to any topic, that started earlier lose.
 
-        So an attempt that was given up finds that out, and no commit names data files that are
-        about to be deleted. Raises CommitConflict and StoreError.
+        After it, an abandoned attempt cannot commit any more. No commit can name data files that
+        are about to be deleted. Raises CommitConflict and StoreError.
         """
         application = None if topic is None else f"seglake/{topic}"
         self._delta_log.fence(lambda: (self.handle.newest().version(), []), application)
 
     def unmarked(self, files: Collection[DataFile]) -> set[str]:
-        """The attempts without a mark that rows in these files, or the log's commits, name."""
+        """Return the committed attempts that have a manifest and no success marker.
+
+        An attempt is committed if a row in `files` or a retained commit names it.
+        """
         waiting = attempts_without_marker(self.store)
         if not waiting:
             return set()
-        since_ms = min(waiting.values()) - _A_DAY_MS  # a copied lake has the times of copying
+        # In a copied lake, objects have the times of the copy, in another order. Allow for a day.
+        since_ms = min(waiting.values()) - _A_DAY_MS
         committed = {commit.attempt_id for _, commit in self._delta_log.retained(since_ms)}
         return waiting.keys() & (committed | snapshot_files.attempts(self.store, files))
 
     def mark_committed(self, files: Collection[DataFile]) -> list[str]:
-        """Mark the attempts that `unmarked` gives; returns them.
+        """Write the success markers of the attempts that `unmarked` returns, and return these.
 
-        They died between their commit and their mark.
+        The attempts died between their commit and their marker.
         """
         attempt_ids = sorted(self.unmarked(files))
         if attempt_ids:
@@ -559,7 +602,7 @@ class CatalogTable:
     def _write_files(
         self, change: TopicChange, removals: Iterable[Removal], base: Snapshot
     ) -> list[Action]:
-        """Write the data files of a change; returns the actions that commit it."""
+        """Write the data files of a change, and return the actions that commit it."""
         mine = [file for file in base.files if file.topic == change.topic]
         tables, removed = [*change.tables().items()], list[DataFile]()
         for removal in removals:
@@ -576,9 +619,9 @@ class CatalogTable:
         return [*map(add, written), *gone]
 
     def _tidy(self, version: int, files: frozenset[DataFile]) -> None:
-        """After the commit of a version with these files: merge small ones, write a checkpoint.
+        """Merge small data files of a version that was just committed, and write a checkpoint.
 
-        If that fails or loses a race, the commit stands, and a later commit tidies.
+        A failure or a lost race is only logged, because a later commit does this work too.
         """
         made = [version]
         try:
@@ -592,7 +635,7 @@ class CatalogTable:
 
 
 def _held_files(store: Store, lake: str, version: int) -> frozenset[DataFile] | None:
-    """Return the data files with which a tag holds a version of the lake. Safe for threads."""
+    """Return the data files in which a tag keeps a version of the lake, or None. Thread-safe."""
     table = CatalogTable.open(store)
     tag = table.tag_of(version) if table.lake == lake else None
     return None if tag is None else read_object(store, tag).files
@@ -606,10 +649,12 @@ def _open_complete(store: Store) -> CatalogTable:
     try:
         table = CatalogTable(store)
     except MissingObject:
-        _require_rebuilt(store)  # a rebuild that died may have been that of a lake without a run
+        # A lake without a run has no manifest, so look for an unfinished rebuild first.
+        _require_rebuilt(store)
         if not _was_used(store):
             raise
-        try:  # again: another process may just have created it
+        # Another process may have created the table since the first try.
+        try:
             table = CatalogTable(store)
         except MissingObject as error:
             what = "the catalog is missing, but runs were committed to it; "
@@ -620,22 +665,22 @@ def _open_complete(store: Store) -> CatalogTable:
 
 
 def _require_rebuilt(store: Store) -> None:
-    """Raise CorruptData if a rebuild of the catalog has begun, and not ended."""
+    """Raise CorruptData if a rebuild of the catalog has begun and has not ended."""
     if is_rebuilding(store):
         what = f"the catalog is only rebuilt in part; {CONTRACT.at(store.uri).remedy}"
         raise CorruptData(what, file=layout.REBUILDING)
 
 
 def _was_used(store: Store) -> bool:
-    """Whether there are manifests, marks or archives, which only follow a catalog's creation."""
+    """Return whether a manifest, a marker or an archive exists: a catalog was there before them."""
     names = (item.key.rpartition("/")[2] for item in store.list(layout.ATTEMPTS))
     return not {"manifest.json", "success"}.isdisjoint(names) or any(archives(store))
 
 
 def sync_commits(store: Store) -> None:
-    """Let every commit that is there, also to the quarantine, survive a loss of power.
+    """Sync the commits to the catalog and to the quarantine, so that they survive a power loss.
 
-    Whoever made it may have died before its name was on the disk. Raises StoreError.
+    A process may die between writing a commit and syncing its folder. Raises StoreError.
     """
     for table in (layout.LOG_TABLE, layout.QUARANTINE_TABLE):
         with contextlib.suppress(MissingObject):

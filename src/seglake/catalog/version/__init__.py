@@ -1,1 +1,1 @@
-"""A version of the catalog in memory, and the data files that it is made from."""
+"""Versions of the catalog in memory, and the data files that they are made from."""

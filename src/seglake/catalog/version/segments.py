@@ -1,8 +1,8 @@
-"""The segments of one log partition as NumPy columns, which a newer version shares and extends.
+"""Hold the segments of one log partition as NumPy columns that several versions share.
 
-A version sees the first n rows of its columns. The next version writes its new segments after
-these rows, unless another version did so, and sees more rows of the same columns. So only new rows
-cost anything. Rows that a version sees never change.
+A version uses the first n rows of its columns. The next version writes its new segments into the
+free rows after these, unless another version has already done so, and uses more rows of the same
+columns. So only new rows are copied. Rows that a version uses never change.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from seglake.format.codecs import compression
 from seglake.format.records import Int64s, copy_rows, take_rows
 from seglake.layout import SUFFIXES
 
-# What a reader needs of a chosen segment; the order of sizes is SUFFIXES'. The table alone has the
-# checksums of files: the parts that a reader reads have checksums of their own.
+# The properties of a segment that a reader needs once it has chosen the segment. Sizes are in the
+# order of SUFFIXES. The checksums of whole files are only in the table, because the parts of a file
+# that a reader reads have their own checksums.
 DETAILS = np.dtype(
     [
         ("record_count", "i4"),
@@ -35,7 +36,7 @@ DETAILS = np.dtype(
         ("codec", "i1"),
         ("timestamp_type", "i1"),
         ("keyindex_bytes", "i4"),  # 0: the segment has no key index
-        ("external", "?"),  # whether the log lies outside the lake
+        ("external", "?"),  # whether the log is stored outside the lake
         ("keyindex_kinds", "u1"),  # bit k: the key index has a subject of kind k
     ]
 )
@@ -43,11 +44,12 @@ DETAILS = np.dtype(
 ATTEMPT = np.dtype("V16")
 
 _DTYPES = [np.dtype(np.int64)] * 4 + [DETAILS]
-_SPARE = 64  # a copy leaves room for 1/64 more: a row is copied 65 times, which is a microsecond
+# A copy leaves room for 1/64 more rows. So a row is copied 65 times at most, in one microsecond.
+_SPARE = 64
 
 
 class AttemptIds:
-    """UUIDs in the order in which they came, shared by log partitions; only ever appended to."""
+    """UUIDs of attempts, shared by log partitions. Ids are only ever appended. Thread-safe."""
 
     def __init__(self, ids: npt.NDArray[np.void]) -> None:
         self._ids, self._length = ids, len(ids)
@@ -61,11 +63,11 @@ class AttemptIds:
         return AttemptIds, (self._ids[: len(self)],)
 
     def name(self, position: int) -> str:
-        """The UUID at a position, counted from 0."""
+        """Return the UUID at a position, counted from 0."""
         return str(uuid.UUID(bytes=self._ids[position].tobytes()))
 
     def add(self, others: AttemptIds) -> int:
-        """Append `others`, unless they were appended last; returns the position of the first."""
+        """Append `others`, unless the last call appended them. Return the position of the first."""
         with self._lock:
             if self._added is None or self._added[:2] != (others, len(others)):
                 self._added = others, len(others), len(self)
@@ -83,7 +85,7 @@ class AttemptIds:
 
 
 class Segments(NamedTuple):
-    """n segments of one log partition as columns, in the order of base offsets."""
+    """The segments of one log partition as columns, sorted by base offset."""
 
     base_offsets: Int64s
     end_offsets: Int64s
@@ -91,11 +93,11 @@ class Segments(NamedTuple):
     max_timestamps: Int64s
     details: npt.NDArray[np.void]  # of dtype DETAILS
     attempts: AttemptIds
-    room: SpareRows | None = None  # these columns are the beginning of its columns
+    room: SpareRows | None = None  # the shared columns whose first rows are these columns
 
     @staticmethod
     def none() -> Segments:
-        """No segment."""
+        """Return columns without a segment."""
         columns = [np.empty(0, dtype) for dtype in _DTYPES]
         return Segments._make([*columns, AttemptIds(np.empty(0, ATTEMPT)), None])
 
@@ -104,34 +106,35 @@ class Segments(NamedTuple):
 
     @property
     def columns(self) -> Sequence[npt.NDArray[Any]]:
-        """The five columns, without `attempts` and `room`."""
+        """Return the five columns, without `attempts` and `room`."""
         return self[:5]
 
     @property
     def size(self) -> int:
-        """The number of segments."""
+        """Return the number of segments."""
         return len(self.base_offsets)
 
     def take(self, order: npt.NDArray[np.intp] | slice) -> Segments:
-        """The segments at the positions `order`."""
+        """Return the segments at the positions `order`."""
         columns = [take_rows(column, order) for column in self.columns]
         return Segments._make([*columns, self.attempts, None])
 
     def beginning_at(self, base_offsets: Int64s) -> npt.NDArray[np.intp]:
-        """The positions of the segments that begin at these offsets, where there is one."""
+        """Return the positions of the segments that begin at one of these offsets."""
         places: npt.NDArray[np.intp] = self.base_offsets.searchsorted(base_offsets)
         here: npt.NDArray[np.bool_] = np.append(self.base_offsets, -1)[places] == base_offsets
         return places[here]
 
     def without(self, base_offsets: Int64s) -> Segments:
-        """The segments, except those that begin at one of `base_offsets`."""
+        """Return the segments without the ones that begin at one of `base_offsets`."""
         gone = np.unique(self.beginning_at(base_offsets))
-        if len(gone) and gone[-1] == len(gone) - 1:  # the oldest ones: nothing has to be copied
+        # If only the oldest segments are removed, slices are enough, and nothing is copied.
+        if len(gone) and gone[-1] == len(gone) - 1:
             return self.take(slice(len(gone), None))
         return self.take(np.delete(np.arange(self.size), gone))
 
     def followed_by(self, others: Segments) -> Segments:
-        """These segments and `others`, in the order of base offsets."""
+        """Return these segments and `others`, sorted by base offset."""
         attempts = self.attempts if self.size else others.attempts
         columns = list(others.columns)
         if attempts is not others.attempts:
@@ -146,18 +149,24 @@ class Segments(NamedTuple):
         return both.take(np.argsort(both.base_offsets, kind="stable"))
 
     def begin_with(self, others: Segments) -> bool:
-        """Whether these segments, made from `others`, begin with all of `others`."""
+        """Return whether these segments, which were made from `others`, begin with all of them."""
         return np.array_equal(self.base_offsets[: others.size][-1:], others.base_offsets[-1:])
 
     def running_max_timestamps(self) -> Int64s:
-        """Largest timestamp in each segment and all before it: ascending, so it can be searched."""
+        """Return, for each segment, the largest timestamp in it and in all earlier segments.
+
+        The values never decrease, so they can be searched by bisection.
+        """
         if self.room is None:
             return np.maximum.accumulate(self.max_timestamps)
         return self.room.running_max_timestamps(self.size)
 
 
 class SpareRows:
-    """Columns whose first rows are segments of a version, and free rows after them."""
+    """Columns whose first rows are the segments of versions, with free rows after them.
+
+    Thread-safe.
+    """
 
     def __init__(self, columns: Sequence[npt.NDArray[Any]], more: int) -> None:
         """Copy `columns`, and claim `more` rows after them."""
@@ -171,7 +180,7 @@ class SpareRows:
         self._lock = Lock()
 
     def claim(self, length: int, more: int) -> bool:
-        """Claim the rows length to length + more (exclusive); False if they are not free."""
+        """Claim the rows from `length` to `length + more` (exclusive). Return False if taken."""
         with self._lock:
             if self._filled != length or length + more > self._capacity:
                 return False
@@ -179,14 +188,14 @@ class SpareRows:
             return True
 
     def fill(self, length: int, others: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        """Write the claimed rows after the first `length`. Returns all rows up to their end."""
+        """Write the claimed rows after the first `length`, and return all rows up to their end."""
         end = length + len(others[0])
         for mine, column in zip(self._columns, others, strict=True):
             mine[length:end] = column
         return [column[:end] for column in self._columns]
 
     def running_max_timestamps(self, length: int) -> Int64s:
-        """As `Segments.running_max_timestamps`; computes only what no call has computed before."""
+        """Return the running maximum for the first `length` rows. Computes each row once."""
         with self._lock:
             if not len(self._highest):
                 self._highest = np.empty(self._capacity, np.int64)
@@ -200,7 +209,7 @@ class SpareRows:
 
 
 def segments_by_partition(tables: Iterable[pa.Table]) -> dict[int, Segments]:
-    """The segment rows of one topic as columns, for each log partition."""
+    """Return the segment rows of one topic as columns, by partition."""
     table = pa.concat_tables(tables)
     partitions = _numbers(table, "partition")
     order = np.lexsort((_numbers(table, "base_offset"), partitions))
@@ -222,7 +231,8 @@ def _segments(table: pa.Table) -> Segments:
     for position, suffix in enumerate(SUFFIXES):
         details["sizes"][:, position] = _numbers(table, f"{suffix}_bytes")
     sizes: Any = table.column("keyindex_bytes").combine_chunks()
-    none = sizes.is_valid().cast("int64")  # 0 for a null; a scalar would import pandas
+    # This is 0 where the size is null. To coalesce with a scalar would import pandas.
+    none = sizes.is_valid().cast("int64")
     details["keyindex_bytes"] = _values(pc.coalesce(sizes, none))
     details["keyindex_kinds"] = _kinds(table) * (details["keyindex_bytes"] > 0)
     details["attempts"], attempts = _attempts(table)
@@ -243,7 +253,7 @@ def _numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
 
 
 def _values(column: Any) -> npt.NDArray[Any]:
-    """Numbers without a null. `to_numpy` imports pandas if there is one, for 45 MB and 0.2 s."""
+    """Convert numbers without nulls. `to_numpy` may import pandas, which costs 45 MB and 0.2 s."""
     values: npt.NDArray[Any] = np.from_dlpack(column)
     return values
 
@@ -259,9 +269,10 @@ def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]
 
 
 def _kinds(table: pa.Table) -> npt.NDArray[Any]:
-    """The kinds of subjects of each segment's key index, if it has one, as bits."""
+    """Return the kinds of subjects in each segment's key index as bits, 0 without an index."""
     texts: Any = table.column("keyindex_of").combine_chunks()
-    coded = texts.dictionary_encode("encode")  # null, too; to fill it would import pandas
+    # Encode nulls too, because `fill_null` would import pandas.
+    coded = texts.dictionary_encode("encode")
     try:
         different = coded.dictionary.to_pylist()
     except UnicodeDecodeError as error:
@@ -271,7 +282,7 @@ def _kinds(table: pa.Table) -> npt.NDArray[Any]:
 
 
 def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], AttemptIds]:
-    """The numbers of each segment's two attempts, log and index files, and the attempts' UUIDs."""
+    """Return the positions of each segment's two attempts (log, index files), and the UUIDs."""
     logs, indexes = table.column("attempt_id"), table.column("index_attempt_id")
     both = pa.chunked_array([*logs.chunks, *indexes.chunks], pa.string()).combine_chunks()
     coded: Any = both.dictionary_encode()

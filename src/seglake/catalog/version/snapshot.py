@@ -1,9 +1,9 @@
-"""One version of the lake in memory: the segments of every log partition, ready for searching.
+"""Hold one version of the lake in memory: the segments of every log partition, for searches.
 
-A snapshot holds NumPy columns and no path: a segment's keys follow from its columns. That is 80
-bytes a segment, and 16 for each attempt. A newer one shares every log
-partition without a change, and the columns of every one that grew (`segments`). It may learn the
-rows of a topic when they are first asked for; what it says never changes.
+A snapshot has NumPy columns and no paths, because object keys follow from the columns. It takes 80
+bytes for each segment, and 16 for each attempt. A newer snapshot shares every log partition that
+did not change, and the columns of every log partition that grew (see `segments`). The rows of a
+topic may be read when they are first needed. The content of a snapshot never changes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from seglake.terminal.wording import nearest
 
 @dataclass(frozen=True)
 class Segment(WithSegmentId):
-    """One segment: what a reader needs to find, check and read its files. Times are in ms."""
+    """A segment, with the properties to find, check and read its files. Timestamps are in ms."""
 
     topic: str
     partition: int
@@ -49,11 +49,11 @@ class Segment(WithSegmentId):
     codec: str
     sizes: dict[Suffix, int]
     external: bool
-    keyindex_kinds: int  # of the subjects of its key index, as bits
+    keyindex_kinds: int  # bit k: the key index has a subject of kind k
 
 
 def _sizes(details: Any) -> dict[Suffix, int]:
-    """The sizes of a segment's files."""
+    """Return the sizes of a segment's files in bytes."""
     sizes: dict[Suffix, int] = dict(zip(layout.SUFFIXES, details["sizes"].tolist(), strict=True))
     keys = int(details["keyindex_bytes"])
     return sizes | {layout.KEY_INDEX: keys} if keys else sizes
@@ -61,12 +61,12 @@ def _sizes(details: Any) -> dict[Suffix, int]:
 
 @dataclass(frozen=True, eq=False)
 class PartitionView:
-    """A log partition; its segments cover log_start_offset to end_offset (exclusive) without hole.
+    """A log partition in one version of the catalog. Immutable.
 
-    The length is the number of segments, which may be 0. The first segment may begin below the log
-    start offset: the records before that offset are deleted. `sequence`, `last_append_time_ms`,
-    `cleaned_offset` and `leader_epoch` are those of the partition row that holds; 0 and None
-    without one.
+    Its segments cover `log_start_offset` to `end_offset` (exclusive) without a hole. Its length is
+    the number of segments, which may be 0. The first segment may begin below the log start offset:
+    its records before that offset are deleted. `next_offset` and the fields after it come from the
+    newest partition row. Without such a row they are 0 or None.
     """
 
     topic: str
@@ -84,15 +84,15 @@ class PartitionView:
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record will get."""
+        """Return the offset that the next record will get."""
         ends = self.segments.end_offsets
         return max(self.next_offset, int(ends[-1]) if len(ends) else 0)
 
     @cached_property
     def record_counts(self) -> Int64s:
-        """Records of each segment from the log start on.
+        """Return the number of records of each segment, from the log start on.
 
-        If compaction left gaps in the segment in which the log starts, there are at most so many.
+        If the log starts in a segment with gaps, the count of this segment is an upper bound.
         """
         counts: Int64s = self.segments.details["record_count"]
         if not len(self) or self.log_start_offset <= self.segments.base_offsets[0]:
@@ -104,41 +104,50 @@ class PartitionView:
 
     @property
     def record_count(self) -> int:
-        """Records from the log start on; if compaction left gaps about that, at most so many."""
+        """Return the number of records from the log start on, or an upper bound.
+
+        It is an upper bound if the log starts in a segment with gaps.
+        """
         return int(self.record_counts.sum())
 
     @property
     def cleaned_end(self) -> int:
-        """The offset below which compaction has cleaned the log; 0 if it never ran."""
+        """Return the offset below which compaction has cleaned the log, 0 if it never ran."""
         return self.cleaned_offset or 0
 
     @property
     def largest_timestamp(self) -> int:
-        """Of every record, under LogAppendTime deleted ones included; -1 if no record has one."""
+        """Return the largest timestamp of all records, or -1 if no record has one.
+
+        Under LogAppendTime this includes deleted records.
+        """
         live = int(self.segments.max_timestamps.max()) if len(self) else -1
         return live if self.last_append_time_ms is None else max(live, self.last_append_time_ms)
 
     @cached_property
     def running_max_timestamps(self) -> Int64s:
-        """Largest timestamp in each segment and all before it: ascending, so it can be searched."""
+        """Return, for each segment, the largest timestamp in it and in all earlier segments."""
         return self.segments.running_max_timestamps()
 
     @cached_property
     def extents(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Base offsets, end offsets, smallest and largest timestamps, as kernels take them."""
+        """Return base offsets, end offsets, smallest and largest timestamps for kernels."""
         bases, ends, lows, highs = map(fixed, self.segments[:4])
         return bases, ends, lows, highs
 
     def index_of(self, offset: int) -> int:
-        """The position of the segment that covers `offset`, which must lie in the log."""
+        """Return the position of the segment that covers `offset`, which must be in the log."""
         return int(np.searchsorted(self.segments.base_offsets, offset, "right")) - 1
 
     def first_reaching(self, timestamp: int) -> int:
-        """The position of the first segment with a record at `timestamp` or later, or len(self)."""
+        """Return the position of the first segment with a record at or after `timestamp`.
+
+        Return `len(self)` if no segment has one.
+        """
         return int(np.searchsorted(self.running_max_timestamps, timestamp, "left"))
 
     def segment(self, index: int) -> Segment:
-        """The segment at a position, counted from 0."""
+        """Return the segment at a position, counted from 0."""
         base, end, smallest, largest, details = (column[index] for column in self.segments.columns)
         log, indexes = map(self.segments.attempts.name, details["attempts"].tolist())
         relative = int(details["relative_offset_of_max"])
@@ -166,9 +175,10 @@ class PartitionView:
         added: Segments | None = None,
         removed: Int64s | None = None,
     ) -> PartitionView:
-        """This log partition with a newer row, and with and without some segments.
+        """Return this log partition after a change of its row and its segments.
 
-        `removed` has base offsets. Raises CorruptData if the segments then leave a hole or overlap.
+        `row` is ignored unless its sequence is higher. `removed` are the base offsets of segments.
+        Raises CorruptData if the segments then leave a hole or overlap.
         """
         segments = self.segments
         bounds: dict[str, Any] = {}
@@ -183,21 +193,21 @@ class PartitionView:
         return view.check(len(self) if same else 0)
 
     def end(self) -> PartitionView:
-        """The last segment as a log of its own: enough to check the segments to follow."""
+        """Return a view with only the last segment. That is enough to check an append."""
         last = self.segments.take(slice(-1, None))
         start = max(self.log_start_offset, *last.base_offsets.tolist(), 0)
         return replace(self, segments=last, log_start_offset=start)
 
     def ending(self, row: PartitionRow | None, segments: Segments | None) -> PartitionView:
-        """The end of this log partition, given the row that holds and some segments at the end."""
+        """Return a view with only the last segment, from the newest row and the last segments."""
         bounds = {} if row is None else {name: getattr(row, name) for name in _BOUNDS}
         view = replace(self, segments=self.segments if segments is None else segments, **bounds)
         return view.end().check()
 
     def check(self, checked: int = 0) -> PartitionView:
-        """This view, if its segments cover the log without hole or overlap; else CorruptData.
+        """Return this view. Raises CorruptData if its segments have a hole or an overlap.
 
-        The first `checked` segments were checked before, with the same log start.
+        The first `checked` segments are skipped. They were checked with the same log start.
         """
         first, start, end = max(0, checked - 1), self.log_start_offset, self.end_offset
         bases, ends = self.segments.base_offsets[first:], self.segments.end_offsets[first:]
@@ -230,10 +240,10 @@ _NOTHING: Mapping[tuple[str, int], Any] = MappingProxyType({})
 
 
 class Unread:
-    """The topics of a version whose rows are not read yet; each is read when it is asked for.
+    """The topics of a version whose rows are not read yet.
 
-    `files` are the data files of these topics. `read` makes a snapshot of the version that has
-    nothing but the topics of some data files.
+    `files` are the data files of these topics. `read` loads a snapshot of the version with only the
+    topics of some data files.
     """
 
     def __init__(
@@ -248,37 +258,39 @@ class Unread:
         return topic in self._files
 
     def names(self) -> list[str]:
-        """The topics, whether they have settings or not."""
+        """Return the names of the topics, also of topics without a topic row."""
         return list(self._files)
 
     def topics(self) -> list[str]:
-        """The topics that have settings: the others do not exist."""
+        """Return the names of the topics that exist, which are the ones with a topic row."""
         files = list(self._files.items())
         return [name for name, mine in files if any(file.kind == "topic" for file in mine)]
 
     def behind(self, topic: str, count: int) -> list[str]:
-        """A topic, and at most `count` that follow it by name."""
+        """Return a topic, and at most `count` topics that follow it by name."""
         return [topic, *heapq.nsmallest(count, (name for name in self._files if name > topic))]
 
     def read(self, topics: Iterable[str]) -> Snapshot:
-        """The version with nothing but these topics."""
+        """Load a snapshot of the version with only these topics."""
         return self._read(frozenset(file for name in topics for file in self._files[name]))
 
     def forget(self, topics: Iterable[str]) -> None:
-        """These topics are read."""
+        """Remove topics that have been read."""
         for topic in topics:
             del self._files[topic]
 
 
 class Snapshot:
-    """One version of the catalog; `files` are the data files of the table it was read from.
+    """One version of the catalog in memory. Thread-safe.
 
-    The rows of topics that are `unread` are read when the topic is asked for: the first two alone,
-    later ones together with others that follow, so that their number doubles. So a reader of one
-    topic reads that topic only, and one of all topics waits for storage a few times only. Such a
-    method also raises VersionExpired, CorruptData and StoreError.
+    `files` are the data files of the version. If `ends_of` is a topic, the log partitions of this
+    topic have only their last segment.
 
-    Of the topic `ends_of`, unless it is None, log partitions have their last segment alone.
+    The rows of `unread` topics are read when a method needs them. A method that reads a topic also
+    raises VersionExpired, CorruptData and StoreError. The first and the second such topic are read
+    one at a time. Later ones are read together with topics that follow by name, and each time the
+    number of topics in memory doubles. So a caller that uses one topic reads no other topic, and a
+    caller that uses all of them waits for storage only a few times.
     """
 
     def __init__(
@@ -295,18 +307,18 @@ class Snapshot:
         self._unread, self._lock = unread or Unread((), _cannot_read), Lock()
 
     def unread(self) -> set[str]:
-        """The topics whose rows are not read yet."""
+        """Return the topics whose rows are not read yet."""
         return set(self._unread.names())
 
     def read(self, topics: Iterable[str] | None = None) -> Snapshot:
-        """This snapshot itself, with these topics, or all, read now and at once."""
+        """Read the rows of these topics, by default of all, in one step. Return this snapshot."""
         with self._lock:
             asked = self._unread.names() if topics is None else topics
             self._take([topic for topic in asked if topic in self._unread])
         return self
 
     def contents(self) -> tuple[Mapping[str, TopicRow], Mapping[tuple[str, int], PartitionView]]:
-        """What is read so far: the settings of topics, and log partitions."""
+        """Return the topic rows and the log partitions that have been read so far."""
         return self._topics, self._partitions
 
     def _take(self, topics: list[str]) -> None:
@@ -315,32 +327,34 @@ class Snapshot:
         rows, partitions = self._unread.read(topics).contents()
         self._partitions |= partitions
         self._topics |= rows
-        self._unread.forget(topics)  # last: whoever sees that finds the topics
+        # Do this last: a thread without the lock finds the rows of a topic that is not unread.
+        self._unread.forget(topics)
 
     def _topic_rows(self, topic: str) -> Mapping[str, TopicRow]:
-        """The settings of topics, that of `topic` among them if this version has it."""
+        """Return the topic rows read so far, after reading `topic` if this version has it."""
         if topic not in self._unread:
             return self._topics
         with self._lock:
             if topic in self._unread:
-                with suppress(SeglakeError):  # another one may be damaged
+                # Another topic may be damaged. Then read only this one.
+                with suppress(SeglakeError):
                     self._take(self._unread.behind(topic, max(0, len(self._topics) - 1)))
                 if topic in self._unread:
                     self._take([topic])
         return self._topics
 
     def names(self) -> list[str]:
-        """The names of all topics, sorted; no row is read."""
+        """Return the sorted names of all topics. Reads no row."""
         with self._lock:
             return sorted({*self._topics, *self._unread.topics()})
 
     def topics(self) -> list[TopicRow]:
-        """The settings that hold for each topic, in the order of names."""
+        """Return the newest row of each topic, sorted by name."""
         self.read()
         return [self._topics[name] for name in sorted(self._topics)]
 
     def topic(self, topic: str) -> TopicRow:
-        """The settings that hold for a topic; UnknownTopic if this version lacks it."""
+        """Return the newest row of a topic. Raises UnknownTopic if it does not exist."""
         rows = self._topic_rows(topic)
         if topic not in rows:
             near = nearest(topic, self.names())
@@ -350,7 +364,11 @@ class Snapshot:
         return rows[topic]
 
     def partition(self, topic: str, partition: int) -> PartitionView:
-        """A log partition, which may have no segment yet; UnknownTopic if the topic lacks it."""
+        """Return a log partition, which may have no segment yet.
+
+        Raises UnknownTopic if the topic or the partition does not exist, and UsageError if
+        `partition` is not an integer.
+        """
         count = self.topic(topic).partitions
         if not isinstance(partition, int | np.integer):
             what = (
@@ -363,21 +381,21 @@ class Snapshot:
         return PartitionView(topic, partition, Segments.none()) if view is None else view
 
     def find_topic(self, topic: str) -> TopicRow | None:
-        """The settings that hold for a topic; None if this version lacks it."""
+        """Return the newest row of a topic, or None if it does not exist."""
         return self._topic_rows(topic).get(topic)
 
     def find_partition(self, topic: str, partition: int) -> PartitionView | None:
-        """A log partition; None if this version lacks it."""
+        """Return a log partition, or None if it does not exist."""
         row = self.find_topic(topic)
         lacks = row is None or not 0 <= partition < row.partitions
         return None if lacks else self.partition(topic, partition)
 
     def find_partitions(self, topic: str) -> list[PartitionView]:
-        """Every log partition of a topic, by number; none if this version lacks the topic."""
+        """Return every log partition of a topic, by number, or [] if the topic does not exist."""
         return [] if self.find_topic(topic) is None else self.partitions(topic)
 
     def index_attempts(self, topic: str) -> set[str]:
-        """The attempts that wrote a topic's index files anew, and no log."""
+        """Return the attempts that wrote index files of a topic for logs of other attempts."""
         names = set[str]()
         for view in self.partitions(topic):
             logs, indexes = view.segments.details["attempts"].T
@@ -386,7 +404,7 @@ class Snapshot:
         return names
 
     def partitions(self, topic: str) -> list[PartitionView]:
-        """Every log partition of a topic, by number."""
+        """Return every log partition of a topic, by number. Raises UnknownTopic."""
         return [self.partition(topic, number) for number in range(self.topic(topic).partitions)]
 
     def with_rows(
@@ -400,11 +418,21 @@ class Snapshot:
         removed: Mapping[tuple[str, int], Int64s] = _NOTHING,
         unread: Unread | None = None,
     ) -> Snapshot:
-        """A newer version with these rows, which shares the log partitions that they do not touch.
+        """Return a newer version, which shares the log partitions that do not change.
 
-        `added` and `removed` are segments and base offsets of segments, by (topic, partition). All
-        are of topics that are read; `unread` has those of the newer version that are not. Raises
-        CorruptData if a log partition then has a hole, an overlap, or no topic.
+        All rows belong to topics that are read.
+
+        Args:
+            version: The number of the newer version.
+            files: Its data files.
+            topics: New topic rows. For each topic, the row with the highest sequence is used.
+            partitions: New partition rows, likewise.
+            added: (Topic, partition) → new segments.
+            removed: (Topic, partition) → base offsets of removed segments.
+            unread: The topics of the newer version that are not read.
+
+        Raises:
+            CorruptData: A log partition then has a hole or an overlap, or its topic does not exist.
         """
         newest = dict(self._topics)
         for topic in sorted(topics, key=lambda row: row.sequence):
@@ -421,9 +449,10 @@ class Snapshot:
         return result
 
     def only(self, topic: str, partitions: Iterable[int] | None = None) -> Snapshot:
-        """This version with one topic, or with the ends of some of its log partitions.
+        """Return this version with only one topic.
 
-        The ends are enough to check the segments to follow them.
+        With `partitions`, it has only these log partitions, and of each only the last segment. That
+        is enough to check an append.
         """
         settings = self.find_topic(topic)
         if settings is None:
@@ -442,11 +471,16 @@ class Snapshot:
         segments: Mapping[int, Segments],
         largest_ms: int,
     ) -> Snapshot:
-        """This version, of which no log partition is known, with the ends of those of one topic.
+        """Return this version with the last segment of each log partition of one topic.
 
-        `segments` have the last one of each log partition. `largest_ms` is the largest timestamp
-        of all segments, or -1. Raises CorruptData if a log partition has no topic, or no segment
-        at its end.
+        Args:
+            topic: The topic. This version has none of its log partitions yet.
+            partitions: All partition rows of the topic.
+            segments: Partition → segments, with the last segment of the log partition among them.
+            largest_ms: The largest timestamp (ms) of all segments of the topic, or -1.
+
+        Raises:
+            CorruptData: A log partition belongs to no topic, or has no segment at its end.
         """
         rows = {row.partition: row for row in sorted(partitions, key=lambda row: row.sequence)}
         result = Snapshot(self.version, self.files, self._topics, {}, self._unread, topic)

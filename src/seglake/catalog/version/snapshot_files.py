@@ -1,4 +1,4 @@
-"""The data files of a version, and the snapshot that they make."""
+"""Read the data files of a version, and make snapshots from them."""
 
 import itertools
 from collections import defaultdict
@@ -27,13 +27,16 @@ from seglake.errors import CorruptData, MissingObject, StoreError, VersionExpire
 from seglake.limits import ALL_TIMES, INT64_MIN
 from seglake.store import Store
 
-# The data files with which a tag holds a version, or None if there is no such tag.
+# Returns the data files in which a tag keeps a version, or None if no tag keeps it.
 HeldFiles = Callable[[int], frozenset[DataFile] | None]
 _LARGEST = "max_timestamp"
 
 
 def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
-    """The files with a known kind of row; CorruptData if one's topic or row count is missing."""
+    """Return the added files that have a known kind of row.
+
+    Raises CorruptData if the topic or the row count of such a file is missing.
+    """
     files = set()
     for file in added:
         kind, topic = (file.partition.get(name) for name in PARTITION_COLUMNS)
@@ -49,19 +52,20 @@ def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
 
 
 def finished_last(files: Sequence[DataFile], count: int) -> list[DataFile]:
-    """The files that may hold one of the `count` rows that finished last; all are of one kind."""
+    """Return the files, all of one kind, that may have one of the `count` rows finished last."""
     spans = [file.bounds.get("finished_at_ms", ALL_TIMES) for file in files]
     since, left = INT64_MIN, count
     for (begin, _), file in sorted(zip(spans, files, strict=True), reverse=True):
         left -= file.rows
-        if left <= 0:  # so many rows finished at this time or later
+        if left <= 0:
+            # At least `count` rows finished at this time or later.
             since = begin
             break
     return [file for file, (_, end) in zip(files, spans, strict=True) if end >= since]
 
 
 def files_after(files: frozenset[DataFile], commits: Iterable[DeltaCommit]) -> frozenset[DataFile]:
-    """The data files of the version after some commits, given those of the version before."""
+    """Return the data files of a version after some commits, from the files before them."""
     by_path = {file.path: file for file in files}
     for commit in commits:
         by_path |= {file.path: file for file in data_files(commit.added)}
@@ -77,11 +81,21 @@ def load(
     topics: Collection[str] | None = None,
     held: HeldFiles | None = None,
 ) -> Snapshot:
-    """Make a version from its data files.
+    """Load a version from its data files.
 
-    Those of some `topics`, or of all, are read now, the others when their topic is asked for. If
-    they are gone by then, the files that `held` returns are read. Raises CorruptData, StoreError
-    and MissingObject.
+    Args:
+        store: The store of the lake.
+        version: The number of the version.
+        files: All data files of the version.
+        topics: The topics whose files are read now, by default all. The files of another topic are
+            read when it is first used.
+        held: Returns the files in which a tag keeps the version. They are read if the files of
+            another topic no longer exist by then.
+
+    Raises:
+        CorruptData: A file is damaged, or a log partition has a hole.
+        StoreError: Storage failed.
+        MissingObject: A file does not exist.
     """
     now = files if topics is None else {file for file in files if file.topic in topics}
     unread = _unread(store, version, files - now, held)
@@ -89,9 +103,10 @@ def load(
 
 
 def load_ends(store: Store, version: int, files: frozenset[DataFile], topic: str) -> Snapshot:
-    """A version with the ends of a topic's log partitions alone, which is enough to append.
+    """Load a version with only the last segment of each log partition of a topic.
 
-    So files of past segments are not read. Raises as `load`.
+    That is enough to append, and files with only past segments are not read. Raises what `load`
+    raises.
     """
     mine = {file for file in files if file.topic == topic}
     past = {file for file in mine if file.is_past and _LARGEST in file.bounds}
@@ -106,7 +121,7 @@ def load_ends(store: Store, version: int, files: frozenset[DataFile], topic: str
 
 @contextmanager
 def retained(version: int) -> Iterator[None]:
-    """A block that reads files of a version; VersionExpired if one is missing."""
+    """Raise VersionExpired if the block, which reads a version, does not find one of its files."""
     try:
         yield
     except MissingObject as error:
@@ -133,18 +148,18 @@ def _unread(
 def advance(
     store: Store, base: Snapshot, commits: Sequence[DeltaCommit], held: HeldFiles | None = None
 ) -> Snapshot:
-    """The version after the commits that follow `base`, made by reading the files they added.
+    """Return the version after `commits`, which follow `base`, by reading the files they added.
 
-    Files with rows that were only moved are not read, unless the topic also lost segments: then its
-    segments are those of `base` without the rows of files that went, and with the rows of files
-    that came. A topic that is unread stays unread. Raises CorruptData, StoreError and
-    MissingObject.
+    Files into which a merge moved rows are not read, unless the topic also lost segments. Then the
+    rows of all its removed files are removed, and the rows of all its added files are added. An
+    unread topic stays unread. Raises CorruptData, StoreError and MissingObject.
     """
     version, files = commits[-1].version, files_after(base.files, commits)
     came = [file for commit in commits for file in commit.added]
     added = data_files(file for file in came if file.changes)
     removed = {path for commit in commits for path, changes in commit.removed.items() if changes}
-    seen = base.files | data_files(came)  # a file that only moved rows may lose some of them next
+    # A later commit may remove rows of a file that an earlier commit wrote by a merge.
+    seen = base.files | data_files(came)
     rewritten = {file.topic for file in seen if file.kind == "segment" and file.path in removed}
     later = base.unread()
 
@@ -159,7 +174,7 @@ def advance(
 
 
 def _now(files: Iterable[DataFile], later: Collection[str]) -> set[DataFile]:
-    """The files of topics that are not read later."""
+    """Return the files whose topics are not in `later`."""
     return {file for file in files if file.topic not in later}
 
 
@@ -172,7 +187,7 @@ def _with(
     gone: Collection[DataFile],
     unread: Unread,
 ) -> Snapshot:
-    """`snapshot` without the segments in the files `gone`, and with the rows of the `new` files."""
+    """Return `snapshot` without the segments in `gone`, and with the rows in `new`."""
     return snapshot.with_rows(
         version,
         files,
@@ -185,7 +200,7 @@ def _with(
 
 
 def _segments(store: Store, files: Iterable[DataFile]) -> dict[tuple[str, int], Segments]:
-    """The segments in these files, by topic and partition."""
+    """Return the segments in some files, by topic and partition."""
     return {
         (topic, partition): segments
         for topic, table in tables(store, "segment", files).items()
@@ -194,7 +209,7 @@ def _segments(store: Store, files: Iterable[DataFile]) -> dict[tuple[str, int], 
 
 
 def tables(store: Store, kind: Kind, files: Iterable[DataFile]) -> dict[str, list[pa.Table]]:
-    """The content of every file of a kind, by topic."""
+    """Read the files that have rows of one kind. Return their tables by topic."""
     chosen = sorted(file for file in files if file.kind == kind)
     by_topic: dict[str, list[pa.Table]] = defaultdict(list)
     read = read_files(store, layout.LOG_TABLE, chosen)
@@ -206,9 +221,10 @@ def tables(store: Store, kind: Kind, files: Iterable[DataFile]) -> dict[str, lis
 def rows_with(
     store: Store, kind: Kind, files: Iterable[DataFile], column: str, values: Collection[str]
 ) -> pa.Table:
-    """The rows of a kind that have one of some values in a column of text, of one topic's files.
+    """Return the rows of a kind whose text `column` has one of `values`.
 
-    Files whose statistics or filters say that they have none are not read. Raises as `read_files`.
+    All files belong to one topic. Files whose statistics or name filters rule the values out are
+    not read. Raises what `read_files` raises.
     """
     asked = sorted(values)
     wanted, hashed = pa.array(asked, pa.string()), hashes(asked)
@@ -225,7 +241,10 @@ def rows_with(
 
 
 def attempts(store: Store, files: Iterable[DataFile]) -> set[str]:
-    """The attempts that the rows in these files name. Raises as `read_files`."""
+    """Return the attempts named by the run, segment and maintenance rows in some files.
+
+    Raises what `read_files` raises.
+    """
     names = set[str]()
     for file in files:
         if file.kind in ("run", "segment", "maintenance"):
@@ -239,7 +258,7 @@ def attempts(store: Store, files: Iterable[DataFile]) -> set[str]:
 def damaged_files(
     store: Store, files: Iterable[DataFile]
 ) -> Iterator[tuple[DataFile, CorruptData | StoreError]]:
-    """Every file that cannot be read, with the error."""
+    """Yield each file that cannot be read, with the error."""
     for file in sorted(files):
         try:
             read_files(store, layout.LOG_TABLE, [file])
@@ -248,7 +267,7 @@ def damaged_files(
 
 
 def rows_in(store: Store, row_type: type[AnyRow], files: Iterable[DataFile]) -> list[AnyRow]:
-    """The rows of one kind in these files, of all topics. Raises as `read_files`."""
+    """Return the rows of one kind in some files, of all topics. Raises what `read_files` raises."""
     return [
         row
         for topic, parts in tables(store, row_type.KIND, files).items()

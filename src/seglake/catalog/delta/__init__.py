@@ -1,1 +1,1 @@
-"""A Delta table as files: actions, commits, data files, and what delta-rs does."""
+"""A Delta table as files: actions, commits, data files, and the calls of delta-rs."""

@@ -1,4 +1,4 @@
-"""The actions of a Delta commit: spelled as JSON, and read back."""
+"""Make the actions of a Delta commit, and parse commits."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from seglake.clock import now_ms
 
 Action = dict[str, Any]
-Bounds = Mapping[str, tuple[int, int]]  # the smallest and largest value of integer columns
-Names = Mapping[str, tuple[str, str]]  # the first and last value of columns of text
+Bounds = Mapping[str, tuple[int, int]]  # integer column → smallest and largest value
+Names = Mapping[str, tuple[str, str]]  # text column → first and last value
 Operation = Literal["WRITE", "REPLACE", "DELETE", "OPTIMIZE", "CREATE TABLE"]  # Delta's names
-BEGINS = "seglake.begins"  # in the description of the first commit of a table that is created anew
-FENCE = "seglake.fence"  # in the description of a commit that no commit under way may follow
+BEGINS = "seglake.begins"  # in the description of the first commit of a rebuilt table
+FENCE = "seglake.fence"  # in the description of a fence that makes every earlier commit lose
 _ENGINE = "Seglake"
-# The columns whose statistics are kept in memory: files are chosen by them. There may be 100,000.
+# Files are chosen by the statistics of these columns. Only these are kept in memory, because there
+# may be 100,000 files.
 USED_STATISTICS = frozenset(
     {
         "partition", "base_offset", "end_offset", "min_timestamp", "max_timestamp", "record_count",
@@ -27,9 +28,10 @@ _Value = TypeVar("_Value", int, str)
 
 
 class WrittenFile(NamedTuple):
-    """A written data file, not yet committed; `path` is relative to the table's folder.
+    """A data file that is written and not yet committed.
 
-    `partition` has the value of each partition column, `stats` is Delta's JSON of statistics.
+    `path` is relative to the table's folder. `partition` has the value of each partition column.
+    `stats` are Delta's statistics as JSON.
     """
 
     path: str
@@ -39,9 +41,10 @@ class WrittenFile(NamedTuple):
 
 
 class AddedFile(NamedTuple):
-    """A data file that a commit adds; without `changes` the table had exactly its rows before.
+    """A data file that a commit adds.
 
-    `bounds` and `names` have the columns with statistics.
+    Without `changes`, its rows were already in the table, in other files. `bounds` and `names` have
+    the columns with statistics.
     """
 
     path: str
@@ -54,20 +57,21 @@ class AddedFile(NamedTuple):
 
 
 class DeltaCommit(NamedTuple):
-    """One commit. `removed` maps the path of each removed file to whether that changes rows.
+    """A commit of a Delta table.
 
-    `operation` and `engine` are what its writer says of it. `fences` is true of a commit whose
-    writer is about to delete files that a commit under way may name; `begins` of the first commit
-    of a table that was created anew, which follows no other, whatever its number.
+    `removed` maps the path of each removed file to whether that changes rows. `operation` and
+    `engine` are from the description by its writer. `fences` is true for a fence: its writer is
+    about to delete files that a commit in progress may name. `begins` is true for the first commit
+    of a rebuilt table, which follows no commit although its number is not 0.
     """
 
     version: int
     added: list[AddedFile]
     removed: dict[str, bool]
     applications: set[str]
-    token: str | None  # identifies the writer's call
-    attempt_id: str | None  # of Seglake, whose commit it is
-    redefines: bool  # changes the schema, the properties or the protocol
+    token: str | None  # identifies the call that wrote the commit
+    attempt_id: str | None  # the attempt that committed, if it was Seglake's
+    redefines: bool  # whether it changes the schema, the properties or the protocol
     operation: str
     engine: str
     fences: bool = False
@@ -75,35 +79,35 @@ class DeltaCommit(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Whether Seglake made the commit."""
+        """Return whether Seglake made the commit."""
         return self.engine == _ENGINE and self.token is not None
 
     @property
     def changes_rows(self) -> bool:
-        """Whether the table has other rows after the commit than before."""
+        """Return whether the commit changes the rows of the table."""
         return any(file.changes for file in self.added) or any(self.removed.values())
 
     @property
     def title(self) -> str:
-        """The commit's number, operation and writer."""
+        """Return the commit's number, operation and writer, for a message."""
         return f"commit {self.version}, {self.operation} by {self.engine}"
 
     def is_in_the_way_of(self, other: DeltaCommit) -> bool:
-        """Whether `other` cannot follow if its writer has not seen this commit."""
+        """Return whether this commit conflicts with `other`, whose writer has not seen it."""
         shared = self.removed.keys() & other.removed.keys()
         stops_all = self.redefines or self.fences
         return stops_all or bool(self.applications & other.applications or shared)
 
 
 def add(file: WrittenFile, *, changes: bool = True) -> Action:
-    """The action that adds a file; without `changes` it only moves rows that the table has."""
+    """Return the action that adds a file. Without `changes`, its rows are already in the table."""
     where = {"path": file.path, "partitionValues": file.partition, "size": file.size_bytes}
     more = {"modificationTime": now_ms(), "dataChange": changes, "stats": file.stats}
     return {"add": {**where, **more}}
 
 
 def remove(path: str, size: int, partition: Mapping[str, str], *, changes: bool = True) -> Action:
-    """The action that removes a file; without `changes` other files have its rows."""
+    """Return the action that removes a file. Without `changes`, its rows are in other files."""
     where = {"path": path, "partitionValues": partition, "size": size}
     more = {"deletionTimestamp": now_ms(), "dataChange": changes, "extendedFileMetadata": True}
     return {"remove": {**where, **more}}
@@ -116,7 +120,15 @@ def header(
     applications: Iterable[str],
     version: int,
 ) -> list[Action]:
-    """The first actions of a commit: its description, and its applications' transactions."""
+    """Return the first actions of a commit: its description and its app transactions.
+
+    Args:
+        operation: Delta's name of the operation.
+        token: An id of the call that writes the commit.
+        info: Further fields of the description.
+        applications: The ids of the app transactions.
+        version: The version of the app transactions.
+    """
     parameters = {"mode": "Append"} if operation == "WRITE" else {}
     kind = {"operation": operation, "operationParameters": parameters}
     who = {"engineInfo": _ENGINE, "txnId": token}
@@ -126,7 +138,7 @@ def header(
 
 
 def parsed(version: int, lines: Iterable[Action]) -> DeltaCommit:
-    """The commit with these lines. Damaged lines raise Python's errors, such as KeyError."""
+    """Parse the lines of a commit. Damaged lines raise Python's errors, such as KeyError."""
     actions = [(kind, action) for line in lines for kind, action in line.items()]
     added, removed, transactions, infos = (
         [action for kind, action in actions if kind == name]
@@ -150,7 +162,7 @@ def parsed(version: int, lines: Iterable[Action]) -> DeltaCommit:
 
 
 def beginning(content: bytes) -> bytes:
-    """The same commit, which says that it begins a table."""
+    """Return the commit `content` with a description that marks it as the first of its table."""
     lines = list(map(json.loads, content.splitlines()))
     for line in lines:
         if "commitInfo" in line:
@@ -174,7 +186,7 @@ def _added(action: Action) -> AddedFile:
 
 
 def _extents(stats: Mapping[str, Any], kind: type[_Value]) -> dict[str, tuple[_Value, _Value]]:
-    """The statistics of the columns with values of a kind, those that are used."""
+    """Return the used statistics of the columns whose values have a type."""
     lows, highs = stats.get("minValues", {}), stats.get("maxValues", {})
     return {
         name: (low, highs[name])
@@ -190,7 +202,7 @@ def redefinition(
     properties: Mapping[str, str],
     created_ms: int,
 ) -> Action:
-    """The action that gives a table this schema, Delta's JSON, and these properties."""
+    """Return the action that sets the schema (Delta's JSON) and the properties of a table."""
     return {
         "metaData": {
             "id": table_id,

@@ -1,12 +1,13 @@
-"""The commits of a Delta table, written and read by number.
+"""Write and read the commits of a Delta table by number.
 
-A commit is the object `_delta_log/<version, 20 digits>.json`. Whoever creates that object makes the
-version: Delta asks no more of a writer of protocol 2. The versions after a known one are read by
-their numbers. The folder grows with every commit, so it is listed only to continue an old version.
-A commit passes every commit made since its base that is not in its way, see `DeltaCommit`.
+A commit is the object `_delta_log/<version, 20 digits>.json`. The writer that creates this object
+makes the version. Delta requires no more of a writer of protocol 2. The versions after a known one
+are read by their numbers. The folder grows with every commit, so it is listed only to continue an
+old version. A commit can follow commits made since its base, unless one conflicts with it (see
+`DeltaCommit`).
 
-Other programs commit too, so every commit that is read is checked against the table's contract. A
-commit of Seglake vouches for all before it: its writer had read them.
+Other programs commit too, so every commit that is read is checked against the table's contract. The
+commits before a commit of Seglake need no check, because its writer has checked them.
 """
 
 import itertools
@@ -33,8 +34,8 @@ from seglake.limits import REQUESTS
 from seglake.store import Store
 
 CHECKPOINT_INTERVAL = 25
-_ACTIONS_A_COMMIT = 250  # a checkpoint may write so many for each commit since the last checkpoint
-_A_DAY_MS = 86_400_000  # the contract asks for no shorter retention of commits
+_ACTIONS_A_COMMIT = 250  # actions that a checkpoint may write, for each commit since the last one
+_A_DAY_MS = 86_400_000  # the shortest retention of commits that the contract allows
 _COMMIT = re.compile(r".*/(\d{20})\.json")
 _NUMBERED = re.compile(r".*/_delta_log/(\d{20})\..+")
 _VERSION = re.compile(r".*/(\d{20})\.(?:json|checkpoint\.parquet)")
@@ -44,17 +45,17 @@ _FENCES = 100  # tries at a commit under contention
 
 
 class DeltaLog:
-    """The log of the existing table in `folder` of a store, which must keep a contract.
+    """The log of the existing table in `folder` of a store. The table must keep a contract.
 
-    Every method that reads commits, but `retained` and `read`, raises CorruptData if one breaks the
-    contract or is damaged, VersionExpired if the table was created anew since an earlier call, and
-    StoreError.
+    Every method that reads commits raises CorruptData if a commit breaks the contract or is
+    damaged, VersionExpired if the table was replaced since an earlier call, and StoreError.
+    `retained` and `read` do not check the contract.
     """
 
     def __init__(self, store: Store, folder: str, contract: TableContract) -> None:
         self.store, self.folder, self.contract = store, folder, contract.at(store.uri)
         self.table_uri = f"{store.uri}/{folder}"
-        self._seen: DeltaCommit | None = None  # the newest one that was read and checked
+        self._seen: DeltaCommit | None = None  # the newest commit that was read and checked
 
     def commit(
         self,
@@ -66,15 +67,29 @@ class DeltaLog:
         info: Mapping[str, str] | None = None,
         operation: Operation = "WRITE",
     ) -> list[DeltaCommit]:
-        """Append a commit that continues the version `base`, with `info` in its description.
+        """Append a commit that continues a version.
 
-        It also has the transactions of the applications `beside`. Returns the commits after `base`,
-        this one last. Raises CommitConflict if one of the others is in the way. After any error the
-        commit may still have been made, so its files must stay.
+        After any error, the commit may still have been made, so its data files must be kept.
+
+        Args:
+            base: The version to continue.
+            actions: The actions that add and remove files.
+            application: The id of the commit's app transaction.
+            beside: The ids of further app transactions.
+            info: Further fields of the description.
+            operation: Delta's name of the operation.
+
+        Returns:
+            All commits after `base`. The new commit is the last.
+
+        Raises:
+            CommitConflict: A commit made since `base` conflicts with this one, or `base` is so old
+                that commits after it may have been deleted.
         """
         self._require_recent(base)
         if self._seen and not self.is_same_table() and self._seen.version != base:
-            raise self.created_anew()  # a log keeps each commit after a recent one
+            # The log keeps each commit after a recent one, so this is another table.
+            raise self.created_anew()
         token = str(uuid.uuid4())
         applications = [each for each in (application, *beside) if each is not None]
         lines = [*header(operation, token, info or {}, applications, base + 1), *actions]
@@ -82,7 +97,8 @@ class DeltaLog:
         mine, between = parsed(base, lines), list[DeltaCommit]()
         while not self.store.put_if_absent(self._key(base + 1 + len(between)), data):
             news = self.since(base + len(between))
-            if news and news[0].token == token:  # the reply was lost
+            if news and news[0].token == token:
+                # An earlier put of this commit succeeded, and its reply was lost.
                 return [*between, news[0]]
             if not news or any(commit.is_in_the_way_of(mine) for commit in news):
                 raise CommitConflict(f"{self.table_uri} changed after version {base}")
@@ -93,12 +109,20 @@ class DeltaLog:
     def fence(
         self, newest: Callable[[], tuple[int, list[Action]]], application: str | None = None
     ) -> int:
-        """Make commits that are under way fail, so that their writers begin again.
+        """Commit a fence: commits that started earlier lose, and their writers begin again.
 
-        These are the commits of an application or, without one, all. Whoever deletes files fences
-        all first: a writer may have paused for days before a commit that names one of them.
-        `newest` gives a version to continue, and actions that go with the fence. Returns the
-        fence's version. Raises as `commit`.
+        A process that deletes files commits a fence for all applications first. A writer may have
+        paused for days before its commit, which may name one of the files.
+
+        Args:
+            newest: Returns a version to continue, and actions to commit together with the fence.
+            application: The app transaction whose commits lose, or None for all commits.
+
+        Returns:
+            The version of the fence.
+
+        Raises:
+            CommitConflict: Other commits won 100 times in a row.
         """
         info = {FENCE: "all"} if application is None else {}
         for remaining in reversed(range(_FENCES)):
@@ -114,15 +138,17 @@ class DeltaLog:
         raise AssertionError
 
     def since(self, version: int, most: int = 2**63) -> list[DeltaCommit]:
-        """The commits after a version: all of them, or at least the first `most`.
+        """Return the commits after a version: all of them, or at least the first `most`.
 
-        The list is also empty if the log no longer has the version itself, see `has`, or the newest
-        commit that was read before: other commits may have their numbers.
+        The list is also empty if the newest commit that was read earlier no longer exists, because
+        these commits may belong to a rebuilt table. See `has`.
         """
         commits = self._after(version, most)
         if self._seen and commits and not self.is_same_table():
-            return []  # of a table that was created anew, whose numbers go on
-        if any(commit.begins for commit in commits):  # a late write brought back one before it
+            # They may belong to a rebuilt table, which continues the numbers of the old one.
+            return []
+        # A late put may have written the newest commit of the old table again.
+        if any(commit.begins for commit in commits):
             raise self.created_anew()
         if commits:
             self._check(commits)
@@ -130,7 +156,7 @@ class DeltaLog:
         return commits
 
     def _after(self, version: int, most: int) -> list[DeltaCommit]:
-        """The commits after a version, unchecked: all of them, or at least the first `most`."""
+        """Return the unchecked commits after a version: all, or at least the first `most`."""
         commits: list[DeltaCommit] = []
         ahead = 1
         while len(commits) < most:
@@ -145,18 +171,18 @@ class DeltaLog:
     def retained(
         self, since_ms: float = -math.inf, *, skip_damaged: bool = False
     ) -> Iterator[tuple[int, DeltaCommit]]:
-        """The commits written at `since_ms` or later, each with the time at which it was written.
+        """Yield the commits written at `since_ms` or later, each after its time (ms).
 
-        Both times are those of storage, in milliseconds: a writer's own clock may be wrong. The
-        commits are not checked against the contract. A damaged one raises CorruptData, unless it is
-        to be skipped. Raises StoreError.
+        Times are by the clock of storage, because a writer's clock may be wrong. The commits are
+        not checked against the contract. Raises StoreError, and CorruptData for a damaged commit
+        unless `skip_damaged`.
         """
         times = {version: ms for version, ms in self.commit_times() if ms >= since_ms}
         for commit in self.read(sorted(times), skip_damaged=skip_damaged):
             yield times[commit.version], commit
 
     def read(self, versions: Sequence[int], *, skip_damaged: bool = False) -> Iterator[DeltaCommit]:
-        """Those of these commits that were not cleaned up meanwhile. Raises as `retained`."""
+        """Yield the commits with these numbers that still exist. Raises what `retained` raises."""
 
         def read(version: int) -> DeltaCommit | None:
             try:
@@ -170,22 +196,25 @@ class DeltaLog:
             yield from filter(None, read_at_once(self.store, read, some))
 
     def commit_times(self) -> list[tuple[int, int]]:
-        """The version and the time (ms) of each commit that the log still has, oldest first."""
+        """Return the version and the time (ms) of each retained commit, oldest first.
+
+        Times are by the clock of storage.
+        """
         listed = self.store.list(f"{self.folder}/_delta_log")
         matches = ((_COMMIT.fullmatch(item.key), item.modified_ms) for item in listed)
         return sorted((int(match[1]), ms) for match, ms in matches if match)
 
     def has(self, version: int) -> bool:
-        """Whether the log still has the commit that made a version."""
+        """Return whether the log still has the commit that made a version."""
         is_there = self.is_same_table()
         if self._seen and self._seen.version == version:
             return is_there
         return self._age_ms(version) is not None
 
     def is_same_table(self) -> bool:
-        """Whether the newest commit that was read is still there; VersionExpired if it is another.
+        """Return whether the newest commit that was read still exists.
 
-        A table that is created anew has other commits of the same numbers.
+        Raises VersionExpired if another commit has its number, because the table was rebuilt.
         """
         there = self._read(self._seen.version) if self._seen else None
         if there not in (None, self._seen):
@@ -193,23 +222,29 @@ class DeltaLog:
         return there is not None
 
     def created_anew(self) -> VersionExpired:
-        """The error for a table that is no longer the one that was opened."""
+        """Return the error for a table that was replaced since it was opened."""
         what = "was created anew after it was opened, as `seglake repair --catalog` does"
         return VersionExpired(f"{self.table_uri} {what}: open the lake again")
 
     def check_to(self, version: int) -> None:
-        """Check the commits that make a version, unless this log or Seglake vouches for them."""
+        """Check the commits that make a version, back to one that was already checked.
+
+        That is the newest commit that this log has checked, or a commit of Seglake.
+        """
         checked = self._seen.version if self._seen else -1
         commits = self._behind(version, checked) if self.contract.guards else []
         self._check(reversed(_before_ours(commits)))
         self._seen = commits[0] if commits else self._seen
 
     def others(self, version: int) -> list[DeltaCommit]:
-        """The commits that make a version and that Seglake did not vouch for, newest first."""
+        """Return the commits up to a version and after Seglake's last one, newest first."""
         return _before_ours(self._behind(version))
 
     def _behind(self, version: int, checked: int = -1) -> list[DeltaCommit]:
-        """The commits from a version down to one of Seglake, or to above `checked`; maybe more."""
+        """Return the commits from a version down to one of Seglake, or down to `checked` + 1.
+
+        The list may go on after the commit of Seglake.
+        """
         commits: list[DeltaCommit] = []
         ahead = 1
         while not any(commit.is_ours for commit in commits):
@@ -222,7 +257,7 @@ class DeltaLog:
         return commits
 
     def check_all(self) -> None:
-        """Check every commit that the log still has, whoever vouches for it."""
+        """Check every commit that the log still has, also commits before one of Seglake."""
         listed = self.store.list(f"{self.folder}/_delta_log")
         matches = (_VERSION.fullmatch(item.key) for item in listed if item.key.endswith(".json"))
         last = min((int(match[1]) for match in matches if match), default=0) - 1
@@ -231,19 +266,19 @@ class DeltaLog:
             last = commits[-1].version
 
     def retains(self, version: int) -> bool:
-        """Whether the log has all that makes a version: a checkpoint, and each commit after it."""
+        """Return whether the log can make a version: it has each commit after a checkpoint."""
         first, there = self._made_of(version)
         return {number for number, _ in there}.issuperset(range(first + 1, version + 1))
 
     def parts_of(self, version: int) -> list[str]:
-        """The keys of all that makes a version: the last checkpoint, and each commit after it."""
+        """Return the keys of the last checkpoint up to a version, and of the commits after it."""
         _, there = self._made_of(version)
         return sorted(key for number, key in there if number <= version)
 
     def _made_of(self, version: int) -> tuple[int, list[tuple[int, str]]]:
-        """The last checkpoint up to a version, or -1; and what is in the log from there on.
+        """Return the last checkpoint up to a version, or -1, and the objects from there on.
 
-        That is the checkpoint's own files, and the commits after it, each with its number.
+        These are the checkpoint's files and the commits after it, each key after its number.
         """
         commits, checkpoints = list[tuple[int, str]](), list[tuple[int, str]]()
         for item in self.store.list(f"{self.folder}/_delta_log"):
@@ -254,10 +289,10 @@ class DeltaLog:
         return first, [*mine, *(file for file in commits if file[0] > first)]
 
     def asks_for_checkpoint(self, version: int) -> bool:
-        """Whether the maker of a version has to write a checkpoint.
+        """Return whether the writer of a version must also write a checkpoint.
 
         A checkpoint also lists the files removed within the retention, so it grows with the commits
-        of that time. The larger the last one is, the longer the next one waits.
+        of that time. The larger the last checkpoint is, the more commits pass before the next one.
         """
         if version % CHECKPOINT_INTERVAL:
             return False
@@ -268,7 +303,10 @@ class DeltaLog:
         return True
 
     def _require_recent(self, base: int) -> None:
-        """Raise CommitConflict if commits after `base` may be deleted: a number would be reused."""
+        """Raise CommitConflict if commits after `base` may be deleted.
+
+        Then a new commit could get the number of a deleted one.
+        """
         if self._is_recent(base):
             return
         listed = self.store.list(f"{self.folder}/_delta_log")
@@ -292,9 +330,9 @@ class DeltaLog:
             self.contract.check_rows(commit, self._key(commit.version))
 
     def _read_some(self, versions: Sequence[int]) -> list[DeltaCommit]:
-        """These commits in this order, up to the first that is missing.
+        """Return the commits with these numbers, in this order, up to the first missing one.
 
-        A commit after a missing one was made after this method looked for the missing one.
+        A commit after a missing one was made after this method tried to read the missing one.
         """
         commits: list[DeltaCommit] = []
         for commit in read_at_once(self.store, self._read, versions):
@@ -323,7 +361,10 @@ def _parts(versions: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def highest_version(store: Store, table: str) -> int:
-    """A version that no table whose folder's name begins so went beyond, by its files; or -1."""
+    """Return the highest version in the logs of the tables whose folders begin with `table`, or -1.
+
+    Such folders are the table's own, and its backups.
+    """
     parent, _, _ = table.rpartition("/")
     named = (item.key for item in store.list(parent) if item.key.startswith(table))
     versions = [int(match[1]) for match in map(_NUMBERED.fullmatch, named) if match]

@@ -1,8 +1,9 @@
-"""Data files of the catalog: Parquet, written and read without delta-rs.
+"""Write and read the data files of the catalog, which are Parquet, without delta-rs.
 
-A file's name holds the CRC-32C of its bytes, which every read checks. Parquet's own page checksums
-leave out the schema and the page headers, where one changed bit can make a column vanish. Files are
-read whole: pyarrow's dataset threads over delta-rs's file system can abort the process at exit.
+A file's name has the CRC-32C of its bytes, which every read checks. Parquet's own page checksums
+do not cover the schema and the page headers, where one changed bit can hide a column. Files are
+read whole, because pyarrow's dataset threads over delta-rs's file system can abort the process at
+its exit.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _CHECKSUM = re.compile(r".*-([0-9a-f]{8})\.parquet")
-_PAST = "past-"  # so begins the name of a file of past segments
+_PAST = "past-"  # prefix of the names of files that have only past segments
 _NAMES: Mapping[Kind, str] = {"source": "path", "run": "run_id"}  # rows are found by these columns
-_LONG = 1024  # characters of a name that no statistics have
-_FEW = 256  # rows of a file that has no filter of names
-_SMALL = 65_536  # bytes of a file that is read whole at once
+_LONG = 1024  # characters; a column with a longer name has no statistics
+_FEW = 256  # rows; a smaller file has no name filter
+_SMALL = 65_536  # bytes; a file up to this size is read without its name filter
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -45,11 +46,11 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, order=True, slots=True)
 class DataFile:
-    """A data file of the catalog table; `path` is relative to the table's folder.
+    """A data file of the catalog table, or of a tagged version.
 
-    `bounds` has the smallest and largest value of the integer columns with statistics, `names` the
-    first and last one of the columns of text. `folder` is "", or a folder outside the table that
-    `path` is relative to: that of a tagged version.
+    `path` is relative to `folder`, which is the folder of the tag, or "" for the table's folder.
+    `bounds` has the smallest and largest value of the integer columns with statistics. `names` has
+    the first and last value of the text columns with statistics.
     """
 
     path: str
@@ -62,15 +63,19 @@ class DataFile:
     folder: str = field(default="", compare=False)
 
     def may_hold(self, columns: Mapping[str, npt.NDArray[np.int64]]) -> bool:
-        """Whether the file can have any of some rows; `columns` has their values, by column."""
+        """Return whether the file may have one of some rows, by its statistics.
+
+        `columns` maps the names of columns to the values of the rows, one item for each row.
+        """
         bounded = [(columns[name], *self.bounds[name]) for name in columns.keys() & self.bounds]
         fits = [(low <= values) & (values <= high) for values, low, high in bounded]
         return not fits or bool(np.logical_and.reduce(fits).any())
 
     def may_name(self, column: str, values: Sequence[str]) -> bool:
-        """Whether a column of the file can have one of some values, given in ascending order.
+        """Return whether a text column of the file may have one of `values`, which are ascending.
 
-        Only statistics of files that Seglake wrote are trusted: others may shorten long text.
+        Statistics count only for files that Seglake wrote, because other programs may shorten long
+        text in statistics.
         """
         if column not in self.names or not _CHECKSUM.fullmatch(self.path):
             return bool(values)
@@ -80,13 +85,13 @@ class DataFile:
 
     @property
     def is_past(self) -> bool:
-        """Whether no segment in the file is the last of its log partition."""
+        """Return whether no segment in the file is the last of its log partition."""
         name = self.path.rpartition("/")[2]
         return self.kind == "segment" and name.startswith(_PAST) and bool(_CHECKSUM.fullmatch(name))
 
     @property
     def partition(self) -> dict[str, str]:
-        """The values of the partition columns."""
+        """Return the values of the partition columns."""
         return {"kind": self.kind, "topic": self.topic}
 
 
@@ -95,7 +100,7 @@ def write_file(
 ) -> WrittenFile:
     """Write rows of one kind and topic as a data file below `folder`.
 
-    `past` is true of segments of which none is the last of its log partition.
+    Set `past` if no row is the last segment of its log partition.
     """
     partition = {"kind": kind, "topic": topic}
     name = f"{_PAST if past else ''}{uuid.uuid4()}"
@@ -113,19 +118,21 @@ def write_parquet(
     table: pa.Table,
     front: bytes = b"",
 ) -> WrittenFile:
-    """Write a Parquet file below `folder`: <partition>/<name>-<CRC-32C>.parquet.
+    """Write a Parquet file `<partition>/<name>-<CRC-32C>.parquet` below `folder`.
 
-    `front` is written at PLACE, in front of the rows. A file of few rows is mostly footer, so it
-    has neither Arrow's schema, unless the table has metadata, nor Parquet's statistics: readers use
-    those in the Delta log.
+    `front` is written at PLACE, before the rows. A small file consists mostly of its footer, so it
+    has no Parquet statistics. Readers use the statistics in the Delta log. For the same reason a
+    file has Arrow's schema only if the table has metadata.
     """
     sink, many = pa.BufferOutputStream(), len(table) >= _FEW
     described = table.schema.metadata is not None
     how: dict[str, Any] = {"write_statistics": many, "store_schema": described}
     if not front:
-        pq.write_table(table, sink, **how)  # snappy: one row is read three times as fast as zstd
+        # By default it compresses with Snappy. One row is read three times as fast as with Zstd.
+        pq.write_table(table, sink, **how)
     else:
-        with pq.ParquetWriter(sink, table.schema, **how) as writer:  # it has written up to PLACE
+        with pq.ParquetWriter(sink, table.schema, **how) as writer:
+            # The writer has written the first PLACE bytes.
             sink.write(front)
             writer.write_table(table)
     data = sink.getvalue()
@@ -136,9 +143,10 @@ def write_parquet(
 
 
 def read_files(store: Store, folder: str, files: Sequence[DataFile]) -> list[pa.Table]:
-    """The rows of every file, with all columns of its kind.
+    """Return the rows of each file, with all columns of its kind.
 
-    Raises MissingObject if a file does not exist, and CorruptData if it is damaged or lacks values.
+    Raises MissingObject if a file does not exist, and CorruptData if it is damaged or has a null
+    where a value is required.
     """
 
     def read(file: DataFile) -> pa.Table:
@@ -149,10 +157,9 @@ def read_files(store: Store, folder: str, files: Sequence[DataFile]) -> list[pa.
 
 
 def may_have(store: Store, folder: str, file: DataFile, column: str, asked: Hashes) -> bool:
-    """Return whether a file may have names with these hashes.
+    """Return whether a file may have a name with one of the hashes `asked` in `column`.
 
-    Reads the name filter of the file if that is less than the file. Raises MissingObject and
-    StoreError.
+    Reads the file's name filter, but not from a small file. Raises MissingObject and StoreError.
     """
     if column not in file.names or file.rows < _FEW or file.size_bytes <= _SMALL:
         return True
@@ -164,7 +171,10 @@ def may_have(store: Store, folder: str, file: DataFile, column: str, asked: Hash
 def read_at_once(
     store: Store, read: Callable[[_Item], _Result], items: Sequence[_Item]
 ) -> list[_Result]:
-    """`read(item)` for every item, in order; in parallel where a read waits for a network."""
+    """Call `read` for every item, and return the results in order.
+
+    Calls run concurrently if the store is remote.
+    """
     if len(items) < 2 or not store.remote:
         return list(map(read, items))
     with ThreadPoolExecutor(min(REQUESTS, len(items))) as readers:
@@ -172,10 +182,10 @@ def read_at_once(
 
 
 def read_parquet(store: Store, key: str, schema: pa.Schema) -> pa.Table:
-    """The whole file, with the columns of `schema`, however another writer ordered or typed them.
+    """Read a whole Parquet file, with the columns, order and types of `schema`.
 
-    A column that the file lacks is null. A name without a checksum is another writer's, whose file
-    is read unchecked. Raises MissingObject, StoreError and CorruptData.
+    A missing column is filled with nulls. A name without a checksum comes from another program, so
+    its file is read unchecked. Raises MissingObject, StoreError and CorruptData.
     """
     content = store.read_all(key)
     named = _CHECKSUM.fullmatch(key)
@@ -184,14 +194,16 @@ def read_parquet(store: Store, key: str, schema: pa.Schema) -> pa.Table:
     try:
         table = pq.ParquetFile(pa.BufferReader(pa.py_buffer(content))).read(use_threads=False)
         return table if table.schema.equals(schema) else _conform(table, schema)
-    except (pa.ArrowException, OSError, ValueError) as error:  # of Parquet, not of the store
+    # The store is not used here, so an OSError is about the content.
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptData(f"this is not the Parquet expected: {error}", file=key) from error
 
 
 def read_metadata(store: Store, key: str, size: int) -> Mapping[bytes, bytes]:
-    """The metadata that a Parquet file of this size has beside its schema; reads only its end.
+    """Return the key-value metadata of a Parquet file of `size` bytes. Reads only its end.
 
-    Unchecked. Raises MissingObject, StoreError, and CorruptData if the end is not Parquet's.
+    No checksum is checked. Raises MissingObject, StoreError, and CorruptData if the end is not a
+    Parquet footer.
     """
     end = pa.py_buffer(store.read(key, max(size - _SMALL, 0), size))
     length = int.from_bytes(end[-8:-4], "little") + 8
@@ -213,9 +225,9 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _stats(table: pa.Table) -> str:
-    """Delta's statistics: of the integer columns, and of the names by which rows are found.
+    """Return Delta's statistics of the integer columns, and of the columns of names.
 
-    A column with text that others may shorten or read differently is left out (`_is_plain`).
+    A column of names that are not plain is left out, see `_is_plain`.
     """
     columns = {
         name: column
@@ -234,24 +246,24 @@ def _stats(table: pa.Table) -> str:
 
 
 def _is_plain(column: Any) -> bool:
-    """Whether all text is short and of printable ASCII: delta-rs reads escapes of others wrong."""
+    """Return whether all text is short printable ASCII. delta-rs misreads escaped characters."""
     printable = pc.all(pc.match_substring_regex(column, r"\A[ -~]*\z")).as_py()
     longest = pc.max(pc.utf8_length(column)).as_py()
     return printable is not False and (longest is None or longest <= _LONG)
 
 
 # ---------------- name filter
-# A name filter is at a fixed position in a data file: after the four bytes with which Parquet
-# begins, where no reader of Parquet looks. One small read of it can rule a file out, so that its
-# rows need not be read. A hash is the CRC-32C of a name. Two names may share one, so a filter can
-# rule names out, but not prove that they are in the file. Numbers are little-endian:
+# A name filter is at a fixed position in a data file: after the first four bytes, where Parquet
+# readers ignore it. One small read of it can rule a file out, so that its rows need not be read. A
+# hash is the CRC-32C of a name. Two names may have one hash, so a filter can rule names out, but
+# not prove that they are in the file. Numbers are little-endian:
 #
 #     8 bytes: a mark
 #     4 bytes: the number of rows
 #     4 bytes: the CRC-32C of everything else
 #     4 bytes for each row: the hash of its name, in ascending order
 
-PLACE = 4  # in the file
+PLACE = 4  # position in the file
 _MARK = b"SEGNAMES"
 _HEAD = 16
 

@@ -1,6 +1,7 @@
-"""What delta-rs does for Seglake's tables: open them, write checkpoints, drop expired commits.
+"""Call delta-rs to open tables, to write checkpoints, and to delete expired commits.
 
-No other module calls delta-rs. Seglake appends commits itself, see `commit_log`, also the first.
+Only this module calls delta-rs. Seglake writes all commits itself, also the first one of a table
+(see `commit_log`).
 """
 
 import contextlib
@@ -57,14 +58,14 @@ _PROPERTIES = {
     FILE_RETENTION: "interval 30 days",
 }
 
-# Delta takes the statistics of the first 32 columns, unless a table says otherwise: a catalog says
-# all. Rows of runs and of input files are found by columns behind these.
+# By default, Delta uses the statistics of only the first 32 columns. A catalog sets "all columns",
+# because rows of runs and of input files are found by later columns.
 _OF_CATALOG = {"delta.dataSkippingNumIndexedCols": "-1"}
 
 _DELTA_RS = ThreadedLibrary("delta-rs")
-_NOT_PARSED = re.compile(r"\b(Json|Parquet) error\b")  # of Arrow, in delta-rs
+_NOT_PARSED = re.compile(r"\b(Json|Parquet) error\b")  # in messages of Arrow in delta-rs
 _CLOCK_BOUND_MS = 3_600_000
-_LISTED_FILES = 1000  # of a version, as Python's objects at once
+_LISTED_FILES = 1000  # data files that are Python objects at the same time
 
 
 _log = logging.getLogger(__name__)
@@ -73,10 +74,10 @@ _Result = TypeVar("_Result")
 
 
 class TableHandle:
-    """A table in delta-rs, at the newest version seen so far. Raises as `open_table`.
+    """A catalog table in delta-rs, at the newest version that was read so far.
 
-    `id` is the table's: a table that is created anew has another. `lake` is the identity of the
-    lake whose catalog this is, a UUID.
+    `id` is the table's UUID. A rebuilt table has a new one. `lake` is the UUID of the lake. The
+    constructor raises what `open_table` raises.
     """
 
     def __init__(self, log: DeltaLog) -> None:
@@ -87,16 +88,19 @@ class TableHandle:
         self.id, self.lake = str(metadata.id), str(metadata.configuration[LAKE])
 
     def newest(self) -> DeltaTable:
-        """The newest version; VersionExpired if the table was created anew since it was opened.
+        """Return the newest version.
 
-        Raises CorruptData if it no longer keeps its contract.
+        Raises VersionExpired if the table was rebuilt since it was opened, CorruptData if it no
+        longer keeps its contract, and StoreError.
         """
         _DELTA_RS.use(self)
-        self._is_own = False  # an update may take commits of a table that was created anew
+        # The update may read commits of a rebuilt table.
+        self._is_own = False
         try:
             self._newest.update_incremental()
             is_same = self._log.is_same_table()
-        except (DeltaError, OSError):  # a failure, or a clean-up deleted commits that it needs
+        except (DeltaError, OSError):
+            # Storage failed, or a clean-up deleted commits that the update needs. Open the table.
             is_same = False
         newest = self._newest if is_same else open_table(self._log)
         if str(newest.metadata().id) != self.id:
@@ -105,9 +109,10 @@ class TableHandle:
         return _checked(self._log, self._newest)
 
     def at(self, version: int) -> DeltaTable:
-        """A given version; VersionExpired if the log lost it, UsageError if it does not exist.
+        """Return the version with a number.
 
-        Raises StoreError if storage fails.
+        Raises VersionExpired if it is not retained, UsageError if it is newer than the newest
+        version, and StoreError.
         """
         _DELTA_RS.use(self)
         if self._is_own and self._newest.version() == version:
@@ -127,11 +132,15 @@ class TableHandle:
                 raise VersionExpired(f"there is no version {version}") from None
 
     def retention_ms(self) -> int:
-        """How long the table's own setting keeps removed files. Raises as `newest`."""
+        """Return the retention (ms) of removed files from the table's property.
+
+        Raises what `newest` raises.
+        """
         interval = table_contract.interval_ms(
             self.newest().metadata().configuration[FILE_RETENTION]
         )
-        if interval is None:  # the contract refuses it
+        # The contract allows only intervals that can be parsed.
+        if interval is None:
             raise AssertionError
         return interval
 
@@ -139,16 +148,26 @@ class TableHandle:
 def create_table(
     store: Store, folder: str, schema: pa.Schema, partition_by: list[str], lake: str | None = None
 ) -> None:
-    """Create the table, unless it exists; several may try at once. Raises StoreError.
+    """Create a table unless it exists. Several processes may do so concurrently.
 
-    A catalog has the lake's identity, `lake`, which is the table's own id if that is "".
+    This does not call delta-rs, which gives a file its final name before the bytes are on a local
+    disk. After a power loss, the first commit could be empty, and the table could never be opened.
 
-    Not by delta-rs, which gives a file its name before its bytes are on a local disk: after a loss
-    of power there could be an empty commit, and no table ever again.
+    Args:
+        store: The store of the lake.
+        folder: The table's folder.
+        schema: The columns of the table.
+        partition_by: The partition columns.
+        lake: The lake's identity for a catalog, or "" to use the new table's id. None for another
+            table.
+
+    Raises:
+        StoreError: Storage failed.
     """
     log = f"{folder}/_delta_log"
+    # An old table no longer has its first commit, so look for any commit or checkpoint.
     if any(LOGGED.fullmatch(item.key) for item in store.list(log)):
-        return  # an old table no longer has its first commit
+        return
     protocol = {"minReaderVersion": READER, "minWriterVersion": WRITER}
     described = Schema.from_arrow(schema).to_json()
     table_id, token = str(uuid.uuid4()), str(uuid.uuid4())
@@ -161,15 +180,16 @@ def create_table(
         redefinition(table_id, described, partition_by, properties, now_ms()),
     ]
     data = "\n".join(map(json.dumps, lines)).encode()
-    store.put_if_absent(f"{log}/{0:020}.json", data)  # else someone else has just created it
+    # If the object exists, another process has just created the table.
+    store.put_if_absent(f"{log}/{0:020}.json", data)
 
 
 def renumber(log: DeltaLog, made: int, version: int) -> None:
-    """Give the version `made` of a table that nobody has open the number `version`, if it is lower.
+    """Renumber the version `made` of a table to `version`, unless it already is as high.
 
-    The numbers before it are as if they had expired, and so is a commit to an older table that
-    storage carried out late. Nothing is put over another object, so that a put that storage
-    carries out late, of a rebuild that failed, does not replace what a later one made. Raises
+    No process may have the table open. Lower versions then look expired. So does a commit to an
+    older table whose put reaches storage late. The checkpoint and the commit are only put if
+    absent, so a late put of a failed rebuild cannot replace an object of a later rebuild. Raises
     StoreError.
     """
     if made >= version:
@@ -188,10 +208,13 @@ def renumber(log: DeltaLog, made: int, version: int) -> None:
 
 
 def open_table(log: DeltaLog) -> DeltaTable:
-    """The newest version of a table; MissingObject if there is none.
+    """Open the newest version of a table.
 
-    Raises CorruptData if it does not keep its contract, UsageError if its `seglake.format` is not
-    known, StoreError if it cannot be read.
+    Raises:
+        MissingObject: The table does not exist.
+        CorruptData: The table does not keep its contract, or is damaged.
+        UsageError: This build does not read its `seglake.format`.
+        StoreError: Storage failed.
     """
     with _delta_errors(log.table_uri, "the table cannot be read"):
         try:
@@ -202,7 +225,10 @@ def open_table(log: DeltaLog) -> DeltaTable:
 
 
 def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[AddedFile]:
-    """Every data file of a version. `rows` is None where another writer left it out."""
+    """Yield every data file of a version.
+
+    `rows` is None if another program added a file without a row count.
+    """
     names = {name: f"partition.{name}" for name in partition_by}
     with _delta_errors(table.table_uri, "its files cannot be listed"):
         added = _asked(lambda: table.get_add_actions(flatten=True))
@@ -230,7 +256,7 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
 def _stated(
     row: Mapping[str, Any], extents: Mapping[str, tuple[str, str]], kind: type
 ) -> dict[str, tuple[Any, Any]]:
-    """Return the smallest and largest value of the columns that have both, of this type."""
+    """Return the smallest and largest value of each column with both, if they have this type."""
     return {
         name: (row[low], row[high])
         for name, (low, high) in extents.items()
@@ -239,9 +265,10 @@ def _stated(
 
 
 def checkpoint_if_due(log: DeltaLog, made: Iterable[int]) -> None:
-    """Write a checkpoint if one of the versions `made` asks for it, and drop expired commits.
+    """Write a checkpoint if one of the versions `made` needs it, and delete expired commits.
 
-    A failure is only logged: the table works without a checkpoint, and a later commit writes one.
+    A failure is only logged, because the table works without the checkpoint, and a later commit
+    writes one.
     """
     try:
         if any(map(log.asks_for_checkpoint, made)):
@@ -255,14 +282,16 @@ def _write_checkpoint(log: DeltaLog) -> None:
         table = _table(log.store, log.folder)
         _create_checkpoint(log, table)
         if _has_right_time(log, f"{log.folder}/_delta_log/_last_checkpoint"):
-            table.cleanup_metadata()  # deletes commits that from now on only the checkpoint has
+            # This deletes expired commits, whose content is also in the checkpoint.
+            table.cleanup_metadata()
 
 
 def _create_checkpoint(log: DeltaLog, table: DeltaTable) -> None:
-    """Write a checkpoint of a version that was just opened, the newest.
+    """Write a checkpoint of the newest version, which was just opened.
 
-    For a local disk delta-rs writes it aside, as it would name it before its bytes are on the disk:
-    no reader passes a checkpoint that a loss of power left without them.
+    On a local disk, delta-rs writes it to a temporary folder, and Seglake copies it. delta-rs gives
+    a file its final name before the bytes are on the disk. After a power loss, the checkpoint could
+    be empty, and no reader can open a table with an empty checkpoint.
     """
     if not is_local(log.store):
         table.create_checkpoint()
@@ -282,9 +311,10 @@ def _create_checkpoint(log: DeltaLog, table: DeltaTable) -> None:
 
 
 def _has_right_time(log: DeltaLog, written: str) -> bool:
-    """Whether this machine's clock, by which delta-rs cleans up, agrees with that of storage.
+    """Return whether this machine's clock differs from storage's clock by at most an hour.
 
-    `written` is an object that was just written.
+    delta-rs deletes expired commits by this machine's clock. `written` is an object that was just
+    written.
     """
     ahead_ms = now_ms() - log.store.stat(written).modified_ms
     if abs(ahead_ms) <= _CLOCK_BOUND_MS:
@@ -308,7 +338,7 @@ def _asked(call: Callable[[], _Result]) -> _Result:
 
 
 def _checked(log: DeltaLog, table: DeltaTable) -> DeltaTable:
-    """The table itself, if it keeps the contract of its log."""
+    """Return the table. Raises CorruptData or UsageError if it does not keep its contract."""
     protocol, metadata = table.protocol(), table.metadata()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     definition = Definition(
@@ -326,9 +356,9 @@ def _checked(log: DeltaLog, table: DeltaTable) -> DeltaTable:
 
 @contextlib.contextmanager
 def _delta_errors(uri: str, problem: str) -> Iterator[None]:
-    """Turn delta-rs's errors into StoreError, without them as its cause: see `reason`.
+    """Convert errors of delta-rs to StoreError without a cause (see `reason`).
 
-    Raises CorruptData if delta-rs got the bytes and cannot parse them.
+    Raises CorruptData if delta-rs has the bytes and cannot parse them.
     """
     try:
         yield

@@ -1,13 +1,13 @@
 """Merge the catalog's small data files.
 
 Every commit adds a small file for each kind of row, and a search may have to read all of them. So
-when FAN_IN small files wait, those of about one size become one. A row is rewritten less than STEP
-times in each size, and mostly a few times in all. A file with ENOUGH_ROWS is final, and no file has
-twice as many, so a commit that removes rows rewrites few others.
+when FAN_IN small files exist, files of about the same size are merged. Each row is rewritten less
+than STEP times in each size, and mostly a few times in total. A file with ENOUGH_ROWS rows is
+final, and no file has twice as many, so a commit that removes rows rewrites few other rows.
 
-Rows of segments are sorted by the time at which the segments were made, so that statistics
-separate old segments from new ones. Rows of runs and of input files are sorted by name, so that few
-files can have a given name.
+Rows of segments are sorted by the time when the segments were made, so that statistics separate old
+segments from new ones. Rows of runs and of input files are sorted by name, so that few files can
+have a given name.
 """
 
 from collections import Counter, defaultdict
@@ -23,8 +23,8 @@ from seglake.catalog.delta.actions import Action, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 
-FAN_IN = 8  # so many small files of a kind and topic are too many; more than there are sizes
-STEP = 16  # from one size to the next
+FAN_IN = 8  # small files of a kind and topic that cause a merge; more than there are sizes
+STEP = 16  # ratio of one size to the next
 ENOUGH_ROWS = 16_384
 
 _PLACE = ("partition", "base_offset")
@@ -34,21 +34,23 @@ _File = TypeVar("_File")
 
 
 class Part(NamedTuple):
-    """Rows for one file; `past`: of segments, none of which is the last of its log partition."""
+    """Rows for one file. With `past`, no row is the last segment of its log partition."""
 
     rows: pa.Table
     past: bool = False
 
 
 def due(files: Iterable[DataFile], fan_in: int) -> list[list[DataFile]]:
-    """The groups of files to merge now, each of one kind and topic.
+    """Return the groups of files to merge now, each of one kind and topic.
 
-    Files of size s have STEP**s to STEP**(s + 1) rows (exclusive). When a kind of a topic has
-    `fan_in` small files, it is the turn of all kinds of the topic, so that few commits merge. Of
-    each the files of the largest size that two have are due, together with all smaller ones.
+    Files of size s have STEP**s to STEP**(s + 1) rows (exclusive). When one kind of a topic has
+    `fan_in` small files, all kinds of the topic are merged, so that fewer commits merge. For each
+    kind, the group has the files of the largest size that at least two files have, and all smaller
+    files.
     """
     topics: dict[str, dict[str, list[DataFile]]] = defaultdict(lambda: defaultdict(list))
-    for file in sorted(files, key=_path):  # of many topics: whole files compare slowly
+    # Sort by path, because comparing whole `DataFile`s is slow.
+    for file in sorted(files, key=_path):
         if file.rows < ENOUGH_ROWS:
             topics[file.topic][file.kind].append(file)
     turns = [kinds.values() for kinds in topics.values() if max(map(len, kinds.values())) >= fan_in]
@@ -64,7 +66,7 @@ def _rows(file: DataFile) -> int:
 
 
 def largest_pair(files: Sequence[_File], rows: Callable[[_File], int]) -> list[_File]:
-    """The files of the largest size that two have, and all smaller ones."""
+    """Return the files of the largest size that at least two files have, and all smaller files."""
     counts = Counter(_size(rows(file)) for file in files)
     largest = max((size for size, count in counts.items() if count > 1), default=-1)
     return [file for file in files if _size(rows(file)) <= largest]
@@ -78,10 +80,10 @@ def _size(rows: int) -> int:
 
 
 def merge(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile]]) -> list[int]:
-    """Write each group of files of a version as one file, in one commit that changes no row.
+    """Merge each group of files of a version, in one commit that changes no row.
 
-    Returns the version that the commit makes, if there is a group. Raises CommitConflict if another
-    commit removed one of the files, CorruptData and StoreError.
+    Return a list with the new version, or an empty list without a group. Raises CommitConflict if
+    another commit removed one of the files, CorruptData and StoreError.
     """
     actions: list[Action] = []
     for files in groups:
@@ -96,9 +98,10 @@ def merge(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile]]) -> 
 
 
 def parts(rows: pa.Table) -> list[Part]:
-    """The rows of a kind for files of at most 2 * ENOUGH_ROWS (exclusive) rows each.
+    """Sort rows of one kind, and cut them into parts of less than 2 * ENOUGH_ROWS rows.
 
-    Where that makes a final file, the last segment of each log partition gets into another one.
+    If there are at least ENOUGH_ROWS segment rows, the last segment of each log partition is in a
+    separate part.
     """
     for order in _ORDERS:
         if set(order) <= set(rows.column_names):
@@ -118,7 +121,7 @@ def _cut(rows: pa.Table, *, past: bool = False) -> list[Part]:
 
 
 def _last_segments(rows: pa.Table) -> npt.NDArray[np.bool_]:
-    """For each row of a segment whether its log partition has no later one among these."""
+    """Return, for each segment row, whether it is the last of its log partition in `rows`."""
     partitions, bases = (np.from_dlpack(rows[name].combine_chunks()) for name in _PLACE)
     order = np.lexsort((bases, partitions))
     ends = np.append(np.diff(partitions[order]) != 0, True)

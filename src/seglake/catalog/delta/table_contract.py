@@ -1,9 +1,12 @@
-"""What must hold of a Delta table for Seglake to read it and to commit to it.
+"""Check that other programs changed a Delta table only in ways that Seglake supports.
 
-Another program may rearrange rows and add columns, see docs/catalog.md. Anything else it does is
-refused by name: a changed row, since a file whose source row is gone is ingested again, and offsets
-of a restored version are given twice; a protocol or a property that Seglake does not obey, since
-its next commit breaks the table for the others.
+Another program may rearrange rows and add columns, see docs/catalog.md. Seglake refuses to read the
+table after any other change, and the error names the change:
+
+- A changed row. An input file whose source row is missing would be ingested again. After a restore
+  of an older version, offsets would be assigned twice.
+- A protocol or a property that Seglake does not support. The next commit of Seglake would break the
+  table for programs that rely on it.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ import pyarrow as pa
 from seglake.catalog.delta.actions import DeltaCommit
 from seglake.errors import CorruptData, UsageError
 
-FORMAT = "6"  # the only one; unreleased builds wrote 1 to 5
+FORMAT = "6"  # the only supported format; unreleased builds wrote 1 to 5
 LAKE = "seglake.lake"  # the property with the lake's identity
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
-READER, WRITER = 1, 2  # Delta's protocol, which every reader has
+READER, WRITER = 1, 2  # versions of Delta's protocol that every reader supports
 _WRITERS = {
     3: "checkConstraints",
     4: "changeDataFeed or generatedColumns",
@@ -36,7 +39,7 @@ _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class Definition(NamedTuple):
-    """What the log says of a table at a version; `schema` is Delta's JSON."""
+    """The definition of a table at a version, from its log. `schema` is Delta's JSON."""
 
     reader: int
     writer: int
@@ -47,9 +50,10 @@ class Definition(NamedTuple):
 
 
 class TableContract(NamedTuple):
-    """What must hold of the table `name`; `remedy` is what a person can do if it does not.
+    """The rules that a Delta table must keep.
 
-    `{root}` in a remedy stands for the lake, see `at`. With `guards`, only Seglake may change rows.
+    `name` and `remedy`, the advice to the user, are for error messages. `{root}` in a remedy is
+    replaced by the lake's root, see `at`. With `guards`, only Seglake may change rows.
     """
 
     name: str
@@ -59,11 +63,11 @@ class TableContract(NamedTuple):
     guards: bool = True
 
     def at(self, root: str) -> TableContract:
-        """The contract of a table of the lake at `root`, which the remedy names."""
+        """Return the contract with the lake's root in its remedy."""
         return self._replace(remedy=self.remedy.replace("{root}", quote(root)))
 
     def check_rows(self, commit: DeltaCommit, file: str) -> None:
-        """Raise CorruptData if the commit in `file` is not Seglake's, and changes rows."""
+        """Raise CorruptData if the commit in `file` changes rows and is not Seglake's."""
         if self.guards and commit.changes_rows and not commit.is_ours:
             what = f"{commit.title}, changed rows of {self.name}"
             raise CorruptData(f"{what}; {self.remedy}", file=file)
@@ -71,10 +75,17 @@ class TableContract(NamedTuple):
     def check(
         self, definition: Definition, others: Callable[[], Iterable[DeltaCommit]], file: str
     ) -> None:
-        """Raise CorruptData unless the table in the folder `file` is as it must be.
+        """Check the definition of the table in the folder `file`.
 
-        `others` gives its last commits if they are not Seglake's, the newest first: one of them is
-        named. Raises UsageError for another `seglake.format`.
+        Args:
+            definition: The table's definition.
+            others: Returns the commits after Seglake's last one, newest first. The error names the
+                newest of them that redefines the table.
+            file: The table's folder.
+
+        Raises:
+            CorruptData: The definition breaks the contract.
+            UsageError: The table has another `seglake.format`.
         """
         version = definition.properties.get("seglake.format", FORMAT)
         if version != FORMAT:
@@ -88,7 +99,7 @@ class TableContract(NamedTuple):
             raise CorruptData(f"{''.join(titles[:1])}{problem}; {self.remedy}", file=file)
 
     def _problems(self, definition: Definition) -> Iterator[str]:
-        """Everything about a definition that Seglake cannot obey."""
+        """Yield everything in a definition that Seglake does not support."""
         if definition.reader > READER or definition.writer > WRITER or definition.features:
             features = ", ".join(sorted(definition.features)) or _WRITERS.get(
                 definition.writer, "unnamed"
@@ -123,7 +134,7 @@ class TableContract(NamedTuple):
 
 
 def _demands(field: Mapping[str, Any]) -> Iterator[str]:
-    """What a column asks of writers, such as delta.invariants."""
+    """Yield the constraints of a column on writers, such as delta.invariants."""
     if not field["nullable"]:
         yield "NOT NULL"
     yield from (key for key in field["metadata"] if key.startswith("delta."))
@@ -142,6 +153,6 @@ def _property_problems(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def interval_ms(interval: str) -> int | None:
-    """Delta's text of an interval in milliseconds; None if it has another form or unit."""
+    """Convert Delta's text of an interval to milliseconds, or None for another form or unit."""
     match = _INTERVAL.fullmatch(interval)
     return int(match[1]) * _UNITS_MS[match[2].lower()] if match else None

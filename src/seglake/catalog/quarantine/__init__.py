@@ -1,1 +1,1 @@
-"""The quarantine: a Delta table of the input rows that could not become records."""
+"""The quarantine, a Delta table of the input rows that could not become records."""

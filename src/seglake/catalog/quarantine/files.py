@@ -1,7 +1,8 @@
-"""Data files of the quarantine: executors write them, and the driver commits them.
+"""Write and read data files of the quarantine. Executors write them, and the driver commits them.
 
 A file has the rejects of one attempt, whose id is in its name, until it is merged. A merged file
-has those of many, and lists their ids in its metadata; in its name is the attempt that wrote it.
+has rejects of many attempts, and lists their ids in its metadata. Its name has the id of the
+attempt that wrote it.
 
 This module imports no Delta library, so executors need none.
 """
@@ -32,14 +33,14 @@ _COLUMNS: dict[str, pa.DataType] = {
     "reason": pa.string(),
     "raw": pa.binary(),
     "ingested_at_ms": pa.int64(),
-    "member": pa.string(),  # of an archive
-    "member_line": pa.int64(),  # the line in it, from 1
+    "member": pa.string(),  # name of the file in an archive
+    "member_line": pa.int64(),  # line in the member, counted from 1
 }
-FRAME = "DataFrame"  # in place of a path
-FILES = "files of rejects"  # the unit of progress where only their keys are known, not sizes
+FRAME = "DataFrame"  # the source file of a row of a DataFrame
+FILES = "files of rejects"  # the unit of progress when sizes are unknown
 SCHEMA = pa.schema(_COLUMNS)
-FILE_SCHEMA = SCHEMA.remove(0)  # the path holds the topic
-_FIRST = "first_place"  # of a merged file alone: the table has no such column
+FILE_SCHEMA = SCHEMA.remove(0)  # the topic is in the path
+_FIRST = "first_place"  # a column that only merged files have, not the table
 _PLACE = pa.struct([pa.field("file", pa.string()), pa.field("row", pa.int64())])
 _MERGED_SCHEMA = FILE_SCHEMA.append(pa.field(_FIRST, _PLACE))
 _ATTEMPTS = b"seglake.attempts"
@@ -51,13 +52,13 @@ _PATH = re.compile(
 
 
 def write_rejects(store: Store, topic: str, attempt_id: str, rejects: pa.Table) -> RejectsFile:
-    """Write rejects (of FILE_SCHEMA) as one file, which is invisible until the driver adds it."""
+    """Write rejects (of FILE_SCHEMA) as one file. It is invisible until the driver commits it."""
     rows = rejects.select(FILE_SCHEMA.names).cast(FILE_SCHEMA)
     return _write(store, topic, attempt_id, "", rows)
 
 
 def write_merged(store: Store, topic: str, attempt_id: str, rejects: pa.Table) -> RejectsFile:
-    """Write rejects of committed attempts, as `to_merge` gives them, as one file of an attempt."""
+    """Write rejects of committed attempts, as returned by `to_merge`, as one merged file."""
     columns = rejects.column_names
     if rejects[_FIRST].null_count == len(rejects):
         columns.remove(_FIRST)
@@ -76,18 +77,21 @@ def _write(store: Store, topic: str, attempt_id: str, prefix: str, rows: pa.Tabl
 
 
 def read_all_rejects(store: Store, key: str) -> pa.Table:
-    """Every reject in the file with this key; `first_places` tells more of its rows."""
+    """Return every reject in the file with this key. The table can be passed to `first_places`."""
     return read_parquet(store, key, _MERGED_SCHEMA if is_merged(key) else FILE_SCHEMA)
 
 
 def read_rejects(store: Store, key: str, attempts: Collection[str]) -> pa.Table:
-    """The rejects of some attempts in the file with this key, as a table of FILE_SCHEMA."""
+    """Return the rejects of some attempts in the file with this key, as a table of FILE_SCHEMA."""
     rows = read_parquet(store, key, FILE_SCHEMA)
     return rows.filter(pc.is_in(rows["attempt_id"], pa.array(list(attempts), pa.string())))
 
 
 def to_merge(store: Store, key: str) -> pa.Table:
-    """Every reject in the file with this key, with the first place of each row of a DataFrame."""
+    """Return every reject in the file with this key, with the first place of DataFrame rows.
+
+    The first place is the file that the row was first written to, and its position in it.
+    """
     rows = read_all_rejects(store, key)
     if _FIRST in rows.column_names:
         return rows.replace_schema_metadata()
@@ -98,16 +102,17 @@ def to_merge(store: Store, key: str) -> pa.Table:
 
 
 def are_of_frames(rows: pa.Table) -> pa.BooleanArray:
-    """Which rejects are rows of DataFrames."""
+    """Return, for each reject, whether it is a row of a DataFrame."""
     flags: Any = pc.equal(rows["source_file"], pa.scalar(FRAME)).fill_null(False)
     are: pa.BooleanArray = flags.combine_chunks()
     return are
 
 
 def first_places(key: str, rows: pa.Table) -> tuple[pa.StringArray, Int64s]:
-    """The key of the file that each row of a DataFrame was written to first, and its place in it.
+    """Return the key of the file that each reject was first written to, and its position in it.
 
-    `rows` are all rejects in the file with this key. Nothing else tells such rows apart.
+    `rows` are all rejects in the file with this key. Only for rows of DataFrames is the result
+    right after a merge. Nothing else distinguishes such rows.
     """
     here, places = pa.repeat(key, len(rows)), np.arange(len(rows))
     if _FIRST not in rows.column_names:
@@ -119,36 +124,43 @@ def first_places(key: str, rows: pa.Table) -> tuple[pa.StringArray, Int64s]:
 
 
 def place_of(row: Mapping[str, Any]) -> tuple[str, int]:
-    """The file and line of a reject as people look for them: in an archive, member and its line."""
+    """Return the file and line of a reject for display.
+
+    In an archive, these are `<archive>!<member>` and the line in the member.
+    """
     if row.get("member") is None:
         return row["source_file"], row["line"]
     return f"{row['source_file']}!{row['member']}", row["member_line"]
 
 
 def attempt_of(path: str) -> str | None:
-    """The attempt whose rejects alone the file at a path or key has.
+    """Return the only attempt that has rejects in the file at a path or key.
 
-    None for a merged file, and for another writer's, which may have rejects of any attempt.
+    Return None for a merged file, and for a file of another program, which may have rejects of any
+    attempt.
     """
     return None if is_merged(path) else writer_of(path)
 
 
 def writer_of(path: str) -> str | None:
-    """The attempt in the name of the file at a path or key; None for another writer's file."""
+    """Return the attempt in the name of the file at a path or key.
+
+    Return None for a file of another program.
+    """
     match = _PATH.fullmatch(path)
     return match[2] if match else None
 
 
 def is_merged(path: str) -> bool:
-    """Whether Seglake merged the file at a path or key."""
+    """Return whether the file at a path or key is a merged file of Seglake."""
     match = _PATH.fullmatch(path)
     return match is not None and match[1] is not None
 
 
 def attempts_in(store: Store, key: str, size: int) -> set[str]:
-    """The attempts that have rejects in the merged file with this key.
+    """Return the attempts that have rejects in the merged file with this key.
 
-    Reads the end of the file. Raises CorruptData and StoreError.
+    Reads only the end of the file, which has `size` bytes. Raises CorruptData and StoreError.
     """
     metadata = read_metadata(store, key, size).get(_ATTEMPTS, b"")
     listed = metadata[8:]

@@ -1,30 +1,30 @@
-"""Which rejects are open: not redriven, not expired, and not about to be erased.
+"""Find the open rejects: rejects that are not redriven, not expired, and not about to be erased.
 
-Rejects become records, expire or are erased in a commit to the catalog. So the rows of runs and of
-maintenance say which rejects of the quarantine still count:
+Rejects become records, expire or are erased by a commit to the catalog. So the rows of runs and of
+maintenance decide which rejects in the quarantine still count:
 
-- A redrive takes over all open rejects of one attempt. Each becomes a record, or a reject of the
+- A redrive ingests all open rejects of one attempt. Each becomes a record, or a reject of the
   redrive's own attempt. The report in its run row has `"redrives": {"run_id": "R", "attempt_id":
-  "…"}`, where `run_id` is that of the first run. Each redrive takes over what the one before it
-  left open, so the redrives of a run form a chain. A redrive is a run of the pipeline of the first
-  run, and is removed together with the runs before it.
+  "…"}`, where `run_id` is the id of the first run. Each redrive ingests the rejects that the
+  previous one left open, so the redrives of a run form a chain. A redrive is a run of the pipeline
+  of the first run, and is removed together with the runs before it.
 - A commit of the operation `expire-rejects` lists the `attempts` whose rejects no longer count.
-- A commit of the operation `erase` has `"rejects_left": {"<attempt>": 3}`: how many rejects the
-  erasure leaves of each attempt that loses some.
+- A commit of the operation `erase` has `"rejects_left": {"<attempt>": 3}`: the number of rejects
+  that remain, for each attempt that loses some.
 
-An erasure commits to the catalog and to the quarantine, and may die between both:
+An erasure commits to the catalog and to the quarantine, and may die between the two commits:
 
-    1. It puts a list of the rejects that it takes, `attempts/<attempt>/rejects`.
+    1. It puts a list of the rejects that it erases, `attempts/<attempt>/rejects`.
     2. It commits to the catalog, and then to the quarantine.
-    3. It deletes the list. A committed erasure that still has a list is unfinished: the next
-       erasure of the topic takes these rejects too, and a redrive refuses to read them.
+    3. It deletes the list. A committed erasure that still has a list is unfinished. The next
+       erasure of the topic erases these rejects too, and a redrive refuses to read them.
 
-A list may stay for long, so it names rejects without their content: by attempt, a digest of the
-path of the source file, and the line, as in `{"topic": "T", "rejects": {"<attempt>": {"<SHA-256>":
-[2, 7]}}}`. After a lost race an erasure writes another list under another key, because the request
-of an earlier try may reach storage late. Two rows of a DataFrame may have the same line, such as
-records of two partitions. They are named by the quarantine file that they were written to first,
-and their place in it.
+A list may exist for a long time, so it identifies rejects without their content: by attempt, a
+digest of the path of the source file, and the line, as in `{"topic": "T", "rejects": {"<attempt>":
+{"<SHA-256>": [2, 7]}}}`. After a lost race, an erasure writes another list under another key,
+because the put of an earlier try may reach storage late. Two rows of a DataFrame may have the same
+line, for example records of two partitions. So these are identified by the quarantine file that
+they were first written to, and their position in it.
 """
 
 from __future__ import annotations
@@ -51,42 +51,43 @@ from seglake.store import Store
 
 
 class Redrive(NamedTuple):
-    """What a redrive took over: rejects of the run `run_id`, which the attempt had left open."""
+    """The rejects that a redrive ingested: the ones that an attempt at run `run_id` left open."""
 
     run_id: str
     attempt_id: str
 
 
 def redrive_of(run: RunRow) -> Redrive | None:
-    """What a run took over; None for an ordinary run."""
-    if '"redrives"' not in run.report:  # spares the parsing of most reports
+    """Return the rejects that a run ingested if it is a redrive, else None."""
+    # Most reports need not be parsed.
+    if '"redrives"' not in run.report:
         return None
     taken = json.loads(run.report).get("redrives")
     return Redrive(taken["run_id"], taken["attempt_id"]) if taken else None
 
 
 def open_attempts(runs: Iterable[RunRow]) -> list[str]:
-    """The attempts whose rejects are open, given all runs of a topic."""
+    """Return the attempts whose rejects no redrive has ingested, given all runs of a topic."""
     runs = list(runs)
     taken = {redrive.attempt_id for redrive in map(redrive_of, runs) if redrive}
     return [run.attempt_id for run in runs if run.attempt_id not in taken]
 
 
 class Chain(NamedTuple):
-    """A run and its redrives, in order."""
+    """A run and its redrives, in order. `next_run_id` is the run id for the next redrive."""
 
     first: RunRow
     redrives: list[RunRow]
-    next_run_id: str  # for a redrive that follows
+    next_run_id: str
 
     @property
     def last(self) -> RunRow:
-        """The run that has the open rejects."""
+        """Return the run or redrive that has the open rejects."""
         return self.redrives[-1] if self.redrives else self.first
 
 
 def chain_of(run: RunRow, runs: Sequence[RunRow]) -> Chain:
-    """The chain of a run or of a redrive, given all runs of its topic."""
+    """Return the chain of a run or of a redrive, given all runs of its topic."""
     by_attempt, first = {other.attempt_id: other for other in runs}, run
     while before := redrive_of(first):
         first = by_attempt[before.attempt_id]
@@ -105,11 +106,11 @@ def chain_of(run: RunRow, runs: Sequence[RunRow]) -> Chain:
 
 
 ERASE, EXPIRE = "erase", "expire-rejects"
-_RECENT = 100  # erasures of a topic, by clocks that may differ
+_RECENT = 100  # erasures of a topic; more than one, because their clocks may differ
 
 
 def expired_attempts(rows: Iterable[MaintenanceRow]) -> set[str]:
-    """The attempts whose rejects have expired, given all rows of maintenance."""
+    """Return the attempts whose rejects have expired, given all rows of maintenance."""
     return {
         attempt_id
         for row in rows
@@ -119,9 +120,10 @@ def expired_attempts(rows: Iterable[MaintenanceRow]) -> set[str]:
 
 
 def rejects_left(rows: Iterable[MaintenanceRow]) -> dict[str, int]:
-    """The count of each attempt that lost rejects, given all rows of maintenance.
+    """Return the remaining number of rejects of each attempt that lost some in an erasure.
 
-    Of several erasures the last left the fewest.
+    `rows` are all rows of maintenance. The smallest number is used, because each erasure leaves
+    fewer.
     """
     left: dict[str, int] = {}
     for row in rows:
@@ -131,18 +133,18 @@ def rejects_left(rows: Iterable[MaintenanceRow]) -> dict[str, int]:
 
 
 def erasures(rows: Iterable[MaintenanceRow]) -> list[str]:
-    """The erasures that took rejects last: each ends those before it, so they are enough."""
+    """Return the last erasures that erased rejects. Each of them finishes the earlier ones."""
     commits = sorted((row.finished_at_ms, row.attempt_id) for row in rows if _rejects_left(row))
     return [attempt_id for _, attempt_id in commits[-_RECENT:]]
 
 
 def erasures_of(rejects_of: str, rows: Iterable[MaintenanceRow]) -> list[str]:
-    """The erasures that took rejects of an attempt."""
+    """Return the erasures that erased rejects of an attempt."""
     return [row.attempt_id for row in rows if rejects_of in _rejects_left(row)]
 
 
 def _rejects_left(row: MaintenanceRow) -> dict[str, int]:
-    """How many rejects an erasure left of each attempt that lost some."""
+    """Return the number of rejects that an erasure left of each attempt that lost some."""
     counts: dict[str, int] = (
         json.loads(row.report)["rejects_left"] if row.operation == ERASE else {}
     )
@@ -156,7 +158,7 @@ Leaving = Mapping[str, Mapping[str, Sequence[int]]]  # lines, by attempt and dig
 
 
 class _RejectGroup(NamedTuple):
-    """The rejects of an attempt and source file: their lines, and their places in the file read."""
+    """Rejects of an attempt and a source file: their lines, and their positions in the table."""
 
     attempt_id: str
     digest: str
@@ -165,14 +167,14 @@ class _RejectGroup(NamedTuple):
 
 
 def write_list(store: Store, key: str, topic: str, rejects: Leaving) -> None:
-    """Write a list. Raises StoreError."""
+    """Write a list of the rejects that an erasure is about to erase. Raises StoreError."""
     store.put(key, json.dumps({"topic": topic, "rejects": rejects}).encode())
 
 
 def unfinished(store: Store, erasures: Sequence[str]) -> dict[str, Leaving]:
     """Return the lists that committed erasures have not deleted yet, by object key.
 
-    Call this before reading the quarantine: an erasure without a list has finished its work there.
+    Call this before reading the quarantine. An erasure without a list has already committed to it.
     Raises StoreError and CorruptData.
     """
     keys = list(chain(*read_at_once(store, partial(_lists, store), erasures)))
@@ -196,14 +198,17 @@ def _read(store: Store, key: str) -> Leaving:
 
 
 def listed(key: str, rows: pa.Table, go: pa.BooleanArray) -> Leaving:
-    """The list of those that go of all rejects in the file of the quarantine with this key."""
+    """Return a list of the rejects to erase from the quarantine file with this key.
+
+    `rows` are all rejects in the file. `go` has, for each of them, whether it is erased.
+    """
     leaves = go.to_numpy(zero_copy_only=False)
     groups = ((group, group.lines[leaves[group.at]].tolist()) for group in _groups(key, rows))
     return joined({group.attempt_id: {group.digest: lines}} for group, lines in groups if lines)
 
 
 def joined(lists: Iterable[Leaving]) -> Leaving:
-    """One list of the rejects of all."""
+    """Return one list with the rejects of all lists."""
     merged: dict[str, dict[str, list[int]]] = {}
     for leaving in lists:
         for attempt_id, files in leaving.items():
@@ -213,12 +218,15 @@ def joined(lists: Iterable[Leaving]) -> Leaving:
 
 
 def count_listed(files: Mapping[str, Sequence[int]]) -> int:
-    """How many rejects of an attempt a list has."""
+    """Return the number of rejects in a list's entry for one attempt."""
     return sum(map(len, files.values()))
 
 
 def are_listed(key: str, rows: pa.Table, leaving: Leaving) -> pa.BooleanArray:
-    """Which of all rejects in the file of the quarantine with this key a list has."""
+    """Return, for each reject in the quarantine file with this key, whether it is in a list.
+
+    `rows` are all rejects in the file.
+    """
     flags = np.zeros(len(rows), np.bool_)
     for group in _groups(key, rows) if leaving else ():
         lines = leaving.get(group.attempt_id, {}).get(group.digest, ())
@@ -227,7 +235,10 @@ def are_listed(key: str, rows: pa.Table, leaving: Leaving) -> pa.BooleanArray:
 
 
 def has_one_of(leaving: Leaving, attempt_id: str, lines: Mapping[str, Int64s]) -> bool:
-    """Whether a list has some of an attempt's rejects, given as lines by path of the file."""
+    """Return whether a list has one of some rejects of an attempt.
+
+    `lines` maps the paths of source files to the lines of these rejects.
+    """
     files = leaving.get(attempt_id, {})
     some: Collection[str] = lines if files else ()
     return any(np.isin(lines[path], files.get(_digest(path), ())).any() for path in some)

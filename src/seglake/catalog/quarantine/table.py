@@ -1,8 +1,9 @@
-"""The quarantine table: commits of its files, and the rejects that count.
+"""Commit files to the quarantine table, and read the rejects that count.
 
-An attempt commits its files here before its run. A reject counts only if a run row names its
+An attempt commits its files of rejects before its run. A reject counts only if a run row names its
 attempt, so rejects of a failed attempt are never reported. Then the attempt merges small files of
-earlier ones. It is announced all the while, so an erasure knows of the copies that it may make.
+earlier attempts. It is announced during all of this, so an erasure waits for the copies of rejects
+that the attempt may make.
 """
 
 import logging
@@ -44,29 +45,33 @@ from seglake.store import Store
 _log = logging.getLogger(__name__)
 
 _PARTITION_BY = ["topic"]
-_TRIES = 100  # at a commit, while others fence theirs
-_IN_VAIN = (CommitConflict, AttemptAbandoned, CorruptData, MissingObject)  # no commit was made
+_TRIES = 100  # tries at a commit that loses to fences
+_IN_VAIN = (CommitConflict, AttemptAbandoned, CorruptData, MissingObject)  # nothing was committed
 _REMEDY = f"undo that, or move the folder {QUARANTINE_TABLE} aside: the next rejects begin another"
 CONTRACT = TableContract("the quarantine", SCHEMA, _PARTITION_BY, _REMEDY, guards=False)
 
 
 class QuarantineTable:
-    """The quarantine of the lake in a store, which may not exist yet.
+    """The quarantine of the lake in a store. The table may not exist yet.
 
-    Other programs may delete its rows. Every method raises CorruptData if they did what its
-    contract forbids.
+    Other programs may delete its rows. Every method raises CorruptData if another program made a
+    change that the contract forbids.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def add_files(self, files: Sequence[WrittenFile], attempt_id: str) -> None:
-        """Commit the files of one attempt at a topic; creates the table unless it exists.
+        """Commit the files of one attempt at a topic, and merge small files of the topic.
 
-        Then merges small files of the topic, see `_tidy`. Several runs may do so at once. Raises
-        StoreError; calling again is safe, since Delta has a path once however often it is added.
-        Raises AttemptAbandoned if the attempt was given up: then its files are deleted, which an
-        erasure may not have seen. Raises CommitConflict.
+        Creates the table unless it exists. Several runs may do so concurrently. The call may be
+        repeated after an error, because a path that is added twice is in a Delta table once.
+
+        Raises:
+            AttemptAbandoned: The attempt was abandoned. Its files are deleted, because the erasure
+                that abandoned it may not have found them.
+            CommitConflict: The commit lost to fences 100 times.
+            StoreError: Storage failed.
         """
         if not files:
             return
@@ -75,11 +80,13 @@ class QuarantineTable:
         for tries_left in reversed(range(_TRIES)):
             base = delta_rs.open_table(self._delta_log()).version()
             try:
-                # a fence that comes after this check stops the commit
+                # An erasure abandons the attempt first, and then commits a fence. So this check
+                # finds the claim, or the commit loses to the fence.
                 require_not_abandoned(self._store, attempt_id)
                 self._commit(base, actions, "WRITE", attempt_id)
             except AttemptAbandoned:
-                if tries_left == _TRIES - 1:  # else it had hope when they were written
+                # After a lost try, the attempt had not been abandoned when the files were written.
+                if tries_left == _TRIES - 1:
                     self._store.delete([f"{QUARANTINE_TABLE}/{file.path}" for file in files])
                 raise
             except CommitConflict:
@@ -90,9 +97,9 @@ class QuarantineTable:
         self._tidy(files[0].partition["topic"], attempt_id)
 
     def _tidy(self, topic: str, attempt_id: str) -> None:
-        """Merge small files of a topic, as an attempt that runs.
+        """Merge small files of a topic. Raises AttemptAbandoned.
 
-        If that fails or loses a race, a later attempt does it. Raises AttemptAbandoned.
+        Another failure or a lost race is only logged, because a later attempt merges the files.
         """
         try:
             base, files = self._files_of(topic)
@@ -111,10 +118,10 @@ class QuarantineTable:
 
     @contextmanager
     def _named_or_deleted(self, files: Sequence[WrittenFile]) -> Iterator[None]:
-        """A block that names files that copy rejects; in vain, it deletes them.
+        """Delete `files`, which have copies of rejects, if the block fails to commit them.
 
-        An erasure that would delete them may be over. Others may have written more files of the
-        same attempts, and be about to name them: these stay.
+        The erasure that should delete them may have ended already. Files that the table names are
+        kept.
         """
         try:
             yield
@@ -127,24 +134,31 @@ class QuarantineTable:
             raise
 
     def remove_files(self, keys: Collection[str], others: Collection[str] = ()) -> set[str]:
-        """Remove the files with these keys from the table, before they are deleted.
+        """Remove the files with these keys from the table, so that they can be deleted.
 
-        From now on no commit under way can name one of them: its writer looks first whether the
-        attempt was given up. Nor can one name a file with a key in `others`, which have rejects
-        that count, if the table does not name it by now: those that it does are returned, and stay.
-        Raises StoreError and CommitConflict.
+        After this, no commit in progress can name one of the files: it loses to a fence, and its
+        writer checks whether the attempt was abandoned before it retries. The same applies to the
+        files with keys in `others`, which have rejects that count, unless the table names them.
+
+        Returns:
+            The keys in `others` that the table names. These files must be kept.
+
+        Raises:
+            CommitConflict: Other commits won 100 times in a row.
+            StoreError: Storage failed.
         """
         if not (keys or others) or self._live_files()[0] < 0:
             return set()
         log = self._delta_log()
         made = [log.fence(lambda: self._removal(keys))]
-        if self._removal(keys)[1]:  # a commit that was made just before the fence named some
+        # A commit just before the fence may have named some of the files.
+        if self._removal(keys)[1]:
             made.append(log.fence(lambda: self._removal(keys)))
         delta_rs.checkpoint_if_due(log, made)
         return {*others}.intersection(map(_key, self._live_files()[1]))
 
     def unnamed_keys(self, topic: str, attempt_id: str) -> list[str]:
-        """The keys of files that an attempt wrote, and the table does not name.
+        """Return the keys of files that an attempt wrote and that the table does not name.
 
         Raises StoreError.
         """
@@ -154,9 +168,10 @@ class QuarantineTable:
                 if writer_of(item.key) == attempt_id and item.key not in named]  # fmt: skip
 
     def retained_keys(self, since_ms: float) -> set[str] | None:
-        """The keys of the files that the table has named since a time, by the clock of storage.
+        """Return the keys of the files that the table has named since a time (ms).
 
-        None if there is no table. Raises StoreError.
+        The time is by the clock of storage. Return None if the table does not exist. Raises
+        StoreError.
         """
         version, files = self._live_files()
         if version < 0:
@@ -166,7 +181,7 @@ class QuarantineTable:
         return {f"{QUARANTINE_TABLE}/{path}" for path in chain(removed, (f.path for f in files))}
 
     def _removal(self, keys: Collection[str]) -> tuple[int, list[Action]]:
-        """The newest version, and the actions that remove files from it, by their keys."""
+        """Return the newest version, and the actions that remove the files with these keys."""
         version, files = self._live_files()
         gone = [file for file in files if _key(file) in keys]
         return version, [remove(file.path, file.size_bytes, file.partition) for file in gone]
@@ -174,11 +189,18 @@ class QuarantineTable:
     def replace_files(
         self, base: int, keys: Collection[str], files: Sequence[WrittenFile], attempt_id: str
     ) -> None:
-        """Put files in the place of those with these keys, in one commit of an attempt.
+        """Replace the files with these keys by other files, in one commit of an attempt.
 
-        It continues the version `base`, which the table had before they were written: a fence that
-        came since stops it. Raises StoreError, and CommitConflict if another process removed one of
-        the old files: then the new ones are deleted.
+        Args:
+            base: A version that the table had before the new files were written. The commit loses
+                to a later fence.
+            keys: The keys of the old files.
+            files: The new files. They are deleted after an error other than StoreError.
+            attempt_id: The attempt that commits.
+
+        Raises:
+            CommitConflict: Another process removed one of the old files, or committed a fence.
+            StoreError: Storage failed.
         """
         with self._named_or_deleted(files):
             old = [file for file in self._live_files()[1] if _key(file) in keys]
@@ -201,9 +223,9 @@ class QuarantineTable:
         self._commit(base, [*come, *gone], operation, attempt_id)
 
     def merged_with(self, attempts: Collection[str]) -> dict[str, list[str]]:
-        """The keys of the merged files that have rejects of some attempts, by topic.
+        """Return the keys of the merged files that have rejects of some attempts, by topic.
 
-        One that is damaged, or gone by now, is left out. Raises StoreError.
+        A damaged or deleted file is skipped. Raises StoreError.
         """
 
         def has_some(file: AddedFile) -> bool:
@@ -220,10 +242,10 @@ class QuarantineTable:
         return found
 
     def drop(self, topic: str, attempts: Collection[str], attempt_id: str) -> list[str]:
-        """Write the merged files of a topic without the rejects of `attempts`, as an attempt.
+        """Rewrite the merged files of a topic without the rejects of `attempts`.
 
-        Returns the keys of the files that it replaced. Raises AttemptAbandoned, CommitConflict,
-        CorruptData and StoreError.
+        `attempt_id` is the attempt that commits. Return the keys of the replaced files. Raises
+        AttemptAbandoned, CommitConflict, CorruptData and StoreError.
         """
         base, rest = self.version(), list[WrittenFile]()
         keys = self.merged_with(attempts).get(topic, [])
@@ -239,16 +261,17 @@ class QuarantineTable:
         return keys
 
     def version(self) -> int:
-        """The newest version; -1 without a table."""
+        """Return the newest version, or -1 if the table does not exist."""
         return self._live_files()[0]
 
     def all_keys(self, topic: str) -> list[str]:
-        """The keys of all files of a topic, whoever's rejects they have."""
+        """Return the keys of all files of a topic, also of rejects that do not count."""
         return list(map(_key, self._files_of(topic)[1]))
 
     def keys(self, topic: str, attempts: Collection[str]) -> list[str]:
-        """The keys of the files that may have rejects of some attempts at a topic."""
-        counting = {None, *attempts}  # None: another writer's file may have rejects of any attempt
+        """Return the keys of the files of a topic that may have rejects of some attempts."""
+        # None stands for merged files, and for files of other programs.
+        counting = {None, *attempts}
         files = [file for file in self._files_of(topic)[1] if attempt_of(file.path) in counting]
         merged = list(filter(_is_merged, files))
         has_some = read_at_once(self._store, partial(self._has_some, attempts=attempts), merged)
@@ -256,23 +279,23 @@ class QuarantineTable:
         return [key for key in map(_key, files) if key in some or not is_merged(key)]
 
     def _has_some(self, merged: AddedFile, attempts: Collection[str]) -> bool:
-        """Whether a merged file has rejects of some attempts."""
+        """Return whether a merged file has rejects of one of some attempts."""
         return not attempts_in(self._store, _key(merged), merged.size_bytes).isdisjoint(attempts)
 
     def read(self, topic: str, attempts: Collection[str]) -> Iterator[pa.Table]:
-        """The rejects of some attempts at a topic, in tables of FILE_SCHEMA, one per file."""
+        """Yield the rejects of some attempts at a topic, as one table of FILE_SCHEMA per file."""
         for key in self.keys(topic, attempts):
             counted = read_rejects(self._store, key, attempts)
             if len(counted):
                 yield counted
 
     def _files_of(self, topic: str) -> tuple[int, list[AddedFile]]:
-        """The newest version and its files of a topic."""
+        """Return the newest version and its files of a topic."""
         version, files = self._live_files()
         return version, [file for file in files if file.partition["topic"] == topic]
 
     def _live_files(self) -> tuple[int, list[AddedFile]]:
-        """The newest version and its files in the order of paths; -1 and none without a table."""
+        """Return the newest version and its files, sorted by path. Without a table: -1 and []."""
         try:
             table = delta_rs.open_table(self._delta_log())
         except MissingObject:
@@ -301,23 +324,22 @@ def _is_merged(file: AddedFile) -> bool:
 
 
 # ---------------- merges
-# Merges of the quarantine's small files: which become one, and how.
-#
-# Each run with rejects leaves a small file, and whoever lists rejects may have to open all of
-# them. So few may wait, as in the catalog. Only rejects of committed runs are merged: a vacuum
-# takes the others out by the names of their files. A file that another program wrote may have
-# such rejects, too, so it is left alone.
+# Each run with rejects writes a small file, and listing rejects may have to open all of them. So
+# small files are merged, as in the catalog. Only rejects of committed runs are merged, because a
+# vacuum removes other rejects by the names of their files. A file of another program may have
+# rejects of any attempt, so it is not merged.
 
 FAN_IN = file_merges.FAN_IN
-ENOUGH_BYTES = 4 * 2**20  # a file of this size is final; each run writes few that are larger
-UNIT_BYTES = 256  # counts as one row does in the catalog
+ENOUGH_BYTES = 4 * 2**20  # a file of this size is final; each run writes few larger files
+UNIT_BYTES = 256  # this size counts like one row in the catalog
 
 
 def due(files: Iterable[AddedFile], is_committed: Callable[[str], bool]) -> list[AddedFile]:
-    """The files of a topic to merge now, if any.
+    """Return the files of a topic to merge now.
 
-    These are the files of the largest size that two have, and all smaller ones, once FAN_IN small
-    files of committed attempts wait. Only then it is asked who is committed.
+    When FAN_IN small files of committed attempts exist, these are the files of the largest size
+    that at least two files have, and all smaller files. `is_committed` is not called before there
+    are FAN_IN small files.
     """
     small = [file for file in files if file.size_bytes < ENOUGH_BYTES]
     merged = [file for file in small if is_merged(file.path)]
@@ -332,11 +354,11 @@ def due(files: Iterable[AddedFile], is_committed: Callable[[str], bool]) -> list
 
 
 def is_committed(store: Store, attempt_id: str) -> bool:
-    """Return whether the objects of an attempt that committed rejects show that it is committed.
+    """Return whether an attempt that committed rejects is committed, judging by its objects.
 
-    It is if it has a success marker, or if only its claim remains: then its manifest is archived.
-    A running attempt still has its announcement. If an attempt ended without its commit, a vacuum
-    removes its rejects from the table.
+    It is committed if it has a success marker, or if at most its claim remains: then its manifest
+    is archived. A running attempt still has its announcement. If an attempt ended without a commit,
+    a vacuum removes its rejects from the table.
     """
     keys = {item.key for item in store.list(attempt_objects(attempt_id))}
     if success_key(attempt_id) in keys:
@@ -345,7 +367,7 @@ def is_committed(store: Store, attempt_id: str) -> bool:
 
 
 def merge(store: Store, topic: str, attempt_id: str, keys: Sequence[str]) -> RejectsFile:
-    """Write all rejects in the files with these keys as one file of an attempt."""
+    """Write all rejects in the files with these keys as one merged file of an attempt."""
     return write_merged(
         store, topic, attempt_id, pa.concat_tables(to_merge(store, k) for k in keys)
     )

@@ -1,7 +1,8 @@
-"""Which segments, runs and sources exist: a Delta table, and its versions in memory.
+"""The catalog, a Delta table of the segments, runs and sources of a lake, and its versions.
 
 `table` opens the catalog, loads its versions, reads their rows, and commits a `topic_change`.
-`transaction` tries a commit until it holds, and `attempts` has the objects that say what became of
-it. `retention` finds what the retained versions need. `schema` defines the rows. `version` holds a
-version in memory, `delta` the files of a Delta table, `quarantine` the table of rejects.
+`transaction` retries a commit until it succeeds, and `attempts` has the objects of an attempt.
+`retention` finds the rows and files that the retained versions need. `schema` defines the rows.
+`version` has versions in memory, `delta` the files of a Delta table, and `quarantine` the table of
+rejects.
 """

@@ -20,13 +20,15 @@ from seglake.compile.locks import Lock
 from seglake.errors import MissingObject, StoreError
 from seglake.store import Store
 
-_LOCAL_S, _REMOTE_S = 1.0, 30.0  # between checks of a reader that nobody refreshes
-_UNENDED_S = 60.0  # between drops of the caches while a deletion has not ended: it may be killed
+_LOCAL_S, _REMOTE_S = 1.0, 30.0  # between checks of a reader that is not refreshed
+# While a deletion has not ended, the caches are dropped again after this time. A deletion that was
+# killed never ends.
+_UNENDED_S = 60.0
 
 
 @contextlib.contextmanager
 def announced(store: Store, keys: Iterable[str]) -> Iterator[None]:
-    """Notify readers before and after a block that may delete these objects, if some are logs."""
+    """Notify readers before and after a block that may delete objects, if one of them is a log."""
     if not any(key.startswith(f"{layout.TOPICS}/") for key in keys):
         yield
         return
@@ -41,7 +43,7 @@ def _say(store: Store, token: str, *, ended: bool) -> None:
 
 
 class Deletions:
-    """Calls `forget` when logs may be gone. Safe for threads."""
+    """A check for deleted logs, which calls `forget` when logs may be deleted. Thread-safe."""
 
     def __init__(self, store: Store, forget: Callable[[], None]) -> None:
         self._store, self._forget = store, forget
@@ -74,7 +76,7 @@ class Deletions:
             return b""
 
     def _heard(self, said: bytes) -> None:
-        """Forget at each change, and once more after it, for reads that were in progress."""
+        """Call `forget` at each change, and at the next check, for reads that were in progress."""
         changed, now = said != self._seen, time.monotonic()
         unended = b'"ended": false' in said and now - self._forgot > _UNENDED_S
         if changed or self._again or unended:

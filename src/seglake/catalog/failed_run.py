@@ -1,9 +1,9 @@
-"""What is known of a run that failed: its error, its report, and a sample of its rejects.
+"""Store the error, the report and a sample of the rejects of a failed run.
 
-No later attempt reads it. People do, Airflow's retry policy does, and so does an erasure: it takes
-rows out of samples. The report stands under the attempt. A small object, whose key follows from
-topic, run id and pipeline, names the last attempt that failed, so finding it costs the same however
-old the lake is. `seglake vacuum` removes both.
+No later attempt reads them. They are for people, for Airflow's retry policy, and for an erasure,
+which removes rows from the samples. They are in an object of the attempt. A small object, whose key
+follows from topic, run id and pipeline, names the last attempt that failed, so the time to find it
+does not grow with the lake. `seglake vacuum` deletes both objects.
 """
 
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ class _Stored(BaseModel):
 
 
 class FailedRun(_Stored):
-    """The last attempt at a run that failed.
+    """A failed attempt at a run.
 
-    `exit_code` is that of the error's class; `error` is its message. `rejects` are a few rejected
-    rows, each with source_file, line (from 1), reason and raw (text, or {"base64": …}); the count
-    of all is in the `report`, which is that of the attempt.
+    `error` is the message of the error, and `exit_code` the exit code of its class. `rejects` is a
+    sample of the rejected rows, each with source_file, line (from 1), reason and raw (text, or
+    {"base64": …}). `report` is the report of the attempt, with the count of all rejects.
     """
 
     topic: str
@@ -49,21 +49,21 @@ _AnyStored = TypeVar("_AnyStored", FailedRun, _Name)
 
 
 def write_failed_run(store: Store, failed: FailedRun) -> None:
-    """Write what is known of a run that failed. Raises StoreError."""
+    """Write a failed attempt as the last failure of its run. Raises StoreError."""
     rewrite_failed_run(store, failed)
     key = failed_key(failed.topic, failed.pipeline, failed.run_id)
     store.put(key, _Name(attempt_id=failed.attempt_id).model_dump_json().encode())
 
 
 def rewrite_failed_run(store: Store, failed: FailedRun) -> None:
-    """Write again what is known of a failed attempt, which need not be the last one."""
+    """Write a failed attempt again, which need not be the last failure. Raises StoreError."""
     store.put(report_key(failed.attempt_id), failed.model_dump_json().encode())
 
 
 def all_failed_runs(store: Store, topic: str | None) -> Iterator[FailedRun]:
-    """What is known of each failed attempt, at one topic or at any; what was written last is first.
+    """Yield each failed attempt at one topic, or at any topic for None, last written first.
 
-    Raises as `failed_runs`.
+    Raises what `failed_runs` raises.
     """
     reports = [item for item in store.list(ATTEMPTS) if item.key.endswith("/report.json")]
     for item in sorted(reports, key=lambda item: item.modified_ms, reverse=True):
@@ -74,10 +74,10 @@ def all_failed_runs(store: Store, topic: str | None) -> Iterator[FailedRun]:
 
 
 def failed_runs(store: Store, topic: str, run_id: str) -> list[FailedRun]:
-    """The last failure of each pipeline at a run id of a topic, in the order of pipelines.
+    """Return the last failure of each pipeline with a topic and run id, sorted by pipeline.
 
-    A failure that `seglake vacuum` removed is left out. Raises CorruptData if an object is damaged,
-    and StoreError.
+    A failure that `seglake vacuum` has deleted is missing. Raises CorruptData if an object is
+    damaged, and StoreError.
     """
     keys = [item.key for item in store.list(failed_folder(topic, run_id))]
     failures = (_failed_run(store, key) for key in keys)

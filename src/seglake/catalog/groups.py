@@ -1,8 +1,9 @@
-"""Where consumer groups of a broker stood in a topic that was archived from it.
+"""Store the committed offsets that a broker's consumer groups had in an archived topic.
 
-Each group has one object per topic below `catalog/groups`, outside of the catalog's versions: a
-group moves while no record comes. An archive replaces it as a whole. No offset lies above the end
-that the log partition had then, so that a consumer which goes on from there misses nothing.
+Each group has one object per topic below `catalog/groups`, outside the catalog's versions, because
+a group may commit offsets when no record is added. An archive replaces the object as a whole. No
+offset is higher than the end of the log partition at that time, so a consumer that continues from
+it misses no record.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from seglake.store import Reader, Store
 
 
 class GroupOffset(NamedTuple):
-    """The next offset that a group reads in a log partition, and what its client wrote beside."""
+    """The next offset that a group reads in a log partition, and the metadata of its client."""
 
     offset: int
     metadata: str = ""
 
 
 class GroupInTopic(NamedTuple):
-    """Where a group stood in a topic, by partition. `lake` is the identity of the lake."""
+    """The offsets of a group in a topic, by partition. `lake` is the identity of the lake."""
 
     lake: str
     topic: str
@@ -32,9 +33,9 @@ class GroupInTopic(NamedTuple):
 
 
 def keep(store: Store, stood: GroupInTopic) -> None:
-    """Write where a group stood. Partitions that are not among these stay as they are.
+    """Store the offsets of a group in a topic. The stored offsets of other partitions are kept.
 
-    Raises StoreError, CorruptData if what is there cannot be read.
+    Raises StoreError, and CorruptData if the existing object is damaged.
     """
     key = layout.group_key(stood.group, stood.topic)
     before = _read(store, key, stood.lake)
@@ -45,17 +46,23 @@ def keep(store: Store, stood: GroupInTopic) -> None:
 
 
 def of_group(store: Store, lake: str, group: str) -> list[GroupInTopic]:
-    """Where a group stood in each topic of a lake. Raises StoreError, CorruptData."""
+    """Return the offsets of a group in each topic of a lake. Raises StoreError, CorruptData."""
     return _below(store, layout.group_folder(group), lake)
 
 
 def of_topic(store: Store, lake: str, topic: str) -> list[GroupInTopic]:
-    """Where each group stood in a topic, by name of the group. Raises StoreError, CorruptData."""
+    """Return the offsets of each group in a topic, sorted by group.
+
+    Raises StoreError and CorruptData.
+    """
     return [stood for stood in of_lake(store, lake) if stood.topic == topic]
 
 
 def of_lake(store: Store, lake: str) -> list[GroupInTopic]:
-    """Where each group stood, by group and topic. Raises StoreError, CorruptData."""
+    """Return the offsets of all groups, sorted by group and topic.
+
+    Raises StoreError and CorruptData.
+    """
     return _below(store, layout.GROUPS, lake)
 
 
@@ -66,7 +73,7 @@ def _below(store: Store, folder: str, lake: str) -> list[GroupInTopic]:
 
 
 def _read(store: Reader, key: str, lake: str) -> GroupInTopic | None:
-    """What an object says; None if it does not exist, or is of another lake at the same root."""
+    """Read an object. Return None if it does not exist, or is of another lake at this root."""
     try:
         document: Any = json.loads(bytes(store.read_all(key)))
         offsets = {int(p): GroupOffset(*each) for p, each in document["offsets"].items()}

@@ -1,8 +1,8 @@
-"""What the retained versions of the catalog need: their rows, and the files that they name.
+"""Find the rows that the retained versions of the catalog have, and the files that they name.
 
-A file is retained as long as the commit that removed it is young. Its age is that of the commit's
-object by the clock of storage. The times inside of commits do not matter here: they are those of
-the writers' machines, whose clocks may be wrong.
+A file is retained as long as the commit that removed it is younger than the retention. The age of a
+commit is the age of its object by the clock of storage. The times inside commits do not matter,
+because they come from the machines of writers, whose clocks may be wrong.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _HOUR_MS = 3_600_000
 
 
 def expired_files(table: CatalogTable, never_named: NeverNamed, before_ms: float) -> list[Listed]:
-    """The data files in the catalog table's folder that no retained version names.
+    """Return the data files in the catalog table's folder that no retained version names.
 
-    An object written after `before_ms` is left out: a commit may be about to name it. Raises
+    An object written after `before_ms` is skipped, because a commit may be about to name it. Raises
     StoreError.
     """
     return [
@@ -47,23 +47,30 @@ def expired_files(table: CatalogTable, never_named: NeverNamed, before_ms: float
 
 @dataclass(frozen=True)
 class NeverNamed(Container[str]):
-    """The keys of all data files that no retained version names, whenever they are written.
+    """The keys of all data files that no retained version names, also of files written later.
 
-    A list of them would lack those of an attempt that is about to commit, and it is not committed
-    because it has written its rows.
+    So it also contains files that an attempt writes later, before its commit. Their rows do not
+    prove that the attempt is committed. `named` has the paths of the files that retained versions
+    name.
     """
 
-    named: Container[str]  # the paths of the others
+    named: Container[str]
 
     @staticmethod
     def by(
         table: CatalogTable, retention_hours: float | None = None, *, now_ms: float
     ) -> NeverNamed:
-        """Goes by the versions that there are now.
+        """Return the data files that no version retained now names.
 
-        `now_ms` is the time by the clock of storage. Without `retention_hours` the table's own
-        retention holds; a shorter one expires versions. Raises CorruptData for a damaged commit,
-        and StoreError.
+        Args:
+            table: The catalog.
+            retention_hours: The retention, by default the table's property. A shorter retention
+                expires versions.
+            now_ms: The time by the clock of storage.
+
+        Raises:
+            CorruptData: A commit is damaged.
+            StoreError: Storage failed.
         """
         own_ms = table.handle.retention_ms()
         retention_ms = own_ms if retention_hours is None else retention_hours * _HOUR_MS
@@ -78,9 +85,10 @@ class NeverNamed(Container[str]):
 
 
 def committed_attempts(store: Store) -> set[str]:
-    """The attempts that the catalog has, as far as it can be read: it may be damaged or gone.
+    """Return the attempts named by the commits and the rows of a catalog that may be damaged.
 
-    The log's commits name them, and the rows of the data files that these commits added.
+    Parts of the catalog that cannot be read are skipped. The rows are in the data files that the
+    commits added, and in the files of the newest version.
     """
     attempt_ids, files = set[str](), set[DataFile]()
     for _, commit in DeltaLog(store, LOG_TABLE, CONTRACT).retained(skip_damaged=True):
@@ -96,9 +104,9 @@ def committed_attempts(store: Store) -> set[str]:
 
 
 class RetainedRows(NamedTuple):
-    """The rows of a data file; whether a commit named the file, so that they are committed.
+    """The rows of a data file.
 
-    The newest version names it if it is `live`.
+    They are `committed` if a commit named the file, and `live` if the newest version names it.
     """
 
     topic: str
@@ -110,11 +118,11 @@ class RetainedRows(NamedTuple):
 def retained_rows(
     table: CatalogTable, kind: Kind, expired: Container[str], never_named: Container[str] = ()
 ) -> Iterator[RetainedRows]:
-    """The rows that any retained version may have, by data file.
+    """Yield the rows that any retained version may have, one item per data file.
 
-    Files with a key in `expired` are not read, and those with a key in `never_named` are not
-    committed, unless the newest version names them by now. Raises MissingObject, at the end, if a
-    data file of that version does not exist.
+    Files with a key in `expired` are skipped, and rows of files with a key in `never_named` are not
+    `committed`, unless the newest version names the file. Raises MissingObject at the end if a data
+    file of the newest version does not exist.
     """
     needed = {f"{LOG_TABLE}/{file.path}" for file in table.newest_files() if file.kind == kind}
     for item in table.store.list(f"{LOG_TABLE}/kind={kind}"):
@@ -131,9 +139,9 @@ def retained_rows(
 
 
 def tagged_rows(table: CatalogTable, tags: Iterable[TagRow]) -> Iterator[RetainedRows]:
-    """The segment rows of the versions that tags name, by data file.
+    """Yield the segment rows of the versions that tags name, one item per data file.
 
-    A tag that is deleted meanwhile is left out. Raises CorruptData and StoreError.
+    A tag that is deleted in the meantime is skipped. Raises CorruptData and StoreError.
     """
     for tag in tags:
         try:
@@ -148,28 +156,32 @@ def tagged_rows(table: CatalogTable, tags: Iterable[TagRow]) -> Iterator[Retaine
 
 
 # ---------------- tombstones
-# The removed-files list: what each commit removed, in one object, so that a vacuum reads only the
-# commits since the last one. It is a Zstandard frame with a checksum. Its first line has the number
-# of commits. Each further line has a commit's version, its time by storage's clock, and the files
-# that it removed. A line counts only for a commit with this version and time. A damaged list is
-# ignored, and the next vacuum writes it again.
+# The removed-files list is one object with the files that each commit removed, so that a vacuum
+# reads only the commits since the previous vacuum. It is a Zstandard frame with a checksum. Its
+# first line has the number of commits. Each further line has a commit's version, its time by
+# storage's clock, and the files that it removed. A line counts only for a commit with this version
+# and time. A damaged list is ignored, and the next vacuum writes it again.
 
 FORMAT = 1
-_FEW = 100  # commits that are read anew each time, rather than remembered
+_FEW = 100  # commits; up to this number, they are read each time and not stored in the list
 _log = logging.getLogger(__name__)
 
 
 class Buried(NamedTuple):
-    """What a commit removed: paths below the table's folder; and its time by storage's clock."""
+    """The files that a commit removed, as paths below the table's folder.
+
+    `modified_ms` is the time of the commit by storage's clock.
+    """
 
     modified_ms: int
     paths: Collection[str]
 
 
 def tombstones(log: DeltaLog) -> dict[int, Buried]:
-    """What each commit that the log still has removed, by version.
+    """Return the files that each retained commit removed, by version.
 
-    Reads the commits that are not remembered. Raises CorruptData for a damaged one, and StoreError.
+    Reads the commits that are not in the removed-files list. Raises CorruptData for a damaged
+    commit, and StoreError.
     """
     there = dict(log.commit_times())
     found = _remembered(log.store, there) if len(there) > _FEW else {}
@@ -179,14 +191,17 @@ def tombstones(log: DeltaLog) -> dict[int, Buried]:
 
 
 def remember(log: DeltaLog) -> None:
-    """Write what each commit removed, if more than a few are new. Raises as `tombstones`."""
+    """Write the removed-files list if it does not have more than 100 of the retained commits.
+
+    Raises what `tombstones` raises.
+    """
     there = dict(log.commit_times())
     if len(there) > _FEW and len(there) - len(_remembered(log.store, there)) > _FEW:
         log.store.put(TOMBSTONES, _spelled(tombstones(log)))
 
 
 def _remembered(store: Store, there: Mapping[int, int]) -> dict[int, Buried]:
-    """What is remembered of the commits that the log has at these times."""
+    """Return the part of the removed-files list about commits with these versions and times."""
     try:
         known = _parsed(bytes(store.read_all(TOMBSTONES)))
     except MissingObject:

@@ -1,8 +1,8 @@
-"""The rows of the catalog table: one frozen class per kind, and their Arrow form.
+"""Define the rows of the catalog table, with one frozen class per kind, and their Arrow schemas.
 
-All kinds share one table, partitioned by `kind` and `topic`; its schema is the union of their
-columns, all nullable. Times are BIGINT milliseconds since the epoch. A data file holds only the
-columns of its own kind, as Delta allows; its path holds the two partition columns.
+All kinds share one table, which is partitioned by `kind` and `topic`. Its schema is the union of
+their columns, all nullable. Times are BIGINT milliseconds since the epoch. A data file has only the
+columns of its kind, as Delta allows. The two partition columns are in its path.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Kind = Literal["segment", "run", "source", "topic", "partition", "maintenance", 
 RunState = Literal["committed", "undone", "replaced"]
 TagState = Literal["tagged", "deleted"]
 
-_SAMPLE = 10  # items of a list in a report
+_SAMPLE = 10  # items of a list that a report in a row keeps
 
 
 class SegmentId(NamedTuple):
-    """The identity of a segment row in all of the lake's history, and its files' keys.
+    """The identity of a segment row. It is unique in the history of the lake.
 
-    `attempt_id` wrote the log; `index_attempt_id` wrote the index files.
+    The attempt `attempt_id` wrote the log, and `index_attempt_id` wrote the index files.
     """
 
     topic: str
@@ -43,7 +43,7 @@ class SegmentId(NamedTuple):
     index_attempt_id: str
 
     def key(self, suffix: Suffix) -> str:
-        """The key of one of the segment's files."""
+        """Return the object key of one of the segment's files."""
         attempt_id = self.attempt_id if suffix == "log" else self.index_attempt_id
         return segment_key(
             SegmentFile(self.topic, self.partition, attempt_id, self.base_offset, suffix)
@@ -51,17 +51,20 @@ class SegmentId(NamedTuple):
 
 
 class WithSegmentId:
-    """What classes with the fields of a `SegmentId` share."""
+    """Base of the classes that have the fields of a `SegmentId`."""
 
     __slots__ = ()
 
     @property
     def id(self) -> SegmentId:
-        """The identity of the segment's row."""
+        """Return the identity of the segment's row."""
         return SegmentId(*attrgetter(*SegmentId._fields)(self))
 
     def key(self: Any, suffix: Suffix) -> str:
-        """The key of one of the segment's files; of a log outside the lake, its link's."""
+        """Return the object key of one of the segment's files.
+
+        For a log outside the lake, this is the key of its link.
+        """
         if suffix == "log" and self.external:
             return segment_key(
                 SegmentFile(self.topic, self.partition, self.attempt_id, self.base_offset, LINK)
@@ -71,15 +74,15 @@ class WithSegmentId:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentRow(WithSegmentId):
-    """A live segment. It covers offsets base_offset to end_offset (exclusive); some may be gaps.
+    """A live segment. It covers the offsets from base_offset to end_offset (exclusive), with gaps.
 
-    `index_interval_kind` is bytes, records or ms; the checksums are CRC-32C of whole files.
-    `min_timestamp`, `max_timestamp`, `created_at_ms` are milliseconds since the epoch; `_bytes` are
-    file sizes. `max_lateness_ms` is how far a timestamp lies below the largest one before it.
-    `index_attempt_id` differs from `attempt_id` once the index files are rebuilt. `external` is the
-    URI of the object outside the lake that holds the log, if one does. `keyindex_bytes` and its
-    checksum are None for a segment without a key index. `keyindex_of` says what the key index is
-    of, as JSON; None for record keys only.
+    `min_timestamp`, `max_timestamp` and `created_at_ms` are milliseconds since the epoch. Columns
+    with `_bytes` are file sizes, and columns with `_crc32c` are checksums of whole files.
+    `max_lateness_ms` is the largest difference between a timestamp and the largest one before it.
+    `index_interval_kind` is bytes, records or ms. `index_attempt_id` differs from `attempt_id` if
+    the index files were rebuilt. `external` is the URI of a log that is stored outside the lake.
+    `keyindex_bytes` and its checksum are None for a segment without a key index. `keyindex_of` has
+    the subjects of the key index as JSON, or None if it covers only record keys.
     """
 
     KIND: ClassVar[Kind] = "segment"
@@ -105,7 +108,7 @@ class SegmentRow(WithSegmentId):
     index_interval_kind: str
     index_interval: int
     attempt_id: str
-    index_attempt_id: str = ""  # left out: the attempt_id
+    index_attempt_id: str = ""  # by default, `attempt_id`
     created_at_ms: int
     external: str | None = None
     keyindex_bytes: int | None = None
@@ -113,13 +116,13 @@ class SegmentRow(WithSegmentId):
     keyindex_of: str | None = None
 
     def __post_init__(self) -> None:
-        """Put the index files beside the log, unless `index_attempt_id` is given."""
+        """Set `index_attempt_id` to `attempt_id` by default."""
         if not self.index_attempt_id:
             object.__setattr__(self, "index_attempt_id", self.attempt_id)
 
     @property
     def index_policy(self) -> IndexPolicy:
-        """The policy by which the segment is indexed."""
+        """Return the policy that the segment is indexed by."""
         return IndexPolicy(self.index_interval_kind, self.index_interval, self._subjects)
 
     @property
@@ -128,12 +131,12 @@ class SegmentRow(WithSegmentId):
 
     @property
     def suffixes(self) -> tuple[Suffix, ...]:
-        """The suffixes of the segment's files, the log first."""
+        """Return the suffixes of the segment's files. The log is the first."""
         return SUFFIXES if self.keyindex_bytes is None else (*SUFFIXES, KEY_INDEX)
 
 
 def subjects_in(keyindex_of: str | None) -> Subjects:
-    """What a key index is of, from this column of its segment. Raises CorruptData."""
+    """Return the subjects of a key index from the column `keyindex_of`. Raises CorruptData."""
     if not keyindex_of:
         return (RECORD_KEYS,)
     try:
@@ -144,14 +147,14 @@ def subjects_in(keyindex_of: str | None) -> Subjects:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRow:
-    """A run that was committed; its key is (topic, pipeline, run_id).
+    """A run that was committed. Its key is (topic, pipeline, run_id).
 
-    Rows are never removed: of several rows of one key the one with the highest `sequence` holds.
-    `state` is what became of the run. `offset_ranges` is JSON: {partition: [[start, end], …]}, ends
-    exclusive, of the offsets that the run got. The
-    interval, start inclusive and end exclusive, is what the run declares to cover.
-    `interval_records` counts the records in it at the commit. It is None if the run declares no
-    interval, read no input, or its topic has LogAppendTime. `report` is JSON.
+    Rows are never removed. The row of a key with the highest `sequence` is the current one. `state`
+    is "committed" until the run is undone or replaced. `offset_ranges` are the offsets that the run
+    got, as JSON: {partition: [[start, end], …]}, ends exclusive. The interval, start inclusive and
+    end exclusive, is the range of time that the run declares to cover. `interval_records` is the
+    number of records in it at the commit. It is None if the run declares no interval or read no
+    input, or if its topic has LogAppendTime. `report` is JSON.
     """
 
     KIND: ClassVar[Kind] = "run"
@@ -178,7 +181,10 @@ class RunRow:
 
     @property
     def covered(self) -> Interval | None:
-        """The interval that the run covers. None if it has records, and none of them in it."""
+        """Return the interval that the run covers, or None if it declares no interval.
+
+        Return None also if the run has records, but no record in the interval.
+        """
         if self.interval_start_ms is None or self.interval_end_ms is None:
             return None
         if self.records and self.interval_records == 0:
@@ -187,10 +193,11 @@ class RunRow:
 
 
 def in_a_row(report: Mapping[str, Any], lists: Sequence[str]) -> str:
-    """A report as JSON for a row: of each of these lists the first ten items at most.
+    """Return a report as JSON for a row, with at most ten items of each list in `lists`.
 
-    Every command that loads the rows of a topic reads it, so it must not grow with the input or
-    with damage. `files_more` counts the items of the list `files` that are left out, if any are.
+    Every command that loads the rows of a topic reads the report, so its size must not grow with
+    the input or with damage. If items of the list `files` are omitted, `files_more` is their
+    number.
     """
     shortened = {**report, **{name: report[name][:_SAMPLE] for name in lists}}
     more = {f"{name}_more": len(report[name]) - _SAMPLE for name in lists}
@@ -200,14 +207,14 @@ def in_a_row(report: Mapping[str, Any], lists: Sequence[str]) -> str:
 
 
 def committed_runs(rows: Iterable[RunRow]) -> list[RunRow]:
-    """The runs whose newest row says that they are committed, not undone or replaced since."""
+    """Return the current rows of the runs that were not undone or replaced."""
     newest = {(row.pipeline, row.run_id): row for row in sorted(rows, key=lambda r: r.sequence)}
     return [row for row in newest.values() if row.state == "committed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaintenanceRow:
-    """A commit of maintenance: `operation` is the command's name, `report` its report as JSON."""
+    """A commit of maintenance. `operation` is the command's name, `report` its report as JSON."""
 
     KIND: ClassVar[Kind] = "maintenance"
     topic: str
@@ -220,7 +227,7 @@ class MaintenanceRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceRow:
-    """An input file that was ingested into a topic; `rows` counts its input rows."""
+    """An input file that was ingested into a topic. `rows` is the number of its input rows."""
 
     KIND: ClassVar[Kind] = "source"
     topic: str
@@ -232,14 +239,14 @@ class SourceRow:
     attempt_id: str
 
 
-@lru_cache(256)  # each search asks
+@lru_cache(256)  # because each search needs it
 def _value_format_of(settings: str) -> ValueFormat:
     return value_format_of(json.loads(settings))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicRow:
-    """Settings of a topic; of several rows the one with the highest `sequence` holds.
+    """The settings of a topic. The row with the highest `sequence` is the current one.
 
     `partitions` is the number of log partitions, which may only grow. `settings` is JSON with
     Kafka's names.
@@ -255,23 +262,24 @@ class TopicRow:
 
     @property
     def index_subjects(self) -> Subjects:
-        """What the key indexes of new segments are of, by the settings `index.…`."""
+        """Return the subjects that new key indexes cover, from the `index.*` settings."""
         return subjects_of(json.loads(self.settings))
 
     @property
     def value_format(self) -> ValueFormat:
-        """How fields are found in the topic's values, by the settings `value.…`."""
+        """Return the value format of the topic, from the `value.*` settings."""
         return _value_format_of(self.settings)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionRow:
-    """The bounds of a log partition; of several rows the one with the highest `sequence` holds.
+    """The bounds of a log partition. The row with the highest `sequence` is the current one.
 
-    Whatever removes records writes this row. `next_offset`: no future record gets a lower offset.
-    `last_append_time_ms` is the largest time that a record got under LogAppendTime, deleted records
-    included; None for CreateTime. Compaction has cleaned what lies below `cleaned_offset`; None if
-    it never ran. `leader_epoch` is the largest in imported record batches; None without an import.
+    Every operation that removes records writes such a row. No future record gets an offset below
+    `next_offset`. `last_append_time_ms` is the largest time that a record got under LogAppendTime,
+    deleted records included, or None for CreateTime. Compaction has cleaned the offsets below
+    `cleaned_offset`, which is None if it never ran. `leader_epoch` is the largest one in imported
+    record batches, or None without an import.
     """
 
     KIND: ClassVar[Kind] = "partition"
@@ -287,10 +295,11 @@ class PartitionRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TagRow:
-    """A name for a version; of several rows of one name the one with the highest `sequence` holds.
+    """A tag. The row of a name with the highest `sequence` is the current one.
 
-    `attempt_id` wrote the object with the rows of the version; the others are its size and its
-    CRC-32C. `until_ms` is the time from which a vacuum deletes the tag; None: never.
+    The attempt `attempt_id` wrote the object with the rows of the version. The object has
+    `object_bytes` bytes and the checksum `object_crc32c`. From the time `until_ms` on, a vacuum
+    deletes the tag. None keeps it.
     """
 
     KIND: ClassVar[Kind] = "tag"
@@ -345,7 +354,7 @@ TABLE_SCHEMA = pa.schema(list(_all_columns.values()))
 
 
 def file_table(rows: Sequence[Row]) -> pa.Table:
-    """The content of a data file: rows of one kind and topic, without these two columns."""
+    """Return the content of a data file: rows of one kind and topic, without these columns."""
     schema = FILE_SCHEMAS[rows[0].KIND]
     columns = [
         pa.array([getattr(row, name) for row in rows], kind)
@@ -355,7 +364,10 @@ def file_table(rows: Sequence[Row]) -> pa.Table:
 
 
 def check_required(kind: Kind, table: pa.Table, file: str) -> pa.Table:
-    """The content of a data file itself; CorruptData if it has a null where none may be."""
+    """Return `table`, the content of a data file. Raises CorruptData if a required value is null.
+
+    `file` is the file that the error names.
+    """
     for name in _REQUIRED[kind]:
         if table.column(name).null_count:
             raise CorruptData(f"{name} is null in a {kind} row", file=file)
@@ -363,7 +375,7 @@ def check_required(kind: Kind, table: pa.Table, file: str) -> pa.Table:
 
 
 def rows_of(row_type: type[AnyRow], topic: str, table: pa.Table) -> list[AnyRow]:
-    """The rows in the content of a data file, or of several files of one kind and topic."""
+    """Convert the content of data files of one kind and topic to rows."""
     schema = FILE_SCHEMAS[row_type.KIND]
     columns = [table.column(name).to_pylist() for name in schema.names]
     return [

@@ -1,10 +1,10 @@
-"""Tags: names for versions, each with an object that holds the rows of its version.
+"""Read and write the objects of tags, which have the rows of the tagged versions.
 
-`catalog/tags/<attempt>/version.json` lists data files with all rows of the version. They lie beside
-it, outside the Delta table, so the version needs neither its commits nor its data files any more.
-The row of the tag has the size and the checksum of the object; the files have theirs in their
-names. It also says which records an erasure took out of the version since. What makes and deletes
-tags is `maintain.tagging`.
+The object `catalog/tags/<attempt>/version.json` lists data files with all rows of the version.
+These files are stored next to it, outside the Delta table, so the version no longer needs its
+commits or its data files in the table. The row of the tag has the size and the checksum of the
+object. The names of the data files have their checksums. The object also lists the records that
+erasures have removed from the version. The module `maintain.tagging` makes and deletes tags.
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ NAME = r"(?!(?:[vx][0-9]+|key|key64)(?![a-z0-9_-]))[a-z][a-z0-9_-]{0,63}"  # a r
 _FORMAT = 1
 _NOT_STORED = ("bounds", "names", "folder")
 
-Rows = tuple[Kind, str, pa.Table]  # those of one kind and topic
+Rows = tuple[Kind, str, pa.Table]  # the rows of one kind and topic
 
 
 class ErasedRecords(NamedTuple):
-    """Records that an erasure took out of a segment of a tagged version, and when (ms)."""
+    """Records that an erasure removed from a segment of a tagged version.
+
+    `last_offset` is inclusive.
+    """
 
     erased_at_ms: int
     topic: str
@@ -49,7 +52,7 @@ class ErasedRecords(NamedTuple):
 
 
 class TagObject(NamedTuple):
-    """The object of a tag: the attempt that wrote it, its size and its CRC-32C."""
+    """The object of a tag, with the attempt that wrote it, its size and its CRC-32C."""
 
     attempt_id: str
     size_bytes: int
@@ -57,25 +60,25 @@ class TagObject(NamedTuple):
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError unless this can be the name of a tag."""
+    """Raise UsageError unless `name` is a valid name of a tag."""
     if not re.fullmatch(NAME, name):
         raise UsageError(f"tag {name!r}: {NAME_RULE}")
 
 
 def tag_rows(store: Store, files: Iterable[DataFile]) -> list[TagRow]:
-    """Every tag row in these data files of the catalog, in the order of sequences."""
+    """Return every tag row in some data files of the catalog, sorted by sequence."""
     rows = snapshot_files.rows_in(store, TagRow, files)
     return sorted(rows, key=lambda row: row.sequence)
 
 
 def live_tags(store: Store, files: Iterable[DataFile]) -> list[TagRow]:
-    """The tags that a version of the catalog with these data files has, by name."""
+    """Return the tags of the version with these data files, sorted by name."""
     newest = {row.name: row for row in tag_rows(store, files)}
     return [newest[name] for name in sorted(newest) if newest[name].state == "tagged"]
 
 
 class TaggedVersion(NamedTuple):
-    """What the object of a tag lists."""
+    """The content of a tag's object: the data files of the version, and the erased records."""
 
     files: frozenset[DataFile]
     erased: list[ErasedRecords]
@@ -109,9 +112,10 @@ def write_object(
 
 
 def read_object(store: Store, tag: TagRow) -> TaggedVersion:
-    """The data files of the version that a tag names, and what was erased of it.
+    """Return the data files of the version that a tag names, and the records erased from it.
 
-    Raises MissingObject, StoreError, and CorruptData if the object is not what the tag names.
+    Raises MissingObject, StoreError, and CorruptData if the object is damaged or has another size
+    or checksum than the tag's row.
     """
     key = tag_key(tag.attempt_id)
     data = bytes(store.read_all(key))
@@ -128,5 +132,5 @@ def read_object(store: Store, tag: TagRow) -> TaggedVersion:
 
 
 def is_of_a_tag(files: Collection[DataFile]) -> bool:
-    """Whether these are the data files of a tagged version, not of the catalog table."""
+    """Return whether these are the data files of a tagged version, not of the catalog table."""
     return any(file.folder for file in files)

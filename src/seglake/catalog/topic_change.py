@@ -1,4 +1,4 @@
-"""What one commit changes in a topic, checked against the version it continues before any write."""
+"""Check the change that one commit makes to a topic, before anything is written."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,8 +34,9 @@ from seglake.store import Store
 # Remove rows from the catalog: find the data files that hold them, and keep the other rows of
 # these files. No other file is rewritten.
 #
-# Statistics rule out most files. The others are read, the likeliest first, until all rows are
-# found: one file, then from an object store twice as many in each round.
+# Statistics rule out most files. The others are read, the most likely first, until all rows are
+# found. The first round reads one file. On an object store, each round reads twice as many files as
+# the previous one.
 
 
 class Removal(NamedTuple):
@@ -52,7 +53,7 @@ class Removal(NamedTuple):
 
 
 class Divided(NamedTuple):
-    """A data file with rows to remove: these rows, and the rows that stay."""
+    """A data file with rows to remove (`goes`) and the rows to keep (`stays`)."""
 
     file: DataFile
     goes: pa.Table
@@ -62,7 +63,7 @@ class Divided(NamedTuple):
 def divided(
     store: Store, folder: str, files: Collection[DataFile], removal: Removal
 ) -> list[Divided]:
-    """Divide each file that has rows to remove. `files` are the files of one topic.
+    """Divide each file that has rows to remove. `files` are the data files of one topic.
 
     Raises CommitConflict if fewer rows than expected are found, CorruptData, MissingObject and
     StoreError.
@@ -85,7 +86,7 @@ def divided(
 def _rounds(
     files: Sequence[DataFile], removal: Removal, store: Store
 ) -> Iterator[Sequence[DataFile]]:
-    """Return the files in rounds that are read concurrently: a commit waits for each round."""
+    """Yield the files in rounds. The files of a round are read concurrently."""
     most = REQUESTS if store.remote else 1
     first, at_once = 0, most if removal.expected is None else 1
     while first < len(files):
@@ -94,7 +95,7 @@ def _rounds(
 
 
 def _likely(files: Collection[DataFile], removal: Removal) -> list[DataFile]:
-    """Return the files that can hold rows to remove, those with the narrowest bounds first."""
+    """Return the files that may have rows to remove, files with the narrowest bounds first."""
 
     def width(file: DataFile) -> int:
         return sum(high - low for low, high in file.bounds.values())
@@ -105,18 +106,19 @@ def _likely(files: Collection[DataFile], removal: Removal) -> list[DataFile]:
 
 # ---------------- the change of a topic
 
-_STATED = (  # the columns that tell which data file can hold a segment's row
+_STATED = (  # the columns whose statistics show which data files may have a segment's row
     "partition", "base_offset", "end_offset", "min_timestamp", "max_timestamp", "record_count",
 )  # fmt: skip
 
 
 class Change(NamedTuple):
-    """What one commit does to a topic.
+    """The change that one commit makes to a topic.
 
-    `replaced` are live segments that go, as (partition, base offset). The source rows of the
-    attempts `forgotten` go. `files_of` are other attempts, not yet committed, whose files the rows
-    name. No commit to the topics `beside` may have been made since the version that this continues.
-    `tags` are new rows of tags, which belong to no topic: then `beside` has `@lake`.
+    It adds `rows`. It removes the live segments `replaced`, given as pairs of partition and base
+    offset, and the source rows of the attempts `forgotten`. `files_of` are other attempts, without
+    a commit, whose files the rows name. The topics `beside` must not have changed since the version
+    that this change continues. `tags` are new rows of tags. Tags belong to no topic, so `beside`
+    must then have `@lake`.
     """
 
     rows: Sequence[Row] = ()
@@ -128,7 +130,7 @@ class Change(NamedTuple):
 
 
 class TopicChange(NamedTuple):
-    """A change of one topic, checked: new rows, rows of tags among them, and the rows that go."""
+    """A checked change of one topic: the new rows, also of tags, and the rows to remove."""
 
     topic: str
     rows: Sequence[Row]
@@ -136,14 +138,14 @@ class TopicChange(NamedTuple):
     forgotten: Collection[str]
 
     def tables(self) -> dict[tuple[Kind, str], pa.Table]:
-        """The new rows, by kind and topic."""
+        """Return the new rows by kind and topic."""
         kinds: dict[tuple[Kind, str], list[Row]] = defaultdict(list)
         for row in self.rows:
             kinds[row.KIND, row.topic].append(row)
         return {kind: file_table(rows) for kind, rows in kinds.items()}
 
     def removals(self, base: Snapshot) -> list[Removal]:
-        """The rows of `base` that go."""
+        """Return the removals of rows from the version `base`."""
         removals = []
         if self.replaced:
             places = [segment[1:3] for segment in self.replaced]
@@ -157,7 +159,10 @@ class TopicChange(NamedTuple):
 
 
 def removed_segments(base: Snapshot, topic: str, places: Iterable[tuple[int, int]]) -> Removal:
-    """The removal of live segments, given as (partition, base offset). Raises UsageError."""
+    """Return the removal of live segments, given as pairs of partition and base offset.
+
+    Raises UsageError if a segment does not exist.
+    """
     parts = []
     for partition, offsets in _by_partition(places).items():
         live = _live(topic, partition, offsets, base)
@@ -171,7 +176,7 @@ def removed_segments(base: Snapshot, topic: str, places: Iterable[tuple[int, int
 
 
 def _rows_at(partitions: Int64s, base_offsets: Int64s) -> Callable[[pa.Table], pa.BooleanArray]:
-    """Which rows of a table have one of these pairs of partition and base offset."""
+    """Return a function that selects the rows with one of these (partition, base offset) pairs."""
     distinct = np.unique(base_offsets)
 
     def numbered(of: Int64s, bases: Int64s) -> Int64s:
@@ -188,10 +193,10 @@ def _rows_at(partitions: Int64s, base_offsets: Int64s) -> Callable[[pa.Table], p
 
 
 def checked_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
-    """The change of a topic that continues the version `base`.
+    """Check a change of a topic that continues the version `base`, and return its rows.
 
-    Raises CorruptData if the log would then have a hole or an overlap, and UsageError for rows of
-    another topic, for a change without rows, and for rows that contradict newer ones.
+    Raises CorruptData if the log would then have a hole or an overlap. Raises UsageError for rows
+    of another topic, for a change without rows, and for rows that contradict rows of `base`.
     """
     rows, replaced = change.rows, change.replaced
     if topic != layout.WHOLE_LAKE:
@@ -238,7 +243,7 @@ def _of(row_type: type[AnyRow], rows: Iterable[Row]) -> list[AnyRow]:
 
 
 def _by_partition(segments: Iterable[tuple[int, int]]) -> dict[int, Int64s]:
-    """The base offsets of each log partition, from pairs of both."""
+    """Return the base offsets by partition, from pairs of partition and base offset."""
     lists: dict[int, list[int]] = defaultdict(list)
     for partition, base_offset in segments:
         lists[partition].append(base_offset)
@@ -246,9 +251,10 @@ def _by_partition(segments: Iterable[tuple[int, int]]) -> dict[int, Int64s]:
 
 
 def _complete(row: PartitionRow, base: Snapshot) -> PartitionRow:
-    """The row; a cleaned offset or leader epoch that it lacks is that of `base`.
+    """Return the row. A missing cleaned offset or leader epoch is copied from `base`.
 
-    A LogAppendTime topic also keeps its last append time: segments to remove may have it.
+    So is the last append time of a LogAppendTime topic, because the commit may remove the segments
+    that have it.
     """
     view = base.find_partition(row.topic, row.partition)
     if view is None:

@@ -1,21 +1,23 @@
-"""The one commit of an attempt to a topic, tried until it holds, and how an attempt ends.
+"""Retry the one commit of an attempt to a topic until it succeeds, and end the attempt.
 
 `transact` commits. A commit that failed may have been made: a lost reply looks like a lost race.
 
-    1. After every failure, the catalog is read again and the attempt is looked for.
-    2. After a lost race its change is planned again, on top of the newer version.
-    3. After a failure of storage the same change is committed again. The failed commit may still
-       land, and the manifest must be that of the commit that counts.
+    1. After every failure, the catalog is read again and searched for the attempt.
+    2. After a lost race, the change is planned again on top of the newer version.
+    3. After a failure of storage, the unchanged change is committed again. The failed commit may
+       still land, and the manifest must match whichever commit lands.
 
 `announced` is the block in which an attempt reads, writes and commits. An erasure that abandons the
-attempt deletes what it has written. But the attempt may be alive and write more after that. So it
-cleans up after itself, also when it seems that objects were lost, because the erasure deleted them:
+attempt deletes the objects that it has written. But the attempt may still run, and write more
+objects later. So it cleans up at its end, also after an error about missing objects, because the
+erasure may have deleted them:
 
-    1. `transact` withdraws an attempt that claimed and ends without its commit, see `abandon_all`.
-       Else it would count as running for the grace period, and a commit whose reply was lost could
-       land later and name deleted files.
+    1. `transact` withdraws an attempt that claimed and ends without a commit (see `abandon_all`).
+       Otherwise it would count as running for the grace period, and a commit whose reply was lost
+       could land later and name deleted files.
     2. At the end of the block, an attempt that never claimed abandons itself.
-    3. Only if no commit of it can land any more, its segments are deleted. Then its announcement.
+    3. If it can never commit any more, its segments are deleted. In any case its announcement is
+       deleted.
 """
 
 import json
@@ -44,12 +46,12 @@ from seglake.errors import CommitConflict, MissingObject, SeglakeError, StoreErr
 from seglake.layout import attempt_folder, begun_key, success_key
 from seglake.store import Store
 
-PATIENCE = 100  # an attempt gives up when its lost races and storage failures cost this much
+PATIENCE = 100  # an attempt ends when the costs of its lost races and storage failures reach this
 RACE_COST, FAILURE_COST = 1, 20
 PAUSE_S = 0.5  # after a failure of storage
 _FINISHED = "finished_at_ms"
-_MARK_TRIES = 4  # at a mark, after that of the commit itself
-_RECENT: dict[Kind, int] = {"run": 16, "maintenance": 100}  # commits whose marks are looked at
+_MARK_TRIES = 4  # tries to write a success marker, after the try in the commit itself
+_RECENT: dict[Kind, int] = {"run": 16, "maintenance": 100}  # commits whose markers are checked
 
 Plan = Callable[[Snapshot], Change | None]
 
@@ -59,12 +61,24 @@ _log = logging.getLogger(__name__)
 def transact(
     table: CatalogTable, topic: str, attempt_id: str, plan: Plan, base: Snapshot | None = None
 ) -> int | None:
-    """Commit what `plan` makes of the newest version; returns a version that has it.
+    """Plan a change and commit it, and retry after lost races and failures of storage.
 
-    `plan` gets `base`, or else the newest version, and after each lost race a newer one. Returns
-    None if `plan` finds nothing to do. Raises what `plan` raises, AttemptAbandoned, and
-    CommitConflict or StoreError when the patience is used up: after a StoreError the commit may
-    have been made.
+    Args:
+        table: The catalog.
+        topic: The topic to change.
+        attempt_id: The attempt that commits. It may commit once.
+        plan: Returns the change for a version, or None if there is nothing to do. It is called with
+            `base`, and after each lost race with a newer version.
+        base: The version to continue, by default the newest.
+
+    Returns:
+        A version that has the commit, or None if `plan` returned None.
+
+    Raises:
+        AttemptAbandoned: A vacuum or an erasure abandoned the attempt.
+        CommitConflict: Too many races were lost.
+        StoreError: Storage failed too often. The commit may have been made.
+        Exception: Anything that `plan` raises.
     """
     return _Transaction(table, topic, attempt_id).run(plan, base)
 
@@ -72,10 +86,12 @@ def transact(
 def transact_upkeep(
     table: CatalogTable, topic: str, attempt_id: str, plan: Plan, base: Snapshot | None = None
 ) -> int | None:
-    """As `transact`, for a command that says what is to be gone: it ends an earlier call of itself.
+    """Commit like `transact`, and write markers of earlier maintenance that died before its marker.
 
-    That one may have died between its commit and its mark, and left something to do. It is marked
-    when the commit of this one is made, so that nothing slow stands between a plan and its commit.
+    A command that removes something may have died after its commit. Then another call of it may
+    find nothing left to do. Markers are written after the commit, so that nothing slow comes
+    between a plan and its commit. The arguments, the result and the errors are the ones of
+    `transact`.
     """
     base = base or table.snapshot(topics=[topic])
     version = transact(table, topic, attempt_id, plan, base)
@@ -85,10 +101,10 @@ def transact_upkeep(
 
 
 def mark(store: Store, attempt_id: str) -> None:
-    """Write the success mark of an attempt that is committed; log a warning if that fails.
+    """Write the success marker of a committed attempt. Log a warning if that fails.
 
-    The commit, which another process may have made, is on the disk before its mark is. Without a
-    mark a rebuild does not trust the attempt, so a failure is not taken for an answer at once.
+    The commit, which another process may have made, is synced to the disk first. A rebuild does not
+    trust an attempt without a marker, so a failed write is retried.
     """
     for tries_left in reversed(range(_MARK_TRIES)):
         try:
@@ -106,10 +122,10 @@ def mark(store: Store, attempt_id: str) -> None:
 
 
 def mark_recent(table: CatalogTable, files: Collection[DataFile], topic: str, kind: Kind) -> None:
-    """Mark the last commits to a topic, with a row of this kind, that died before their marks.
+    """Write missing success markers of the last commits to a topic with a row of this kind.
 
-    `files` are those of a version of the catalog. A command that finds its work done calls this: an
-    earlier call of it may have died there, or while the disk had not all of it.
+    `files` are the data files of a version. A command that finds its work already done calls this,
+    because the earlier call may have died before its marker, or before its commit was synced.
     """
     store, most = table.store, _RECENT[kind]
     rows = table.latest_rows(files, kind, topic, most).sort_by(_FINISHED)
@@ -120,7 +136,8 @@ def mark_recent(table: CatalogTable, files: Collection[DataFile], topic: str, ki
         mark(store, attempt_id)
     if unmarked and not unmarked[-1]:
         sync_commits(store)
-        with suppress(MissingObject):  # a chronicle tells of it
+        # If the marker does not exist, the manifest is in an archive.
+        with suppress(MissingObject):
             store.sync(success_key(recent[-1]))
 
 
@@ -128,10 +145,18 @@ def mark_recent(table: CatalogTable, files: Collection[DataFile], topic: str, ki
 def announced(
     table: CatalogTable, attempt_id: str, topic: str, *others: Collection[str], partitions: int = 0
 ) -> Iterator[None]:
-    """Announce an attempt at a topic for a block, and clean up at its end. Raises StoreError.
+    """Announce an attempt at a topic for a block, and clean up at its end.
 
-    At the end, `others` have the further ids under which it wrote segments. The commit may give the
-    topic up to `partitions`.
+    Args:
+        table: The catalog.
+        attempt_id: The id of the attempt.
+        topic: The topic that it changes.
+        others: Collections of further ids under which it wrote segments. They are read at the end
+            of the block.
+        partitions: The number of partitions of the topic after the commit, if it may grow.
+
+    Raises:
+        StoreError: The announcement cannot be written.
     """
     store = table.store
     store.put(begun_key(attempt_id), json.dumps({"topic": topic}).encode())
@@ -152,10 +177,7 @@ def announced(
 
 
 def _take_back(table: CatalogTable, topic: str, partitions: int, own: Collection[str]) -> None:
-    """Delete the files of segments that an attempt wrote under its own ids.
-
-    Raises StoreError and CorruptData.
-    """
+    """Delete the files of segments under the ids of an attempt. Raises StoreError, CorruptData."""
     row = table.snapshot(topics=[topic]).find_topic(topic)
     count = max(partitions, 0 if row is None else row.partitions)
     folders = [attempt_folder(topic, number, each) for number in range(count) for each in own]
@@ -168,9 +190,9 @@ def abandon_all(
 ) -> bool:
     """Abandon attempts, so that they cannot commit. Return whether one of them had claimed.
 
-    Then fences were committed to their topics, and after them `committed` was called. It returns
-    the attempts that the catalog has, whose claims are restored. Raises CommitConflict and
-    StoreError.
+    If one had claimed, fences are committed to the topics of the claims. After that, `committed` is
+    called, which returns the attempts that have a commit. Their claims are restored. Raises
+    CommitConflict and StoreError.
     """
     store = table.store
     topics = {each: abandon(store, each) for each in sorted(attempts)}
@@ -192,12 +214,12 @@ class _Transaction:
     def __init__(self, table: CatalogTable, topic: str, attempt_id: str) -> None:
         self._table, self._topic, self._attempt_id = table, topic, attempt_id
         self._patience, self._lost_races = PATIENCE, 0
-        self._finished_ms = set[int]()  # of its own row, in each change that was tried
-        self._owners = dict[str, None]()  # ids that claimed their fate, in the order of claims
-        self._tried = list[str]()  # those of the last try
+        self._finished_ms = set[int]()  # `finished_at_ms` of its row, in each change that was tried
+        self._owners = dict[str, None]()  # ids that have claimed, in the order of their claims
+        self._tried = list[str]()  # ids of the last try
 
     def run(self, plan: Plan, base: Snapshot | None) -> int | None:
-        """Try until the commit is made. Withdraw at every other end."""
+        """Retry until the commit is made. Withdraw if this ends without a commit."""
         version = None
         try:
             version = self._try(plan, base)
@@ -210,7 +232,7 @@ class _Transaction:
     def _give_up_unused(self) -> None:
         """Abandon ids that only a lost try named. Otherwise an erasure would wait for them.
 
-        No commit of such a try can land: every version up to the one that was made is taken.
+        A lost try can never commit, because all versions up to the new one exist.
         """
         for each in [each for each in self._owners if each not in self._tried]:
             try:
@@ -219,7 +241,7 @@ class _Transaction:
                 _log.warning("%s counts as running until `seglake vacuum` ends it: %s", each, error)
 
     def _withdraw(self) -> int | None:
-        """Make sure that no commit can land any more. Return a version if one was made before."""
+        """Abandon all ids, so that no commit can land. Return a version if one already has."""
         made: int | None = None
 
         def committed() -> Collection[str]:
@@ -258,17 +280,19 @@ class _Transaction:
                 self._lost_races += 1
 
     def _commit(self, change: Change, base: Snapshot) -> int:
-        """Commit a change, the very same again after a failure of storage.
+        """Commit a change, and commit it again unchanged after a failure of storage.
 
-        The commit that failed may be made, or be made later, while the manifest must be that of the
-        commit that counts. If it was made, the next one is in conflict with it.
+        The failed commit may already have landed, or may land later. All tries write the same
+        manifest, so it is right whichever commit lands. If the failed commit lands, the next one
+        conflicts with it.
         """
         how: Any = {"topic": self._topic, "attempt_id": self._attempt_id, **change._asdict()}
         how["lost_races"] = self._lost_races
         while True:
             try:
                 return self._table.commit(base=base, **how)
-            except MissingObject:  # a data file of the base was merged, and vacuumed
+            except MissingObject:
+                # A data file of the base was merged and then vacuumed, so plan again.
                 raise
             except StoreError as problem:
                 newest = self._newest(base)
@@ -277,7 +301,7 @@ class _Transaction:
                 self._spend(problem)
 
     def _is_made(self, newest: Snapshot) -> bool:
-        """Whether this version has the commit; then it gets its mark."""
+        """Return whether a version has the commit. If so, write the success marker."""
         made = self._table.has(newest, self._topic, self._attempt_id, self._finished_ms or None)
         if made:
             mark(self._table.store, self._attempt_id)
@@ -291,7 +315,7 @@ class _Transaction:
                 self._spend(problem)
 
     def _spend(self, problem: CommitConflict | StoreError) -> None:
-        """Wait after a failure of storage; raise the problem when the patience is used up."""
+        """Raise the problem if no patience is left. Otherwise, pause after a failure of storage."""
         raced = isinstance(problem, CommitConflict)
         self._patience -= RACE_COST if raced else FAILURE_COST
         if self._patience <= 0:

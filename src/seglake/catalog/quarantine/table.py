@@ -195,7 +195,7 @@ class QuarantineTable:
             base: A version that the table had before the new files were written. The commit loses
                 to a later fence.
             keys: The keys of the old files.
-            files: The new files. They are deleted after an error other than StoreError.
+            files: The new files. They are deleted if the commit certainly failed.
             attempt_id: The attempt that commits.
 
         Raises:

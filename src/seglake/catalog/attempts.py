@@ -74,7 +74,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Claim(NamedTuple):
-    """A claim. A commit of the attempt to `topic` may be in progress, unless it is None."""
+    """A claim. If there is a `topic`, a commit of the attempt to it may be in progress."""
 
     abandoned: bool
     topic: str | None

@@ -4,7 +4,7 @@ Without that, an open reader returns records from its caches after an erasure de
 
     1. A process that deletes logs replaces the object `catalog/deletions`, before and after.
     2. A reader reads that object now and then. If it has changed, the reader closes all files,
-       drops its caches, and reads again what it needs. A log that is gone raises VersionExpired.
+       drops its caches, and reads again what it needs. A deleted log raises VersionExpired.
 """
 
 from __future__ import annotations

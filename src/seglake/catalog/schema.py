@@ -153,8 +153,8 @@ class RunRow:
     is "committed" until the run is undone or replaced. `offset_ranges` are the offsets that the run
     got, as JSON: {partition: [[start, end], …]}, ends exclusive. The interval, start inclusive and
     end exclusive, is the range of time that the run declares to cover. `interval_records` is the
-    number of records in it at the commit. It is None if the run declares no interval or read no
-    input, or if its topic has LogAppendTime. `report` is JSON.
+    number of records in it at the commit, or None if the run declares no interval or read no input,
+    or if its topic has LogAppendTime. `report` is JSON.
     """
 
     KIND: ClassVar[Kind] = "run"
@@ -277,9 +277,9 @@ class PartitionRow:
 
     Every operation that removes records writes such a row. No future record gets an offset below
     `next_offset`. `last_append_time_ms` is the largest time that a record got under LogAppendTime,
-    deleted records included, or None for CreateTime. Compaction has cleaned the offsets below
-    `cleaned_offset`, which is None if it never ran. `leader_epoch` is the largest one in imported
-    record batches, or None without an import.
+    deleted records included, or None for CreateTime. `cleaned_offset` is the offset below which
+    compaction has cleaned the log, or None if it never ran. `leader_epoch` is the largest one in
+    imported record batches, or None without an import.
     """
 
     KIND: ClassVar[Kind] = "partition"

@@ -438,8 +438,8 @@ class CatalogTable:
     ) -> bool:
         """Return whether a version has the commit of an attempt.
 
-        `finished_ms` are the times (ms) that the attempt's row may have as `finished_at_ms`. Only
-        data files that may have such a row are read, or all if it is None.
+        `finished_ms` are the times (ms) that the attempt's row may have as `finished_at_ms`. With
+        them, only data files that may have such a row are read.
         """
         times = None if finished_ms is None else np.array(sorted(finished_ms), np.int64)
         stated = {} if times is None else {"finished_at_ms": times}

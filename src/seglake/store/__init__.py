@@ -1,7 +1,7 @@
-"""Objects below one root: ranged reads, atomic puts, streams that publish only when complete.
+"""Objects below one root, with ranged reads, atomic puts, and streams that publish on success.
 
-An object is written once, or replaced as a whole. Keys are relative to the root, with "/" between
-their parts; see `seglake.layout`.
+An object is written once, or replaced as a whole. Keys are relative to the root, and their parts
+are separated by "/" (see `seglake.layout`).
 """
 
 from collections.abc import Mapping
@@ -31,10 +31,15 @@ _SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "memory")
 
 
 def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> Store:
-    """The store at `uri`: a path, `file:`, `s3:`, `s3a:`, `gs:`, `abfs(s):`, `az:` or `memory:`.
+    """Return the store at a URI. The call contacts no server and caches nothing.
 
-    The call contacts no server and caches nothing; a local root need not exist. Raises ConfigError
-    for an unknown scheme and for credentials in the URI.
+    Args:
+        uri: A local path, which need not exist, or a URI with the scheme `file:`, `s3:`, `s3a:`,
+            `gs:`, `abfs:`, `abfss:`, `az:` or `memory:`.
+        storage_options: Options with the names that `deltalake` uses.
+
+    Raises:
+        ConfigError: The scheme is unknown, or the URI has credentials, a query or a fragment.
     """
     options = dict(storage_options or {})
     scheme, colon, rest = uri.partition(":")
@@ -51,11 +56,13 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
     user, at, _ = urlsplit(uri).netloc.rpartition("@")
     if at and (":" in user or not scheme.startswith("abfs")):
         raise ConfigError(f"a {scheme}: URI must not hold credentials; use the environment")
-    if "?" in rest or "#" in rest:  # the message leaves it out, since it may hold a secret
+    # A query may have a secret, so the message does not repeat it.
+    if "?" in rest or "#" in rest:
         raise ConfigError(
             f"a {scheme}: URI must not have a query string or a fragment; use storage options, the"
             " environment for secrets, and %3F and %23 for ? and # of a key"
         )
-    from seglake.store.objects import object_store  # noqa: PLC0415  # local disks need no obstore
+    # Local disks need no obstore, so import it late.
+    from seglake.store.objects import object_store  # noqa: PLC0415
 
     return object_store(f"{scheme}:{rest.rstrip('/')}", options)

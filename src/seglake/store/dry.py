@@ -1,9 +1,10 @@
-"""A store for dry runs: it reads a lake, and writes nothing to it.
+"""Run a command on a lake without writing to the lake.
 
-A dry run does the work of the command on such a store, mostly without the commit, so it reports
-the figures that the command would report. Nothing reads the files of segments before a commit.
-So they are counted where they are made and then dropped, unless a later part of the run reads
-them. Other objects, such as the blobs between two passes, are kept in a temporary local folder.
+A dry run does the work of the command on a dry store, mostly without the commit, so it reports the
+figures that the command would report. The files of segments are usually not read before a commit.
+So the code that makes them counts them, and the store drops them, unless a later part of the run
+reads them. Other objects, such as the blobs between two passes, are kept in a temporary local
+folder.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def dry(store: Store) -> Iterator[DryStore]:
 
 @contextlib.contextmanager
 def keeping_segments(store: Store) -> Iterator[None]:
-    """Let a `DryStore` keep the files of segments during a block. Other stores always do."""
+    """Set a `DryStore` to keep the files of segments during a block. Other stores always do."""
     if not isinstance(store, DryStore):
         yield
         return
@@ -46,9 +47,9 @@ def keeping_segments(store: Store) -> Iterator[None]:
 
 
 class DryStore:
-    """The objects of `store`, and on top of them those written here, which are in `scratch`.
+    """The objects of `store`, and the objects written in a dry run, which are in `scratch`.
 
-    Every method does what it does in `Store`. Objects of `store` are never deleted. Files of
+    The methods are the ones of `Store`. Objects of `store` are never replaced or deleted. Files of
     segments are dropped unless `keeps_segments` is set.
     """
 
@@ -61,7 +62,7 @@ class DryStore:
         return not self.keeps_segments and key.startswith(f"{TOPICS}/")
 
     def _having(self, key: str) -> Store:
-        """Return the store that has the object; `store` if neither has."""
+        """Return the scratch store if it has the object, else the store of the lake."""
         try:
             self._scratch.size(key)
         except MissingObject:
@@ -111,7 +112,7 @@ class DryStore:
             yield stream
 
     def sync(self, key: str) -> None:
-        """Do nothing: a dry run need not survive a loss of power."""
+        """Do nothing, because a dry run need not survive a power loss."""
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
         """List both stores."""
@@ -123,7 +124,7 @@ class DryStore:
 
 
 class NullSink:
-    """A stream that drops its bytes. The code that writes them counts them."""
+    """A stream that drops its bytes. The code that writes to it counts them."""
 
     def write(self, data: Data) -> None:
         """Do nothing."""

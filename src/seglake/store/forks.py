@@ -1,8 +1,8 @@
 """Stop forked processes from using libraries that do not survive a fork.
 
 delta-rs and obstore run threads, which a fork does not copy. In a forked process their calls never
-return, or abort. Worse, both processes share sockets and the list of sockets to wait for: a call,
-or only the end of a connection, would disturb the parent, and may end it.
+return, or abort. Also, both processes share sockets and the list of sockets to wait for. So a call,
+or only the end of a connection, in the child disturbs the parent, and may end it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class ThreadedLibrary:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._process = 0  # that used the library first: this one, or one that it was forked from
+        self._process = 0  # the first process that used it: this one, or one that it is forked from
 
     def use(self, holder: object) -> None:
-        """Call this before the library is called; `holder` has objects of the library.
+        """Check that this process may call the library. Call this before each use of the library.
 
-        A forked process never frees a holder that it inherits. Raises UsageError in a process that
-        was forked from one that had used the library.
+        `holder` has objects of the library. A forked process never frees a holder that it inherits.
+        Raises UsageError in a process that was forked from one that had used the library.
         """
         _HOLDERS.add(holder)
         process = os.getpid()
@@ -43,7 +43,8 @@ _HOLDERS: weakref.WeakSet[object] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for holder in list(_HOLDERS):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))  # so not even the end frees it
+        # With one more reference, not even the exit of the process frees it.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,4 @@
-"""The interface of every store, and the errors that all stores raise."""
+"""Define the interface of every store, and convert errors to the ones that all stores raise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _TRIES, _AT_MOST_S = 8, 120
 _REPEATED = re.compile(r"after (\d+) retries")
-_PASSING = re.compile(  # a connection that ended, and answers of S3 that ask for a repetition
+_PASSING = re.compile(  # errors of lost connections, and errors of S3 that ask for a retry
     "HTTP error|body error|response body|end of file before|IncompleteBody|"
     "InternalError|SlowDown|ServiceUnavailable|RequestTimeout",
     re.I,
@@ -40,7 +40,7 @@ _REMEDIES = {
     errno.EDQUOT: _NO_ROOM,
     errno.ENOTDIR: "a file stands where a folder is needed: name another folder",
 }
-# A machine was asked for a role of AWS that it has not; Azure's and Google's have the same address.
+# This error comes from a machine without a role of AWS. Azure and Google use the same address.
 _NO_KEYS = re.compile(r"S3 error.*169\.254\.169\.254|IMDS session token")
 _SET_KEYS = (
     "no credentials of AWS: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machine "
@@ -51,7 +51,10 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # delta-rs colours its messages
 
 
 class Stat(NamedTuple):
-    """Size, modification time and etag of an object. The etag, if any, changes with the content."""
+    """Size, modification time (ms) and etag of an object.
+
+    The etag changes with the content. It is missing on stores without etags.
+    """
 
     size: int
     modified_ms: int
@@ -59,7 +62,7 @@ class Stat(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """One object of a listing; `etag` is None if the listing has none, as on a local disk."""
+    """An object of a listing. Listings of a local disk have no `etag`."""
 
     key: str
     size: int
@@ -75,9 +78,9 @@ class Writer(Protocol):
 
 
 class Reader(Protocol):
-    """Objects below `uri`, to be read. Every method raises StoreError or MissingObject.
+    """The objects below `uri`, for reading. Methods raise StoreError and MissingObject.
 
-    Errors name the object. `storage_options` are all options that the store was opened with; they
+    Errors name the object. `storage_options` are all options that the store was opened with. They
     stay in this process. If `remote`, a read waits for a network, so concurrent reads save time.
     """
 
@@ -86,23 +89,26 @@ class Reader(Protocol):
     remote: bool
 
     def size(self, key: str) -> int:
-        """Length of the object in bytes."""
+        """Return the size of the object in bytes."""
 
     def read(self, key: str, start: int, end: int) -> Buffer:
-        """The bytes [start, end) of the object; a range beyond the object is an error."""
+        """Read the bytes from `start` to `end` (exclusive).
+
+        Raises StoreError for a range beyond the end of the object.
+        """
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
-        """Like `read` for every pair.
+        """Read several ranges, like `read`.
 
-        An object store joins ascending ranges with gaps of at most `GAP_BYTES` in one request.
+        An object store reads ascending ranges with gaps of at most `GAP_BYTES` in one request.
         """
 
     def read_all(self, key: str) -> Buffer:
-        """The whole object."""
+        """Read the whole object."""
 
 
 class Store(Reader, Protocol):
-    """Objects below `uri`, to be read and written. Every method raises as those of `Reader`.
+    """The objects below `uri`, for reading and writing. Methods raise what `Reader` methods raise.
 
     `public_options` are the options without credentials, which other processes may see.
     """
@@ -110,48 +116,49 @@ class Store(Reader, Protocol):
     public_options: dict[str, str]
 
     def stat(self, key: str) -> Stat:
-        """Length, modification time and etag of the object."""
+        """Return the size, the modification time and the etag of the object."""
 
     def put(self, key: str, data: Data) -> None:
-        """Write the object atomically; replaces an object of this key."""
+        """Write the object atomically. It replaces an object with this key."""
 
     def put_if_absent(self, key: str, data: Data) -> bool:
-        """Write the object atomically unless its key exists. Returns whether it was written.
+        """Write the object atomically unless its key exists. Return whether it was written.
 
-        After a lost reply, an object store returns False for an object that this call wrote.
+        After a lost reply, an object store returns False although this call wrote the object.
         """
 
     def writer(self, key: str, *, durable: bool = True) -> AbstractContextManager[Writer]:
         """Stream an object of any size in constant memory.
 
-        The object appears if the block ends without an exception and every write succeeded;
-        otherwise the store discards all parts. Unless `durable`, a loss of power may lose it.
+        The object appears if the block ends without an exception and every write succeeded.
+        Otherwise, the store discards all parts. Unless `durable`, a power loss may lose the object.
         """
 
     def sync(self, key: str) -> None:
-        """Make an object, or the names in a folder, survive a loss of power.
+        """Sync an object, or the names in a folder, so that they survive a power loss.
 
-        That is for what another process may have written just before it died.
+        Another process may have written them just before it died, without a sync.
         """
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
-        """Every object below the folder `prefix`, or nothing if the folder does not exist."""
+        """Yield every object below the folder `prefix`, which need not exist."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove the objects; a missing object is not an error."""
+        """Delete the objects. Missing objects are ignored."""
 
 
 def check_key(uri: str, key: str) -> None:
-    """Raise StoreError for a key that could leave the root."""
+    """Raise StoreError for a key that could lead outside the root."""
     if "\0" in key or not {"", ".", ".."}.isdisjoint(key.split("/")):
         raise StoreError(f"{uri}: {key!r} is not a key")
 
 
 @contextlib.contextmanager
 def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iterator[None]:
-    """Turn exceptions of the system, and a library's `failure`, into errors that name the object.
+    """Convert exceptions of the system, and of a library, to errors that name the object.
 
-    A library's exception does not become the cause: its text may hold a session token (`reason`).
+    `failure` is the library's exception. It does not become the cause of the error, because its
+    text may have a session token (see `reason`).
     """
     try:
         yield
@@ -171,7 +178,7 @@ def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iter
 
 
 def _loop(error: Exception) -> Path | None:
-    """The link that a walk followed again and again."""
+    """Return the symbolic link that caused ELOOP, or None for another error."""
     if getattr(error, "errno", None) != errno.ELOOP:
         return None
     path = Path(getattr(error, "filename", None) or "")
@@ -179,16 +186,16 @@ def _loop(error: Exception) -> Path | None:
 
 
 def _remedy(error: Exception) -> str:
-    """What helps against an error of the system, to stand behind its message; may be empty."""
+    """Return the advice for an error of the system, to append to its message, or ""."""
     remedy = _REMEDIES.get(getattr(error, "errno", None) or 0)
     return f"; {remedy}" if remedy else ""
 
 
 def reason(error: Exception) -> str:
-    """The message of a storage library's exception, on one line.
+    """Return the message of a storage library's exception, on one line.
 
-    Debugging output is left out, and so is the answer of an S3 server but for its code and message:
-    the answer repeats the headers of a refused request, with the session token.
+    Debugging output is removed. From the reply of an S3 server, only the code and the message are
+    kept. The reply repeats the headers of a refused request, with the session token.
     """
     text = _COLOURS.sub("", str(error)).partition("\n\nDebug source")[0]
     message, *answer = re.split(r"<\?xml|<Error>", text, maxsplit=1)
@@ -198,11 +205,14 @@ def reason(error: Exception) -> str:
 
 
 def may_ask_again(error: Exception, failures: int) -> bool:
-    """Whether a request failed by the way, not for a reason; if so, after a pause.
+    """Return whether a failed request may be repeated. If so, pause first.
 
-    The libraries repeat most requests themselves, but not one whose connection is reset, or whose
-    reply begins well and ends early, if it writes, deletes or lists. `failures` counts those
-    without progress, this one included; those of the library, which its error tells, count too.
+    The libraries repeat most requests themselves. But they do not repeat a write, a deletion or a
+    listing whose connection is reset, or whose reply ends early.
+
+    Args:
+        error: The error of the request. The library's retries in its text count as failures.
+        failures: The number of failures without progress, this one included.
     """
     failures += sum(map(int, _REPEATED.findall(str(error))))
     if failures >= _TRIES or not _PASSING.search(str(error)):
@@ -212,7 +222,11 @@ def may_ask_again(error: Exception, failures: int) -> bool:
 
 
 def asked(request: Callable[[], _Answer], *failure: type[Exception]) -> _Answer:
-    """The answer to a request that is safe to repeat: eight tries in all, in about two minutes."""
+    """Return the result of a request that is safe to repeat.
+
+    There are eight tries in about two minutes, counting the library's own. Raises the last
+    `failure`.
+    """
     begun = monotonic()
     for failures in count(1):
         try:
@@ -224,23 +238,26 @@ def asked(request: Callable[[], _Answer], *failure: type[Exception]) -> _Answer:
 
 
 def view(data: Data) -> memoryview:
-    """The bytes of any contiguous buffer."""
+    """Return the bytes of a contiguous buffer, without a copy."""
     return memoryview(cast("Buffer", data)).cast("B")
 
 
 def check_length(uri: str, key: str, data: Buffer, start: int, end: int) -> None:
-    """Raise StoreError unless `data` is as long as the range [start, end) it was read from."""
+    """Raise StoreError unless `data` has the length of the range that was read."""
     size = view(data).nbytes
     if size != end - start:
         raise StoreError(f"{uri}/{key}: short read of [{start}, {end}): {size} bytes came back")
 
 
 # ---------------- rights
-# What a user lacks whom a local disk refuses a file of a lake, which may lie deep in it.
+# Advice for a user without the rights to a file on a local disk.
 
 
 def lacking(root: str, key: str) -> str:
-    """Who may not read or write what, and what helps, to stand behind "Permission denied"."""
+    """Describe the missing right and the remedy, to append to "Permission denied".
+
+    `key` is the object that cannot be accessed in the folder `root`.
+    """
     path = Path(root, key)
     found = next(each for each in (path, *path.parents) if _is_seen(each))
     folder = root if _is_seen(Path(root)) else found
@@ -252,7 +269,8 @@ def lacking(root: str, key: str) -> str:
 
 
 def _is_seen(path: Path) -> bool:
-    return os.path.exists(path)  # noqa: PTH110  a folder above it may forbid the look
+    # `Path.exists` raises an error if a folder above the path forbids access.
+    return os.path.exists(path)  # noqa: PTH110
 
 
 def _may_read(path: Path) -> bool:
@@ -262,5 +280,6 @@ def _may_read(path: Path) -> bool:
 def _name(user: int) -> str:
     try:
         return pwd.getpwuid(user).pw_name
-    except KeyError:  # as in many containers
+    except KeyError:
+        # In many containers, the user has no name.
         return str(user)

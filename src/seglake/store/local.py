@@ -1,15 +1,15 @@
-"""A store of local files, on a disk or a mounted share.
+"""Read and write local files, on a disk or a mounted share.
 
-Reads use `pread` on a bounded set of open descriptors: a warm 4 KiB read takes about a microsecond,
-needs no lock and survives a fork. Mapped memory is no faster once the bytes are used, and it kills
-the process if another one truncates the file; a short `pread` is an error like any other.
+Reads use `pread` on a bounded set of open descriptors. A warm 4 KiB read takes about a microsecond,
+needs no lock and survives a fork. Mapped memory is no faster once the bytes are used. If another
+process truncates the file, mapped memory kills the process, but a short `pread` is only an error.
 
-A write goes to a temporary file in the same folder (`<key>.<32 hex>.tmp`; only a crash leaves it
-behind). The file is then renamed, or linked if it must not replace another. A durable write syncs
-the file before that, and its folder after. It also syncs, once, every folder up to the root,
-because the process that made a folder may have died before the folder's name was on the disk. So a
-loss of power loses no file that the catalog names. While a large file is still being written, Linux
-is asked to begin with what is there, so that the sync waits for the end alone.
+A write fills a temporary file in the same folder (`<key>.<32 hex>.tmp`), which is only kept after a
+crash. The file is then renamed, or linked if it must not replace another file. A durable write
+syncs the file before that, and its folder after it. It also syncs every folder up to the root,
+once, because the process that made a folder may have died before the folder's name was on the disk.
+So a power loss loses no file that the catalog names. While a large file is being written, Linux
+starts to write out the first bytes, so that the sync waits only for the last ones.
 """
 
 from __future__ import annotations
@@ -47,35 +47,42 @@ if TYPE_CHECKING:
     from seglake.store.interface import Data
 
 _LEAST_OPEN_FILES, _MOST_OPEN_FILES = 64, 256
-_BUFFER_BYTES = 2**16  # of small writes; larger ones pass it by, without a copy
-_MOST_SYNCED = 4096  # folders that a store remembers: each attempt has its own
-_EARLY_BYTES = 4 * 2**20  # of a file that the disk is given at once, before the sync
-_SYNC_FILE_RANGE_WRITE = 2  # begin, and do not wait
+_BUFFER_BYTES = 2**16  # buffer of small writes; larger writes bypass it without a copy
+_MOST_SYNCED = 4096  # synced folders that a store remembers; each attempt has separate folders
+_EARLY_BYTES = 4 * 2**20  # written data after which the disk starts to write it out
+_SYNC_FILE_RANGE_WRITE = 2  # a flag of Linux: start to write, and do not wait
 
 
 def local_store(root: str, storage_options: dict[str, str]) -> Store:
-    """The files below the folder `root`, which need not exist yet; the options are delta-rs's."""
+    """Return a store of the files below the folder `root`, which need not exist yet.
+
+    `storage_options` are for delta-rs.
+    """
     return _LocalStore(str(Path(root).absolute()), storage_options)
 
 
 def local_file(store: Reader, key: str) -> OpenFile | None:
-    """The open file of an object, for reads at any place; None unless the store has local files.
+    """Return the open file of an object, or None if the store is not local.
 
-    Raises as `Reader.read` does.
+    Raises what `Reader.read` raises.
     """
     return store.open_file(key) if isinstance(store, _LocalStore) else None
 
 
 def release(store: Reader) -> None:
-    """Close the files of a local store that no read uses: a deleted one takes room until then."""
+    """Close the files of a local store that no read uses.
+
+    A deleted file takes space on the disk until it is closed.
+    """
     if isinstance(store, _LocalStore):
         store.forget()
 
 
 def is_local(store: Reader) -> bool:
-    """Whether the objects are files of a local disk, where a loss of power may leave half of one.
+    """Return whether the objects are local files.
 
-    That is so of what another library writes: it does not wait for the disk.
+    A local file that another library writes may be incomplete after a power loss, because the
+    library does not sync it.
     """
     return isinstance(store, _LocalStore)
 
@@ -90,7 +97,7 @@ class OpenFile:
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def fileno(self) -> int:
-        """The descriptor, by the name that `sendfile` calls."""
+        """Return the descriptor. `sendfile` calls this method."""
         return self.fd
 
     def __del__(self) -> None:
@@ -99,9 +106,10 @@ class OpenFile:
 
 
 class _LocalStore:
-    """Files below a folder. If another process replaces a file, `read` may give the old bytes.
+    """The files below a folder.
 
-    `read_all` never does: commits of a table that is created anew have the old names.
+    If another process replaces a file, `read` may return old bytes. `read_all` never does, because
+    the commits of a rebuilt table have the names of old commits.
     """
 
     remote = False
@@ -143,7 +151,8 @@ class _LocalStore:
             data = more = os.pread(file.fd, end - start, start)
             if len(data) == end - start:
                 return data
-            while more and len(data) < end - start:  # one call reads at most 2 GiB
+            # One call reads at most 2 GiB.
+            while more and len(data) < end - start:
                 more = os.pread(file.fd, end - start - len(data), start + len(data))
                 data += more
         except (OSError, ValueError, OverflowError) as error:
@@ -156,7 +165,7 @@ class _LocalStore:
         return [self.read(key, start, end) for start, end in zip(starts, ends, strict=True)]
 
     def read_all(self, key: str) -> Buffer:
-        """The whole object. Its length is that of the very file that is read."""
+        """Read the whole object. Its size is taken from the open file, not from the name."""
         with store_errors(self.uri, key):
             file = _open_below(self.uri, key)
             size = _of_file(os.fstat(file.fd)).st_size
@@ -185,11 +194,12 @@ class _LocalStore:
         with store_errors(self.uri, key):
             _sync(path)
             for folder in path.parents:
-                with contextlib.suppress(PermissionError):  # then nothing new can be in the folder
+                # Without the right to read a folder, Seglake cannot have made anything in it.
+                with contextlib.suppress(PermissionError):
                     _sync(folder)
 
     def make_folder(self, folder: Path) -> None:
-        """Make a folder and those above it, and sync their names to the disk."""
+        """Create a folder and its parents, and sync their names to the disk."""
         inside = Path(self.uri) in folder.parents
         if folder.is_dir() and (folder in self._synced or not inside):
             return
@@ -208,9 +218,10 @@ class _LocalStore:
                 yield Listed(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove the files, and each folder that becomes empty; a loss of power brings none back.
+        """Delete the files, and each folder that becomes empty.
 
-        The folders are synced last, each once: until then a crash may leave any of the files.
+        Each folder is synced once, at the end. After that, a power loss restores no file. Before
+        that, it may restore any of them.
         """
         changed = set[Path]()
         for key in keys:
@@ -218,7 +229,8 @@ class _LocalStore:
             with store_errors(self.uri, key):
                 path.unlink(missing_ok=True)
             changed.add(_removed_if_empty(path.parent))
-            self._synced.discard(path.parent)  # if it comes back, its name is new
+            # If the folder is created again, its name must be synced again.
+            self._synced.discard(path.parent)
         for folder in sorted(changed):
             with store_errors(self.uri, ""), contextlib.suppress(FileNotFoundError):
                 _sync(folder)
@@ -230,7 +242,7 @@ class _LocalStore:
 
 
 def _open_files() -> int:
-    """The descriptors that one store holds open for reading: at most a quarter of a process's."""
+    """Return the number of files that one store keeps open, by the limit of the process."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(max(allowed // 4, _LEAST_OPEN_FILES), _MOST_OPEN_FILES)
 
@@ -241,7 +253,7 @@ def _path(root: str, key: str) -> Path:
 
 
 def _removed_if_empty(folder: Path) -> Path:
-    """Remove a folder unless something is in it; returns the folder that changed last."""
+    """Remove a folder if it is empty. Return the folder whose content changed last."""
     try:
         folder.rmdir()
     except OSError:
@@ -250,7 +262,7 @@ def _removed_if_empty(folder: Path) -> Path:
 
 
 def _of_file(status: os.stat_result) -> os.stat_result:
-    """What is known of a file; FileNotFoundError for a folder."""
+    """Return the status of a regular file. Raises FileNotFoundError for anything else."""
     if not stat.S_ISREG(status.st_mode):
         raise FileNotFoundError
     return status
@@ -262,9 +274,9 @@ def _open_below(root: str, key: str) -> OpenFile:
 
 
 def _walk(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file below `folder` in the order of names, without files that vanish meanwhile.
+    """Yield every file below `folder`, sorted by name. Files deleted in the meantime are skipped.
 
-    A link to a missing file is listed itself, so that a read of it is an error.
+    A symbolic link to a missing file is listed too, so that a read of it is an error.
     """
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -277,7 +289,7 @@ def _walk(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 class _LocalWriter:
-    """A temporary file beside its target; `publish` (a rename or a link) gives it its name."""
+    """A stream into a temporary file. `publish` (a rename or a link) gives it its final name."""
 
     def __init__(
         self,
@@ -297,7 +309,8 @@ class _LocalWriter:
         with store_errors(self._store.uri, self._key):
             try:
                 self._open()
-            except FileNotFoundError:  # as below /proc; or another process removed the folder
+            except FileNotFoundError:
+                # The folder cannot be made, as below /proc, or another process just removed it.
                 what = "cannot be written: its folder cannot be made, or was just removed"
                 raise OSError(f"{what}; name another place, or try again") from None
         return self
@@ -307,7 +320,7 @@ class _LocalWriter:
             self._store.make_folder(self._path.parent)
         else:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-        # with the umask's rights
+        # `open` sets the rights by the umask, unlike `tempfile`.
         self._file = self._temporary.open("xb", buffering=_BUFFER_BYTES)
 
     def write(self, data: Data) -> None:
@@ -328,7 +341,8 @@ class _LocalWriter:
         finally:
             with contextlib.suppress(OSError):
                 self._file.close()
-            with contextlib.suppress(OSError):  # then vacuum removes the file
+            # If this fails, a vacuum deletes the file.
+            with contextlib.suppress(OSError):
                 self._temporary.unlink(missing_ok=True)
 
     def _finish(self) -> None:
@@ -346,7 +360,7 @@ class _LocalWriter:
 
 @cache
 def _sync_file_range() -> Any:
-    """The function of Linux, or None; Python's `os` has no name for it."""
+    """Return `sync_file_range` of Linux, which Python's `os` does not have, or None."""
     function = getattr(ctypes.CDLL(None), "sync_file_range", None)
     if function is not None:
         function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
@@ -354,13 +368,13 @@ def _sync_file_range() -> Any:
 
 
 def _begin_to_sync(fd: int, start: int, end: int) -> None:
-    """Let the disk begin with bytes of a file. Nothing depends on it: the sync finds any error."""
+    """Start to write a range of a file to the disk. Errors are ignored: the sync finds them."""
     if (call := _sync_file_range()) is not None:
         call(fd, start, end - start, _SYNC_FILE_RANGE_WRITE)
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file's bytes, or the names in a folder, are on the disk."""
+    """Sync a file's bytes, or the names in a folder, to the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -369,15 +383,16 @@ def _sync(path: Path) -> None:
 
 
 # ---------------- nearby
-# Folders beside a local root, for a path that was misspelt.
+# Suggestions for a misspelt local root.
 
-_LOOKED_AT = 1000  # names beside the root
+_LOOKED_AT = 1000  # names in the folder of the root that are compared with its name
 
 
 def nearby_root(store: Reader, key: str) -> str | None:
-    """A folder beside the root of a local store that has nearly its name, and `key` in it.
+    """Return a folder with a name similar to the root of a local store, and with `key` in it.
 
-    None if there is none, or the store is not local.
+    It is in the same folder as the root. Return None if it does not exist, or if the store is not
+    local.
     """
     if not is_local(store):
         return None

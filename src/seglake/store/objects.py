@@ -1,9 +1,9 @@
-"""A store on an object store, through obstore (the Rust object_store), which repeats requests.
+"""Read and write objects of an object store through obstore (the Rust object_store).
 
-It does not repeat all that are safe to repeat; `asked` does the others.
+obstore repeats failed requests, but not all that are safe to repeat. `asked` repeats the others.
 
 Credentials come from the environment, an instance's identity, or the storage options, which have
-the names that `deltalake` uses. A pickled store carries no credentials: a worker finds its own.
+the names that `deltalake` uses. A pickled store has no credentials, so a worker must find its own.
 """
 
 from __future__ import annotations
@@ -56,15 +56,17 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 _Range = tuple[int, int]
 
-_PART_BYTES = 8 * 1024 * 1024  # of S3's 10,000 no segment needs more; the spool divides its objects
+# S3 allows 10,000 parts, which is enough for every segment. The spool divides its objects.
+_PART_BYTES = 8 * 1024 * 1024
 _PARTS_IN_FLIGHT = 4
-_REQUESTS_OF_A_CALL = 10  # that obstore makes at once for the ranges of one call
-_CALLS_AT_ONCE = 4  # 55 ranges at 40 ms: 340 ms with 2, 270 with 4, 290 with 6
-_BEGINS_ANYWHERE = ("s3:", "s3a:", "gs:", "memory:")  # of Azure, obstore lists all from the start
+_REQUESTS_OF_A_CALL = 10  # concurrent requests of obstore for the ranges of one call
+# Measured with 55 ranges at 40 ms: 340 ms with 2 calls, 270 ms with 4, 290 ms with 6.
+_CALLS_AT_ONCE = 4
+_BEGINS_ANYWHERE = ("s3:", "s3a:", "gs:", "memory:")  # on Azure, obstore lists from the start
 _EXPRESS = re.compile(r"s3a?://[^/]*--x-s3(?:/|$)")
 _OBSTORE = ThreadedLibrary("obstore")
 _RETRIES: Any = {"max_retries": 8, "retry_timeout": timedelta(minutes=2)}
-_CLIENT = {"timeout": "120s", "connect_timeout": "10s"}  # for one request
+_CLIENT = {"timeout": "120s", "connect_timeout": "10s"}  # limits of one request
 _CLIENT_OPTIONS = re.compile(
     "(?:aws_|azure_|google_)?"
     "(allow_http|allow_invalid_certificates|connect_timeout|default_content_type|pool_idle_timeout|"
@@ -74,9 +76,10 @@ _CLIENT_OPTIONS = re.compile(
 
 
 def object_store(uri: str, storage_options: dict[str, str]) -> Store:
-    """The objects below `uri`, a prefix of a bucket. Each `memory:` store has its own objects.
+    """Return a store of the objects below `uri`, a prefix of a bucket.
 
-    Raises ConfigError for credentials in an endpoint, because error messages would show them.
+    Each `memory:` store has separate objects. Raises ConfigError for credentials in an endpoint,
+    because error messages would show them.
     """
     for name, value in storage_options.items():
         if "endpoint" in name.lower() and has_credentials(value):
@@ -85,7 +88,7 @@ def object_store(uri: str, storage_options: dict[str, str]) -> Store:
 
 
 def _parts(ranges: Sequence[_Range]) -> list[Sequence[_Range]]:
-    """The ranges of each call, which makes all its requests at once."""
+    """Divide ranges into calls, so that each call makes all its requests concurrently."""
     pairs = enumerate(pairwise(ranges), 1)
     apart = [at for at, (one, next_) in pairs if next_[0] - one[1] > GAP_BYTES]
     cuts = [0, *apart[_REQUESTS_OF_A_CALL - 1 :: _REQUESTS_OF_A_CALL], len(ranges)]
@@ -93,7 +96,7 @@ def _parts(ranges: Sequence[_Range]) -> list[Sequence[_Range]]:
 
 
 class _ObjectStore:
-    """Objects below a prefix of a bucket, or in memory."""
+    """The objects below a prefix of a bucket, or in memory."""
 
     remote = True
 
@@ -111,15 +114,15 @@ class _ObjectStore:
 
     @property
     def _begins_anywhere(self) -> bool:
-        """Whether a listing that begins behind a key costs nothing for those in front of it.
+        """Return whether a listing can start after a key without listing earlier keys.
 
-        S3's directory buckets, whose names end with --x-s3, cannot begin there.
+        S3's directory buckets, whose names end with --x-s3, cannot do that.
         """
         return self.uri.startswith(_BEGINS_ANYWHERE) and not _EXPRESS.match(self.uri)
 
     @property
     def client(self) -> Any:
-        """Obstore's client; UsageError in a forked process that must not use it."""
+        """Return obstore's client. Raises UsageError in a forked process that must not use it."""
         _OBSTORE.use(self)
         return self._client
 
@@ -129,7 +132,7 @@ class _ObjectStore:
             return from_url("memory:///")
         config: Any = dict(self.storage_options)
         client: Any = dict(_CLIENT)
-        # obstore reads the environment itself, but only if it is given no client option
+        # obstore reads the environment itself, but not if client options are passed.
         for name, value in (from_environment() | self.storage_options).items():
             if option := _CLIENT_OPTIONS.fullmatch(name.lower()):
                 client[option[1]] = value
@@ -170,7 +173,7 @@ class _ObjectStore:
         return [data_of[pair] for pair in pairs]
 
     def _read_part(self, key: str, ranges: Sequence[_Range]) -> dict[_Range, Buffer]:
-        """The bytes of some ranges, none of which is empty, by one call."""
+        """Read ranges that are not empty in one call of obstore."""
         starts, ends = map(list, zip(*ranges, strict=True))
         with _object_errors(self.uri, key):
             buffers = _asked(
@@ -190,7 +193,8 @@ class _ObjectStore:
 
     def put_if_absent(self, key: str, data: Data) -> bool:
         with _object_errors(self.uri, key):
-            return _asked(lambda: self._create(key, data))  # see `Store` on lost replies
+            # After a lost reply this returns False, see `Store`.
+            return _asked(lambda: self._create(key, data))
 
     def _create(self, key: str, data: Data) -> bool:
         with contextlib.suppress(AlreadyExistsError):
@@ -203,7 +207,7 @@ class _ObjectStore:
         return _ObjectWriter(self, key)
 
     def sync(self, key: str) -> None:
-        """An object store syncs every object itself."""
+        """Do nothing, because an object store syncs every object itself."""
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
         with store_errors(self.uri, prefix, BaseError):
@@ -214,7 +218,8 @@ class _ObjectStore:
         with store_errors(self.uri, ", ".join(names[:1]), BaseError):
             try:
                 _asked(lambda: obstore.delete(self.client, names))
-            except FileNotFoundError:  # some stores stop at a missing object
+            except FileNotFoundError:
+                # Some stores stop at a missing object, so delete the objects one by one.
                 for name in names:
                     with contextlib.suppress(FileNotFoundError):
                         _asked(partial(obstore.delete, self.client, name))
@@ -230,18 +235,20 @@ def _object_errors(uri: str, key: str) -> AbstractContextManager[None]:
 
 
 class _ObjectWriter:
-    """A multipart upload, or a single put if one part holds it all.
+    """A stream into one object: a multipart upload, or a single put if one part is enough.
 
-    A part, and what begins or ends an upload, is safe to repeat. obstore repeats parts itself. What
-    begins the upload fails with the first part, so that part is held until then. An end whose reply
-    was lost shows in the object: some servers no longer know the upload if it ends again.
+    All requests of an upload are safe to repeat. obstore repeats the requests that write a part.
+    The request that begins an upload can fail when the first part is written, so this part is kept
+    in memory until then. If the reply to the request that ends the upload is lost, the object shows
+    whether it succeeded. Repeating it does not help, because some servers forget an upload that has
+    ended.
     """
 
     def __init__(self, store: _ObjectStore, key: str) -> None:
         self._store, self._key, self._failed = store, key, False
         self._buffer, self._bytes = bytearray(), 0
         self._stream: Any = None
-        self._before: Stat | None = None  # what the upload replaces
+        self._before: Stat | None = None  # the object that the upload replaces
 
     def __enter__(self) -> _ObjectWriter:
         check_key(self._store.uri, self._key)
@@ -267,7 +274,7 @@ class _ObjectWriter:
             self._stream, self._buffer = _asked(self._begun), bytearray()
 
     def _begun(self) -> Any:
-        """An upload that begins with the buffer."""
+        """Begin an upload with the bytes in the buffer."""
         stream = obstore.open_writer(
             self._store.client, self._key, buffer_size=_PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT
         )
@@ -276,8 +283,9 @@ class _ObjectWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if (kind is not None or self._failed) and self._stream is not None:
-            with contextlib.suppress(BaseError, OSError):  # then the bucket's lifecycle discards
-                self._stream.__exit__(kind or StoreError, None, None)  # discards the parts
+            # This discards the parts. If it fails, the bucket's lifecycle rules discard them.
+            with contextlib.suppress(BaseError, OSError):
+                self._stream.__exit__(kind or StoreError, None, None)
         with _object_errors(self._store.uri, self._key):
             if kind is None and self._failed:
                 raise OSError("not published, since a write to it failed")
@@ -303,31 +311,31 @@ class _ObjectWriter:
 
 
 # ---------------- listing
-# Listings of object stores; the parts of a long one are listed side by side.
+# A long listing of an object store is divided into parts, which are listed concurrently.
 #
-# A page has 1,000 objects, and the next one begins behind it, so a listing waits for one page
-# after another. Folders of a long one are found by a delimiter, and streams begin behind some of
-# them.
+# A page has 1,000 objects, and the next page begins after its last key, so one stream waits for one
+# page after another. For a long listing, folders are found by a delimiter, and more streams begin
+# after some of these folders.
 
-_ALONE = 10_000  # objects that one stream lists before others come
+_ALONE = 10_000  # objects that the first stream lists before other streams begin
 _STREAMS = 8
-_AT_ONCE = 20_000  # objects of a part that are held: 6 MB
-_ENOUGH = 64  # folders; with fewer, those below them are found, down to those of files
-_PARTS = 256  # at most: each may ask for a page more
+_AT_ONCE = 20_000  # objects of a part that are in memory: 6 MB
+_ENOUGH = 64  # folders; if there are fewer, the folders in them are used instead
+_PARTS = 256  # the largest number of parts; each may need one page more
 
 
 class _Part(NamedTuple):
-    """The keys behind `after`, up to `until`, which is one of them."""
+    """The keys after `after`, up to `until` (inclusive). None is no bound."""
 
     after: str | None
     until: str | None
 
 
 class Listing:
-    """The objects below a prefix, by key.
+    """An iterable of the objects below a prefix, sorted by key if the store sorts them.
 
-    `cuts` says whether the store can begin behind a key without listing what is in front of it. One
-    whose keys do not ascend is listed by one stream.
+    `cuts` is whether the store can list from a key on without listing earlier keys. If it cannot,
+    or if its keys do not ascend, one stream lists all objects.
     """
 
     def __init__(self, client: Any, prefix: str, *, cuts: bool) -> None:
@@ -335,7 +343,7 @@ class Listing:
 
     def __iter__(self) -> Iterator[Listed]:
         objects, key, count, ascends = self._behind(None), "", 0, self._cuts
-        for count, listed in enumerate(islice(objects, _ALONE), 1):  # noqa: B007  used behind it
+        for count, listed in enumerate(islice(objects, _ALONE), 1):  # noqa: B007  used after it
             ascends &= key < listed.key
             key = listed.key
             yield listed
@@ -345,7 +353,7 @@ class Listing:
             yield from objects
 
     def _side_by_side(self, after: str) -> Iterator[Listed]:
-        """The objects behind a key. Each stream lists a bounded number ahead of the reader."""
+        """Yield the objects after a key, from streams that list a bounded number ahead."""
         running = deque[Future[tuple[list[Listed], _Part | None]]]()
         with ThreadPoolExecutor(_STREAMS) as pool:
             parts = iter(self._parts(after, pool))
@@ -360,7 +368,7 @@ class Listing:
                 yield from some
 
     def _some(self, part: _Part) -> tuple[list[Listed], _Part | None]:
-        """The first objects of a part, and what is left of it, if anything may be."""
+        """Return the first objects of a part, and the rest of the part if there may be more."""
         behind = self._behind(part.after)
         until = part.until
         mine = behind if until is None else takewhile(lambda each: each.key <= until, behind)
@@ -368,16 +376,16 @@ class Listing:
         return some, part._replace(after=some[-1].key) if len(some) == _AT_ONCE else None
 
     def _parts(self, after: str, pool: ThreadPoolExecutor) -> Sequence[_Part]:
-        """The keys behind `after`, cut at folders."""
+        """Divide the keys after `after` into parts at folders."""
         folders = self._folders(after, pool)
         cuts = folders[:: -(-len(folders) // _PARTS) or 1]
         return [_Part(*ends) for ends in pairwise([after, *cuts, None])]
 
     def _folders(self, after: str, pool: ThreadPoolExecutor) -> list[str]:
-        """Folders behind the key `after`, none of them below another.
+        """Return folders after the key `after`, of which none is inside another.
 
-        They are as deep as the folder of that key at most: a level lower, each of its files would
-        be listed.
+        They are at most as deep as the folder of that key. To find deeper folders, every file of
+        the folders would be listed.
         """
         folders = [self._prefix]
         for _ in range(after.removeprefix(f"{self._prefix}/").count("/")):
@@ -388,12 +396,12 @@ class Listing:
         return [each for each in folders if each > after]
 
     def _below(self, folder: str) -> Sequence[str]:
-        """The folders in a folder."""
+        """Return the folders in a folder."""
         ask = partial(obstore.list_with_delimiter, self._client, folder or None)
         return asked(ask, GenericError)["common_prefixes"]
 
     def _behind(self, last: str | None, failures: int = 0) -> Iterator[Listed]:
-        """The objects behind `last`, after so many replies that ended early and brought nothing."""
+        """Yield the objects after `last`. `failures` counts the last replies without an object."""
         pages = obstore.list(self._client, self._prefix or None, offset=last)
         try:
             for meta in chain.from_iterable(pages):
@@ -406,5 +414,5 @@ class Listing:
 
 
 def modified_ms(meta: ObjectMeta) -> int:
-    """When an object was written."""
+    """Return the time (ms) when an object was written."""
     return int(meta["last_modified"].timestamp() * 1000)

@@ -227,7 +227,7 @@ def open_table(log: DeltaLog) -> DeltaTable:
 def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[AddedFile]:
     """Yield every data file of a version.
 
-    `rows` is None if another program added a file without a row count.
+    A file that another program added without a row count has None as `rows`.
     """
     names = {name: f"partition.{name}" for name in partition_by}
     with _delta_errors(table.table_uri, "its files cannot be listed"):

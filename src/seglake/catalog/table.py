@@ -210,10 +210,8 @@ class CatalogTable:
         return self.tagged(tag, topics)
 
     def _has_erased_logs(self, snapshot: Snapshot, tag: TagRow) -> bool:
-        """Return whether the logs that erasures replaced in a tagged version still exist.
-
-        A vacuum keeps all other files of a version as long as its tag exists.
-        """
+        """Return whether the logs that erasures replaced in a tagged version still exist."""
+        # A vacuum keeps all other files of the version because of its tag.
         try:
             for erased in read_object(self.store, tag).erased:
                 view = snapshot.find_partition(erased.topic, erased.partition)
@@ -411,10 +409,8 @@ class CatalogTable:
         return max((row.sequence + 1 for row in rows), default=0)
 
     def _run_rows(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> list[RunRow]:
-        """Return every row of a run, from the data files that may have one.
-
-        The last four results are cached, because a commit needs the rows of its base again.
-        """
+        """Return every row of a run, from the data files that may have one."""
+        # A commit needs the rows of its base again, so cache the last results.
         key = snapshot.version, topic, pipeline, run_id
         if key not in self._recent_runs:
             runs = self._named(snapshot, "run", topic, "run_id", [run_id])
@@ -619,10 +615,8 @@ class CatalogTable:
         return [*map(add, written), *gone]
 
     def _tidy(self, version: int, files: frozenset[DataFile]) -> None:
-        """Merge small data files of a version that was just committed, and write a checkpoint.
-
-        A failure or a lost race is only logged, because a later commit does this work too.
-        """
+        """Merge small data files of a version that was just committed, and write a checkpoint."""
+        # A failure or a lost race is only logged, because a later commit does this work too.
         made = [version]
         try:
             due = file_merges.due(files, file_merges.FAN_IN)
@@ -642,10 +636,7 @@ def _held_files(store: Store, lake: str, version: int) -> frozenset[DataFile] | 
 
 
 def _open_complete(store: Store) -> CatalogTable:
-    """Open the catalog. Raises CorruptData if it is lost or only partly rebuilt.
-
-    Raises MissingObject for a new lake.
-    """
+    """Open the catalog. Raises CorruptData if it is incomplete, MissingObject for a new lake."""
     try:
         table = CatalogTable(store)
     except MissingObject:

@@ -251,11 +251,7 @@ def _by_partition(segments: Iterable[tuple[int, int]]) -> dict[int, Int64s]:
 
 
 def _complete(row: PartitionRow, base: Snapshot) -> PartitionRow:
-    """Return the row. A missing cleaned offset or leader epoch is copied from `base`.
-
-    So is the last append time of a LogAppendTime topic, because the commit may remove the segments
-    that have it.
-    """
+    """Return the row with missing values copied from the version `base`."""
     view = base.find_partition(row.topic, row.partition)
     if view is None:
         return row
@@ -263,6 +259,7 @@ def _complete(row: PartitionRow, base: Snapshot) -> PartitionRow:
         row = replace(row, cleaned_offset=view.cleaned_offset)
     if row.leader_epoch is None:
         row = replace(row, leader_epoch=view.leader_epoch)
+    # The commit may remove the segments that have the last append time.
     stamped = base.topic(row.topic).timestamp_type == "LogAppendTime"
     if not stamped or row.last_append_time_ms is not None:
         return row

@@ -230,10 +230,8 @@ class _Transaction:
         return version
 
     def _give_up_unused(self) -> None:
-        """Abandon ids that only a lost try named. Otherwise an erasure would wait for them.
-
-        A lost try can never commit, because all versions up to the new one exist.
-        """
+        """Abandon ids that only a lost try named. Otherwise an erasure would wait for them."""
+        # A lost try can never commit, because all versions up to the new one exist.
         for each in [each for each in self._owners if each not in self._tried]:
             try:
                 confirm_abandoned(self._table.store, each)
@@ -280,12 +278,10 @@ class _Transaction:
                 self._lost_races += 1
 
     def _commit(self, change: Change, base: Snapshot) -> int:
-        """Commit a change, and commit it again unchanged after a failure of storage.
-
-        The failed commit may already have landed, or may land later. All tries write the same
-        manifest, so it is right whichever commit lands. If the failed commit lands, the next one
-        conflicts with it.
-        """
+        """Commit a change, and commit it again unchanged after a failure of storage."""
+        # The failed commit may already have landed, or may land later. All tries write the same
+        # manifest, so it is right whichever commit lands. If the failed commit lands, the next one
+        # conflicts with it.
         how: Any = {"topic": self._topic, "attempt_id": self._attempt_id, **change._asdict()}
         how["lost_races"] = self._lost_races
         while True:

@@ -274,15 +274,13 @@ def _open_below(root: str, key: str) -> OpenFile:
 
 
 def _walk(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield every file below `folder`, sorted by name. Files deleted in the meantime are skipped.
-
-    A symbolic link to a missing file is listed too, so that a read of it is an error.
-    """
+    """Yield every file below `folder`, sorted by name. Skip files that vanish."""
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_dir():
                 yield from _walk(entry.path)
                 continue
+            # List a symbolic link to a missing file too, so that a read of it is an error.
             with contextlib.suppress(FileNotFoundError):
                 dangling = entry.is_symlink() and not Path(entry.path).exists()
                 yield entry.path, entry.stat(follow_symlinks=not dangling)

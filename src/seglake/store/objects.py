@@ -114,10 +114,8 @@ class _ObjectStore:
 
     @property
     def _begins_anywhere(self) -> bool:
-        """Return whether a listing can start after a key without listing earlier keys.
-
-        S3's directory buckets, whose names end with --x-s3, cannot do that.
-        """
+        """Return whether a listing can start after a key without listing earlier keys."""
+        # S3's directory buckets, whose names end with --x-s3, cannot do that.
         return self.uri.startswith(_BEGINS_ANYWHERE) and not _EXPRESS.match(self.uri)
 
     @property
@@ -382,11 +380,8 @@ class Listing:
         return [_Part(*ends) for ends in pairwise([after, *cuts, None])]
 
     def _folders(self, after: str, pool: ThreadPoolExecutor) -> list[str]:
-        """Return folders after the key `after`, of which none is inside another.
-
-        They are at most as deep as the folder of that key. To find deeper folders, every file of
-        the folders would be listed.
-        """
+        """Return folders after the key `after`, of which none is inside another."""
+        # Search no deeper than the folder of `after`, because that would list every file there.
         folders = [self._prefix]
         for _ in range(after.removeprefix(f"{self._prefix}/").count("/")):
             found = sorted(chain.from_iterable(pool.map(self._below, folders)))

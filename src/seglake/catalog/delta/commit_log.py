@@ -140,8 +140,9 @@ class DeltaLog:
     def since(self, version: int, most: int = 2**63) -> list[DeltaCommit]:
         """Return the commits after a version: all of them, or at least the first `most`.
 
-        The list is also empty if the newest commit that was read earlier no longer exists, because
-        these commits may belong to a rebuilt table. See `has`.
+        The list is also empty if the next commit was cleaned up (see `has`), or if the newest
+        commit that was read earlier no longer exists. Then the commits may belong to a rebuilt
+        table.
         """
         commits = self._after(version, most)
         if self._seen and commits and not self.is_same_table():
@@ -241,10 +242,7 @@ class DeltaLog:
         return _before_ours(self._behind(version))
 
     def _behind(self, version: int, checked: int = -1) -> list[DeltaCommit]:
-        """Return the commits from a version down to one of Seglake, or down to `checked` + 1.
-
-        The list may go on after the commit of Seglake.
-        """
+        """Return the commits from a version down at least to Seglake's, or to `checked` + 1."""
         commits: list[DeltaCommit] = []
         ahead = 1
         while not any(commit.is_ours for commit in commits):
@@ -276,10 +274,7 @@ class DeltaLog:
         return sorted(key for number, key in there if number <= version)
 
     def _made_of(self, version: int) -> tuple[int, list[tuple[int, str]]]:
-        """Return the last checkpoint up to a version, or -1, and the objects from there on.
-
-        These are the checkpoint's files and the commits after it, each key after its number.
-        """
+        """Return the last checkpoint up to a version, or -1, and its files and later commits."""
         commits, checkpoints = list[tuple[int, str]](), list[tuple[int, str]]()
         for item in self.store.list(f"{self.folder}/_delta_log"):
             if match := LOGGED.fullmatch(item.key):
@@ -303,10 +298,8 @@ class DeltaLog:
         return True
 
     def _require_recent(self, base: int) -> None:
-        """Raise CommitConflict if commits after `base` may be deleted.
-
-        Then a new commit could get the number of a deleted one.
-        """
+        """Raise CommitConflict if commits after `base` may be deleted."""
+        # A new commit must not get the number of a deleted one.
         if self._is_recent(base):
             return
         listed = self.store.list(f"{self.folder}/_delta_log")
@@ -330,12 +323,10 @@ class DeltaLog:
             self.contract.check_rows(commit, self._key(commit.version))
 
     def _read_some(self, versions: Sequence[int]) -> list[DeltaCommit]:
-        """Return the commits with these numbers, in this order, up to the first missing one.
-
-        A commit after a missing one was made after this method tried to read the missing one.
-        """
+        """Return the commits with these numbers, in this order, up to the first missing one."""
         commits: list[DeltaCommit] = []
         for commit in read_at_once(self.store, self._read, versions):
+            # Commits after a missing one were made after the attempt to read the missing one.
             if commit is None:
                 break
             commits.append(commit)

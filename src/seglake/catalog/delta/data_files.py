@@ -225,10 +225,7 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _stats(table: pa.Table) -> str:
-    """Return Delta's statistics of the integer columns, and of the columns of names.
-
-    A column of names that are not plain is left out, see `_is_plain`.
-    """
+    """Return Delta's statistics of the integer columns, and of columns with plain names."""
     columns = {
         name: column
         for name, column in zip(table.column_names, table.columns, strict=True)
@@ -277,7 +274,7 @@ def hashes(names: Iterable[str]) -> Hashes:
 
 
 def filter_size(rows: int) -> int:
-    """Return the bytes of the name filter of a file with `rows` rows."""
+    """Return the size in bytes of the name filter of a file with `rows` rows."""
     return _HEAD + 4 * rows
 
 

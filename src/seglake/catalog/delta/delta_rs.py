@@ -282,20 +282,19 @@ def _write_checkpoint(log: DeltaLog) -> None:
         table = _table(log.store, log.folder)
         _create_checkpoint(log, table)
         if _has_right_time(log, f"{log.folder}/_delta_log/_last_checkpoint"):
-            # This deletes expired commits, whose content is also in the checkpoint.
+            # This deletes commits that expired by this machine's clock. The checkpoint has their
+            # content.
             table.cleanup_metadata()
 
 
 def _create_checkpoint(log: DeltaLog, table: DeltaTable) -> None:
-    """Write a checkpoint of the newest version, which was just opened.
-
-    On a local disk, delta-rs writes it to a temporary folder, and Seglake copies it. delta-rs gives
-    a file its final name before the bytes are on the disk. After a power loss, the checkpoint could
-    be empty, and no reader can open a table with an empty checkpoint.
-    """
+    """Write a checkpoint of the newest version, which was just opened."""
     if not is_local(log.store):
         table.create_checkpoint()
         return
+    # delta-rs gives a file its final name before the bytes are on a local disk. After a power loss,
+    # the checkpoint could be empty, and no reader can open a table with an empty checkpoint. So
+    # delta-rs writes it to a temporary folder, and Seglake copies it.
     folder, name = f"{log.folder}/_delta_log", f"{table.version():020}.checkpoint.parquet"
     parts = {key.rpartition("/")[2]: key for key in log.parts_of(table.version())}
     if name in parts:
@@ -311,11 +310,7 @@ def _create_checkpoint(log: DeltaLog, table: DeltaTable) -> None:
 
 
 def _has_right_time(log: DeltaLog, written: str) -> bool:
-    """Return whether this machine's clock differs from storage's clock by at most an hour.
-
-    delta-rs deletes expired commits by this machine's clock. `written` is an object that was just
-    written.
-    """
+    """Return whether this clock is within an hour of storage's, which just stamped `written`."""
     ahead_ms = now_ms() - log.store.stat(written).modified_ms
     if abs(ahead_ms) <= _CLOCK_BOUND_MS:
         return True
@@ -356,13 +351,11 @@ def _checked(log: DeltaLog, table: DeltaTable) -> DeltaTable:
 
 @contextlib.contextmanager
 def _delta_errors(uri: str, problem: str) -> Iterator[None]:
-    """Convert errors of delta-rs to StoreError without a cause (see `reason`).
-
-    Raises CorruptData if delta-rs has the bytes and cannot parse them.
-    """
+    """Convert errors of delta-rs to StoreError, or to CorruptData if it cannot parse the bytes."""
     try:
         yield
     except (DeltaError, OSError) as error:
+        # The error must not become the cause, see `reason`.
         what = f"{uri}: {problem}: {reason(error)}"
         if _NOT_PARSED.search(what):
             raise CorruptData(what, file=uri) from None

@@ -97,10 +97,7 @@ class QuarantineTable:
         self._tidy(files[0].partition["topic"], attempt_id)
 
     def _tidy(self, topic: str, attempt_id: str) -> None:
-        """Merge small files of a topic. Raises AttemptAbandoned.
-
-        Another failure or a lost race is only logged, because a later attempt merges the files.
-        """
+        """Merge small files of a topic. Log failures. Raises only AttemptAbandoned."""
         try:
             base, files = self._files_of(topic)
             chosen = due(files, partial(is_committed, self._store))
@@ -118,14 +115,12 @@ class QuarantineTable:
 
     @contextmanager
     def _named_or_deleted(self, files: Sequence[WrittenFile]) -> Iterator[None]:
-        """Delete `files`, which have copies of rejects, if the block fails to commit them.
-
-        The erasure that should delete them may have ended already. Files that the table names are
-        kept.
-        """
+        """Delete `files`, which have copies of rejects, if the block fails to commit them."""
         try:
             yield
         except _IN_VAIN:
+            # An erasure that must delete the copies may have ended already. Keep files that the
+            # table names.
             try:
                 named = {*map(_key, self._live_files()[1])}
                 self._store.delete([key for key in map(_key, files) if key not in named])

@@ -60,7 +60,7 @@ class NeverNamed(Container[str]):
     def by(
         table: CatalogTable, retention_hours: float | None = None, *, now_ms: float
     ) -> NeverNamed:
-        """Return the data files that no version retained now names.
+        """Return the keys that no version retained now names.
 
         Args:
             table: The catalog.

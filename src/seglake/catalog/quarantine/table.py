@@ -81,7 +81,7 @@ class QuarantineTable:
             base = delta_rs.open_table(self._delta_log()).version()
             try:
                 # An erasure abandons the attempt first, and then commits a fence. So this check
-                # finds the claim, or the commit loses to the fence.
+                # finds that it is abandoned, or the commit loses to the fence.
                 require_not_abandoned(self._store, attempt_id)
                 self._commit(base, actions, "WRITE", attempt_id)
             except AttemptAbandoned:

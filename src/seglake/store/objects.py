@@ -323,7 +323,7 @@ _PARTS = 256  # the largest number of parts; each may need one page more
 
 
 class _Part(NamedTuple):
-    """The keys after `after`, up to `until` (inclusive). None is no bound."""
+    """The keys after `after`, up to `until` (inclusive). None sets no bound."""
 
     after: str | None
     until: str | None

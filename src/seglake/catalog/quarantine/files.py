@@ -111,8 +111,8 @@ def are_of_frames(rows: pa.Table) -> pa.BooleanArray:
 def first_places(key: str, rows: pa.Table) -> tuple[pa.StringArray, Int64s]:
     """Return the key of the file that each reject was first written to, and its position in it.
 
-    `rows` are all rejects in the file with this key. Only for rows of DataFrames is the result
-    right after a merge. Nothing else distinguishes such rows.
+    `rows` are all rejects in the file with this key. In a merged file, the result is correct only
+    for rows of DataFrames, which nothing else distinguishes.
     """
     here, places = pa.repeat(key, len(rows)), np.arange(len(rows))
     if _FIRST not in rows.column_names:

@@ -224,6 +224,6 @@ def warm() -> None:
     """
     from runpy import run_module
 
-    said = "Some 180 kernels are compiled, which takes about a minute of one core."
+    said = "Some 150 kernels are compiled, which takes about a minute of one core."
     print(said, file=sys.stderr)
     run_module("seglake.warm", run_name="__main__")  # above this layer: it warms this one, too

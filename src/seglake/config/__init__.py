@@ -1,4 +1,4 @@
-"""The settings of a pipeline: `load` a TOML file, get a checked `Pipeline`."""
+"""Settings of a pipeline: `load` reads a TOML file and returns a checked `Pipeline`."""
 
 from seglake.config.input import Input
 from seglake.config.loading import combined_topic, from_tables, load

@@ -1,4 +1,4 @@
-"""Settings of Kafka's clients, as users give them: a properties file, and pairs KEY=VALUE."""
+"""Read settings of Kafka's clients from a properties file and from KEY=VALUE pairs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from pathlib import Path
 
 from seglake.errors import UsageError
 
-UNREACHABLE = (  # what an error says of a broker that does not answer
+# This is appended to the error if a broker does not answer.
+UNREACHABLE = (
     "; check host and port, that the broker runs, and --kafka security.protocol=… if it wants TLS "
     "or a login"
 )
 
 
 def client_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
-    """The settings of the file, then those of the pairs.
+    """Return the settings of the file and of the pairs. A pair overrides the file.
 
-    In the file, # and ! begin a comment, and a backslash at the end of a line continues it. Raises
-    UsageError for what is no pair, or a file that cannot be read.
+    In the file, # and ! begin a comment, and a backslash at the end of a line continues it.
+
+    Raises:
+        UsageError: A setting has another form than KEY=VALUE, or the file cannot be read.
     """
     try:
         text = "" if file is None else file.read_text(encoding="utf-8")
@@ -27,7 +30,8 @@ def client_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
     settings = {}
     for pair in [*(line for line in lines if line and line[0] not in "#!"), *pairs]:
         key, separator, value = pair.partition("=")
-        if not separator or not key.strip():  # the pair may be a secret
+        if not separator or not key.strip():
+            # The message does not quote the setting, which may be a secret.
             raise UsageError("a setting of Kafka's clients is not of the form KEY=VALUE: mend it")
         settings[key.strip()] = value.strip()
     return settings

@@ -1,4 +1,4 @@
-"""The section `[input]`, and what is special about each input format."""
+"""Define the section `[input]`, and the properties of each input format."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, NamedTuple
@@ -15,12 +15,12 @@ FormatName = Literal["jsonl", "csv", "parquet", "text", "dataframe"]
 
 
 class InputFormat(NamedTuple):
-    """What sets one format apart from the others."""
+    """The properties of an input format."""
 
     own_keys: tuple[str, ...] = ()  # keys of `[input]` that no other format has
-    in_files: bool = True  # else the rows are those of a DataFrame
-    columnar: bool = False  # rows are typed columns; else each is a line
-    knows_columns: bool = True  # else each row has its own fields
+    in_files: bool = True  # False: the rows are in a DataFrame
+    columnar: bool = False  # True: rows are typed columns; False: lines
+    knows_columns: bool = True  # False: each row has its own fields
 
 
 INPUT_FORMATS: dict[FormatName, InputFormat] = {
@@ -39,7 +39,7 @@ def _format(name: object) -> object:
 
 
 class Input(Section):
-    """What is read."""
+    """The files or the DataFrame that a run reads, and their format."""
 
     paths: Locations = Field(
         default=(),
@@ -97,21 +97,21 @@ class Input(Section):
 
     @property
     def kind(self) -> InputFormat:
-        """What sets the format apart."""
+        """Return the properties of the format."""
         return INPUT_FORMATS[self.format]
 
     @property
     def columnar(self) -> bool:
-        """Whether rows come as typed columns instead of as lines."""
+        """Return whether rows arrive as typed columns instead of lines."""
         return self.kind.columnar
 
     @property
     def recoded(self) -> bool:
-        """Whether the files are in another encoding than UTF-8."""
+        """Return whether the files have another encoding than UTF-8."""
         return self.encoding != "utf-8"
 
     def groups(self) -> tuple[str, ...]:
-        """The named groups of `pattern`; () without a pattern."""
+        """Return the named groups of `pattern`, or () without a pattern."""
         return () if self.pattern is None else groups_of(self.pattern)
 
     def _contradictions(self) -> Iterator[str]:

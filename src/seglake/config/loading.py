@@ -1,4 +1,4 @@
-"""Loading: from a TOML file to a `Pipeline`, or to an error that says what to change."""
+"""Load a pipeline from a TOML file or from tables. Errors say what to change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
 
 
 def own_fields() -> dict[str, FieldInfo]:
-    """The fields of `Pipeline` in the section `[pipeline]`."""
+    """Return the fields of `Pipeline` that are keys of the section `[pipeline]`."""
     fields = Pipeline.model_fields
     return {name: info for name, info in fields.items() if name not in {*SECTIONS, "storage"}}
 
@@ -39,10 +39,14 @@ def own_fields() -> dict[str, FieldInfo]:
 def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Pipeline:
     """Read and check a pipeline file.
 
-    `overrides` replaces single settings: {"pipeline.root": "/lake", "topic.segment.bytes": 65536}.
+    Args:
+        path: The TOML file. Its name without `.toml` is the default of `pipeline.name`.
+        overrides: Settings that replace settings of the file, such as
+            {"pipeline.root": "/lake", "topic.segment.bytes": 65536}.
 
     Raises:
-        ConfigError: one text, in which each line names file, key, problem and remedy.
+        ConfigError: The file cannot be read, or settings are wrong. Each line of the message names
+            file, key, problem and remedy.
     """
     file = Path(path)
     tables = tables_of(file, "pipeline", _owners)
@@ -56,15 +60,15 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Pip
 
 
 def from_tables(tables: Mapping[str, Mapping[str, Any]]) -> Pipeline:
-    """Check settings that are given as the tables of a pipeline file.
+    """Check settings that are passed as the tables of a pipeline file.
 
-    `pipeline.name` is required, as there is no file name. Raises ConfigError, as `load` does.
+    `pipeline.name` is required, because there is no file name. Raises ConfigError like `load`.
     """
     return _checked({name: dict(flat(table)) for name, table in tables.items()}, "settings", {})
 
 
 def combined_topic(stored: Mapping[str, Any], said: Mapping[str, Any]) -> Topic:
-    """As `combined`, but raises ConfigError, as `load` does."""
+    """Call `combined`, but raise ConfigError instead of ValidationError."""
     try:
         return combined(stored, said)
     except ValidationError as invalid:
@@ -97,7 +101,7 @@ def _constants(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:
-    """A problem for each unknown table, and for each unknown key of `[pipeline]`."""
+    """Yield a problem for each unknown table, and for each unknown key of `[pipeline]`."""
     names = ["pipeline", *SECTIONS, "storage"]
     for name in tables:
         if name not in names:
@@ -108,16 +112,17 @@ def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _owners(key: str) -> list[str]:
-    """The tables that have a key."""
+    """Return the tables that have a key."""
     return [each for each in ("pipeline", *SECTIONS) if key in _keys(each)]
 
 
 def _remedy(section: str, key: str) -> str:
-    """What to do about a key that its section does not have: another one may have it."""
+    """Suggest what to write instead of an unknown key of a section."""
     longer = [each for each in _keys(section) if each.startswith(f"{key}.")]
     if longer:  # such as topic.compression.type
         return f"did you mean {section}.{longer[0]}?"
-    if f"{key}s" in _keys(section):  # key.field, though other tables have a field
+    # Suggest key.fields for key.field, although other tables have a `field`.
+    if f"{key}s" in _keys(section):
         return f"did you mean {section}.{key}s?"
     if owners := _owners(key):
         return f"did you mean {' or '.join(f'{owner}.{key}' for owner in owners)}?"
@@ -125,7 +130,7 @@ def _remedy(section: str, key: str) -> str:
 
 
 def _explain(error: Any) -> str:
-    """One of pydantic's errors as `key: problem; remedy`."""
+    """Return one of pydantic's errors as `key: problem; remedy`."""
     place = [str(part) for part in error["loc"]]
     if not place or (place[0] in SECTIONS and len(place) == 1):
         if error["type"] == "missing":
@@ -145,19 +150,25 @@ def _explain(error: Any) -> str:
 
 
 # ---------------- document
-# A file of settings as tables, whatever they are the settings of.
+# Read a TOML file as tables. `seglake serve` reads its settings with it, too.
 
 
 def tables_of(
     file: Path, first: str, owners: Callable[[str], Sequence[str]] = lambda _: ()
 ) -> dict[str, dict[str, Any]]:
-    """The tables of a TOML file, each as {dotted key: value}.
+    """Return the tables of a TOML file, each as {dotted key: value}.
 
-    `owners` are the tables that know a key, which is asked of one in no table; `first` is that for
-    others. Raises ConfigError for a file that cannot be read, is not TOML, or has such a key.
+    Args:
+        file: The TOML file.
+        first: The table to suggest for a key that is outside of all tables.
+        owners: Returns the tables that have a key. They are suggested instead of `first`.
+
+    Raises:
+        ConfigError: The file cannot be read, is not TOML, or has a key outside of all tables.
     """
     try:
-        document = tomllib.loads(file.read_text("utf-8-sig"))  # Windows writes the mark
+        # Editors on Windows may write a byte order mark, which utf-8-sig removes.
+        document = tomllib.loads(file.read_text("utf-8-sig"))
     except OSError as problem:
         raise ConfigError(f"{file}: cannot be read ({problem.strerror}); check the path") from None
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The settings of a pipeline: all sections of one TOML file."""
+"""Define the settings of a pipeline: all sections of one TOML file."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from seglake.config.topic import LIFECYCLE_FIELDS, Topic
 
 
 class Pipeline(Section):
-    """All settings of one pipeline. The fields that are no section are keys of `[pipeline]`."""
+    """All settings of one pipeline. Fields other than sections are keys of `[pipeline]`."""
 
     name: str = Field(min_length=1, description="default: the name of the file, without `.toml`")
     root: Location = Field(description="folder or URI of the lake")
@@ -54,21 +54,21 @@ class Pipeline(Section):
 
     @property
     def row_number(self) -> str | None:
-        """The column that numbers the rows of a DataFrame."""
+        """Return the column that numbers the rows of a DataFrame, or None if it is not set."""
         return self.input.order_column or self.topic.offset_field
 
     @property
     def value_source(self) -> Literal["line", "field", "columns"]:
-        """`value.from`, or its default for the input format."""
+        """Return `value.from`, or its default for the input format."""
         return self.value.source or ("columns" if self.input.columnar else "line")
 
     @property
     def wants_every_column(self) -> bool:
-        """Whether the value is made of every column of the input."""
+        """Return whether the value contains every column of the input."""
         return self.value_source == "columns" and not self.value.columns
 
     def fields(self) -> tuple[str, ...]:
-        """The fields that a record takes from its row, each once, in order of first use."""
+        """Return the fields that records are made from, in order of first use, each once."""
         named = (
             *self.timestamp.names,
             *self.key.fields,
@@ -83,21 +83,21 @@ class Pipeline(Section):
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     def allows_rejects(self, rejected: int, rows: int) -> bool:
-        """Whether a run is committed of whose rows so many are rejected.
+        """Return whether a run may commit if `rejected` of its `rows` rows are rejected.
 
-        Every ratio above 0 allows one reject, which says nothing about the settings. No ratio
-        allows all rows to be rejected: their files would count as ingested.
+        Every ratio above 0 allows one reject, which is no sign of wrong settings. No ratio allows
+        all rows to be rejected, because their files would count as ingested.
         """
         ratio = self.max_quarantine_ratio
         return not rejected or (rejected < rows and rejected <= max(ratio * rows, ratio > 0))
 
     def fingerprint(self) -> str:
-        """SHA-256, in hex, of every setting that decides which records and bytes a run writes.
+        """Return the SHA-256, in hex, of the settings that decide what records a run writes.
 
-        The order of tables and keys does not matter. Left out are the lake's place, the access to
-        storage, the reasons for a run to fail, the lifecycle of the topic, which is the catalog's,
-        and every setting at its default: so a key that a later version adds does not change the
-        fingerprint of an older run.
+        The order of tables and keys does not matter. These settings are left out: the name of the
+        pipeline, the root of the lake, options of storage, conditions that make a run fail, the
+        lifecycle settings of the topic, and every setting at its default. So a key that a later
+        version adds does not change the fingerprint of an older run.
         """
         exclude = dict.fromkeys(
             ("name", "root", "storage", "max_quarantine_ratio", "on_outside_interval"), True

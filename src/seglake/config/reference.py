@@ -1,4 +1,4 @@
-"""The page docs/settings.md, made from the settings and their descriptions."""
+"""Generate docs/settings.md from the settings and their descriptions."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from seglake.config.topic import LIFECYCLE
 
 
 def reference() -> str:
-    """The text of docs/settings.md: one Markdown table per section."""
+    """Return the text of docs/settings.md, with one Markdown table per section."""
     parts = ["# Settings\n\nOne TOML file describes one pipeline. Keys with dots are Kafka's.\n"]
     own = "Which lake, in which order, and what to do when something is wrong."
     parts.append(_section("pipeline", own, own_fields()))
@@ -55,7 +55,7 @@ def _table(fields: Mapping[str, FieldInfo]) -> str:
 
 
 def _type(annotation: Any) -> str:
-    """A type in the words of the page."""
+    """Return the name of a type on the page, such as "text" or "list of texts"."""
     if get_origin(annotation) is Literal:
         return ", ".join(f"`{choice}`" for choice in get_args(annotation))
     parts = [part for part in get_args(annotation) if part not in {type(None), Ellipsis}]

@@ -1,4 +1,4 @@
-"""The types of single settings: each checks its value, and its errors name the remedy."""
+"""Define the types of settings. Each checks its value, and its errors name the remedy."""
 
 import codecs
 import json
@@ -22,7 +22,7 @@ from seglake.times.intervals import duration_ms
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The items of nested tables, their keys joined by dots."""
+    """Yield the items of nested tables, with dots between the keys of nested tables."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")
@@ -31,14 +31,14 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def _names(value: object) -> object:
-    """A list of names; a single name is a list of one."""
+    """Convert a list to a tuple of names, and a text to a tuple with one name."""
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, list) else value
 
 
 def _listed(value: object) -> object:
-    """A list of names; in a text there are commas between them, and no blanks inside of one."""
+    """Convert a list, or names between commas in a text, to a tuple. Refuse blanks in a text."""
     if not isinstance(value, str):
         return _names(value)
     names = [name.strip() for name in value.split(",")]
@@ -82,10 +82,11 @@ _USUAL = ("cp1252", "latin_1", "iso8859_15", "cp1250", "cp1251", "cp850", "cp437
 
 
 def _encoding(name: str) -> str:
-    """The name that Python has for an encoding of text."""
+    """Return Python's name of a text encoding."""
     try:
         codec = codecs.lookup(name)
-        "".encode(name)  # fails for codecs that are no encodings of text
+        # This raises for codecs other than text encodings, such as base64.
+        "".encode(name)
     except (LookupError, ValueError):
         codec = None
     named = "" if codec is None else codec.name.replace("-", "_")
@@ -95,7 +96,7 @@ def _encoding(name: str) -> str:
 
 
 def _other_encodings(name: str) -> str:
-    """What to do about a wrong name: the nearest ones, of equally near ones the usual first."""
+    """Suggest the most similar encodings. Of equally similar ones, common ones come first."""
     encodings = sorted({*aliases, *aliases.values()} - _NO_ENCODINGS)
     spelled = re.sub(r"[^a-z0-9]+", "_", name.lower())
     near = get_close_matches(spelled, encodings, len(encodings))
@@ -109,7 +110,8 @@ def _other_encodings(name: str) -> str:
 
 
 def _location(value: str) -> str:
-    hides_user = value.startswith("abfs")  # container@account
+    # In abfs://container@account/, the part in front of @ is not a user with a password.
+    hides_user = value.startswith("abfs")
     checked = value.partition("?")[2] if hides_user else value
     if "://" in value and has_credentials(f"?{checked}" if hides_user else value):
         raise ValueError("credentials do not belong in a URI; set them in the environment")
@@ -131,7 +133,7 @@ def _time_format(text: str) -> str:
 
 
 def _milliseconds(value: object) -> object:
-    """The milliseconds of a duration such as 7d or "12 hours"; a number as it is."""
+    """Convert a duration such as 7d or "12 hours" to milliseconds. Keep a number."""
     if not isinstance(value, str) or re.fullmatch(r"-?[0-9]{1,19}", value.strip()):
         return value
     ms = duration_ms(value)
@@ -141,7 +143,7 @@ def _milliseconds(value: object) -> object:
 
 
 def _size(value: object) -> object:
-    """The bytes of a size such as 512MiB; a number as it is."""
+    """Convert a size such as 512MiB to bytes. Keep a number."""
     if not isinstance(value, str) or re.fullmatch(r"-?[0-9]{1,19}", value.strip()):
         return value
     size = size_bytes(value)
@@ -151,7 +153,7 @@ def _size(value: object) -> object:
 
 
 def _options(value: object) -> object:
-    """Options as text, with booleans as object stores spell them."""
+    """Convert options to text, with booleans as object stores spell them. Refuse secrets."""
     if not isinstance(value, Mapping):
         return value
     secrets = [key for key in value if is_secret(str(key))]
@@ -164,7 +166,7 @@ def _options(value: object) -> object:
 
 
 def _cleanup_policy(policies: str) -> str:
-    """Kafka's list of policies, in one spelling."""
+    """Convert Kafka's list of policies to one spelling: sorted, without blanks."""
     named = [policy.strip() for policy in policies.split(",")]
     if unknown := [policy for policy in named if policy not in {"compact", "delete"}]:
         raise ValueError(f"{unknown[0]!r} is no policy; use delete, compact or compact,delete")
@@ -172,7 +174,7 @@ def _cleanup_policy(policies: str) -> str:
 
 
 def _columns(value: object) -> object:
-    """Names of columns; in a text there are commas between them. A column may have no name."""
+    """Convert a list, or names between commas in a text, to a tuple. Names may be empty."""
     if not isinstance(value, str):
         return _names(value)
     return tuple(name.strip() for name in value.split(","))
@@ -231,17 +233,18 @@ Options = Annotated[dict[str, str], BeforeValidator(_options)]
 
 
 # ---------------- sizes
-# Sizes that people write: 512MiB, 1.5 GiB, 64 KiB, 100 B.
+# Parse sizes such as 512MiB, 1.5 GiB, 64 KiB or 100 B.
 
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(?:b|([kmgt])(ib|i|b|))")
 
 
 def size_bytes(text: str) -> int | None:
-    """The bytes of a size; None for any other text, also for a number without a unit.
+    """Return the bytes of a size, or None for other text, such as a number without a unit.
 
-    Raises ValueError with the remedy for a unit such as GB, which is a power of 1000 to some and of
-    1024 to others, and for a part of a byte.
+    Raises:
+        ValueError: The unit may be a power of 1000 or of 1024, such as GB, or the size has a part
+            of a byte. The message has the remedy.
     """
     match = _SIZE.fullmatch(text.strip().lower())
     if match is None:

@@ -1,9 +1,7 @@
-"""The sections of a pipeline file: each is a frozen model, each key a field.
+"""Define the sections of a pipeline file. Each section is a frozen model, and each key a field.
 
-`[input]` and `[topic]` have modules of their own.
-
-Keys that Kafka has carry Kafka's dotted names (`segment.bytes`); in Python they are
-`segment_bytes`.
+`[input]` and `[topic]` have their own modules. Settings of Kafka keep Kafka's dotted names
+(`segment.bytes`); in Python they are `segment_bytes`.
 """
 
 from collections.abc import Iterator
@@ -26,9 +24,9 @@ from seglake.times.grammar import (
 
 
 class Section(BaseModel):
-    """One table of the file. Unknown keys are errors; values never change after loading.
+    """One table of the file. Unknown keys are errors, and values never change after loading.
 
-    Types are those of TOML: neither `true` nor "3" is a number.
+    Values must have the right type in TOML: neither `true` nor "3" is accepted as a number.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -41,7 +39,7 @@ class Section(BaseModel):
         return self
 
     def _contradictions(self) -> Iterator[str]:
-        """What is wrong with the values together, each as problem and remedy."""
+        """Yield the contradictions between values, each as problem and remedy."""
         yield from ()
 
     def _is_set(self, key: str) -> bool:
@@ -49,7 +47,7 @@ class Section(BaseModel):
 
 
 class Timestamp(Section):
-    """Where the time of an event stands."""
+    """The time of an event: its fields, format and zone."""
 
     field: FieldName | None = Field(default=None, description="the field that holds it")
     fields: FieldNames = Field(
@@ -95,19 +93,19 @@ class Timestamp(Section):
 
     @property
     def names(self) -> FieldNames:
-        """The fields that hold the time; none if records get no time from the input."""
+        """Return the fields that contain the time, or () if records get no time from the input."""
         return self.fields if self.field is None else (self.field,)
 
     @property
     def named(self) -> str:
-        """The setting that names them, with its value, for messages."""
+        """Return the setting that names these fields, with its value, for messages."""
         if self.field is not None:
             return f"timestamp.field {self.field!r}"
         return f"timestamp.fields {', '.join(map(repr, self.fields))}"
 
     @property
     def time_format(self) -> TimeFormat:
-        """Format, zone and year of the field's times."""
+        """Return the format, zone and year of the times."""
         return TimeFormat(
             self.format,
             self.zone,
@@ -218,10 +216,11 @@ class HeaderFields(Section):
 
 
 class TaskLimits(Section):
-    """Bounds of one task. They are constants, which only tests set: files cannot."""
+    """Limits of one task. They are constants: tests can set them, pipeline files cannot."""
 
-    chunk_bytes: Size = Field(default=32 * 2**20, ge=64)  # input at once; a longer line is rejected
-    split_bytes: Size = Field(default=16 * 2**20, ge=1)  # input of a split
-    blob_bytes: Size = Field(default=256 * 2**10, ge=1)  # records that one stage hands to the next
-    merge_bytes: Size = Field(default=16 * 2**20, ge=1)  # records that a task holds in a merge
+    # Input that a task has in memory at a time. A longer line is rejected.
+    chunk_bytes: Size = Field(default=32 * 2**20, ge=64)
+    split_bytes: Size = Field(default=16 * 2**20, ge=1)  # input of one split
+    blob_bytes: Size = Field(default=256 * 2**10, ge=1)  # records in one blob
+    merge_bytes: Size = Field(default=16 * 2**20, ge=1)  # records in memory during a merge
     piece_bytes: Size = Field(default=2**28, ge=1)  # records of a partition that one task writes

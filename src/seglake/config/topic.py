@@ -1,8 +1,8 @@
-"""The section `[topic]`, and how its settings and those that the catalog has become one.
+"""Define the section `[topic]`, and combine its settings with the settings in the catalog.
 
-The catalog owns a topic's settings. A pipeline gives them when the topic is made. Later a pipeline
-may say other *layout* settings, which then hold for the topic, but never other *lifecycle*
-settings: `seglake alter` changes those. A key that a pipeline does not say changes nothing.
+The catalog owns a topic's settings. The pipeline that makes the topic sets them. A later pipeline
+may change *layout* settings, which then apply to the topic, but not *lifecycle* settings: only
+`seglake alter` changes these. A key that a pipeline leaves out changes nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,12 +37,12 @@ def _key(name: str) -> str:
 
 
 class Topic(Section):
-    """The topic; the keys of Kafka mean what they mean there.
+    """The topic. Keys of Kafka have the same meaning as in Kafka.
 
-    The catalog has these settings too. A key that the pipeline does not say changes nothing, and
-    the value that the topic has is used. A time in ms may be written as `"90s"`, `"12h"`, `"7d"` or
-    `"2w"`; the catalog keeps milliseconds. So may a size in bytes as `"64KiB"`, `"512MiB"` or
-    `"1GiB"`; `"1GB"` is refused, since it is 10^9 bytes to some and 2^30 to others.
+    The catalog stores these settings, too. A key that the pipeline leaves out keeps the value that
+    the topic has. A time in ms may be written as `"90s"`, `"12h"`, `"7d"` or `"2w"`; the catalog
+    stores milliseconds. A size in bytes may be written as `"64KiB"`, `"512MiB"` or `"1GiB"`.
+    `"1GB"` is refused, because some read it as 10^9 bytes and others as 2^30.
     """
 
     model_config = ConfigDict(alias_generator=_key)
@@ -198,12 +198,12 @@ class Topic(Section):
 
     @property
     def index_subjects(self) -> Subjects:
-        """What the key indexes of new segments are of."""
+        """Return the subjects that new key indexes cover, from the `index.*` settings."""
         return subjects_of(self.settings)
 
     @property
     def index_interval(self) -> tuple[Literal["bytes", "records", "ms"], int]:
-        """The unit and the length of the interval of index entries."""
+        """Return the unit and the length of the interval between index entries."""
         if self.index_interval_records is not None:
             return "records", self.index_interval_records
         if self.index_interval_ms is not None:
@@ -211,9 +211,10 @@ class Topic(Section):
         return "bytes", self.index_interval_bytes
 
     def event_times(self, clock_ms: int) -> tuple[int, int]:
-        """The smallest and largest time in ms, both inclusive, that Kafka's limits allow.
+        """Return the smallest and largest allowed time in ms, both inclusive.
 
-        As Kafka's `LogValidator.recordHasInvalidTimestamp`, which looks only under CreateTime.
+        The limits are relative to `clock_ms`. As in Kafka's
+        `LogValidator.recordHasInvalidTimestamp`, they apply only with CreateTime.
         """
         if self.message_timestamp_type != "CreateTime":
             return ALL_TIMES
@@ -223,15 +224,15 @@ class Topic(Section):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the catalog keeps as JSON: all but `IDENTITY`.
+        """Return the settings that the catalog stores as JSON: all but `IDENTITY`.
 
-        Lifecycle settings are left out at their defaults, as before there were any.
+        Lifecycle settings at their defaults are left out, as in lakes that are older than them.
         """
         settings = self.model_dump(mode="json", by_alias=True, exclude=IDENTITY)
         return {k: v for k, v in settings.items() if k not in LIFECYCLE or v != DEFAULTS[k]}
 
     def said(self) -> dict[str, Any]:
-        """The settings that were given, by their keys."""
+        """Return the settings that the pipeline sets, by key."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def _contradictions(self) -> Iterator[str]:
@@ -279,7 +280,7 @@ DEFAULTS: Mapping[str, Any] = {
     if not info.is_required()
 }
 VALUE_SETTINGS = ("value.format", *(key for keys in OWN_SETTINGS.values() for key in keys))
-_FORMAT_BYTES = 60_000  # a key index has two bytes for its length
+_FORMAT_BYTES = 60_000  # a key index stores this length in two bytes
 LIFECYCLE = (
     "retention.ms",
     "retention.bytes",
@@ -302,11 +303,12 @@ _INTERVAL = "index.interval."
 
 
 def combined(stored: Mapping[str, Any], said: Mapping[str, Any]) -> Topic:
-    """The topic with the settings that are said and, for all others, those that are stored.
+    """Return the topic with the settings `said`, and with `stored` values for all other settings.
 
-    Both are by key; `said` has the name. Stored settings that another version of Seglake wrote are
-    left out, and so are those that a said one replaces: another index interval, the level of
-    another codec, what another value format needs. Raises ValidationError.
+    Both map keys to values, and `said` contains the name. Stored settings that this version of
+    Seglake does not have are left out. So are stored settings that contradict `said`: another
+    index interval, the level of another codec, settings of another value format. Stored values
+    that only an earlier version accepted are kept. Raises ValidationError.
     """
     rest = {k: v for k, v in stored.items() if k not in said and v != DEFAULTS.get(k, v)}
     if any(key.startswith(_INTERVAL) for key in said):
@@ -324,7 +326,7 @@ def combined(stored: Mapping[str, Any], said: Mapping[str, Any]) -> Topic:
 
 
 def _refused(stored: Mapping[str, Any]) -> set[str]:
-    """The stored settings with a value that an earlier version of Seglake accepted: they stay."""
+    """Return the stored settings whose values only an earlier version of Seglake accepted."""
     try:
         Topic.model_validate({"name": "any", **stored})
     except ValidationError as invalid:

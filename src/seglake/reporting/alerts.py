@@ -1,4 +1,4 @@
-"""Alerts: what is wrong with a topic, or may become so, and what helps."""
+"""Find problems of a topic, and things that may become problems, each with a remedy."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Kind = Literal[
 
 SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
 _LATE_INTERVALS = 2  # a topic is late if its coverage lag is more usual intervals than this
-_SKEW = 4  # times the mean count of records of the log partitions
+_SKEW = 4  # skewed: a log partition with more than this times the mean number of records
 _SKEW_RECORDS = 1000
 _REJECTED_SHARE = 0.01
 _NAMED, _TOPICS = 3, 10
 
 
 class Alert(NamedTuple):
-    """One finding: `text` says what is wrong, `help` what to do."""
+    """A problem of a topic, or of several: `text` describes it, and `help` is the remedy."""
 
     topic: str
     kind: Kind
@@ -33,7 +33,7 @@ class Alert(NamedTuple):
 
 
 def severity_rank(alert: Alert) -> int:
-    """Return the order of alerts, the worst first."""
+    """Return the rank of an alert's severity, from 0 for a problem."""
     return SEVERITIES.index(alert.severity)
 
 

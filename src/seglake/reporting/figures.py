@@ -1,4 +1,4 @@
-"""The figures of a lake and its topics: everything that the page, its JSON twin and metrics show.
+"""Compute the figures of a lake and its topics, which the report and the metrics show.
 
 Figures of a topic come from one version of the catalog and from some zone maps. No record is read.
 """
@@ -38,15 +38,15 @@ from seglake.times.instants import format_ms
 from seglake.times.intervals import Interval, united
 
 # ---------------- coverage
-# Coverage by declared intervals: the holes in it, and up to where all windows are closed.
+# Coverage by declared intervals: its holes, and the time up to which all windows are closed.
 
 
 class Coverage(NamedTuple):
     """The intervals that committed runs declare, in ms, ends exclusive.
 
-    `declared` is their count. `covered` has them united, `holes` lie between these. Windows are
-    closed up to `closed_until_ms`, the first hole or the end; None without an interval. `usual_ms`
-    is the median length of a declared interval.
+    `declared` is their count, `covered` is their union, and `holes` are the gaps between items of
+    `covered`. Windows are closed up to `closed_until_ms`: the start of the first hole, else the end
+    of the last interval, or None without intervals. `usual_ms` is their median length.
     """
 
     declared: int
@@ -56,12 +56,12 @@ class Coverage(NamedTuple):
     usual_ms: int
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """Return the coverage lag: the time since `closed_until_ms`; None without an interval."""
+        """Return the coverage lag, the time since `closed_until_ms`, or None without intervals."""
         return None if self.closed_until_ms is None else max(0, now_ms - self.closed_until_ms)
 
 
 def coverage(intervals: Iterable[Interval], oldest_ms: int | None = None) -> Coverage:
-    """The coverage by these intervals. A hole that ends at `oldest_ms` or before does not count."""
+    """Return the coverage by intervals, without holes that end at or before `oldest_ms`."""
     declared = [interval for interval in intervals if interval[0] < interval[1]]
     covered = united(declared)
     gaps = [(before[1], after[0]) for before, after in pairwise(covered)]
@@ -73,16 +73,16 @@ def coverage(intervals: Iterable[Interval], oldest_ms: int | None = None) -> Cov
 
 
 # ---------------- segments
-# The segments of a topic as columns, and their index blocks where these are needed.
+# The segments of a topic as columns, and the index blocks of some segments.
 
-_ZONE_MAPS, _ZONE_MAP_BYTES = 200, 2**25  # that are read at most, and their size together
+_ZONE_MAPS, _ZONE_MAP_BYTES = 200, 2**25  # limits of the zone maps to read, and of their total size
 
 
 class SegmentColumns(NamedTuple):
-    """The segments of a topic, in the order of partition and base offset.
+    """The segments of a topic, sorted by partition and base offset.
 
-    Timestamps and lateness are in ms; a segment without a record that has a timestamp has -1.
-    `index_bytes` is the size of the three index files together; `codecs` has names.
+    Timestamps and lateness are in ms. A segment without timestamps has the timestamps -1.
+    `index_bytes` is the size of all index files, and `codecs` has the names of codecs.
     """
 
     spans: TimeSpans
@@ -95,12 +95,12 @@ class SegmentColumns(NamedTuple):
 
     @staticmethod
     def of(log: Log) -> SegmentColumns:
-        """Return the segments of a log, from the catalog alone."""
+        """Return the segments of a log. Only the catalog is read."""
         table = log.segments().to_arrow()
         number = {name: table[name].to_numpy().astype(np.int64) for name in _NUMBERS}
         spans = TimeSpans(*(number[name] for name in _NUMBERS[:4]))
         keys: Any = table["keyindex_bytes"].combine_chunks()
-        own = pc.coalesce(keys, keys.is_valid().cast("int64"))  # 0 where there is none
+        own = pc.coalesce(keys, keys.is_valid().cast("int64"))  # 0 without a key index
         indexes = number["index_bytes"] + number["timeindex_bytes"] + number["zonemap_bytes"]
         indexes += own.to_numpy()
         return SegmentColumns(
@@ -123,8 +123,8 @@ def refined(
 ) -> TimeSpans:
     """Replace the spans of segments under the mask `chosen` by their index blocks.
 
-    A limited number of zone maps is read, those of the segments with the most records. The other
-    segments, and those with damaged files, stay as they are.
+    A limited number of zone maps is read, for the segments with the most records. Other segments,
+    and segments with damaged files, keep their spans.
     """
     numbers = np.flatnonzero(chosen & (spans.records > 0))
     numbers = numbers[np.argsort(-spans.records[numbers], kind="stable")][:_ZONE_MAPS]
@@ -147,15 +147,16 @@ def _blocks(log: Log, segments: SegmentColumns, number: int) -> TimeSpans:
     offsets, lows, highs = reader.zones(segment).times()
     dated = lows >= 0
     offsets, lows, highs = offsets[dated], lows[dated], highs[dated]
-    ratio = int(segments.spans.records[number]) / max(1, int(offsets.sum()))  # below 1 with gaps
+    # A block counts offsets, and the segment may have gaps without records.
+    ratio = int(segments.spans.records[number]) / max(1, int(offsets.sum()))
     return TimeSpans(np.full(len(lows), partition), np.rint(offsets * ratio), lows, highs)
 
 
 # ---------------- activity
-# Records over time: how many of each log partition lie in each bin of a time line.
+# Records over time: the number of records of each log partition in each bin of a time line.
 #
-# A segment, or an index block, tells its number of records and its smallest and largest
-# timestamp; its records count as spread evenly between them. No record is read.
+# The number of records of a segment or index block is recorded, and so are its smallest and largest
+# timestamp. Its records are assumed to be spread evenly between them. No record is read.
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 _WIDTHS_MS = (
@@ -165,9 +166,9 @@ _WIDTHS_MS = (
 
 
 class TimeSpans(NamedTuple):
-    """Segments or index blocks: their log partitions, counts of records, and timestamps.
+    """The log partition, record count and timestamps of segments or index blocks, as columns.
 
-    Timestamps are in ms, both inclusive; item i is in partition partitions[i].
+    `lows` and `highs` are the smallest and largest timestamps, in ms, both inclusive.
     """
 
     partitions: Int64s
@@ -176,13 +177,13 @@ class TimeSpans(NamedTuple):
     highs: Int64s
 
     def take(self, which: npt.NDArray[np.bool_]) -> TimeSpans:
-        """Return the items under a mask."""
+        """Return the items that a mask selects."""
         return TimeSpans(*(column[which] for column in self))
 
     def with_gaps(self, bins: Bins) -> TimeSpans:
-        """Extend each item by half of the usual gap between its records, inside the bins.
+        """Extend each item on both sides by half of the mean gap between its records.
 
-        So a steady stream has no dip where two segments meet.
+        So a steady stream has no dip between two segments. No item is extended beyond the bins.
         """
         gaps = (self.highs - self.lows) / np.maximum(self.records - 1, 1)
         half = (gaps / 2).astype(np.int64)
@@ -192,7 +193,7 @@ class TimeSpans(NamedTuple):
 
 
 class Bins(NamedTuple):
-    """Consecutive times of one width: bin i is [start + i * width, start + (i + 1) * width)."""
+    """Time bins of one width: bin i is [start + i * width, start + (i + 1) * width)."""
 
     start_ms: int
     width_ms: int
@@ -200,7 +201,7 @@ class Bins(NamedTuple):
 
     @staticmethod
     def over(low_ms: int, high_ms: int, most: int) -> Bins:
-        """Return at most `most` bins from one time to the other, or more of a year each."""
+        """Return at most `most` bins from `low_ms` to `high_ms`, or more if each has a year."""
         fits = (w for w in _WIDTHS_MS if high_ms // w - low_ms // w < most)
         width = next(fits, _WIDTHS_MS[-1])
         return Bins(low_ms // width * width, width, high_ms // width - low_ms // width + 1)
@@ -211,20 +212,21 @@ class Bins(NamedTuple):
         return self.start_ms + self.length * self.width_ms
 
     def of(self, times: Int64s) -> Int64s:
-        """Return the bin of each time. A time outside has the nearest bin."""
+        """Return the bin of each time. A time outside the bins gets the nearest bin."""
         return np.clip((times - self.start_ms) // self.width_ms, 0, self.length - 1)
 
 
 def spread(spans: TimeSpans, bins: Bins, partitions: int) -> npt.NDArray[np.float64]:
-    """Return records by partition and bin. All spans must be within the bins.
+    """Return the number of records by partition and bin. All spans must be within the bins.
 
-    A bin gets as large a share of a span's records as of its time.
+    A bin gets the share of a span's records that it has of the span's time.
     """
     first, last = bins.of(spans.lows), bins.of(spans.highs)
     row = spans.partitions * (bins.length + 1)
     rate = spans.records / (spans.highs - spans.lows + 1)
     one = first == last
-    begins = bins.start_ms + (first + 1) * bins.width_ms - spans.lows  # ms within the first bin
+    # `begins` and `finishes` are the ms of each span in its first and its last bin.
+    begins = bins.start_ms + (first + 1) * bins.width_ms - spans.lows
     finishes = spans.highs + 1 - (bins.start_ms + last * bins.width_ms)
     size = partitions * (bins.length + 1)
 
@@ -233,7 +235,7 @@ def spread(spans: TimeSpans, bins: Bins, partitions: int) -> npt.NDArray[np.floa
 
     parts = add(first, np.where(one, spans.records, rate * begins))
     parts += add(last, np.where(one, 0, rate * finishes))
-    full = np.where(one, 0, rate * bins.width_ms)  # of each bin between the first and the last
+    full = np.where(one, 0, rate * bins.width_ms)  # in each bin between the first and the last
     between = add(np.where(one, first, first + 1), full) - add(last, full)
     shape = partitions, bins.length + 1
     counts = parts.reshape(shape) + np.cumsum(between.reshape(shape), axis=1)
@@ -241,22 +243,23 @@ def spread(spans: TimeSpans, bins: Bins, partitions: int) -> npt.NDArray[np.floa
 
 
 class Usual(NamedTuple):
-    """The time in which nearly all records lie, in ms, both inclusive."""
+    """The time range of nearly all records, in ms, both inclusive."""
 
     low_ms: int
     high_ms: int
 
     def inside(self, spans: TimeSpans) -> npt.NDArray[np.bool_]:
-        """Return which spans are wholly inside."""
+        """Return which spans are completely inside the range."""
         inside: npt.NDArray[np.bool_] = (spans.lows >= self.low_ms) & (spans.highs <= self.high_ms)
         return inside
 
 
 def usual(spans: TimeSpans, now_ms: int) -> Usual | None:
-    """Return the time range of all records but stray ones, or None if there are none.
+    """Return the time range of the records without stray ones, or None without such records.
 
-    A record is stray if it lies more than an hour in the future, or if it lies before the first
-    hundredth of the records by more than 30 days and more than three times the span of the others.
+    A record is stray if its time is more than an hour in the future. It is also stray if its time
+    is before the 1 % quantile, by more than 30 days and more than three times the range from that
+    quantile to the newest record.
     """
     dated = spans.take((spans.records > 0) & (spans.lows >= 0) & (spans.highs <= now_ms + HOUR_MS))
     if not len(dated.records):
@@ -274,15 +277,15 @@ def _quantile(values: Int64s, weights: Int64s, share: float) -> int:
 
 _log = logging.getLogger(__name__)
 
-_BINS, _CELLS = 200, 40_000  # at most: bins of the time line, bins of all log partitions
-_RUNS = 1000  # whose reports are read
-_SAMPLED, _SAMPLE = 10, 5  # runs with a sample of their rejects; rows of a sample
+_BINS, _CELLS = 200, 40_000  # limits of the bins of the time line, and of bins times log partitions
+_RUNS = 1000  # limit of the runs whose reports are read
+_SAMPLED, _SAMPLE = 10, 5  # limits of the runs with sampled rejects, and of rows of a sample
 _SHARES = (0.5, 0.9, 0.99, 1.0)
 TINY = 10  # a segment is tiny below a tenth of segment.bytes
 
 
 class PartitionFigures(NamedTuple):
-    """A log partition. Times are in ms, -1 without a record that has a timestamp."""
+    """The figures of a log partition. Times are in ms, or -1 if no record has a timestamp."""
 
     partition: int
     records: int
@@ -295,10 +298,11 @@ class PartitionFigures(NamedTuple):
 
 
 class Activity(NamedTuple):
-    """Records over time: `records[p][i]` of log partition p in bin i, and the end offset then.
+    """Records over time: `records[p][i]` are the records of log partition p in bin i.
 
-    Both are estimates, so that a bin may have a part of a record.
-    `stray` counts records in no bin: those far from all others, and those without a timestamp.
+    `end_offsets[p][i]` is the end offset of log partition p at the end of bin i. Both are
+    estimates, so a bin may have a fraction of a record. `stray` counts the records outside of all
+    bins: records far from all others, and records without a timestamp.
     """
 
     start_ms: int
@@ -309,7 +313,7 @@ class Activity(NamedTuple):
 
 
 class CodecFigures(NamedTuple):
-    """The segments of one codec."""
+    """The count and size of the segments that one codec compressed."""
 
     codec: str
     segments: int
@@ -319,7 +323,7 @@ class CodecFigures(NamedTuple):
 
 
 class Lateness(NamedTuple):
-    """The largest lateness in a run. `time_ms` is the end of its interval, or its newest event."""
+    """The largest lateness in a run. `time_ms` is the end of its interval, or its newest time."""
 
     run_id: str
     time_ms: int
@@ -328,7 +332,7 @@ class Lateness(NamedTuple):
 
 
 class RunRejects(NamedTuple):
-    """The open rejects of a run: how many, why, and some of them as (file, line, reason)."""
+    """The open rejects of a run: their count by reason, and a sample of (file, line, reason)."""
 
     run_id: str
     rows: int
@@ -337,14 +341,14 @@ class RunRejects(NamedTuple):
 
 
 class Stray(NamedTuple):
-    """Segments with a timestamp far from the others: how many, and the farthest time in ms."""
+    """The count of segments with stray timestamps, and the farthest of these in ms."""
 
     segments: int
     farthest_ms: int
 
 
 class WindowFigures(NamedTuple):
-    """What reading one window would cost; `segments` are the pieces of its plan."""
+    """The cost of reading one window. `segments` has the cost of each segment in the plan."""
 
     start_ms: int
     end_ms: int
@@ -357,12 +361,13 @@ class WindowFigures(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicFigures:
-    """A topic in one version of the lake, as seen at `now_ms`.
+    """The figures of a topic in one version of the lake, at `now_ms`.
 
-    `lateness` is that of the newest runs; `lateness_shares` has (share, ms): this share of their
-    records came in runs of at most this lateness. `log_lateness_ms` is the largest lateness that is
-    left in the logs. `segment_sizes` has (at least, segments) for powers of two of bytes.
-    `rejects` are those that no redrive took over and that have not expired, newest run first.
+    `lateness` covers the newest runs. `lateness_shares` has pairs (share, ms): runs of at most this
+    lateness contain at least this share of the records. `log_lateness_ms` is the largest lateness that is
+    still in the logs. `segment_sizes` has pairs (size, segments): the count of segments from this
+    size in bytes, a power of two, to twice the size. `rejects` are the rejects that were not
+    redriven and have not expired, newest run first.
     """
 
     topic: str
@@ -390,7 +395,7 @@ class TopicFigures:
 
     @property
     def records(self) -> int:
-        """Return the records of all log partitions."""
+        """Return the count of records of all log partitions."""
         return sum(partition.records for partition in self.partitions)
 
     @property
@@ -410,22 +415,22 @@ class TopicFigures:
 
     @property
     def oldest_ms(self) -> int:
-        """Return the smallest timestamp; -1 without one."""
+        """Return the smallest timestamp, or -1 if no record has one."""
         return min((p.oldest_ms for p in self.partitions if p.oldest_ms >= 0), default=-1)
 
     @property
     def newest_ms(self) -> int:
-        """Return the largest timestamp; -1 without one."""
+        """Return the largest timestamp, or -1 if no record has one."""
         return max((p.newest_ms for p in self.partitions), default=-1)
 
     @property
     def open_rejects(self) -> int:
-        """Return the rejects that no redrive took over and that have not expired."""
+        """Return the count of rejects that were not redriven and have not expired."""
         return sum(rejects.rows for rejects in self.rejects)
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Return the open rejects by reason, the most first."""
+        """Return the count of open rejects by reason, the most frequent first."""
         counts: Counter[str] = Counter()
         for rejects in self.rejects:
             counts.update(rejects.reasons)
@@ -433,7 +438,7 @@ class TopicFigures:
 
     @property
     def committed(self) -> list[RunRow]:
-        """Return the runs that are committed, in the order of their commits."""
+        """Return the committed runs, in the order of their commits."""
         return committed_runs(self.runs)
 
 
@@ -494,10 +499,10 @@ def _sums(partitions: Int64s, values: Int64s, count: int) -> Int64s:
 
 
 def _tiny(columns: SegmentColumns, topic: Topic) -> int:
-    """Count segments below a tenth of segment.bytes that a merge could join with the next.
+    """Count segments below a tenth of segment.bytes that a merge could join with the next one.
 
-    The last of a log partition may be small, and so may one that is older than the next one by more
-    than segment.ms.
+    The last segment of a log partition may be small. So may a segment that is older than the next
+    one by more than segment.ms.
     """
     partitions, highs = columns.spans.partitions, columns.spans.highs
     apart = (partitions[1:] != partitions[:-1]) | (
@@ -523,7 +528,7 @@ def _ancient(spans: TimeSpans, time: Usual | None) -> Stray:
 
 
 def _activity(log: Log, columns: SegmentColumns, spans: TimeSpans, time: Usual) -> Activity:
-    """Return records over time, from spans of segments or index blocks: see `_blocks_of_wide`."""
+    """Return records over time, from the spans that `_blocks_of_wide` returns."""
     partitions = len(log.partitions())
     bins = Bins.over(time.low_ms, time.high_ms, max(24, min(_BINS, _CELLS // partitions)))
     inside = spans.take(time.inside(spans))
@@ -535,7 +540,7 @@ def _activity(log: Log, columns: SegmentColumns, spans: TimeSpans, time: Usual) 
 
 
 def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> TimeSpans:
-    """Spans of segments; stray ones, and those in several bins, are divided into index blocks."""
+    """Return the spans of segments. Divide stray and long segments into their index blocks."""
     spans = columns.spans
     future = spans.highs > now_ms + HOUR_MS
     time = usual(spans, now_ms)
@@ -549,9 +554,10 @@ def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> TimeSpans
 def _end_offsets(
     columns: SegmentColumns, bins: Bins, records: npt.NDArray[np.float64], starts: Sequence[int]
 ) -> Int64s:
-    """Return by partition and bin the largest end offset of the segments that end by then.
+    """Return the estimated end offset by partition and bin.
 
-    Within a segment, the offset grows as the records of the partition do.
+    It is exact in the bins where a segment ends. Between these, it grows in proportion to the
+    records of the log partition.
     """
     ends = np.zeros(records.shape, np.int64)
     np.maximum.at(ends, (columns.spans.partitions, bins.of(columns.spans.highs)), columns.ends)
@@ -564,7 +570,7 @@ def _end_offsets(
 
 
 def _lateness(runs: Sequence[RunRow]) -> list[Lateness]:
-    """Return the lateness of the newest runs whose reports have it, in the order of their ends."""
+    """Return the lateness of the newest runs whose reports have it, in the order of their end."""
     newest_runs = []
     for run in sorted(runs, key=lambda run: run.finished_at_ms)[-_RUNS:]:
         report = json.loads(run.report)
@@ -576,7 +582,7 @@ def _lateness(runs: Sequence[RunRow]) -> list[Lateness]:
 
 
 def _shares(lateness: Sequence[Lateness]) -> list[tuple[float, int]]:
-    """Return (share of the records, their largest lateness)."""
+    """Return pairs (share of the records, largest lateness of their runs in ms)."""
     by_size = sorted(lateness, key=lambda run: run.lateness_ms)
     below = np.cumsum([run.records for run in by_size])
     if not len(below) or not below[-1]:
@@ -599,7 +605,7 @@ def _codecs(columns: SegmentColumns) -> list[CodecFigures]:
 
 
 def _sizes(log_bytes: Int64s) -> list[tuple[int, int]]:
-    """Count segments by powers of two, as (at least `size` bytes, segments)."""
+    """Return pairs (size, count of segments from this size to twice the size)."""
     powers = np.log2(np.maximum(log_bytes, 1)).astype(np.int64)
     counts = Counter(powers.tolist())
     lowest, highest = min(counts, default=0), max(counts, default=-1)
@@ -611,8 +617,8 @@ def _rejects(
 ) -> list[RunRejects]:
     """Return the rejects of runs, newest first, with a sample for the newest few.
 
-    The reports of runs count them, but of the attempts that are `left` with fewer by an erasure the
-    quarantine does.
+    Counts are in the reports of runs. An erasure may have removed rejects of the attempts `left`,
+    so these are counted in the quarantine.
     """
     fewer = _reasons(quarantine, topic, {run.attempt_id for run in runs} & {*left})
     newest = sorted(runs, key=lambda run: -run.finished_at_ms)
@@ -646,7 +652,7 @@ def _reasons(
 
 
 def _window(log: Log, activity: Activity | None) -> WindowFigures | None:
-    """Return the plan of one window: a tenth of the busiest bin. None if files are damaged."""
+    """Return the cost of a tenth of the busiest bin, or None if files are damaged."""
     if activity is None:
         return None
     busiest = int(np.argmax(np.sum(activity.records, axis=0)))
@@ -674,10 +680,10 @@ def _window(log: Log, activity: Activity | None) -> WindowFigures | None:
 
 
 # ---------------- failures
-# The newest attempts at runs that failed, with the error of each.
+# The newest failed attempts at runs, with the error of each.
 
-_FAILURES = 20  # the newest are listed
-_ERROR = 300  # characters
+_FAILURES = 20  # limit of the listed attempts
+_ERROR = 300  # limit of the characters of an error
 
 _RunKey = tuple[str, str, str]
 
@@ -685,8 +691,8 @@ _RunKey = tuple[str, str, str]
 class FailedAttempt(NamedTuple):
     """An attempt at a run that failed at `failed_at_ms`.
 
-    `error` is the start of its message's first line. `committed` says whether the lake has the run
-    all the same, as an attempt before or after this one committed it.
+    `error` is the first line of its message, cut to 300 characters. `committed` is True if another
+    attempt committed the run.
     """
 
     topic: str
@@ -701,9 +707,9 @@ class FailedAttempt(NamedTuple):
 def newest_failures(
     store: Store, topic: str | None, topics: Sequence[TopicFigures]
 ) -> list[FailedAttempt]:
-    """The newest failed attempts at one topic or at any, newest first; `topics` have the runs.
+    """Return the newest failed attempts at runs of one topic or of all, newest first.
 
-    Raises StoreError and CorruptData.
+    `topics` contain the committed runs. Raises StoreError and CorruptData.
     """
     there = {(run.topic, run.pipeline, run.run_id) for each in topics for run in each.committed}
     failed = [_attempt(run, there) for run in islice(all_failed_runs(store, topic), _FAILURES)]
@@ -718,11 +724,11 @@ def _attempt(run: FailedRun, committed: Collection[_RunKey]) -> FailedAttempt:
 
 
 # ---------------- storage
-# The versions that are retained, tags, and what a vacuum would free.
+# Retained versions, tags, and the objects that a vacuum would free.
 
 
 class Freed(NamedTuple):
-    """What a vacuum would delete now, and what more when older versions have expired."""
+    """The objects that a vacuum would delete now, and more of them when older versions expire."""
 
     objects: int
     size_bytes: int
@@ -732,10 +738,11 @@ class Freed(NamedTuple):
 
 
 class StorageFigures(NamedTuple):
-    """The versions that the catalog's log has; `freed` is None unless objects were listed.
+    """The retained versions, the tags, and the objects that a vacuum would free.
 
-    `commits` has (version, time in ms) of each commit, oldest first. In the report of one topic,
-    `tags` are those that have it, and what they hold of it.
+    `commits` has (version, time in ms) of each retained commit, oldest first. `freed` is only set
+    if objects were listed. In the report of one topic, `tags` has only the tags whose version has
+    the topic, with the files of this topic that they hold.
     """
 
     commits: list[tuple[int, int]]
@@ -745,13 +752,13 @@ class StorageFigures(NamedTuple):
 
 
 def storage_figures(table: CatalogTable, topic: str | None, freed: Freed | None) -> StorageFigures:
-    """The versions, and what tags hold of a topic, or of all. Raises StoreError and CorruptData."""
+    """Return the versions, and the tags of a topic or of all. Raises StoreError, CorruptData."""
     tags = holds(table, topic=topic)
     return StorageFigures(table.commit_times(), table.handle.retention_ms(), freed, tags)
 
 
 def what_a_vacuum_frees(root: str, options: Mapping[str, str] | None) -> Freed:
-    """List all objects, and return what a vacuum would free."""
+    """List all objects, and return the count and size that a vacuum would free."""
     now = vacuum(root, dry_run=True, storage_options=options)
     then = vacuum(root, dry_run=True, grace_hours=0, retention_hours=0, storage_options=options)
     objects = len(now.deleted) + len(now.catalog_files)
@@ -763,5 +770,5 @@ def what_a_vacuum_frees(root: str, options: Mapping[str, str] | None) -> Freed:
 
 
 def minute(ms: int) -> str:
-    """Return a time to the minute, in UTC. A negative time means that there is none: "-"."""
+    """Return a time in ms as text in UTC, to the minute. Return "-" for a negative time."""
     return "-" if ms < 0 else format_ms(ms)[:16].replace("T", " ") + " UTC"

@@ -1,7 +1,7 @@
-"""The figures of a lake as metrics: Prometheus text, in a file or pushed.
+"""Export the figures of a lake as Prometheus metrics: as text, to a file, or to a push gateway.
 
 The metric to alert on is `seglake_coverage_lag_seconds`: the time since the end of the closed
-windows. It grows when runs fail, wait, or leave a hole.
+windows. It grows if runs fail or wait, or if their intervals leave a hole.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PATIENCE_S = 10
 
 
 class MetricSample(NamedTuple):
-    """One value: the metric's name and meaning, the labels of the value."""
+    """One value of a metric, with the metric's name and meaning, and the labels of the value."""
 
     name: str
     meaning: str
@@ -32,7 +32,7 @@ class MetricSample(NamedTuple):
 
 
 def samples(report: LakeReport) -> Iterator[MetricSample]:
-    """Return every metric of a report; a value that is not known is left out."""
+    """Yield the metrics of a report, without unknown values."""
     yield MetricSample("seglake_version", "Version of the catalog", {}, report.version)
     for figures in report.topics:
         topic = {"topic": figures.topic}
@@ -92,7 +92,7 @@ def _seconds(ms: int | None) -> float | None:
 
 
 def text(report: LakeReport) -> str:
-    """Return the metrics as Prometheus text; ConfigError without the extra `seglake[metrics]`."""
+    """Return the metrics as Prometheus text. Raises ConfigError without `seglake[metrics]`."""
     registry = _registry(report)
     from prometheus_client import generate_latest  # noqa: PLC0415  # an extra
 
@@ -100,7 +100,7 @@ def text(report: LakeReport) -> str:
 
 
 def write_file(report: LakeReport, path: Path) -> None:
-    """Write the text for the textfile collector: whole, by a rename. Raises StoreError."""
+    """Replace a file of the textfile collector by a rename. Raises StoreError and ConfigError."""
     registry = _registry(report)
     from prometheus_client import write_to_textfile  # noqa: PLC0415  # an extra
 
@@ -111,9 +111,10 @@ def write_file(report: LakeReport, path: Path) -> None:
 
 
 def push(report: LakeReport, gateway: str) -> None:
-    """Push the metrics to a gateway, where they replace the ones before. Raises StoreError.
+    """Push the metrics to a gateway, where they replace earlier ones of the same group.
 
-    The metrics of a report about one topic are a group of their own.
+    A report about one topic has its own group. Raises StoreError, and ConfigError without
+    `seglake[metrics]`.
     """
     registry = _registry(report)
     from prometheus_client import push_to_gateway  # noqa: PLC0415  # an extra

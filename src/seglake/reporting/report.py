@@ -1,4 +1,4 @@
-"""The report of a lake: figures and alerts, as JSON and as one page that needs no network."""
+"""Report on a lake: figures and alerts, as JSON, or as one HTML page that needs no network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from seglake.reporting.page.document import page
 from seglake.store import open_store
 from seglake.write.driver.report import Progress, silent
 
-_LISTED_SEGMENTS = 20_000  # with at most so many, objects are listed by default
+_LISTED_SEGMENTS = 20_000  # a lake with more segments does not list objects by default
 _JSON_RUNS = 1000
 _SUMS = (
     "open_rejects", "reasons", "records", "segments", "log_bytes", "index_bytes", "oldest_ms",
@@ -38,7 +38,7 @@ _SUMS = (
 class LakeReport:
     """A lake in one version, as seen at `made_ms`: its topics, the largest first.
 
-    `failed_runs` are the newest attempts that failed, at these topics or at topics to come.
+    `failed_runs` are the newest failed attempts, also for topics that do not exist yet.
     """
 
     root: str
@@ -55,7 +55,7 @@ class LakeReport:
         return sorted(all_alerts, key=severity_rank)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain values; of each topic the newest thousand runs."""
+        """Return the report as plain values, with at most the newest 1,000 runs of each topic."""
         return {
             "root": self.root,
             "version": self.version,
@@ -71,7 +71,7 @@ class LakeReport:
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
     def as_html(self) -> str:
-        """Return the report as a page; ConfigError without the extra `seglake[report]`."""
+        """Return the report as an HTML page. Raises ConfigError without `seglake[report]`."""
         return page(
             self.root, self.version, self.made_ms, self.topics, self.storage, self.failed_runs
         )
@@ -88,9 +88,20 @@ def report(
 ) -> LakeReport:
     """Return the report of a lake, or of one of its topics, from the catalog and some zone maps.
 
-    `list_objects` lists all objects of the lake, to say what a vacuum would free; None does so
-    in a lake of few segments. `progress` is called with the name of each step. Raises UsageError,
-    UnknownTopic, StoreError and CorruptData.
+    Args:
+        root: The root of the lake.
+        topic: One topic; None reports on all topics.
+        now_ms: The time of the report; default now.
+        list_objects: Whether to list all objects of the lake, to report what a vacuum would free.
+            By default they are listed in a lake of at most 20,000 segments.
+        storage_options: Options of the object store.
+        progress: Called with the name of each step.
+
+    Raises:
+        UsageError: There is no lake at `root`.
+        UnknownTopic: The lake has no topic `topic`.
+        StoreError: The object store failed.
+        CorruptData: The catalog is damaged.
     """
     made_ms = clock.now_ms() if now_ms is None else now_ms
     lake = open_lake(root, storage_options=storage_options)

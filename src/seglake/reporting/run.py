@@ -1,13 +1,13 @@
-"""A run that sends metrics and lineage, where variables of the environment ask for them.
+"""Send metrics and lineage after a run, to the places that environment variables name.
 
-    SEGLAKE_METRICS_FILE          Prometheus text; {topic} in it stands for the topic
-    SEGLAKE_PUSHGATEWAY           the URL of Prometheus' push gateway
-    OPENLINEAGE_URL or _CONFIG    events of OpenLineage, whose other variables hold, too
+    SEGLAKE_METRICS_FILE          path of a Prometheus text file; {topic} becomes the topic's name
+    SEGLAKE_PUSHGATEWAY           URL of a Prometheus push gateway
+    OPENLINEAGE_URL or _CONFIG    where OpenLineage events go; its other variables apply, too
 
-A failure to send them is a warning in the log, and never changes the result of the run.
+A failure to send them is logged as a warning, and never changes the result of the run.
 """
 
-# ruff: noqa: PLC0415  # its library is an extra
+# ruff: noqa: PLC0415  # the library for lineage is an extra
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _log = logging.getLogger(__name__)
 
 
 class ReportedRun:
-    """A run of a pipeline, and its report as soon as there is one."""
+    """A run of a pipeline. Its code sets `report` when the run has ended."""
 
     report: Report
 
 
 @contextmanager
 def reported(pipeline: Pipeline, interval: Interval = (None, None)) -> Iterator[ReportedRun]:
-    """Yield a run whose report the block sets. Then metrics and lineage are sent.
+    """Yield a run whose report the block sets, then send metrics and lineage.
 
-    An exception of the block is sent as the run's failure, and raised again.
+    An exception of the block is sent as the failure of the run, and raised again.
     """
     run, send = ReportedRun(), partial(_send_lineage, pipeline, interval, now_ms())
     try:
@@ -65,7 +65,7 @@ def reported(pipeline: Pipeline, interval: Interval = (None, None)) -> Iterator[
 
 
 def _metrics(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield where metrics of the topic are sent, and the function that sends them."""
+    """Yield each variable that asks for metrics, with the function that sends them."""
     topic = pipeline.topic.name
 
     def figures() -> LakeReport:
@@ -82,17 +82,17 @@ def _metrics(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], None]]]:
 def _softly(what: str, tell: Callable[[], None]) -> None:
     try:
         tell()
-    except Exception as error:  # of any library, and of whatever it calls
+    # A library may raise any exception, and the run has already ended.
+    except Exception as error:
         _log.warning("the run cannot be sent to %s: %s", what, error)
 
 
 # ---------------- lineage
-# Events of OpenLineage for a run: its input files, the version it made, its interval.
+# OpenLineage events of a run: its input files, its interval, and the version that it committed.
 #
-# The library's own variables `OPENLINEAGE_URL` or `OPENLINEAGE_CONFIG` say where they are sent;
-# without these variables nothing is sent. Inputs are the files that the run read, or, if there
-# are more than 100, the paths of the pipeline. `OPENLINEAGE_PARENT_ID`, namespace/job/run, is the
-# parent.
+# The library reads `OPENLINEAGE_URL` or `OPENLINEAGE_CONFIG`; without either, nothing is sent.
+# Inputs are the files that the run read, or the paths of the pipeline if it read more than 100.
+# `OPENLINEAGE_PARENT_ID` (namespace/job/run) names the parent run.
 
 _VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
 _PRODUCER = "urn:seglake"
@@ -106,9 +106,9 @@ def _send_lineage(
     report: Report | None = None,
     error: Exception | None = None,
 ) -> None:
-    """Send the events of a run: one with a report is committed, one with an error failed.
+    """Send the events of a run. Without an error, the run is complete.
 
-    Raises what the library raises.
+    Raises ConfigError without `seglake[lineage]`, and the exceptions of the library.
     """
     if not any(map(os.environ.get, _VARIABLES)):
         return
@@ -136,7 +136,7 @@ def _send_lineage(
 
 
 def _files(pipeline: Pipeline, report: Report | None) -> list[str]:
-    """Return the files of the run, or the paths of the pipeline if they are many or unknown."""
+    """Return the files that the run read, or the pipeline's paths if they are many or unknown."""
     if report and 0 < report.input_files <= _FILES:
         table = CatalogTable.open(open_store(str(pipeline.root), pipeline.storage))
         rows = table.sources(table.snapshot(), report.topic)
@@ -185,7 +185,7 @@ def _output(pipeline: Pipeline, report: Report | None) -> Any:
 
 
 def _place(path: str) -> tuple[str, str]:
-    """Return OpenLineage's namespace and name of a file or an object."""
+    """Return the OpenLineage namespace and name of a file or an object."""
     parts = urlsplit(path)
     if not parts.netloc:
         return "file", parts.path or path

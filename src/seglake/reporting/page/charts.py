@@ -28,14 +28,14 @@ _RUNS = 60
 
 
 def plots(figures: TopicFigures) -> dict[str, Any]:
-    """Return the charts of a topic by name, without those that have nothing to draw."""
+    """Return the charts of a topic by name, without charts that have nothing to draw."""
     times = _times(figures)
     drawn = {name: draw(figures, times) for name, draw in _CHARTS.items()}
     return {name: plot for name, plot in drawn.items() if plot is not None}
 
 
 def _times(figures: TopicFigures) -> Range1d | None:
-    """Return the time line that charts share: that of the records and of the declared intervals."""
+    """Return the time range of records and declared intervals, which the charts share."""
     lows, highs = [], []
     if figures.activity:
         lows.append(figures.activity.start_ms)
@@ -58,7 +58,8 @@ def _plot(height: int, times: Range1d | None = None, **options: Any) -> Any:
     plot.toolbar.logo = None
     plot.toolbar.autohide = True
     plot.min_border_left = 70
-    plot.min_border_right = 75 if times else 20  # room for a bar of colours: times stay in line
+    # All charts over time leave room for a bar of colours, so that their times are aligned.
+    plot.min_border_right = 75 if times else 20
     plot.toolbar_inner = True
     plot.min_border_top = 12
     plot.toolbar.active_scroll = None
@@ -79,7 +80,7 @@ def _mark(plot: Any, time_ms: int, colour: str, dash: str) -> None:
 
 
 def _closed(figures: TopicFigures, plot: Any) -> None:
-    """Return the line up to which windows are closed."""
+    """Draw the line up to which windows are closed."""
     closed = figures.coverage.closed_until_ms
     if closed is not None:
         _mark(plot, closed, GREEN, "dashed")

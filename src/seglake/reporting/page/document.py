@@ -1,4 +1,4 @@
-"""The report as one page: its charts, its tables and its script, and nothing from a network."""
+"""Render the report as one HTML page with charts, tables and a script. It needs no network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from seglake.reporting.figures import (
 from seglake.terminal.wording import counted, duration, short_bytes
 from seglake.times.instants import format_ms
 
-CHARTED = 4  # topics with charts of their own; the others are in the overview
+CHARTED = 4  # limit of topics with charts; the others are only in the overview
 
 
 def page(
@@ -66,7 +66,7 @@ def page(
 
 
 def _sections(topics: Sequence[TopicFigures], root: str) -> tuple[list[dict[str, Any]], str]:
-    """Return what the template shows of each topic, and the script that draws all charts."""
+    """Return the variables of the template for each topic, and the script for all charts."""
     from bokeh.embed import components  # noqa: PLC0415  # an extra
 
     from seglake.reporting.page.charts import plots  # noqa: PLC0415  # it needs the extra
@@ -98,7 +98,7 @@ def _code(text: str) -> Any:
 
 
 def _tiles(figures: TopicFigures) -> list[tuple[str, str, str]]:
-    """Return the figures on top: name, value and a note."""
+    """Return the figures at the top of a topic: name, value and a note."""
     lag = figures.coverage.lag_ms(figures.now_ms)
     closed = figures.coverage.closed_until_ms
     ratio = sum(r.input_bytes for r in figures.committed) / max(1, figures.log_bytes)
@@ -118,9 +118,9 @@ def _tiles(figures: TopicFigures) -> list[tuple[str, str, str]]:
 
 
 # ---------------- tables
-# The tables of the page: one for each chart, and those without a chart.
+# The tables of the page: one for each chart, and tables without a chart.
 
-_ROWS = 200  # of a table
+_ROWS = 200  # limit of the rows of a table
 
 
 class Cell(NamedTuple):
@@ -133,7 +133,7 @@ class Cell(NamedTuple):
 
 
 class PageTable(NamedTuple):
-    """A table of a page: headings, rows, which columns are numbers, and what was left out."""
+    """A table of a page. `numbers` are columns of numbers, `left_out` counts the missing rows."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -169,7 +169,7 @@ def _cell(value: Any) -> Cell:
 
 
 def _volume(figures: TopicFigures) -> PageTable:
-    """Return the records of each bin, newest first, since a table is cut at its end."""
+    """Return the records of each bin, newest first, because long tables are cut at their end."""
     count, rows = len(figures.partitions), []
     if figures.activity is not None:
         start, width, records = figures.activity[:3]
@@ -263,7 +263,7 @@ def _history(figures: TopicFigures) -> PageTable:
 
 def _took(row: RunRow | MaintenanceRow) -> str:
     if isinstance(row, RunRow) and row.state != "committed":
-        return "-"  # its row ends when it was taken out
+        return "-"  # the row has the time of its removal, not of its end
     return duration(max(0, row.finished_at_ms - row.started_at_ms))
 
 
@@ -332,14 +332,14 @@ _TABLES: tuple[tuple[str, str, str, Callable[[TopicFigures], PageTable]], ...] =
 
 
 def _charts(figures: TopicFigures, drawings: Mapping[str, str]) -> Iterator[Part]:
-    """Yield the charts that have something to draw, with their tables."""
+    """Yield the charts that were drawn, with their tables."""
     for name, title, text, table in _CHARTS:
         if drawing := drawings.get(f"{figures.topic} {name}"):
             yield Part(name, title, text, table(figures), drawing)
 
 
 def _tables(figures: TopicFigures, root: str) -> Iterator[Part]:
-    """Yield the tables without a chart: those that have rows, and always the runs."""
+    """Yield the tables without a chart if they have rows. The table of runs is always there."""
     for name, title, text, table in _TABLES:
         filled = table(figures)
         if filled.rows or name == "history":
@@ -378,7 +378,7 @@ def _failures(root: str, failed_runs: Sequence[FailedAttempt]) -> Part:
 
 
 def _tags(storage: StorageFigures) -> PageTable:
-    """Return a row for each tag: what it holds, and what erasures took out of it."""
+    """Return a row for each tag, with the bytes that only it keeps, and its erased records."""
     rows = [
         (tag.name, str(tag.version), minute(tag.created_at_ms),
          "deleted" if tag.until_ms is None else minute(tag.until_ms),
@@ -389,7 +389,7 @@ def _tags(storage: StorageFigures) -> PageTable:
 
 
 def _versions(storage: StorageFigures) -> tuple[str, str, PageTable]:
-    """Return which versions are retained, and what a vacuum would free."""
+    """Return two sentences, about retention and about a vacuum, and the retained versions."""
     commits, freed = storage.commits, storage.freed
     retained = f"A version that is replaced is retained for {duration(storage.retention_ms)}."
     if freed is None:

@@ -5,15 +5,16 @@
     log.offsets_for_times({0: "2026-11-20T01:00:00Z"})
     log.read_range("2026-11-20T01:00:00Z", "2026-11-20T01:00:10Z")
 
-`open` and its results need no Spark; `ingest` writes a DataFrame with Spark, `run_pipeline` the
-files of a pipeline; `errors` has the exceptions. `report` shows what a lake looks like.
-`import_logs`, `attach_logs`, `export_logs`, `archive`, `replay_window` and `serve_lake` exchange
-records with Kafka's brokers and clients. The others maintain a lake, each as the command of its
-name: with `dry_run=True` they only say what they would do. Capital letters begin the types of
-results and of arguments. Each name is imported at its first use.
+`open` and its results need no Spark. `run_pipeline` ingests the files of a pipeline, and `ingest`
+ingests a DataFrame with Spark. `errors` has the exceptions, and `report` returns figures and alerts
+of a lake. `import_logs`, `attach_logs`, `export_logs`, `archive`, `replay_window` and `serve_lake`
+exchange records with Kafka's brokers and clients. The other functions maintain a lake, like the
+commands with their names. With `dry_run=True` they change nothing, and report what they would
+change. Names with a capital letter are types of results and arguments. A name is imported when it
+is first used.
 
-Beside this package, `seglake.config`, `seglake.datasource`, `seglake.airflow` and `seglake.session`
-are public, and the jobs in `seglake.jobs`.
+These modules are public, too: `seglake.config`, `seglake.datasource`, `seglake.airflow`,
+`seglake.session`, and the jobs in `seglake.jobs`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-# The stub lists the public names, a line `from MODULE import NAME as NAME` for each.
+# The stub has a line `from MODULE import NAME as NAME` for each public name.
 _STUB = __spec__.loader.get_data(f"{__path__[0]}/__init__.pyi").decode()
 _MODULES = {
     line.split()[3]: line.split()[1] for line in _STUB.splitlines() if line.startswith("from ")

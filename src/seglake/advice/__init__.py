@@ -1,5 +1,5 @@
-"""What Seglake notices about input, and how it says so.
+"""Find problems of input, and describe them.
 
-`finding` has the values that code passes around. `words` is the only place with sentences about
-them; nothing that reads, writes or stores records imports it.
+`finding` has the values that code passes around. `words` is the only module with sentences about
+them, and no code that reads, writes or stores records imports it.
 """

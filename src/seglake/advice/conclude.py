@@ -1,7 +1,7 @@
-"""Turn what was observed of all chunks, and the settings, into the findings of a run.
+"""Turn the observations of all chunks, and the settings, into the findings of a run.
 
-`RULES` is the registry: `init`, `check` and `ingest` use the same rows. A new finding is one rule
-here, or one line in `observe`, and its sentence in `words`.
+`RULES` is the registry, which `init`, `check` and `ingest` share. A new finding is one rule here,
+or one line in `observe`, and its sentence in `words`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ JANUARY = "january-1970"
 """The code of the finding that stops a run."""
 _DIRECTIVE = re.compile("%.")
 _ENCODINGS = ("is-parquet", "some-not-utf-8", "some-kept-not-utf-8")
-_NAMES, _NAME_LENGTH = 200, 100  # of the members of one row that are remembered
+_NAMES, _NAME_LENGTH = 200, 100  # limits of the remembered member names of one row
 _LISTED = 10
 
 
 class AbsentFields(NamedTuple):
-    """The fields that no row of some rows has, and the names of the members of one row.
+    """The fields that are missing from all rows, and the names of the members of one row.
 
-    `fields` is None without rows. Only JSON lines can lack a field without an error.
+    Without rows, `fields` has the value None. Only JSON lines can have no such field without an
+    error.
     """
 
     fields: list[str] | None = None
@@ -40,11 +41,11 @@ class AbsentFields(NamedTuple):
 
     @staticmethod
     def from_row(fields: list[str], row: bytes) -> AbsentFields:
-        """Return the fields that no row of a chunk has, given one row of it."""
+        """Return the missing `fields` of a chunk, with the member names of one of its rows."""
         return AbsentFields(fields, [*islice(_member_names(row), _NAMES)] if fields else [])
 
     def merge(self, others: AbsentFields) -> AbsentFields:
-        """Return the fields that are absent from these rows and from others."""
+        """Return the fields that are missing from these rows and from the rows of `others`."""
         if self.fields is None or others.fields is None:
             return others if self.fields is None else self
         fields = [name for name in self.fields if name in others.fields]
@@ -52,10 +53,10 @@ class AbsentFields(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What was observed of the input of a run, or of a sample of it.
+    """The observations about the input of a run, or about a sample of it.
 
-    `findings` are merged. `records` counts the records, and the rows that the log had already.
-    `files` has the times of each file, by path.
+    `findings` are merged. `records` counts the records, and the rows that the log already had.
+    `files` maps paths to the times of each file.
     """
 
     findings: Sequence[Finding]
@@ -65,12 +66,12 @@ class Observed(NamedTuple):
 
 
 def conclude(pipeline: Pipeline, observed: Observed) -> list[Finding]:
-    """Return the findings of a run; those that stop it have the code `JANUARY`."""
+    """Return the findings of a run. `stops_a_run` returns whether one prevents its commit."""
     return [finding for rule in RULES for finding in rule(pipeline, observed)]
 
 
 def merge_files(parts: Iterable[tuple[str, FileTimes]]) -> dict[str, FileTimes]:
-    """Merge the times of the parts of each file, given in the order of the file."""
+    """Merge the times of the parts of each file. Parts must be in the order of the file."""
     files = dict[str, FileTimes]()
     for path, times in parts:
         files[path] = files.get(path, FileTimes()).then(times)
@@ -81,7 +82,7 @@ def merge_files(parts: Iterable[tuple[str, FileTimes]]) -> dict[str, FileTimes]:
 
 
 def _absent_fields(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
-    """Name the fields of settings that no row has: most often one is misspelt."""
+    """Find fields of settings that no row has. Most often, their names are misspelt."""
     timestamp, headers, topic = pipeline.timestamp, pipeline.headers, pipeline.topic
     settings: dict[str, Sequence[str | None]] = {
         "timestamp.field": [timestamp.field],
@@ -123,7 +124,7 @@ def _member_names(row: bytes) -> Iterator[str]:
 
 
 def _rows(_: Pipeline, observed: Observed) -> Iterator[Finding]:
-    """Pass on findings about rows, one for each code; an encoding is said only once."""
+    """Yield the findings about rows. Of several findings about encodings, hide the general one."""
     codes = {each.code for each in observed.findings}
     hidden = {"times-in-format"} | ({"not-utf-8"} if codes.intersection(_ENCODINGS) else set())
     yield from (each for each in observed.findings if each.code not in hidden)
@@ -148,7 +149,7 @@ def _without_keys(pipeline: Pipeline, _: Observed) -> Iterator[Finding]:
 
 
 def _unread_times(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
-    """Say which format reads most of the times that cannot be read."""
+    """Find the format that reads most of the times that the configured format cannot read."""
     counts = dict[str, int]()
     for each in observed.findings:
         if each.code == "times-in-format":
@@ -185,9 +186,9 @@ def _is_another_order(form: str, other: str) -> bool:
 
 
 def _january_1970(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
-    """Find files whose times lie in January 1970: all of them stop a run, some do not.
+    """Find files with times in January 1970. A file in which all times are there stops the run.
 
-    Times that no record gets do not count, nor do those that records keep from a broker.
+    Times do not count if records do not get them, or if they were already in a broker's records.
     """
     stamped = pipeline.topic.message_timestamp_type == "LogAppendTime"
     settings = pipeline.timestamp
@@ -217,7 +218,7 @@ def stops_a_run(finding: Finding) -> bool:
 
 
 def _years(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
-    """Find times without a year that go back by more than half a year: they passed New Year."""
+    """Find times without a year that go back by more than half a year, because a year ended."""
     if not lacks_years(pipeline):
         return
     back = {
@@ -235,7 +236,7 @@ def _years(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
 
 
 def lacks_years(pipeline: Pipeline) -> bool:
-    """Return whether times of files get their year from the settings."""
+    """Return whether the times in files have no year, and get it from the settings."""
     stamped = pipeline.topic.message_timestamp_type == "LogAppendTime"
     return pipeline.timestamp.year is not None and pipeline.input.kind.in_files and not stamped
 

@@ -1,7 +1,7 @@
-"""The times of a file's records: whether they can be times of events at all.
+"""Summarise the times of a file's records, to detect times that are read wrongly.
 
-Seconds that are read as milliseconds lie in January 1970, and so do milliseconds that are read as
-microseconds. Times without a year that go back by more than half a year passed New Year.
+Seconds that are read as milliseconds are in January 1970, and so are milliseconds that are read as
+microseconds. Times without a year go back by more than half a year where a new year begins.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ HALF_A_YEAR_MS = 183 * 86_400_000
 
 
 class FileTimes(NamedTuple):
-    """The times of consecutive records of a file, in ms; -1 for each without records.
+    """The times of consecutive records of a file, in ms. Each time is -1 without records.
 
-    `early` of the `records` lie in January 1970. `from_ms` and `to_ms` are neighbours of which the
-    second is farthest below the first; -1 if no time is below the one before.
+    `early` of the `records` have a time in January 1970. `from_ms` and `to_ms` are the times of the
+    two neighbours with the largest step back, or -1 if no time is below the previous one.
     """
 
     newest_ms: int = -1

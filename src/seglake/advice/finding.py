@@ -1,4 +1,4 @@
-"""A finding: what `init`, `check` or a run noticed about its input, without a sentence."""
+"""Define findings: facts that `init`, `check` or a run noticed about input."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from seglake.advice.words import describe
 
 @dataclass(frozen=True)
 class Finding:
-    """A value that says what was noticed.
+    """A fact about input, as plain values.
 
     `code` names the kind of finding, and `subject` the setting, field or file that it is about.
-    `facts` has what the sentence needs, as plain values. `count` is how many rows, times or files
-    were seen; 0 if counting makes no sense.
+    `facts` has the values that its sentence contains. `count` is the number of rows, times or files
+    with the problem, or 0 if there is nothing to count.
     """
 
     code: str
@@ -33,7 +33,7 @@ class Finding:
 
 
 def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Add the counts of findings of one code, or of one code and format; the first is kept."""
+    """Merge findings with equal code and format: keep the first, with the sum of their counts."""
     counts = dict[tuple[str, Any], Finding]()
     for each in findings:
         key = each.code, each.facts.get("format")

@@ -1,4 +1,4 @@
-"""Recognise JSON that is not one event a line."""
+"""Recognise JSON files that do not have one event in each line."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 
 from seglake.advice.finding import Finding
 
-_OBJECT_WITH_AN_ARRAY = re.compile(rb'\s*\{\s*"[A-Za-z_]\w*"\s*:\s*\[\s*\{')  # few lines parse
+# This check is fast, so that only few lines are parsed.
+_OBJECT_WITH_AN_ARRAY = re.compile(rb'\s*\{\s*"[A-Za-z_]\w*"\s*:\s*\[\s*\{')
 _ARRAY_INSIDE = re.compile(r'\s*\{\s*"(\w+)"\s*:\s*\[')
 _ARRAY = re.compile(r"\s*\[\s*(?:[{\[]|$)")
 _CONSTANT = re.compile(rb"NaN|Infinity")
 
 
 def parse_json(line: str) -> Any:
-    """Return the value of a line of JSON, in which NaN is allowed; None if it is not JSON."""
+    """Return the value of a line of JSON, or None if it is not JSON. NaN is allowed."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
@@ -24,7 +25,7 @@ def parse_json(line: str) -> Any:
 
 
 def json_shape_finding(lines: Sequence[str], path: str) -> Finding | None:
-    """Return a finding about the first lines of a file that has another shape than JSON lines."""
+    """Return a finding if the first lines of a file have another shape than JSON lines."""
     first = lines[0].strip() if lines else ""
     if _ARRAY.match(first):
         return Finding("json-array", path)
@@ -57,7 +58,7 @@ def lone_array(line: bytes) -> str | None:
 
 
 def has_constants(line: bytes) -> bool:
-    """Return whether a line is a JSON object, but for a NaN or an Infinity."""
+    """Return whether only NaN or Infinity prevents a line from being a JSON object."""
     if not _CONSTANT.search(line):
         return False
     constants = list[str]()

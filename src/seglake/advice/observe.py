@@ -1,6 +1,6 @@
-"""Observe the rows of a chunk: what is odd about them, as findings that can be added up.
+"""Observe the rows of a chunk, and return findings about them, which can be merged.
 
-A finding has no value of a row, since reports keep findings, and an erasure does not search there.
+A finding contains no values of rows: reports keep findings, and an erasure does not search reports.
 `conclude` turns the findings of all chunks into the findings of a run.
 """
 
@@ -30,8 +30,8 @@ from seglake.times.zones import is_near_a_change
 PLAUSIBLE_MS = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099
 PARQUET_MARK = b"PAR1"
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_LOOKED_AT = 20  # rows of a chunk that cannot be parsed
-_FORMATS = 3  # that are tried in one chunk
+_LOOKED_AT = 20  # limit of the examined rows of a chunk that cannot be parsed
+_FORMATS = 3  # limit of the formats that are tried in one chunk
 _TIME_IN_EVENT = (
     r"\n\W?(?:\d{4}[-/.]\d{2}[-/.]\d{2}[T ]\d{2}:\d{2}"
     r"|\d{1,2}[-/.]\d{1,2}[-/.]\d{4},? \d{1,2}:\d{2}"
@@ -40,36 +40,36 @@ _TIME_IN_EVENT = (
 
 
 class Rows(Protocol):
-    """What is observed of a chunk's rows."""
+    """The rows of a chunk, as the observations need them."""
 
     @property
     def numbers(self) -> Int64s:
-        """The line number of each row in the chunk, from 0."""
+        """Return the line number of each row in the chunk, from 0."""
 
     @property
     def line_count(self) -> int:
-        """The count of lines of the chunk."""
+        """Return the count of lines of the chunk."""
 
     @property
     def raw(self) -> Spans:
-        """The bytes of the rows in the file."""
+        """Return the bytes of the rows in the file."""
 
     def take_raw(self, rows: Int64s) -> Spans:
-        """The bytes of the rows at these positions."""
+        """Return the bytes of the rows with these indexes."""
 
 
 class Chunk(NamedTuple):
-    """The rows of a chunk, and what became of them.
+    """The rows of a chunk, and the results of reading them.
 
-    `unparseable` and `not_utf8` rows are rejects for that reason, `good` rows are records or
-    skipped. `unread_times` are the texts of times that cannot be read. `timestamps` are in ms;
-    times of good rows whose text has no zone are `local`. `strict_codes` reads the times again and
+    `unparseable` and `not_utf8` rows are rejects for that reason, and `good` rows are records or
+    skipped. `unread_times` are the texts of times that cannot be read. `timestamps` are in ms. The
+    times of `local` rows have no zone in their text. `strict_codes` reads the times again, and
     rejects local times that clocks show twice or skip.
     """
 
     rows: Rows
     path: str
-    is_first: bool  # of its file
+    is_first: bool  # whether it is the first chunk of its file
     unparseable: Flags
     not_utf8: Flags
     good: Flags
@@ -111,7 +111,7 @@ def _of_encoding(chunk: Chunk, pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def _has_others(chunk: Chunk, which: Flags) -> bool:
-    """Return whether some of these rows, which are UTF-8, have letters beyond ASCII."""
+    """Return whether some of the chosen rows, which are UTF-8, have letters beyond ASCII."""
     texts = to_arrow(chunk.rows.take_raw(np.flatnonzero(which)))
     return bool(len(texts)) and not pc.all(pc.string_is_ascii(texts)).as_py()
 
@@ -151,8 +151,8 @@ def _of_patterns(chunk: Chunk, start: str | None) -> Iterator[Finding]:
         if chunk.unparseable.all():
             yield Finding("no-match-at-start", chunk.path, {"rows": len(rows.numbers)}, 1)
     if start is not None:
-        # A program may write its lines in another form from some moment on: they would all belong
-        # to the last event before.
+        # A program may change the form of its lines. All lines in the new form would continue the
+        # last event in the old form.
         several = np.flatnonzero(np.diff(rows.numbers, append=rows.line_count) > 1)
         texts = to_arrow(rows.take_raw(several))
         lines = (
@@ -173,8 +173,9 @@ def _first(rows: Rows) -> bytes:
 def _of_formats(chunk: Chunk, pipeline: Pipeline) -> Iterator[Finding]:
     """Count the times that cannot be read, by the format that reads them.
 
-    The first time chooses a format, then the first of the others, and so on. Where days and months
-    may change places, both formats are counted, and the one that reads more removes its times.
+    The first time chooses a format, then the first time that this format does not read, and so on.
+    If days and months may be swapped, both formats are counted, and the times of the format that
+    reads more are removed.
     """
     left, form = chunk.unread_times, pipeline.timestamp.time_format
     counts = dict[str, int]()
@@ -196,14 +197,14 @@ def _of_formats(chunk: Chunk, pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def _reads(values: Spans, form: TimeFormat) -> Flags:
-    """Return which times are read, and are plausible."""
+    """Return which times the format reads as plausible times."""
     ms, codes, _ = read_times(values, form)
     plausible: Flags = (codes == READ) & (ms >= PLAUSIBLE_MS.start) & (ms < PLAUSIBLE_MS.stop)
     return plausible
 
 
 def _of_zones(chunk: Chunk, pipeline: Pipeline) -> Iterator[Finding]:
-    """Count local times: those without a zone, and those that clocks show twice or skip."""
+    """Count times without a zone, and local times that clocks show twice or skip."""
     settings = pipeline.timestamp
     if chunk.local.any() and "zone" not in settings.model_fields_set:
         yield Finding("no-zone-in-times", count=int(chunk.local.sum()))

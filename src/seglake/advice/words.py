@@ -1,6 +1,6 @@
 """Turn findings into English. This is the only place with sentences about input.
 
-A sentence says what was found, and what to do. `{count:row}` in a template is the count with its
+A sentence describes the problem and its remedy. `{count:row}` in a template is the count with its
 noun, such as "1 row" or "12 rows".
 """
 
@@ -162,7 +162,7 @@ class _Words(string.Formatter):
 
 
 def describe(code: str, subject: str, facts: Mapping[str, Any], count: int) -> str:
-    """Return the sentence for a finding, see `Finding`.
+    """Return the sentence of a finding with these fields, see `Finding`.
 
     Example:
         >>> describe("no-zone", "ts", {"rows": 40}, 12)

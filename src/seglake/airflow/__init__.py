@@ -1,11 +1,11 @@
-"""Seglake in Airflow 3.3 and later: triggers for asset watchers, and what a failed task does next.
+"""Triggers and retries for Airflow 3.3 and later.
 
-    SeglakeVersionTrigger    an event for each run that is committed, undone or replaced
-    SeglakeClosedTrigger     an event for each window of time that is complete
-    SeglakeRetryPolicy       a task whose settings or input are wrong fails at once
-    forget_spark_job         a cleared task submits its job again
+    SeglakeVersionTrigger    emits an event for each run that is committed, undone or replaced
+    SeglakeClosedTrigger     emits an event for each window of time that is complete
+    SeglakeRetryPolicy       fails a task without a retry if its settings or input are wrong
+    forget_spark_job         makes a cleared task submit its job again
 
-Operators are Airflow's own. `jobs/airflow` has DAGs to copy, `docs/deployment.md` explains them.
+Use Airflow's own operators. `jobs/airflow` has DAGs to copy; `docs/deployment.md` explains them.
 """
 
 from __future__ import annotations

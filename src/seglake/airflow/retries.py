@@ -1,4 +1,4 @@
-"""What Airflow does with a task of Seglake that failed, or that is cleared."""
+"""Decide whether Airflow retries a failed task, and let a cleared task submit its job again."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _HOPELESS = {
 
 
 class SeglakeRetryPolicy(RetryPolicy):
-    """A task whose settings or input are wrong fails at once; all else is retried as usual.
+    """A policy that does not retry a task whose settings or input are wrong.
 
-    For every operator that runs Seglake: a SeglakeError has the exit code, and so have the errors
-    of SparkSubmitOperator (client mode, Kubernetes) and BashOperator. Where the resource manager
-    loses the code, as YARN does, the policy asks the lake how the last attempt at the run failed:
-    give it `root`, `topic` and `run_id`, which is the same template as the task's.
+    Other failures are retried as usual. The policy reads the exit code from a SeglakeError, or from
+    the error of SparkSubmitOperator (client mode, Kubernetes) or BashOperator. A resource manager
+    such as YARN loses the exit code. Then the policy reads from the lake how the last attempt at
+    the run failed, if it has `root`, `topic` and `run_id`. `run_id` is a template, as in the task.
     """
 
     def __init__(self, root: str = "", topic: str = "", run_id: str = "") -> None:
@@ -39,10 +39,10 @@ class SeglakeRetryPolicy(RetryPolicy):
         self,
         exception: BaseException,
         try_number: int,  # noqa: ARG002  # Airflow's signature
-        max_tries: int,  # noqa: ARG002  # the same
+        max_tries: int,  # noqa: ARG002  # Airflow's signature
         context: Context | None = None,
     ) -> RetryDecision:
-        """Fail for exit codes 2, 3 and 5."""
+        """Return a failure for exit codes 2, 3 and 5, otherwise Airflow's default decision."""
         code = _exit_code(exception)
         if code is None and context is not None and all(self._run):
             code = self._stored_code(context)
@@ -53,8 +53,8 @@ class SeglakeRetryPolicy(RetryPolicy):
 
     def _stored_code(self, context: Context) -> int | None:
         """Return the exit code of an attempt that failed since this try began."""
-        from seglake.catalog.failed_run import failed_runs  # noqa: PLC0415  # DAG files stay light
-        from seglake.store import open_store  # noqa: PLC0415  # the same
+        from seglake.catalog.failed_run import failed_runs  # noqa: PLC0415  # parsing a DAG file imports this
+        from seglake.store import open_store  # noqa: PLC0415  # see above
 
         root, topic, template = self._run
         run_id = context["task"].render_template(template, context)
@@ -66,7 +66,8 @@ class SeglakeRetryPolicy(RetryPolicy):
 def _exit_code(exception: BaseException) -> int | None:
     if isinstance(exception, SeglakeError):
         return exception.exit_code
-    message = str(exception).partition("\n")[0]  # the lines below quote the job's output
+    # The next lines quote the output of the job.
+    message = str(exception).partition("\n")[0]
     codes = _CODE.findall(message)
     return int(codes[-1]) if codes else None
 
@@ -74,9 +75,9 @@ def _exit_code(exception: BaseException) -> int | None:
 def forget_spark_job(context: Context, result: Any = None) -> None:  # noqa: ARG001  # Airflow's
     """Forget the job of a task that succeeded, so that a cleared task submits it again.
 
-    In cluster modes a durable operator remembers its job, so that a retry finds it. So it would
-    take a cleared task for done, too. (`[state_store] clear_on_success` has the same effect for all
-    tasks.)
+    In cluster modes, a durable operator remembers its job, so that a retry finds it. It would also
+    find the job of a cleared task, and treat the task as done. (`[state_store] clear_on_success`
+    has the same effect for all tasks.)
     """
     store = context.get("task_state_store")
     if store is not None:

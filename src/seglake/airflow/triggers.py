@@ -1,10 +1,16 @@
-"""Triggers for Airflow's asset watchers: they look at a lake again and again for what is new.
+"""Triggers for Airflow's asset watchers, which poll a lake for new runs or complete windows.
 
-A DAG file is parsed again and again, so what reads a lake is imported when a trigger runs.
+Airflow parses DAG files often, so modules that read a lake are imported when a trigger runs.
 
-A watcher keeps its cursor in the state store of its asset. It saves a cursor one look after it gave
-the events before it to Airflow, which has stored them by then. So a triggerer that dies loses no
-event, and may send the last ones again. A look that fails is logged and repeated.
+A watcher keeps its cursor in the state store of its asset, so that a triggerer that dies loses no
+event:
+
+    1. A poll returns events and the cursor after them. The watcher passes the events to Airflow.
+    2. The next poll begins at this cursor. Airflow has stored the events by then, so the watcher
+       saves the cursor.
+    3. A triggerer that dies between these steps sends the last events again when it restarts.
+
+A poll that fails is logged and repeated.
 """
 
 # ruff: noqa: PLC0415  # see above
@@ -30,9 +36,9 @@ POLL_SECONDS = 30.0
 
 
 class _LakeTrigger(BaseEventTrigger):
-    """Gives Airflow the events of a watch, which has the same arguments, all of them JSON."""
+    """A trigger that emits the events of a watch. Both have the same arguments, all JSON values."""
 
-    asset_state_store: Any  # set by the triggerer of a watcher, else None
+    asset_state_store: Any  # the triggerer of a watcher sets it
 
     def __init__(self, poll_seconds: float, **arguments: Any) -> None:
         super().__init__()
@@ -42,27 +48,29 @@ class _LakeTrigger(BaseEventTrigger):
 
     @abstractmethod
     def _watch(self) -> Watch:
-        """Return the watch whose events these are."""
+        """Return the watch whose events this trigger emits."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the path of the class, and its arguments."""
+        """Return the import path of the class, and its arguments."""
         kind = type(self)
         arguments = {**self._arguments, "poll_seconds": self._poll_seconds}
         return f"{kind.__module__}.{kind.__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Events, as long as the triggerer runs."""
+        """Yield events until the triggerer stops."""
         watch = await asyncio.to_thread(self._watch)
         saved = cursor = await self._saved()
         while True:
             events, behind = await self._look(watch, cursor)
-            settled = cursor if events else behind  # Airflow has the events before it
+            # Airflow has stored the events before this cursor.
+            settled = cursor if events else behind
             if settled is not None and settled != saved and await self._save(settled):
                 saved = settled
             for event in events:
                 self.log.info("%s: %s", self, event)
                 yield TriggerEvent(event)
-                await asyncio.sleep(self._poll_seconds)  # else Airflow starts one run for several
+                # Airflow may start one run for several events that arrive together.
+                await asyncio.sleep(self._poll_seconds)
             cursor = behind
             if not events:
                 await asyncio.sleep(self._poll_seconds)
@@ -70,16 +78,18 @@ class _LakeTrigger(BaseEventTrigger):
     async def _look(self, watch: Watch, cursor: Cursor | None) -> tuple[list[Event], Cursor | None]:
         try:
             return await asyncio.to_thread(watch.look, cursor)
-        except Exception as error:  # a watcher outlives whatever happens to a look
+        # A watcher continues after any failure of a poll.
+        except Exception as error:
             self.log.warning("%s looks again in %s s: %s", self, self._poll_seconds, error)
             return [], cursor
 
     async def _saved(self) -> Cursor | None:
-        """Return the cursor of an earlier triggerer. Wait for it, or events would be lost."""
+        """Return the cursor of an earlier triggerer. Wait until it can be read."""
         while self.asset_state_store is not None:
             try:
                 saved: Cursor | None = await self.asset_state_store.aget(self._key)
-            except ValueError as error:  # several assets have this watcher
+            # Airflow raises this if several assets share the watcher.
+            except ValueError as error:
                 self.log.warning("%s begins anew with every triggerer: %s", self, error)
                 self.asset_state_store = None
             except Exception as error:
@@ -94,26 +104,27 @@ class _LakeTrigger(BaseEventTrigger):
             return False
         try:
             await self.asset_state_store.aset(self._key, cursor)
-        except Exception as error:  # the next look tries again
+        # The next poll tries again.
+        except Exception as error:
             self.log.warning("%s cannot save its cursor: %s", self, error)
             return False
         return True
 
     @property
     def _key(self) -> str:
-        """Return the key of its cursor, made of all arguments but `poll_seconds`."""
+        """Return the key of the cursor, a hash of all arguments except `poll_seconds`."""
         arguments = json.dumps(self._arguments, sort_keys=True).encode()
         return f"{type(self).__name__} {sha256(arguments).hexdigest()}"
 
 
 class SeglakeVersionTrigger(_LakeTrigger):
-    """An event for each run of a topic that is committed, undone or replaced.
+    """A trigger that emits an event for each run of a topic that is committed, undone or replaced.
 
-    Its payload: `topic`; `version`, in which the topic can be read as it is now; `end_offsets`, by
-    partition (a text, as JSON has it); `interval`, the start and the end that the run declares, or
-    null; `run_id`; `state`. Commits of maintenance give no event. A new watcher has events of what
-    comes from now on. It looks every `poll_seconds`, with the credentials of the triggerer's
-    environment.
+    The payload has `topic`; `version`, the version of the lake after the run; `end_offsets` by
+    partition, whose number is text as JSON requires; `interval`, the start and end that the run
+    declares, or null; `run_id` and `state`. Maintenance emits no events. A new watcher emits events
+    of later runs only. It polls the lake every `poll_seconds`, with the credentials in the
+    environment of the triggerer.
     """
 
     def __init__(self, root: str, topic: str, *, poll_seconds: float = POLL_SECONDS) -> None:
@@ -126,13 +137,14 @@ class SeglakeVersionTrigger(_LakeTrigger):
 
 
 class SeglakeClosedTrigger(_LakeTrigger):
-    """An event for each window that is complete, provided that no record exceeds the lateness.
+    """A trigger that emits an event for each closed window of a topic.
 
-    Windows have `window_ms` and lie side by side since 1970 in UTC. One is closed as soon as the
-    committed runs declare to cover it, and `lateness_ms` behind it, without a hole. The payload is
-    `topic`, `version`, `end_offsets`, and as `interval` the window. A new watcher begins with what
-    closes from now on, or, if `since` is given, with the closed windows from then on. Raises
-    UsageError for impossible sizes or times.
+    Windows have a length of `window_ms`, and begin at its multiples since 1970 in UTC. A window is
+    closed when the declared intervals of committed runs cover it and `lateness_ms` after it. A
+    closed window is complete, provided that no record is later than `lateness_ms`. The payload has
+    `topic`, `version` and `end_offsets`, and the window as `interval`. A new watcher emits windows
+    that close later, or all closed windows from `since` on. Raises UsageError for impossible sizes
+    or times.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""What happened to a topic since an earlier look. This module does not import Airflow.
+"""Poll a topic for new runs or closed windows. This module does not import Airflow.
 
-A watch is asked again and again: `look(cursor)` gives events, oldest first, and the cursor of the
-next look. Events and cursors are JSON. The first look, without a cursor, only gives the cursor:
-events come later. The cursor alone decides what is new, so another watch, in another process, can
-go on with it. A look at a lake that did not change costs one small read.
+`look(cursor)` returns events, oldest first, and the cursor for the next call. Events and cursors
+are JSON values. The first call has no cursor, and returns no events except closed windows from
+`since` on. Which events are new depends only on the cursor, so a watch in another process can
+continue with it. If the lake has not changed, a call costs one small read.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ Event = dict[str, Any]
 Cursor = dict[str, Any]
 Key = tuple[str, str]  # pipeline and run id
 
-_NOTHING = -1  # the version as long as there is no such lake or topic
+_NOTHING = -1  # the version before the lake and the topic exist
 
 logger = logging.getLogger(__name__)
 
 
 class Watch(Protocol):
-    """Finds what is new in a topic."""
+    """An object that finds new events of a topic."""
 
     def look(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
         """Return the events since `cursor`, and the cursor after them.
 
-        Raises StoreError, CorruptData and UsageError: look again later, with the same cursor.
+        Raises StoreError, CorruptData and UsageError. The caller can retry with the same cursor.
         """
         ...
 
 
 class _NewestVersion:
-    """The newest version of a topic. The lake stays open; a refresh reads only what changed."""
+    """The newest version of a topic. The lake stays open, so a refresh reads only changes."""
 
     def __init__(self, root: str, topic: str) -> None:
         self.root, self.topic = root, topic
@@ -49,9 +49,10 @@ class _NewestVersion:
         self._missing = ""
 
     def log(self) -> Log | None:
-        """Return the topic's log, or None as long as there is no such lake or topic."""
+        """Return the topic's log, or None until the lake and the topic exist."""
         try:
-            lake, self._lake = self._lake, None  # after an error it is opened anew
+            # After an error, the next call opens the lake again.
+            lake, self._lake = self._lake, None
             lake = lake.refresh() if lake else seglake.open(self.root)
             self._lake = lake
             return lake.topic(self.topic)
@@ -62,7 +63,7 @@ class _NewestVersion:
             return None
 
     def runs(self, version: int | None = None) -> dict[Key, RunRow]:
-        """Return the last row of each run, in the version of the last `log`, or in another.
+        """Return the last row of each run in a version, by default the version of the last `log`.
 
         Raises VersionExpired and UnknownTopic.
         """
@@ -73,10 +74,10 @@ class _NewestVersion:
 
 
 class VersionWatch:
-    """An event for each run that was committed, undone or replaced since the last look.
+    """A watch with an event for each run that was committed, undone or replaced.
 
-    The cursor is the version, and the time at which its last run ended, which counts if the version
-    is no longer retained.
+    The cursor has the version, and the time at which its last run ended. The time is used if the
+    version is no longer retained.
     """
 
     def __init__(self, root: str, topic: str) -> None:
@@ -100,7 +101,7 @@ class VersionWatch:
         return events, {"version": version, "ended_ms": ended_ms}
 
     def _at(self, cursor: Cursor, runs: dict[Key, RunRow]) -> dict[Key, RunRow]:
-        """The runs of a cursor's version; if that has expired, the runs that had ended by then."""
+        """Return the runs in a cursor's version. If it has expired, use the times of their ends."""
         version = cursor["version"]
         if version == self._known[0]:
             return self._known[1]
@@ -115,12 +116,13 @@ class VersionWatch:
 
 
 class ClosedWatch:
-    """An event for each window that closed since the last look.
+    """A watch with an event for each window that closed.
 
-    Windows have `window_ms` and lie side by side since the epoch. One is closed, as by
-    `Log.closed`, when the committed runs declare to cover it and `lateness_ms` more. The first look
-    gives closed windows from `since` on. The cursor is the version, and the intervals that were
-    told. A window that an undo opened is told again when it closes.
+    Windows have a length of `window_ms`, and begin at its multiples since the epoch. As in
+    `Log.closed`, a window is closed when the declared intervals of committed runs cover it and
+    `lateness_ms` after it. The first call returns the closed windows from `since` on. The cursor
+    has the version, and the windows that were already returned. A window that an undo opened is
+    returned again when it closes.
     """
 
     def __init__(
@@ -144,14 +146,14 @@ class ClosedWatch:
         return events, {"version": version, "told": [list(each) for each in closed]}
 
     def _first(self, closed: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the windows that the first look omits: all, or those before `since`."""
+        """Return the windows that the first call omits: all windows, or windows before `since`."""
         if self._since_ms is None:
             return closed
         since = -(-self._since_ms // self._window_ms) * self._window_ms
         return common(closed, [(closed[0][0], since)]) if closed else []
 
     def _closed(self, coverage: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the windows that a set of intervals closes; windows that touch are one item."""
+        """Return the windows that a set of intervals closes. Adjacent windows are joined."""
         size = self._window_ms
         inside = (
             (-(-low // size) * size, (high - self._lateness_ms) // size * size)

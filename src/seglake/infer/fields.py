@@ -1,4 +1,4 @@
-"""Choose the fields of a sample that have the time and the key of the events."""
+"""Choose the fields of a sample that contain the time and the key of the events."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from seglake.times.time_kernels import OUT_OF_RANGE, READ
 
 _DAY_MS = 86_400_000
 _PLAUSIBLE_MS = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099
-_MOST = 0.95  # of the values must be times
-_SOME = 0.5  # of the rows must have a field that is named as another candidate
-_SAMPLED_TEXTS = 20  # whose formats are tried
+_MOST = 0.95  # share of the values that must be times
+_SOME = 0.5  # share of the values that one of several formats must read
+_SAMPLED_TEXTS = 20  # number of texts whose formats are tried
 _PADDING = b"\0" * 64  # kernels read some bytes after a text
 _NO_VALUE = {"NULL", "null", "None", "N/A", "n/a", "NA", "NaN", "nan", "-", "--", "\\N"}
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-_SCORES = {  # of the words in a name: the smallest counts
+_SCORES = {  # by word: a name has the smallest score of its words
     "timestamp": 0, "datetime": 1, "time": 2, "ts": 2, "date": 3, "at": 4, "when": 4, "t": 4,
     "created": 5, "occurred": 5, "start": 6, "started": 6, "begin": 6, "epoch": 6, "day": 7,
     "updated": 8, "modified": 8, "received": 8, "end": 9, "ended": 9,
 }  # fmt: skip
-_UNTOLD = 20  # the score of a name without any of them
+_UNTOLD = 20  # the score of a name without any of these words
 _NO_TIMES = {  # words in the names of other numbers
     "id", "uid", "phone", "number", "no", "nr", "code", "zip", "account", "serial", "sequence",
     "size", "bytes", "count", "amount", "duration", "elapsed", "age", "total",
@@ -48,8 +48,7 @@ _ZONED = re.compile(  # 20-11-2026 and 20-Nov-2026 end with a year, not with an 
 class TimeChoice(NamedTuple):
     """The field of the time, and the other keys of `[timestamp]`.
 
-    `fields` are the names of `timestamp.fields`, if a date and a clock are in two fields; else
-    there is one name.
+    `fields` has one name, or two names if the date and the time of day are in different fields.
     """
 
     fields: tuple[str, ...]
@@ -59,14 +58,14 @@ class TimeChoice(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """A format that reads the values of a field, and the first and last of their times."""
+    """A format that reads the values of a field, and the smallest and largest of their times."""
 
     form: str | None  # None for a time type
     year: int | None
     first_ms: int
     last_ms: int
-    read: int  # how many of the values are times
-    early: int = 0  # how many are before 1970
+    read: int  # the number of values that are times
+    early: int = 0  # the number of times before 1970
 
     @property
     def is_ahead(self) -> bool:
@@ -80,10 +79,10 @@ class _Fit(NamedTuple):
 
 
 def choose_time(sample: Sample) -> tuple[TimeChoice | None, list[str]]:
-    """Return the time of the events, and the names of the other fields that are times.
+    """Return the time of the events, and the names of other fields with times.
 
-    The field with the lowest score is chosen. Returns None if no field is a time in nearly all
-    rows.
+    The field with the lowest score is chosen. The time is None if no field has a time in nearly
+    all rows.
     """
     fits = dict[str, _Fit]()
     partial = list[str]()
@@ -108,9 +107,9 @@ def choose_time(sample: Sample) -> tuple[TimeChoice | None, list[str]]:
 
 
 def _score(name: str, fit: _Fit, position: int) -> tuple[int, ...]:
-    """Rank a field, lowest first: by what it holds, its name, its depth and its position.
+    """Rank a field, lowest first: by its values, its name, its depth and its position.
 
-    A name with other words, such as load_timestamp, comes after the word alone.
+    A name with other words, such as load_timestamp, comes after a name of one word.
     """
     words = _words(name)
     best = min((_SCORES.get(word, _UNTOLD) for word in words), default=_UNTOLD)
@@ -124,7 +123,7 @@ def _score(name: str, fit: _Fit, position: int) -> tuple[int, ...]:
 
 
 def _is_doubtful(name: str, fit: _Fit) -> bool:
-    """Return whether numbers may be anything: nothing in the name says that they are times."""
+    """Return whether a field has numbers, and a name that does not suggest times."""
     return fit.form in _NUMBERS and not any(word in _SCORES for word in _words(name))
 
 
@@ -137,11 +136,11 @@ def _values(column: Iterable[str | None]) -> list[str]:
 
 
 def _fit(name: str, values: list[str]) -> _Fit | None:
-    """Return the likeliest format that reads nearly all values; None if none does.
+    """Return the likeliest format that reads nearly all values, or None.
 
-    Of formats that differ in the order of days and months, the one whose times lie closest
-    together is likeliest, if they are not ahead of now. If several formats together read nearly
-    all values, the one that reads the most is returned.
+    If formats differ only in the order of days and months, the likeliest one has no times in the
+    future, then the smallest range of times. If only several formats together read nearly all
+    values, return the format that reads the most, provided that it reads half of them.
     """
     texts = dict.fromkeys(values[:: max(1, len(values) // _SAMPLED_TEXTS)])
     forms = dict.fromkeys(form for text in texts for form in candidate_formats(text))
@@ -159,13 +158,13 @@ def _fit(name: str, values: list[str]) -> _Fit | None:
 
 
 def _unlikeliness(fit: _Fit) -> tuple[bool, int, bool]:
-    """Rank formats that differ in the order of the date. AM and PM go with months first."""
+    """Rank formats that differ in the order of the date. With AM or PM, the month is first."""
     is_american = "%I" in (fit.form or "") and not (fit.form or "").startswith("%m")
     return fit.is_ahead, fit.last_ms - fit.first_ms, is_american
 
 
 def _read(values: Sequence[str], form: str, zone: str = "UTC") -> _Fit | None:
-    """Read values in a format. Return None if none is a plausible time."""
+    """Read values in a format. Return None without a plausible time."""
     year = None
     if "%" in form and not re.search("%[Yy]", form):
         year = dt.datetime.fromtimestamp(now_ms() / 1000, dt.UTC).year
@@ -177,7 +176,8 @@ def _read(values: Sequence[str], form: str, zone: str = "UTC") -> _Fit | None:
         good &= ms >= _PLAUSIBLE_MS.start
     if not good.any():
         return None
-    if year is not None and ms[good].max() > now_ms() + _DAY_MS:  # it is December's log in January
+    # In January, a log of December has the previous year.
+    if year is not None and ms[good].max() > now_ms() + _DAY_MS:
         year -= 1
         ms, codes, _ = read_times(texts, TimeFormat(form, zone, year))
         good = codes == READ
@@ -193,7 +193,7 @@ def _fit_typed(values: Sequence[str]) -> _Fit | None:
 
 
 def _with_clock(sample: Sample, date: str) -> tuple[tuple[str, str], _Fit] | None:
-    """Return a date with the field of its clock: the next field, or one with a word of time."""
+    """Return a date with its time of day: the next field, or one with a word for time."""
     names = [*sample.fields]
     after = names[names.index(date) + 1 :][:1]
     timed = [name for name in names if any(word in _SCORES for word in _words(name))]
@@ -204,7 +204,7 @@ def _with_clock(sample: Sample, date: str) -> tuple[tuple[str, str], _Fit] | Non
             if day and time and _CLOCK.fullmatch(time)
         ]
         if clock != date and len(rows) >= _MOST * sample.rows and (fit := _fit(date, rows)):
-            # Two fields are joined with a blank, which a named format does not take apart.
+            # Two fields are joined with a blank. Set a pattern that describes the joined text.
             form = fit.form
             if form == ISO:
                 texts = [each for each in candidate_formats(rows[0]) if each != ISO]
@@ -249,7 +249,7 @@ def _choice(sample: Sample, fields: tuple[str, ...], fit: _Fit) -> TimeChoice:
 def _zone(
     name: str, values: Sequence[str], form: str | None
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Return `timestamp.zone` for times that name no zone, or one that is not read."""
+    """Return `timestamp.zone` for times without a zone, or with a zone that is not read."""
     if form in EPOCH_POWERS or (form and re.search("%[zZ]", form)):
         return {}, []
     written = zone_in(form or "")
@@ -265,18 +265,18 @@ def _zone(
 
 # ---------------------------------------------------------------- the key
 
-_KEY_WORDS = (  # of a name, the likelier first
+_KEY_WORDS = (  # words in the name of a key, the likelier first
     "key", "user", "customer", "client", "account", "member", "session", "device", "sensor",
     "vehicle", "tenant", "order", "invoice", "cart", "trace", "host", "server", "node", "station",
     "ip", "service", "process", "source", "id",
 )  # fmt: skip
 _KEY_SUFFIXES = {"id", "key", "uuid", "no", "number", "name", "code"}
-_MOST_DISTINCT = 0.95  # of the values may differ: a key occurs in several events
+_MOST_DISTINCT = 0.95  # share of the values that may differ: a key occurs in several events
 _MOST_KEY_LETTERS = 200
 
 
 class KeyChoice(NamedTuple):
-    """The field of the key."""
+    """The field of the key, with the reason for it."""
 
     field: str
     reason: str
@@ -286,7 +286,8 @@ class KeyChoice(NamedTuple):
 def choose_key(sample: Sample, times: Collection[str]) -> tuple[KeyChoice | None, list[str]]:
     """Return the field of the key, and the names of the other fields that could be keys.
 
-    A key has a telling name, a value in at least half of the rows, and values that repeat.
+    A key has a name with a word such as "user", a value in at least half of the rows, and values
+    that repeat.
     """
     ranked = sorted(
         (rank, at, name)
@@ -307,7 +308,7 @@ def choose_key(sample: Sample, times: Collection[str]) -> tuple[KeyChoice | None
 
 
 def _key_rank(name: str) -> tuple[int, ...] | None:
-    """Rank a name: by its word, an id before a name, and the least nested first."""
+    """Rank a name by its word, ids before names, and by its depth. Return None for other names."""
     words = _words(name)
     if "." in name and _KEY_SUFFIXES.issuperset(words):  # user.id
         words = [*_words(name.rpartition(".")[0]), *words]

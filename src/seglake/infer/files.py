@@ -23,7 +23,7 @@ from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import SourceFile
 from seglake.write.input.listing import HIDDEN, MissingPath, find_inputs, glob_hint, is_glob
 
-_SPREAD, _LARGEST = 5, 3  # files that are sampled: far apart in the listing, and the largest
+_SPREAD, _LARGEST = 5, 3  # sampled files: far apart in the listing, and the largest ones
 _SAMPLED_BYTES, _LONGEST_LINE_BYTES = 1 << 18, 1 << 24
 _SAMPLED_LINES = 1000
 _LOOKED_AT = 10
@@ -39,14 +39,14 @@ _MARKS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_FEW_DAMAGED = 0.01  # of the lines
+_FEW_DAMAGED = 0.01  # share of the lines
 
 Item = TypeVar("Item")
 Refused = dict[SourceFile, str]
 
 
 class ChosenFiles(NamedTuple):
-    """Files, the keys of `[input]` that choose them, and findings about the others."""
+    """The chosen files, the keys of `[input]` that choose them, and findings about other files."""
 
     files: list[SourceFile]
     settings: dict[str, Any]
@@ -54,7 +54,7 @@ class ChosenFiles(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The first lines of a file that are not empty, and the number of each, from 1."""
+    """The first nonempty lines of a file, and the line number of each, from 1."""
 
     file: SourceFile
     path: str
@@ -63,7 +63,7 @@ class Head(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """The first lines of some files, their encoding, and the files that have none, with reasons."""
+    """The first lines of some files, their encoding, and the reasons why others were refused."""
 
     heads: list[Head]
     encoding: str
@@ -77,10 +77,10 @@ class Heads(NamedTuple):
 def choose_files(
     paths: Sequence[str], store: InputStore, root: str, output: Path | None
 ) -> ChosenFiles:
-    """Return the files with the suffix that has the most bytes, without those of the lake.
+    """Return the files with the suffix that has the most bytes, without files of the lake.
 
-    `output` is the pipeline file that will be written; it is left out if it is below a path.
-    Raises InputError if a path does not exist, or if no file has any bytes.
+    `output` is the pipeline file that will be written. It is left out if it is below a path.
+    Raises InputError if a path does not exist, or if all files are empty.
     """
     files = _files_with_bytes(paths, store, root)
     kinds, sizes = _kinds(files), Counter[str]()
@@ -94,7 +94,7 @@ def choose_files(
     if suffix and (others or is_inside):
         settings["include"] = _globs(chosen)
         strays = {_suffix(each) for each in others if _is_included(each, settings["include"])}
-        if strays:  # such as "xz" of a.jsonl.xz
+        if strays:  # such as "xz" in a.jsonl.xz
             settings["exclude"] = [f"*.{each}" for each in sorted(strays) if each]
     elif others or is_inside:
         settings["exclude"] = _globs(others) + ["*.toml"] * is_inside
@@ -114,9 +114,9 @@ def sampled_files(files: Sequence[SourceFile]) -> list[SourceFile]:
 
 
 def exclude_refused(refused: Refused, chosen: ChosenFiles, paths: Sequence[str]) -> ChosenFiles:
-    """Leave out files that cannot be ingested with the others, by `input.exclude`.
+    """Add files that cannot be ingested with the others to `input.exclude`.
 
-    Raises InputError with the reason if one of them is named by a path itself.
+    Raises InputError with the reason if one of `paths` is such a file.
     """
     if not refused:
         return chosen
@@ -156,7 +156,7 @@ def _contains(path: str, output: Path) -> bool:
 
 
 def _globs(files: Sequence[SourceFile]) -> list[str]:
-    """Return globs for the suffixes of files, also with what logrotate appends to names."""
+    """Return globs for the suffixes of files, also with a suffix that logrotate appends."""
     suffixes = sorted({_suffix(file) for file in files} - {""})
     return [f"*.{each}{more}" for each in suffixes for more in ("", ".*", "-[0-9]*")]
 
@@ -166,7 +166,7 @@ def _is_included(file: SourceFile, globs: Sequence[str]) -> bool:
 
 
 def _kinds(files: Sequence[SourceFile]) -> dict[str, str]:
-    """Return the suffix of each file, by path, in lower case; "" for ids, which occur once each."""
+    """Return the suffix of each file by path, in lower case, or "" if suffixes are unique ids."""
     suffixes = {file.path: _suffix(file).lower() for file in files}
     counts = Counter(suffixes.values())
     ids = {each for each, count in counts.items() if count == 1 and re.search(r"\d", each)}
@@ -174,13 +174,13 @@ def _kinds(files: Sequence[SourceFile]) -> dict[str, str]:
 
 
 def _suffix(file: SourceFile) -> str:
-    """Return the suffix of a file's name, before those of codecs and rotation."""
+    """Return the suffix of a file's name, without suffixes of codecs and of rotation."""
     match = _SUFFIX.search(file.path.rpartition("/")[2])
     return match[1] if match and match[1] not in _CODECS else ""
 
 
 def _exclusion(file: SourceFile, among: Sequence[SourceFile]) -> str:
-    """Return a glob that matches only this file: its name, or with as many folders as needed."""
+    """Return a glob that matches only this file: its name, with as many folders as needed."""
     parts = file.path.split("/")
     ends = ("/".join(parts[-depth:]) for depth in range(1, len(parts)))
     end = next(
@@ -204,9 +204,9 @@ def read_heads(files: Iterable[SourceFile], store: InputStore) -> Heads:
 def read_each(
     files: Iterable[SourceFile], read: Callable[[SourceFile], Item]
 ) -> tuple[dict[SourceFile, Item], Refused]:
-    """Read each file. Return what was read, and why the others could not be.
+    """Read each file. Return the results, and the reasons why other files cannot be read.
 
-    Raises InputError if none can be read.
+    Raises InputError if all files cannot be read.
     """
     items, refused = dict[SourceFile, Item](), Refused()
     for file in files:
@@ -220,18 +220,18 @@ def read_each(
 
 
 class _FirstBytes(NamedTuple):
-    """The first bytes of a file; `whole` if the file has no more."""
+    """The first bytes of a file. If `whole`, they are all of its bytes."""
 
     path: str
     data: bytes
     whole: bool
 
     def text(self, encoding: str) -> str:
-        """Return the bytes as text; bytes that cannot be read become U+FFFD."""
+        """Return the bytes as text. Bytes that cannot be decoded become U+FFFD."""
         return codecs.getincrementaldecoder(encoding)("replace").decode(self.data, self.whole)
 
     def encoding(self) -> str:
-        """Return the encoding: by a byte order mark, by zeros, else the first that reads all."""
+        """Guess the encoding from a byte order mark, from zero bytes, or by trying encodings."""
         for mark, name in _MARKS:
             if self.data.startswith(mark):
                 return name
@@ -247,7 +247,8 @@ class _FirstBytes(NamedTuple):
         wrong = sum("\ufffd" in line for line in lines)
         others = sum(not line.isascii() for line in lines)
         few = wrong < _FEW_DAMAGED * len(lines) and "\ufffd" not in lines[0]
-        if 2 * wrong <= others or few:  # the others are damaged lines
+        # UTF-8 is right for most lines beyond ASCII, and the other lines are damaged.
+        if 2 * wrong <= others or few:
             return UTF_8
         return "latin-1" if "\ufffd" in self.text("cp1252") else "cp1252"
 
@@ -289,7 +290,7 @@ def _head(file: SourceFile, begin: _FirstBytes, encoding: str) -> Head:
     path, text = begin.path, begin.text(encoding).removeprefix("\ufeff")
     lines = [line.removesuffix("\r") for line in text.split("\n" if "\n" in text else "\r")]
     if not begin.whole and len(lines) > 1:
-        lines.pop()  # it may be cut
+        lines.pop()  # the sample may end inside the last line
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     rows = [*islice(numbered, _SAMPLED_LINES)]
     head = Head(file, path, [line for _, line in rows], [number for number, _ in rows])

@@ -1,4 +1,4 @@
-"""Infer a pipeline from files that have no description, with a reason for each choice."""
+"""Infer a pipeline from a sample of input files, with a reason for each choice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class InferredPipeline:
-    """The text of a pipeline file, the choices in it by setting, and what is not certain."""
+    """The text of a pipeline file, the choices in it by setting, and findings about doubts."""
 
     topic: str
     toml: str
@@ -59,17 +59,17 @@ def infer_pipeline(
     storage: Mapping[str, str] | None = None,
     output: Path | None = None,
 ) -> InferredPipeline:
-    """Read some rows of files, and return the pipeline that ingests them.
+    """Read some rows of files, and infer a pipeline that ingests the files.
 
     Args:
         paths: Files, folders and globs, as in `input.paths`.
         root: The root of the lake.
-        topic: The name of the topic; by default made from the names of the files.
+        topic: The name of the topic; by default derived from the names of the files.
         storage: Options of the object store.
-        output: The file that the text will be written to, which is left out of the input.
+        output: The pipeline file that will be written. It is left out of the input.
 
     Raises:
-        InputError: There is nothing to read, or the files have no known format.
+        InputError: There are only empty files, or their format was not recognised.
     """
     if not paths:
         raise InputError("no path is given: name files, folders or globs")
@@ -125,7 +125,7 @@ def _choices(
 
 
 def _topic_name(paths: Sequence[str]) -> str:
-    """Return a name: what the names of the paths begin with, else that of the folder above."""
+    """Return the common prefix of the names of the paths, or else the name of their folder."""
     names = {_last_name(path) for path in paths}
     if len(names) == 1:
         return names.pop()
@@ -137,7 +137,7 @@ def _topic_name(paths: Sequence[str]) -> str:
 
 
 def _last_name(path: str) -> str:
-    """Return the name of the last folder or file of a path, as a topic may have it."""
+    """Return the name of the last folder or file of a path, as a valid topic name."""
     parts = [
         part
         for part in re.split(r"[/\\]+", path)
@@ -168,12 +168,12 @@ def _document(
 
 
 def _comment(text: str) -> str:
-    """Return a comment of one line; names of fields in the text may have any characters."""
+    """Return a comment of one line. Unprintable characters of field names become "?"."""
     return f"# {''.join(each if each.isprintable() else '?' for each in text)}\n"
 
 
 def _value(value: Any) -> str:
-    """Return a value of TOML; a text with backslashes becomes a literal string."""
+    """Return a value as TOML. A text with backslashes becomes a literal string."""
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, str):

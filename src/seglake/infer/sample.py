@@ -1,6 +1,7 @@
 """Read a sample of input files as rows with fields, and find the settings that read them.
 
-`RECOGNISERS` is the registry of what `seglake init` is sure of. A new format is one row of it.
+`RECOGNISERS` is the registry of the formats that `seglake init` recognises. A new format is one
+function in it.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from seglake.write.input.files import PARQUET_MARK, SourceFile
 from seglake.write.rows.arrow import text_of
 
 PATTERNS_PAGE = "docs/files.md#patterns-to-copy"
-PACKED_FACTOR = 5  # how much larger packed files are assumed to be when they are unpacked
+PACKED_FACTOR = 5  # assumed ratio of unpacked to packed size
 _SAMPLED_ROWS = 1000
-_MOST = 0.9  # of the lines must fit a format
+_MOST = 0.9  # share of the lines that must fit a format
 _DELIMITERS = (",", ";", "\t", "|")
 _COMMA_IN_A_CLOCK = re.compile(r":\d{2},\d{3}[^\d,]")
 _COLUMN_NAME = re.compile(r"[^\W\d][\w .#/()*€$£%&'+°²³?:@-]*")
-_FIRST_LINES = 200  # that a time is searched in
+_FIRST_LINES = 200  # number of lines in which a time is searched
 
 Fields = dict[str, list[str | None]]
 
@@ -52,8 +53,9 @@ Fields = dict[str, list[str | None]]
 class Sample(NamedTuple):
     """Sampled rows, and the keys of `[input]` that read them, without `paths`.
 
-    `fields` has the value of each field in each sampled row, as text, or None. The fields `typed`
-    have a time type, so they need no format. `size_bytes` is the size of all files, unpacked.
+    `fields` has the value of each field in each sampled row, as text, or None. The fields in
+    `typed` have a time type, so they need no format. `refused` maps files that were left out to
+    reasons. `files` and `size_bytes` are the count and the unpacked size of all chosen files.
     """
 
     settings: dict[str, Any]
@@ -72,7 +74,7 @@ def read_sample(
 ) -> Sample:
     """Read a sample of the files that `input.paths` would read, except files of the lake.
 
-    Raises InputError if there are no files, if they are empty, or if no recogniser fits.
+    Raises InputError if no file is found, if all files are empty, or if no recogniser fits.
     """
     store = InputStore(storage)
     chosen = choose_files(paths, store, root, output)
@@ -146,7 +148,7 @@ def _flattened(table: pa.Table) -> pa.Table:
 
 
 def _texts_of(column: Any) -> list[str | None]:
-    """Return the values as an ingest reads them; None for null and for types without a text."""
+    """Return the values as text, as an ingest reads them, or None for null and other types."""
     try:
         texts = text_of(column.combine_chunks(), "")
     except InputError:
@@ -155,7 +157,7 @@ def _texts_of(column: Any) -> list[str | None]:
 
 
 def _unlike_most(columns: Mapping[SourceFile, tuple[str, ...]]) -> Refused:
-    """Return the files whose columns are not those of most files, with the difference."""
+    """Return the files whose columns differ from the columns of most files, with reasons."""
     most = Counter(columns.values()).most_common(1)[0][0]
     return {
         file: f"{file.path}: its columns differ from those of the other files "
@@ -195,14 +197,14 @@ def _as_text(value: Any) -> str | None:
 
 
 def _csv(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
-    """Read CSV, with the first delimiter that cuts nearly all rows into as many cells."""
+    """Read CSV with the first delimiter that divides nearly all rows into equally many cells."""
     in_clocks = _COMMA_IN_A_CLOCK.search(lines[-1]) is not None
     for delimiter in (*_DELIMITERS[in_clocks:], *" " * _has_column_names(lines[0].split(" "), 4)):
         if len(lines) < 2 or delimiter not in lines[0]:
             continue
         try:
             tables = {each.file: [*csv.reader(each.lines, delimiter=delimiter)] for each in heads}
-        except csv.Error:  # a field of more than 128 KiB
+        except csv.Error:  # a cell has more than 128 KiB
             continue
         by_file = {file: rows for file, rows in tables.items() if rows}
         headers = {file: tuple(rows[0]) for file, rows in by_file.items()}
@@ -251,7 +253,7 @@ def _table(
 
 
 def _has_column_names(cells: Sequence[str], at_least: int = 1) -> bool:
-    """Return whether cells look like the names of columns, all different."""
+    """Return whether cells look like distinct names of columns."""
     return (
         len(cells) >= at_least
         and len({*cells}) == len(cells)
@@ -269,7 +271,7 @@ _COMMON_LOG = r"\d{2}/[A-Z][a-z]{2}/\d{4}:\d{2}:\d{2}:\d{2} [+-]\d{4}"
 _SYSLOG_TIME = r"[A-Z][a-z]{2} [ \d]?\d \d{2}:\d{2}:\d{2}(?:\.\d+)?"
 _RFC_5424_TIME = r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:Z|[+-]\d{2}:\d{2})"
 _REQUEST = r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}|-)'
-_LOGS = {  # by kind: the pattern of an event, and of the beginning of one with several lines
+_LOGS = {  # by kind: the pattern of an event, and of the start of an event with several lines
     "an access log": (
         rf"(?P<client>\S+) \S+ (?P<user>\S+) \[(?P<time>{_COMMON_LOG})\] {_REQUEST}",
         "",
@@ -359,7 +361,7 @@ def _time_first(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
 
 
 def _matched(heads: Sequence[Head], pattern: str, start: str, kind: str) -> Sample:
-    """Return the rows that match a pattern. Other lines continue an event if `start` is known."""
+    """Return the rows that match a pattern. With `start`, other lines continue an event."""
     match = re.compile(pattern).match
     lines = [line for head in heads if any(map(match, head.lines)) for line in head.lines]
     matches = [each for line in lines if (each := match(line))]

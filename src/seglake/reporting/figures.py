@@ -364,10 +364,10 @@ class TopicFigures:
     """The figures of a topic in one version of the lake, at `now_ms`.
 
     `lateness` covers the newest runs. `lateness_shares` has pairs (share, ms): runs of at most this
-    lateness contain at least this share of the records. `log_lateness_ms` is the largest lateness that is
-    still in the logs. `segment_sizes` has pairs (size, segments): the count of segments from this
-    size in bytes, a power of two, to twice the size. `rejects` are the rejects that were not
-    redriven and have not expired, newest run first.
+    lateness contain at least this share of the records. `log_lateness_ms` is the largest lateness
+    that is still in the logs. `segment_sizes` has pairs (size, segments): the count of segments
+    from this size in bytes, a power of two, to twice the size. `rejects` are the rejects that were
+    not redriven and have not expired, newest run first.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""Report how far work is, now and then: how much is done, how fast, and the time left.
+"""Report the progress of work at intervals: the amount done, the rate, and the time left.
 
 A line is due every 30 s. `line_every` changes the interval, for a terminal that shows each line.
 """
@@ -20,8 +20,8 @@ _every_s = EVERY_S
 
 @contextmanager
 def line_every(seconds: float) -> Iterator[None]:
-    """In the block, a line is due every `seconds`."""
-    global _every_s  # noqa: PLW0603  # one for the process, like its log
+    """Make a line due every `seconds` inside the block."""
+    global _every_s  # noqa: PLW0603  # one interval for the process, like its log
     before, _every_s = _every_s, seconds
     try:
         yield
@@ -30,15 +30,15 @@ def line_every(seconds: float) -> Iterator[None]:
 
 
 def interval_s() -> float:
-    """Return the seconds between two lines."""
+    """Return the interval between two lines in seconds."""
     return _every_s
 
 
 @contextmanager
 def periodically(call: Callable[[], None], every_s: float = EVERY_S) -> Iterator[None]:
-    """In the block, call a function in a thread every `every_s`, or more often by `line_every`.
+    """Call a function in a thread every `every_s`, or at the interval of `line_every` if shorter.
 
-    If the function raises, it is not called again, and the block goes on.
+    The thread ends with the block. If the function raises, it is not called again.
     """
     over = threading.Event()
 
@@ -46,7 +46,8 @@ def periodically(call: Callable[[], None], every_s: float = EVERY_S) -> Iterator
         while not over.wait(min(every_s, _every_s)):
             try:
                 call()
-            except Exception:  # whatever the watched work's library raises
+            # The libraries that do the work may raise any exception.
+            except Exception:
                 return
 
     thread = threading.Thread(target=watch, name="seglake progress", daemon=True)
@@ -60,14 +61,14 @@ def periodically(call: Callable[[], None], every_s: float = EVERY_S) -> Iterator
 
 @contextmanager
 def waited(what: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """In the block, give `tell` a line such as "Spark starts, 10 s" every `WAITED_S`."""
+    """Pass a line such as "Spark starts, 10 s" to `tell` every `WAITED_S` inside the block."""
     begun = time.monotonic()
     with periodically(lambda: tell(f"{what}, {time.monotonic() - begun:.0f} s"), WAITED_S):
         yield
 
 
 class Pace:
-    """The pace of one piece of work, counted in `unit`. Not for several threads at the same time.
+    """The progress of one piece of work, counted in `unit`. It is not thread-safe.
 
     A unit is "records", "bytes of log" and so on. Bytes are shown as KiB, MiB and so on.
     """
@@ -80,7 +81,7 @@ class Pace:
         self._begun = self._last_line = clock()
 
     def line(self, done: int, total: int) -> str | None:
-        """Return a line about the work if one is due: "3 of 12 MiB done, 0.1 MiB/s, 90 s left"."""
+        """Return a line if one is due, as in "3 of 12 MiB done, 0.1 MiB/s, 90 s left"."""
         now = self._clock()
         if now - self._last_line < interval_s():
             return None
@@ -88,9 +89,10 @@ class Pace:
         return self.text(done, total)
 
     def text(self, done: int, total: int) -> str:
-        """Return a line about the work. Before anything is done, it has no rate."""
+        """Return a line about the work. It has no rate while `done` is 0."""
         spent = self._clock() - self._begun
-        if not done:  # a rate of 0 would say that nothing happens
+        # A rate of 0 would look as if the work had stopped.
+        if not done:
             return f"{self._format(total)}{self._unit} to do, {_span(spent)} so far"
         rate = done / spent
         left = f", {_span((total - done) / rate)} left" if rate and done < total else ""

@@ -1,4 +1,4 @@
-r"""Tables of text for commands and notebooks.
+r"""Print tables of text in commands, and show them in notebooks.
 
 A table that is too wide for the terminal is shown record by record, one field a line, as psql does
 with `\x auto`. A notebook shows HTML.
@@ -26,17 +26,17 @@ from seglake.terminal.wording import (
 )
 
 _ROWS, _WIDTH, _ITEMS, _GAP = 20, 160, 20, 2
-_NARROWEST = 20  # characters for a folded text, also where the terminal has fewer
+_NARROWEST = 20  # characters of a folded text, also if the terminal is narrower
 _NONE = "-"
 _EMPTY: tuple[object, ...] = "", None, [], {}, 0, -1
 _PLACES = "timestamp", "_at_ms", "lateness_ms", "offset", "partition", "position", "version"
 
 
 class Column(NamedTuple):
-    """A column of a table: a field of the rows, its heading, and the text of a value.
+    """A column of a table: a field of the rows, its heading, and how its values are shown.
 
-    None is shown as `none`. A column that is `prose` keeps line breaks, and is folded between words
-    where a record is shown field by field.
+    `look` converts a value to text, and None is shown as the text `none`. A `prose` column keeps
+    line breaks, and is wrapped if the table is shown field by field.
     """
 
     field: str
@@ -68,24 +68,24 @@ def moment(field: str, heading: str) -> Column:
 
 
 def second(field: str, heading: str) -> Column:
-    """Return a column of times in ms that are shown in whole seconds."""
+    """Return a column of times in ms, shown in whole seconds."""
     return Column(field, heading, lambda ms: short_time(ms // 1000 * 1000))
 
 
 def prose(field: str, heading: str) -> Column:
-    """Return a column of sentences."""
+    """Return a column of sentences, which may be wrapped."""
     return Column(field, heading, prose=True)
 
 
 class Listing(NamedTuple):
-    """Rows to show. JSON has all their fields, a table only the `columns`."""
+    """Rows to show. JSON has all their fields, and a table only the `columns`."""
 
     columns: Sequence[Column]
     rows: Iterable[dict[str, Any]]
 
 
 def show(title: str, listing: Listing, *, as_json: bool = False) -> None:
-    """Print rows to standard output. Without rows people read "<title>: none"."""
+    """Print rows to standard output, as a table or JSON. A table without rows is one line."""
     if as_json:
         print(json.dumps(list(listing.rows), ensure_ascii=False))
         return
@@ -97,13 +97,13 @@ def show(title: str, listing: Listing, *, as_json: bool = False) -> None:
 
 
 def show_report(title: str, report: Mapping[str, Any]) -> None:
-    """Print a report, one value a line, without empty values."""
+    """Print a report with one value in each line, without empty values."""
     table = of_report(title, report)
     draw(table.columns, table.rows, sys.stdout, terminal_width(), title=title)
 
 
 def stream_json(rows: Iterable[dict[str, Any]]) -> None:
-    """Print the JSON of `show` row by row, for any number of rows."""
+    """Print the JSON of `show` row by row, so that not all rows are in memory."""
     between = "["
     for row in rows:
         sys.stdout.write(between + json.dumps(row, ensure_ascii=False))
@@ -112,9 +112,9 @@ def stream_json(rows: Iterable[dict[str, Any]]) -> None:
 
 
 class Table(NamedTuple):
-    """What an object shows: a sentence, columns, rows of values, and how many rows there are.
+    """The table of an object: a sentence, columns, and rows of values.
 
-    `rows` may be only the first of `total`.
+    `rows` may be only the first of `total` rows.
     """
 
     title: str
@@ -124,18 +124,18 @@ class Table(NamedTuple):
 
     @property
     def left_out(self) -> str:
-        """Return a sentence about the rows that are not shown; empty if all are."""
+        """Return a sentence about the rows that are not shown, or "" if all are shown."""
         more = self.total - min(len(self.rows), _ROWS)
         return f"… and {more:,} more" if more > 0 else ""
 
 
 class ShowsTable:
-    """An object with a table."""
+    """An object that is shown as a table, as text and in notebooks."""
 
     __slots__ = ()
 
     def _table(self) -> Table:
-        """Return the table. Each class has its own."""
+        """Return the table of the object. Each class implements this."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -155,7 +155,8 @@ def draw(
 ) -> None:
     """Write a table, or its records field by field if it is wider than `width`.
 
-    None is any width. A table without headings has a name and a value in each row.
+    If `width` is None, a table may have any width. A table without headings has two columns, for
+    names and values.
     """
     from rich.cells import cell_len
 
@@ -206,9 +207,10 @@ def _records(
 
 
 def _fields(fields: Sequence[tuple[str, str, bool]], width: int | None) -> Iterator[str]:
-    """Yield a line for each (name, text, is prose). Prose goes on below its beginning.
+    """Yield the lines of each (name, text, is prose).
 
-    Other text is one line, which a terminal breaks, so that it can be copied whole.
+    Only prose is wrapped, with its next lines below the first. Other text stays on one line, which
+    a terminal breaks, so that it can be copied.
     """
     head = max((len(name) for name, *_ in fields), default=0)
     room = None if width is None else max(_NARROWEST, width - head - _GAP)
@@ -263,13 +265,13 @@ def filled(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_empty(name: str, value: object) -> bool:
-    """Whether a value of a report says nothing: a count of 0, but no time and no place of 0."""
+    """Return whether a value is empty. A count of 0 is empty; a time or a position of 0 is not."""
     empty: tuple[object, ...] = ("", None, [], {}, -1) if name.endswith(_PLACES) else _EMPTY
     return value in empty
 
 
 def _reported(name: str, value: Any) -> str:
-    """Return the text of a report's value. An item of a list or a dictionary has its own line."""
+    """Return the text of a report's value, with one line for each item of a list or dictionary."""
     if isinstance(value, dict):
         return _lines([f"{key}: {_reported('', item)}" for key, item in value.items()])
     if isinstance(value, Sequence) and not isinstance(value, str):

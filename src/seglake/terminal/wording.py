@@ -1,4 +1,4 @@
-"""Wording for people: counts, sizes, times, paths, and the names close to an unknown one."""
+"""Word counts, sizes, times and paths for people, and suggest names for an unknown name."""
 
 import shutil
 import sys
@@ -11,7 +11,7 @@ from typing import IO
 
 from seglake.times.instants import format_ms
 
-_AS_NEAR = 0.1  # by so much the likeness of the nearest name may be greater
+_AS_NEAR = 0.1  # a second name may be less similar by this ratio
 
 
 def nearest(name: str, names: Iterable[str], most: int = 1) -> list[str]:
@@ -29,13 +29,13 @@ def as_near(name: str, names: Iterable[str]) -> list[str]:
 
 
 def advice(name: str, names: Iterable[str], lists: str) -> str:
-    """Suggest the most similar of `names`, or return `lists`, which says what lists them."""
+    """Suggest the most similar of `names`, or return `lists`, a hint where to find all names."""
     near = nearest(name, names)
     return f"did you mean {near[0]!r}?" if near else lists
 
 
 def remedy(name: str, names: Sequence[str], prefix: str = "") -> str:
-    """Suggest what to write instead of an unknown name: the most similar name, or all."""
+    """Suggest the most similar of `names` instead of an unknown name, or else all of them."""
     close = nearest(name, names) or get_close_matches(name.replace("_", "."), names, 1, 0.4)
     if close:
         return f"did you mean {prefix}{close[0]}?"
@@ -43,7 +43,7 @@ def remedy(name: str, names: Sequence[str], prefix: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """Escape control characters, so that a text is one line and a terminal obeys nothing in it."""
+    """Escape control characters, so that a text is one line and cannot control a terminal."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
@@ -55,7 +55,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def short_bytes(count: float) -> str:
-    """Return a size in the largest unit that leaves at least one, as in "1.5 MiB"."""
+    """Return a size in the largest unit in which it is at least 1, as in "1.5 MiB"."""
     units = ["TiB", "GiB", "MiB", "KiB", "B"]
     while count >= 1024 and len(units) > 1:
         count /= 1024
@@ -64,9 +64,9 @@ def short_bytes(count: float) -> str:
 
 
 def folded(text: str, file: IO[str] | None = None) -> str:
-    """Break a line between words where the terminal ends. Return it unchanged elsewhere.
+    """Wrap a line to the width of the terminal. Return it unchanged if there is no terminal.
 
-    It is written to `file`, or else to standard output.
+    `file` is the stream that the caller writes to; by default standard output.
     """
     width = terminal_width(file)
     if width is None or len(text) <= width:
@@ -78,7 +78,7 @@ def folded(text: str, file: IO[str] | None = None) -> str:
 
 
 def duration(ms: int) -> str:
-    """Return a time span in two units at most, as in "3 d 4 h"."""
+    """Return a time span in at most two units, as in "3 d 4 h"."""
     if ms < 1000:
         return f"{ms} ms"
     units = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
@@ -89,13 +89,17 @@ def duration(ms: int) -> str:
 
 
 def short_time(ms: int) -> str:
-    """A time as ISO 8601 in UTC, without milliseconds if it has none; "-" for a negative one."""
+    """Return a time as ISO 8601 in UTC, without zero milliseconds. Return "-" if it is negative."""
     return format_ms(ms).replace(".000Z", "Z") if ms >= 0 else "-"
 
 
 def terminal_width(file: IO[str] | None = None) -> int | None:
-    """Return the width of the terminal. None if `file`, or standard output, is not one."""
-    isatty = getattr(file or sys.stdout, "isatty", bool)  # what stands in for it may lack it
+    """Return the width of the terminal, or None if the stream is not a terminal.
+
+    The stream is `file`, by default standard output.
+    """
+    # An object that replaces standard output may have no `isatty`.
+    isatty = getattr(file or sys.stdout, "isatty", bool)
     return shutil.get_terminal_size().columns if isatty() else None
 
 
@@ -114,5 +118,5 @@ def _end(path: str, depth: int) -> str:
 
 
 def history_command(root: str, topic: str) -> str:
-    """Return what to say of the command that lists the runs of a topic."""
+    """Return a hint with the command that lists the runs of a topic."""
     return f"`seglake history {quote(root)} --topic {topic}` lists the runs"

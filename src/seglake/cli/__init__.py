@@ -1,4 +1,4 @@
-"""The command line. `main` is the `seglake` program."""
+"""The command line. `main` runs the program `seglake`."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run the program. A SeglakeError is printed on standard error, and has the exit code."""
-    os.environ.setdefault("RUST_LOG", "error")  # warnings of delta-rs say what the error says
+    """Run the program. Print a SeglakeError to standard error, and exit with its exit code."""
+    # The warnings of delta-rs repeat its errors.
+    os.environ.setdefault("RUST_LOG", "error")
     run_alone()
     with frame.ends_by_interrupt():
-        from seglake.cli.app import app  # here, so that the package imports fast
+        from seglake.cli.app import app  # imported here, so that the package is fast to import
 
         try:
             with frame.checked_output():
@@ -34,10 +35,10 @@ def main() -> None:
 
 
 def _exit_code(app: typer.Typer) -> int | None:
-    """Run a command. Raises UsageError where typer would print a box for people."""
+    """Run a command. Raises UsageError instead of the error that typer prints in a box."""
     from typer import BadParameter
 
-    refused: Any = BadParameter.mro()[1]  # Click's UsageError, which typer does not name
+    refused: Any = BadParameter.mro()[1]  # Click's UsageError, which typer does not export
     try:
         code: int | None = app(standalone_mode=False)
     except refused as error:

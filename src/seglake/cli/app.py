@@ -1,7 +1,7 @@
-"""The program `seglake`: its commands, in the order of their help.
+"""Define the program `seglake`: its commands, in the order of its help.
 
-Each command is declared in its own module, which imports what it needs when the command runs: so
-`seglake --help` answers at once.
+The module of a command imports what the command needs only when the command runs, so that
+`seglake --help` is fast.
 """
 
 from typing import Annotated, Any

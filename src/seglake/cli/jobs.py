@@ -1,4 +1,4 @@
-"""`seglake jobs`: the files that spark-submit takes."""
+"""Define the command `jobs`, which lists the files for spark-submit."""
 
 from pathlib import Path
 from typing import Annotated

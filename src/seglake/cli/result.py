@@ -1,4 +1,4 @@
-"""The end of a command that makes a report: JSON or text, then the exit code."""
+"""Print the result of a command as JSON or text, and exit with its exit code."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import typer
 
 
 class Result(Protocol):
-    """A report that a command prints."""
+    """The result that a command prints."""
 
     @property
     def exit_code(self) -> int:
         """Return the exit code of the command."""
 
     def as_json(self) -> str:
-        """Return one JSON object."""
+        """Return the result as one JSON object."""
 
 
 def finish(result: Result, show: Callable[[], None], *, as_json: bool) -> None:

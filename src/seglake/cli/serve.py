@@ -1,4 +1,4 @@
-"""`seglake serve`: a lake for Kafka's clients, until the process is stopped."""
+"""Define the command `serve`, which serves a lake to Kafka's clients."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 

@@ -1,8 +1,8 @@
-"""A command as a job: `spark-submit jobs/verify.py ARGS` runs the command `seglake verify ARGS`.
+"""Run a command as a job: `spark-submit jobs/verify.py ARGS` is `seglake verify ARGS`.
 
-A job works on Spark, also where the command has threads. Log lines and errors go to standard
-error, which spark-submit joins to standard output. The report is one JSON object, on the last line
-of standard output. A scheduler may give the command's arguments by name: `--root lake`.
+A job works on Spark, even if the command uses threads. Log lines and errors go to standard error,
+which spark-submit joins with standard output. The report is one JSON object, on the last line of
+standard output. A scheduler may pass the command's arguments by name: `--root lake`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Command = Callable[..., None]
 
 _EPILOG = "An argument can be given by its name, too: --root lake. The report is always JSON."
 _HELP = {"help_option_names": ["-h", "--help"]}
-_AFTER_THE_REPORT = "py4j"  # logs that its connections close when the program ends
+_AFTER_THE_REPORT = "py4j"  # a logger with lines about closed connections after the report
 
 
 def submit(command: Command, arguments: Sequence[str] | None = None) -> int:
-    """Run a command as a job, with the program's arguments by default. Return its exit code."""
+    """Run a command as a job, by default with the arguments in sys.argv. Return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger(_AFTER_THE_REPORT).setLevel(logging.WARNING)
@@ -49,7 +49,7 @@ def submit(command: Command, arguments: Sequence[str] | None = None) -> int:
 
 
 def job_of(command: Command, names: Collection[str]) -> Command:
-    """Return a command that always prints JSON and takes arguments in `names` as options."""
+    """Return a command that always prints JSON, and whose arguments in `names` are options."""
     declared = inspect.signature(command, eval_str=True)
 
     @wraps(command)

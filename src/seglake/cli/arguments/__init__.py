@@ -1,1 +1,1 @@
-"""The arguments of commands: options, times."""
+"""Arguments of commands: shared options, other names of options, and times."""

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Define the arguments and options that several commands share."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -14,7 +14,7 @@ def version_of(text: str) -> int | str:
 if TYPE_CHECKING:
     _NumberOrTag: TypeAlias = int | str
 else:
-    _NumberOrTag = str  # typer takes no union, also where the parser decides
+    _NumberOrTag = str  # typer refuses a union, although `version_of` parses the value
 
 Root = Annotated[str, typer.Argument(help="The lake: a path, or a URI such as s3://bucket/lake.")]
 Topic = Annotated[str, typer.Argument(help="The topic.")]

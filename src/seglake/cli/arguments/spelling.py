@@ -1,4 +1,4 @@
-"""What people type for an option that a command has by another name, or in another place."""
+"""Suggest the right option or argument if a user types another name or place for it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _MEANT = {
     **dict.fromkeys(("--run", "--id"), "--run-id"),
     "-o": "--output",
 }
-_CONDITIONS = "--where", "--header"  # choose records of some commands
-_KEYS = "--key", "--keys-from"  # choose records of these and of others
+_CONDITIONS = "--where", "--header"  # options that choose records in some commands
+_KEYS = "--key", "--keys-from"  # options that choose records in these and other commands
 _OF_ONE_TOPIC = {"topics": "describe"}
-_REFUSED: Any = BadParameter.mro()[1]  # Click's UsageError, which typer does not name
+_REFUSED: Any = BadParameter.mro()[1]  # Click's UsageError, which typer does not export
 
 
 EXPERT = frozenset((
@@ -37,7 +37,7 @@ EXPERT = frozenset((
 
 
 class Program(TyperGroup):
-    """The program. Its help omits the commands in `EXPERT`; completion and docs have all."""
+    """The program. Its help omits the commands in `EXPERT`, but completion and docs have them."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help of the program without the commands in `EXPERT`."""
@@ -46,7 +46,7 @@ class Program(TyperGroup):
         super(Program, shown).format_help(ctx, formatter)
 
     def show_help(self, ctx: Any, *, everything: bool) -> None:
-        """Print the help of the program, of all its commands if `everything`."""
+        """Print the help of the program, with all commands if `everything`."""
         formatter = ctx.make_formatter()
         if everything:
             super().format_help(ctx, formatter)
@@ -56,9 +56,9 @@ class Program(TyperGroup):
 
 
 class Documented(TyperCommand):
-    """A command whose docstring has the help of its options under `Args:`, and its examples.
+    """A command whose docstring contains the help of its options under `Args:`, and examples.
 
-    An option that is False by default has no opposite `--no-…`.
+    An option that is False by default has no opposite option `--no-…`.
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -76,14 +76,14 @@ class Documented(TyperCommand):
 
 
 class Command(Documented):
-    """A command that says which of its options is meant, where only its name is another."""
+    """A command that suggests the right option for a common wrong name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse arguments. Raises UsageError that names the option meant by another name."""
-        if ctx.resilient_parsing:  # as completion parses
+        """Parse arguments. Raises UsageError with the right option for a common wrong name."""
+        if ctx.resilient_parsing:  # completion parses the arguments
             return super().parse_args(ctx, args)
         self._check([word.partition("=")[0] for word in args])
-        ctx.allow_extra_args = True  # until they are refused here
+        ctx.allow_extra_args = True  # `_refuse` refuses them with a better message
         with _naming_options():
             extra = super().parse_args(ctx, args)
         if extra:
@@ -91,7 +91,7 @@ class Command(Documented):
         return extra
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command with a sign of life."""
+        """Run the command, and show a sign of life while it prints nothing."""
         without_pandas()
         with sign_of_life(f"seglake {ctx.info_name}"):
             return super().invoke(ctx)
@@ -113,7 +113,7 @@ class Command(Documented):
             raise UsageError(f"{file} needs its option: seglake {self.name} --conf-file {file}")
 
     def _refuse(self, ctx: Any, extra: Sequence[str]) -> None:
-        """Raise UsageError for arguments that are too many, such as a topic."""
+        """Raise UsageError for surplus arguments, such as a topic that needs its option."""
         own = {name: parameter for parameter in self.params for name in parameter.opts}
         root = ctx.params.get("root")
         if root and "--topic" in own and (len(extra) == 1 or own["--topic"].multiple):
@@ -129,7 +129,7 @@ class Command(Documented):
 
 @contextmanager
 def _naming_options() -> Iterator[None]:
-    """In the block, an unknown option is never answered with `--help` as the one that is meant."""
+    """Remove `--help` from the suggestions for an unknown option inside the block."""
     try:
         yield
     except _REFUSED as error:

@@ -1,4 +1,4 @@
-"""Times on the command line: with a zone, as a local time with --zone, or as --last 1h."""
+"""Parse times on the command line: with a zone, as local times with --zone, or as --last 1h."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Bounds = tuple[str | None, str | None]
 
 
 def window(start: str | None, end: str | None, last: str | None, zone: str | None) -> Bounds:
-    """Return start and end of a window, as texts with a zone or None. Raises UsageError."""
+    """Return the start and end of a window, as text with a zone or None. Raises UsageError."""
     if last is None:
         return absolute(start, zone), absolute(end, zone)
     if start is not None or end is not None:
@@ -40,11 +40,13 @@ def span_ms(text: str) -> int:
 
 
 def absolute(text: str | None, zone: str | None) -> str | None:
-    """Convert a date or a local time of a zone to text in UTC. Without a zone, keep the text.
+    """Convert a date or a local time in a zone to text in UTC. Without `zone`, keep the text.
 
-    A local time that clocks show twice means the first one, one that they skip the time that they
-    show instead, and standard error says so. Raises
-    UsageError for an unknown zone, what is no time, or a local time of no zone.
+    For a local time that clocks show twice, use the first one. For a local time that they skip, use
+    the time that they show instead. In both cases, print a note to standard error.
+
+    Raises:
+        UsageError: The zone is unknown, or the text is not a time, or has no zone without `zone`.
     """
     if text is None or text in _NAMED:
         return text
@@ -63,17 +65,17 @@ def absolute(text: str | None, zone: str | None) -> str | None:
 
 
 def _is_skipped(text: str, meant: str, zone: str) -> bool:
-    """Whether no clock of a zone shows the local time that means this time in UTC."""
+    """Return whether clocks skip a local time. `meant` is the time in UTC that replaces it."""
     try:
         local = datetime.fromisoformat(text)
-    except ValueError:  # an integer, or a time of another spelling
+    except ValueError:  # an integer, or a time in another form
         return False
     shown = datetime.fromisoformat(meant).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
     return local.tzinfo is None and abs(shown - local) >= timedelta(minutes=1)
 
 
 def _require_known(zone: str | None) -> None:
-    """Refuse an unknown zone, also beside a time with its own. Raises UsageError."""
+    """Raise UsageError for an unknown zone, even if times have their own zone."""
     to_epoch_ms("2000-01-01", zone or "UTC")
 
 
@@ -81,7 +83,8 @@ def _require_zone(text: str) -> None:
     try:
         to_epoch_ms(text)
     except UsageError:
-        to_epoch_ms(text, "UTC")  # raises the same, unless only the zone is missing
+        # This raises the same error, unless only the zone is missing.
+        to_epoch_ms(text, "UTC")
         raise UsageError(
             f"{text} has no time zone; give --zone, such as --zone UTC or --zone Europe/Berlin, or "
             "a time with its zone, such as 2026-01-31T12:00:00Z"

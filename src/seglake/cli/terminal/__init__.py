@@ -1,1 +1,1 @@
-"""The terminal: tables, lines of JSON, streams."""
+"""Output of commands: streams, progress, files, and records as text."""

@@ -9,7 +9,7 @@ _ALONE = list[bool]()
 
 
 class _NoPandas:
-    """A finder of modules that finds no pandas."""
+    """A module finder that refuses to import pandas."""
 
     @staticmethod
     def find_spec(name: str, *_: Any) -> None:
@@ -18,19 +18,20 @@ class _NoPandas:
 
 
 def run_alone() -> None:
-    """Declare that this process is the program `seglake`, in which no other code runs."""
+    """Record that this process is the program `seglake`, so that no other code needs pandas."""
     _ALONE.append(True)
 
 
 def without_pandas() -> None:
-    """Let pyarrow find no pandas at its first check, the only one in a process.
+    """Hide pandas from pyarrow, which checks for it once in a process.
 
-    Its import takes 0.4 s, only to check whether a list is a column of pandas. Other code, such as
-    Spark, can still import pandas later. Does nothing where other code runs, as in tests.
+    The import of pandas takes 0.4 s, and pyarrow only uses it to check whether a list is a pandas
+    column. Other code, such as Spark, can still import pandas later. Without `run_alone`, as in
+    tests, this does nothing.
     """
     if not _ALONE:
         return
-    import pyarrow as pa  # noqa: PLC0415  # the help of a command needs none
+    import pyarrow as pa  # noqa: PLC0415  # the help of a command does not need it
 
     finders: list[Any] = sys.meta_path
     finders.insert(0, _NoPandas)

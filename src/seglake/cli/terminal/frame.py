@@ -1,12 +1,12 @@
-"""The frame of every command: errors, Ctrl-C, and standard streams that are closed or full.
+"""Handle errors, Ctrl-C, and closed or full standard streams for every command.
 
-A SeglakeError ends a command with one line on standard error, or with an object if it prints JSON.
-Ctrl-C ends it with one line and exit code 130. Python swallows the exception of a Ctrl-C in a
-finalizer or in a callback of C, which are frequent while libraries are imported and compiled: it
-prints the exception and continues. The frame sends the signal again.
+A SeglakeError ends a command with one line on standard error, or with a JSON object if the command
+prints JSON. Ctrl-C ends it with one line and exit code 130. But Python swallows a Ctrl-C in a
+finalizer or in a C callback, which are frequent while libraries are imported and compiled: it
+prints the exception and continues. So `ends_by_interrupt` sends the signal again.
 
-A command that committed has done its work, so its exit code does not depend on its output. For a
-command that did not commit, output that cannot be written is a StoreError.
+A command that committed has done its work, so its exit code does not depend on its output. If a
+command did not commit, output that cannot be written is a StoreError.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _LOG = re.compile(r"\btopics/\S+\.log\b")
 
 
 def wants_json() -> bool:
-    """Whether the command line asks for JSON, also if the rest of it is wrong."""
+    """Return whether the command line has `--json`, even if the rest of it is wrong."""
     return "--json" in sys.argv[1:]
 
 
 def remedy(error: SeglakeError) -> str:
-    """Return the remedy for a lost or damaged log, which follows its error, or ""."""
+    """Return the remedy for a lost or damaged log, or "" for other errors."""
     if not (isinstance(error, (CorruptData, MissingObject)) and _LOG.search(str(error))):
         return ""
     return (
@@ -45,7 +45,7 @@ def remedy(error: SeglakeError) -> str:
 
 
 def tell_error(kind: str, message: str, exit_code: int) -> None:
-    """Print an error, by the name of its class and what it says, as the last line."""
+    """Print an error as the last line on standard error, or as JSON. `kind` is its class name."""
     if wants_json():
         error = {"kind": kind, "message": message, "exit_code": exit_code}
         print(dumps({"error": error}, ensure_ascii=False), file=sys.stderr)
@@ -54,14 +54,14 @@ def tell_error(kind: str, message: str, exit_code: int) -> None:
 
 
 EXIT_CODE = 130  # as shells have it: 128 + SIGINT
-_AGAIN_S = 0.05  # by then the finalizer is over
+_AGAIN_S = 0.05  # delay until the signal is sent again, after the finalizer has ended
 
 _is_printed = False
 
 
 def tell_stopped(more: str = "") -> None:
     """Print once on standard error that the command was stopped, and what to do next."""
-    global _is_printed  # noqa: PLW0603  # one for the process, which ends
+    global _is_printed  # noqa: PLW0603  # the process ends after this
     if not _is_printed:
         _is_printed = True
         tell_error("Stopped", f"stopped{more and f'; {more}'}", EXIT_CODE)
@@ -69,13 +69,13 @@ def tell_stopped(more: str = "") -> None:
 
 @contextmanager
 def ends_by_interrupt() -> Iterator[None]:
-    """In the block, a program runs that Ctrl-C ends with a line and `EXIT_CODE`."""
+    """End the program with one line and `EXIT_CODE` after a Ctrl-C inside the block."""
     shown, sys.unraisablehook = sys.unraisablehook, _repeat
     try:
         yield
     except KeyboardInterrupt:
         _end()
-    except SystemExit as end:  # a command has made it of the interrupt
+    except SystemExit as end:  # typer converts the interrupt to an exit
         if end.code == EXIT_CODE:
             _end()
         raise
@@ -85,16 +85,16 @@ def ends_by_interrupt() -> Iterator[None]:
 
 def _end() -> None:
     tell_stopped()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second one ends what threads still do
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends threads that still run
     sys.exit(EXIT_CODE)
 
 
 def _repeat(swallowed: Any) -> None:
-    """Send a swallowed Ctrl-C again. Print any other exception like Python."""
+    """Send a swallowed Ctrl-C again. Print any other exception as Python does."""
     if not issubclass(swallowed.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(swallowed)
         return
-    # A signal to the main thread also ends its system call.
+    # A signal to the main thread also interrupts a system call there.
     main = [threading.main_thread().ident, signal.SIGINT]
     timer = threading.Timer(_AGAIN_S, signal.pthread_kill, main)
     timer.daemon = True
@@ -106,7 +106,7 @@ _CLOSED = "it is closed"
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
-    """Write characters that an encoding lacks as the escapes that JSON has for them."""
+    """Replace characters that an encoding does not have by JSON escapes."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
@@ -118,9 +118,9 @@ codecs.register_error(_ESCAPE, _escape)
 
 
 class _Output(io.FileIO):
-    """Standard output. Its first failed write is a StoreError, and later writes do nothing.
+    """Standard output. Its first failed write raises StoreError, and later writes do nothing.
 
-    After a commit the failed write raises nothing. A BrokenPipeError is raised as it is.
+    After a commit, a failed write raises nothing. Before a commit, BrokenPipeError is not replaced.
     """
 
     failure: StoreError | None = None
@@ -141,7 +141,7 @@ class _Output(io.FileIO):
 
 
 class _Errors(io.FileIO):
-    """Standard error, where a failed write is no failure of the command."""
+    """Standard error. A failed write raises nothing."""
 
     def write(self, data: Any) -> int:
         with suppress(OSError):
@@ -150,18 +150,19 @@ class _Errors(io.FileIO):
 
 
 def _has_committed() -> bool:
-    """Whether this process committed to a catalog; the module is imported only when needed."""
+    """Return whether this process committed to a catalog. Do not import the catalog for this."""
     table = sys.modules.get("seglake.catalog.table")
     return table is not None and table.COMMITTED.is_set()
 
 
 @contextmanager
 def checked_output() -> Iterator[None]:
-    """In the block, which ends by SystemExit, a failed write of standard output is a StoreError.
+    """Raise StoreError for a failed write to standard output inside the block.
 
-    So it is at its end, where the last bytes are written, and where a library has caught it. After
-    a commit of this process it is one line on standard error. Characters that the encoding of
-    standard output lacks are written as escapes. Closed streams are replaced.
+    The block ends by SystemExit. Then the last bytes are written, and a failure raises StoreError
+    even if a library has caught the first exception. If this process has committed, a failure is
+    only one line on standard error. Characters that the encoding of standard output does not have
+    are written as escapes. Closed standard streams are replaced.
     """
     _replace_closed()
     errors = sys.__stderr__
@@ -185,15 +186,15 @@ def checked_output() -> Iterator[None]:
         print(f"seglake: {raw.failure}; what was committed is complete", file=sys.stderr)
         raise
     except BaseException:
-        with suppress(OSError, StoreError):  # it would hide the first error
+        with suppress(OSError, StoreError):  # another error would hide the first one
             sys.stdout.flush()
         raise
 
 
 def _replace_closed() -> None:
-    """Open closed standard streams, so that no other file gets their number.
+    """Open closed standard streams, so that no other file gets their descriptors.
 
-    Standard output is opened for reading: a write fails, as it did before.
+    Standard output is opened for reading, so that a write to it still fails.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is not None:
@@ -213,7 +214,7 @@ def _replace_closed() -> None:
 
 
 def _text(raw: Any, like: Any) -> io.TextIOWrapper:
-    """Return a text stream over a file, with the encoding and buffering of `like`."""
+    """Return a text stream for a file, with the encoding and buffering of `like`."""
     is_strict = like.errors in ("strict", "surrogateescape")
     return io.TextIOWrapper(
         raw if like.write_through else io.BufferedWriter(raw),

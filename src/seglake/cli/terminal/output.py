@@ -1,4 +1,4 @@
-"""The output of commands: files that appear when they are complete, and log lines of progress."""
+"""Write files that appear only when they are complete, and print log lines about progress."""
 
 import contextlib
 import logging
@@ -12,7 +12,7 @@ from typing import IO
 
 from seglake.errors import StoreError
 
-_PROGRESS = (  # the loggers that get it
+_PROGRESS = (  # the loggers with lines about progress
     "seglake.engine",
     "seglake.log.tasks",
     "seglake.replay",
@@ -24,7 +24,7 @@ _PROGRESS = (  # the loggers that get it
 
 @contextmanager
 def log_lines() -> Iterator[None]:
-    """In the block, Seglake's log lines of progress go to standard error."""
+    """Print Seglake's log lines about progress to standard error inside the block."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     with handled(handler):
@@ -33,7 +33,7 @@ def log_lines() -> Iterator[None]:
 
 @contextmanager
 def handled(handler: logging.Handler) -> Iterator[None]:
-    """In the block, a handler gets Seglake's log records of progress."""
+    """Pass Seglake's log records about progress to a handler inside the block."""
     loggers = [logging.getLogger(name) for name in _PROGRESS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -51,7 +51,8 @@ def handled(handler: logging.Handler) -> Iterator[None]:
 def complete(path: Path) -> Iterator[Path]:
     """Yield a temporary path, whose file or folder is renamed to `path` when the block ends.
 
-    An exception removes it, and leaves alone what `path` names. Raises StoreError for an OSError.
+    After an exception, the temporary file is removed, and `path` is unchanged. An OSError is raised
+    as StoreError.
     """
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -67,8 +68,8 @@ def complete(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def complete_file(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file that is written like `complete`. A device or a pipe is written directly."""
-    path = path.resolve()  # a link stays a link
+    """Yield a file that appears when it is complete. Write to a device or a pipe directly."""
+    path = path.resolve()  # a symbolic link is kept, and its target is replaced
     if path.exists() and not (path.is_file() or path.is_dir()):
         with _device_errors(path), path.open("wb") as file:
             yield file
@@ -81,7 +82,7 @@ def complete_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _device_errors(path: Path) -> Iterator[None]:
-    """Raise StoreError for a device that cannot be written, but not for a closed pipe."""
+    """Raise StoreError for a failed write to a device, but keep BrokenPipeError."""
     try:
         yield
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""Show how far a command is: a bar on a terminal, a line every 30 s elsewhere."""
+"""Show the progress of a command: a bar on a terminal, otherwise a line every 30 s."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 _Batch = TypeVar("_Batch")
-_SILENCE_S = 1.0  # then a command shows a sign of life
+_SILENCE_S = 1.0  # time without output after which a command shows a sign of life
 _OF_CUT_CALLS = " while sending command.", " while shutting down connection"
 
 _log = logging.getLogger(__name__)
 
 
 class Job(NamedTuple):
-    """The `obj` of a command's context if it runs as a job. In the program `obj` is None."""
+    """The `obj` of a command's context if the command runs as a job. The program sets no `obj`."""
 
     name: str
 
     def session(self) -> SparkSession:
-        """Return the Spark session of spark-submit. Raises ConfigError if there is none."""
+        """Return the Spark session of spark-submit. Raises ConfigError without a session."""
         from seglake.session import spark_session
 
         return spark_session(f"seglake {self.name}", delta=False)
@@ -47,9 +47,9 @@ class Job(NamedTuple):
 
 
 class Display(logging.Handler):
-    """Shows the step of a command, and how much of it is done or what the log says about it.
+    """A log handler that shows the step of a command, with its progress or the newest log line.
 
-    `draw` gets a line, the amount that is done, and the total, which is None if it is unknown.
+    `draw` is called with a line, the amount that is done, and the total or None.
     """
 
     def __init__(self, step: str, unit: str, draw: Callable[[str, int, int | None], None]) -> None:
@@ -57,7 +57,7 @@ class Display(logging.Handler):
         self._step, self._draw, self._pace = step, draw, Pace(unit)
 
     def step(self, name: str) -> None:
-        """Show that a step begins."""
+        """Show the name of a step that begins."""
         self._step = name
         self._draw(name, 0, None)
 
@@ -74,9 +74,9 @@ class Display(logging.Handler):
 def display(
     step: str, job: Job | None = None, *, unit: str = "bytes of log", logs: bool = False
 ) -> Iterator[Display]:
-    """Show a step and what follows it, on standard error. A bar is removed when the block ends.
+    """Show a step and later steps on standard error. Remove the bar when the block ends.
 
-    Without a terminal, lines appear when they are due. A job logs them. With `logs`, a terminal
+    Without a terminal, print lines when they are due. A job logs the lines. With `logs`, a terminal
     also shows log lines about progress.
     """
     if job is not None:
@@ -99,7 +99,7 @@ def display(
 
 
 def _bar(line: str, done: int = 0, total: int | None = None) -> Table:
-    """Return a line next to a bar, which moves back and forth if the total is unknown."""
+    """Return a line with a bar, which moves back and forth if the total is unknown."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -110,7 +110,7 @@ def _bar(line: str, done: int = 0, total: int | None = None) -> Table:
 
 
 def _when_due(tell: Callable[[str], None]) -> Callable[[str, int, int | None], None]:
-    """Return a function that gives `tell` a line unless there was one in the last `interval_s`."""
+    """Return a function that passes at most one line per `interval_s` to `tell`."""
     last_s = time.monotonic()
 
     def draw(line: str, _done: int, _total: int | None) -> None:
@@ -124,12 +124,12 @@ def _when_due(tell: Callable[[str], None]) -> Callable[[str, int, int | None], N
 
 @contextmanager
 def steps(job: Job | None = None, *, local: bool = False) -> Iterator[Callable[[str], None]]:
-    """Show the steps of a run, on Spark unless it is `local`. Yields a function that shows a step.
+    """Yield a function that shows a step of a run. The run uses Spark unless it is `local`.
 
     A Spark session that starts in the block ends with it. If its JVM ended only with the process,
     Python workers could print tracebacks.
     """
-    if job is not None:  # the session is spark-submit's
+    if job is not None:  # spark-submit owns the session
         yield job.tell
         return
     with _told_if_stopped(), ExitStack() as stack:
@@ -155,7 +155,7 @@ def _own_session() -> Iterator[None]:
 
 @contextmanager
 def _no_py4j_traces() -> Iterator[None]:
-    """In the block, Py4J logs no traceback of a call that Ctrl-C cuts: it raises an error, too."""
+    """Hide Py4J's log of calls that Ctrl-C interrupts inside the block. They also raise errors."""
 
     def other(record: logging.LogRecord) -> bool:
         return not record.getMessage().endswith(_OF_CUT_CALLS)
@@ -172,7 +172,7 @@ def _no_py4j_traces() -> Iterator[None]:
 
 @contextmanager
 def _told_if_stopped() -> Iterator[None]:
-    """Print on standard error what Ctrl-C in the block leaves."""
+    """Print a line about the state of the run after a Ctrl-C inside the block."""
     try:
         yield
     except KeyboardInterrupt:
@@ -184,7 +184,7 @@ def _told_if_stopped() -> Iterator[None]:
 
 
 def awaited(batches: Iterable[_Batch], what: str) -> Iterator[_Batch]:
-    """Yield the batches. A terminal shows `what` while the next one takes long."""
+    """Yield the batches. Show `what` on a terminal while the next batch takes long."""
     left = iter(batches)
     while True:
         with sign_of_life(what):
@@ -196,9 +196,9 @@ def awaited(batches: Iterable[_Batch], what: str) -> Iterator[_Batch]:
 
 @contextmanager
 def sign_of_life(what: str) -> Iterator[None]:
-    """In the block, show `what` on a terminal after a second, until something is written.
+    """Show `what` on a terminal if the block has written nothing after a second.
 
-    A write to standard output or standard error removes it for good.
+    A write to standard output or standard error removes it, and it does not appear again.
     """
     if not sys.stderr.isatty():
         yield
@@ -244,7 +244,7 @@ class _Watched:
         self._stream, self._before = stream, before
 
     def write(self, text: str) -> int:
-        """Write to the stream."""
+        """Call the function, then write to the stream."""
         self._before()
         return self._stream.write(text)
 

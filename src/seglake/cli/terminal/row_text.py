@@ -1,4 +1,4 @@
-"""Write records as JSON lines and CSV rows, a whole Arrow batch at a time."""
+"""Format records as JSON lines and CSV rows, a whole Arrow batch at a time."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ from seglake.text.utf8 import invalid_utf8
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
-    """Return a line for each record, with a member for each column, in their order.
+    """Return a line for each record, with a member for each column, in the order of columns.
 
     Bytes that are not UTF-8 become {"base64": …}. Times are milliseconds.
     """
@@ -41,7 +41,7 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
 
 
 def _json_of(name: str, column: Any) -> Spans:
-    """Return the JSON of a column of a log or of a field."""
+    """Return the JSON of each item in a column of a log or of a field."""
     kind = column.type
     if name == "timestamp_type" and kind == SCHEMA.field(name).type:
         return _types(column.to_numpy())
@@ -68,7 +68,7 @@ def _json_text(array: Any) -> Spans:
 
 
 def _in_base64(spans: Spans, chosen: npt.NDArray[np.bool_]) -> Spans:
-    """Return the JSON {"base64": …} of each chosen item; null for the others."""
+    """Return the JSON {"base64": …} of each chosen item, and null for other items."""
     count, encoded = len(spans), base64(where_null(spans, ~chosen))
     wrapped = join_rows([constant(b'{"base64":"', count), encoded, constant(b'"}', count)])
     return where_null(wrapped, ~chosen)
@@ -93,13 +93,13 @@ def _json_headers(lists: Any) -> Spans:
     texts = join_rows([labels[0], keys, labels[1], values, labels[2]])
     ends = np.append(texts.starts, texts.starts[-1] + texts.lengths[-1])
     starts, stops = ends[firsts[:-1]], ends[firsts[1:]]
-    comma = starts < stops  # in front of a record's first item
+    comma = starts < stops  # this comma is in front of a record's first item
     inner = Spans(texts.data, starts + comma, (stops - starts - comma).astype(np.int32))
     return join_rows([constant(b"[", len(lists)), inner, constant(b"]", len(lists))])
 
 
 def csv_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of `csv_rows` for batches with the columns `schema`."""
+    """Return the schema of `csv_rows` for batches with the given schema."""
     return pa.schema([(field.name, _csv_type(field.name, field.type)) for field in schema])
 
 

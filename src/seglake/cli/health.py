@@ -1,4 +1,4 @@
-"""Commands for the health of a lake: `verify`, `repair`, `reindex`, `vacuum`; and `warm`."""
+"""Define the commands `verify`, `repair`, `reindex`, `vacuum` and `warm`."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
@@ -80,7 +80,7 @@ def repair(
     force: bool = False,
     json: Json = False,
 ) -> None:
-    """Make lost or damaged index files anew; with --catalog the catalog table.
+    """Rebuild lost or damaged index files; with --catalog the catalog table.
 
     Args:
         catalog: Rebuild the catalog from manifests.
@@ -126,7 +126,7 @@ def reindex(
     index_interval_ms: int | None = None,
     json: Json = False,
 ) -> None:
-    """Write a topic's index files anew, at the same density or another.
+    """Write a topic's index files again, at the same density or another.
 
     Args:
         partition: Repeatable; default all.
@@ -209,7 +209,7 @@ def _show_vacuumed(report: Vacuumed, grace_hours: float, *, dry_run: bool) -> No
 
 
 def _of_young(count: int, grace_hours: float) -> str:
-    """Return what to say about objects that an attempt may still need."""
+    """Return a sentence about objects that an attempt may still need, or ""."""
     if not count:
         return ""
     verb = "is" if count == 1 else "are"
@@ -226,4 +226,5 @@ def warm() -> None:
 
     said = "Some 150 kernels are compiled, which takes about a minute of one core."
     print(said, file=sys.stderr)
-    run_module("seglake.warm", run_name="__main__")  # above this layer: it warms this one, too
+    # The module is in a higher layer, which also imports this module, so it is run by name.
+    run_module("seglake.warm", run_name="__main__")

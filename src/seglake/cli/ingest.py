@@ -1,4 +1,4 @@
-"""Commands that turn input files into records: `init`, `check`, `ingest`, `redrive`."""
+"""Define the commands `init`, `check`, `ingest` and `redrive`."""
 
 # ruff: noqa: PLC0415, PLR0913, PLR0917  # imports when a command runs; options are arguments
 
@@ -90,7 +90,7 @@ def ingest(
 
 
 def print_report(report: Report, root: str, *, as_json: bool, title: str = "ingest") -> None:
-    """Print the report of a run. For people, it has the lake, and no empty values."""
+    """Print the report of a run. As text, it has the root of the lake, and no empty values."""
     from seglake.store import open_store
 
     if as_json:
@@ -175,7 +175,7 @@ def check(
         pipeline = load(conf_file, {"input.paths": source} if source else {})
         shown.step("looking at the files")
         remark = topic_remark(pipeline)
-        whole = json or terminal_width() is None  # a pipe leads to `grep` and `less -S`
+        whole = json or terminal_width() is None  # `grep` and `less -S` need whole lines
         checked = checked_input(pipeline, sample, None if whole else TEXT_BYTES)
     if json:
         rows = [{**dataclasses.asdict(row), "time": _time(row)} for row in checked.rows]
@@ -224,10 +224,10 @@ def _files(checked: Checked) -> Iterator[str]:
 
 
 def places_of(checked: Checked) -> Callable[[SampledRow], str]:
-    """Return a function that names the file and line of a sampled row, as "a.jsonl:31".
+    """Return a function that returns the file and line of a sampled row, as in "a.jsonl:31".
 
-    Folders precede the name where several input files have it. The whole name of an archive's
-    member follows the name of the archive: "a.tar!x/a.jsonl:31".
+    If several input files have the same name, it includes folders. A row in an archive has the name
+    of the archive and the whole name of the member: "a.tar!x/a.jsonl:31".
     """
     files = {*checked.paths}
     end = path_ends([*checked.paths, *(row.path for row in checked.rows)])
@@ -248,18 +248,18 @@ def _shown(row: SampledRow, place: str) -> dict[str, Any]:
     headers = [f"{name}={'-' if value is None else value}" for name, value in row.headers or []]
     value = row.value
     if value is not None and not value.strip():
-        value = repr(value)  # so that it can be seen
+        value = repr(value)  # quotes make blanks visible
     reason = row.reason if row.time_value is None else f"{row.reason}: {row.time_value!r}"
     cells = {"place": place, "time": _time(row), "headers": " ".join(headers) or None}
     return {**dataclasses.asdict(row), **cells, "value": value, "reason": reason}
 
 
 def _time(row: SampledRow) -> str | None:
-    """Return ISO 8601 text in UTC. Return None if the row has no timestamp of its own."""
+    """Return the row's time as ISO 8601 text in UTC, or None if the row has no timestamp."""
     return None if row.timestamp is None or row.timestamp < 0 else format_ms(row.timestamp)
 
 
-_SAMPLE = 200  # rows that the pipeline is tried with
+_SAMPLE = 200  # number of rows with which `init` tries the pipeline
 
 
 def init(
@@ -293,7 +293,7 @@ def init(
         if file.exists() and not force:
             raise UsageError(f"{file} is there already: give another -o FILE, or --force")
         tables = tomllib.loads(made.toml)
-        tables["pipeline"].setdefault("name", file.stem)  # as if it were read from there
+        tables["pipeline"].setdefault("name", file.stem)  # the default when the file is loaded
         pipeline = from_tables(tables)
         with complete(file) as temporary:
             temporary.write_text(made.toml, "utf-8")
@@ -322,7 +322,7 @@ def _rejects(checked: Checked) -> Iterator[str]:
 
 
 def _fails(rejected: int, rows: int, pipeline: Pipeline) -> str:
-    """Return why an ingest would commit nothing."""
+    """Return the reason why an ingest would commit nothing."""
     if rejected == rows:
         return "No row tried would be a record"
     ratio = pipeline.max_quarantine_ratio

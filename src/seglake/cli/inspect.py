@@ -1,4 +1,4 @@
-"""Commands that show what a lake contains: topics, segments, runs, rejects, figures."""
+"""Define the commands that show topics, segments, runs, rejects and figures of a lake."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
@@ -52,7 +52,7 @@ def topics(root: Root, version: Version = None, json: Json = False) -> None:
 
 
 def topic_rows(lake: Lake) -> Listing:
-    """Return a row for each topic of a lake: its settings and sizes."""
+    """Return a row for each topic of a lake, with its clock, sizes and times."""
     columns = [
         Column("topic", "topic"),
         number("partitions", "partitions"),
@@ -133,7 +133,7 @@ def _segments_of(log: Log, partition: int) -> Iterator[dict[str, Any]]:
     for index in range(len(view.segments.base_offsets)):
         segment = view.segment(index)
         row = asdict(segment)
-        del row["keyindex_kinds"]  # how a search looks at it
+        del row["keyindex_kinds"]  # only searches need this
         sizes = row.pop("sizes")
         yield {
             **row,
@@ -171,7 +171,7 @@ def offsets(
 
 
 def offset_rows(log: Log, time: str, partition: int | None) -> Listing:
-    """Return a row for each partition: its offset at a time, or at one of Kafka's special times."""
+    """Return a row for each partition, with its offset at a time or at a special time of Kafka."""
     columns = [
         number("partition", "partition"),
         number("offset", "offset"),
@@ -254,8 +254,8 @@ def history(root: Root, topic: str | None = None, failed: bool = False, json: Js
 def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -> Listing:
     """Return a row for each commit of an ingest or of maintenance, the newest first.
 
-    JSON has all rows and columns of the catalog. A table has one row for a run that was taken out,
-    some columns, and interval, duration and reasons.
+    JSON has all rows and columns of the catalog. A table has one row for each run, also for a
+    removed one, with some of the columns, and with its interval, duration and reasons.
     """
     ordered = sorted(commits, key=lambda commit: commit.finished_at_ms)[::-1]
     columns = [
@@ -264,7 +264,7 @@ def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -
         Column("operation", "operation"),
         Column("pipeline", "pipeline"),
         Column("run_id", "run"),
-        Column("state", "state"),  # else a run that is undone looks like a committed one
+        Column("state", "state"),  # distinguishes undone runs from committed ones
         number("input_files", "files"),
         number("input_rows", "rows"),
         number("records", "records"),
@@ -281,7 +281,7 @@ def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -
 
 
 def _one_for_each_run(commits: Sequence[RunRow | MaintenanceRow]) -> Iterator[dict[str, Any]]:
-    """Yield the commits without the rows of removals. A removed run has its present state."""
+    """Yield the commits without the rows of removals. A removed run has its current state."""
     from seglake.catalog.schema import RunRow
 
     since = {run.attempt_id: run.state for run in commits
@@ -305,7 +305,7 @@ def _of_run(run: RunRow) -> dict[str, str | None]:
 def _of_maintenance(commit: MaintenanceRow) -> dict[str, str | None]:
     """Return the duration, the runs that an undo removed, and the operation as the state.
 
-    Else an undo looks like an ingest where there is no room for the operation.
+    A narrow table may omit the operation, and the state distinguishes an undo from an ingest.
     """
     from seglake.read.listings import took
 
@@ -340,7 +340,7 @@ def run_status(
         status.pop("report", None)
         left = status.pop("open_rejects", None)
         if status.get("redrives"):
-            status["open_rejects"] = f"{left:,}"  # as a text, so that 0 is shown
+            status["open_rejects"] = f"{left:,}"  # text, because a report omits the number 0
         show_report(f"run {run_id}", status)
     raise typer.Exit(exit_code_of(status))
 

@@ -1,4 +1,4 @@
-"""Commands that exchange logs with Kafka: `archive`, `import`, `attach`, `export`, `replay`."""
+"""Define the commands `archive`, `import`, `attach`, `export` and `replay`, for Kafka."""
 
 # ruff: noqa: PLC0415, PLR0913, PLR0917  # imports when a command runs; options are arguments
 
@@ -154,7 +154,7 @@ _IMPORTED = [
     number("aborted_transactions", "aborted"),
 ]
 
-_GONE = 3  # objects that a line names
+_GONE = 3  # limit of the objects that a line names
 
 
 def import_(
@@ -215,7 +215,7 @@ def attach(
 
 
 def _show_logs(reports: list[Imported], *, as_json: bool) -> None:
-    """Print what was imported, or would be."""
+    """Print the offsets that were imported, or would be."""
     if as_json:
         print(dumps([report.as_dict() for report in reports], ensure_ascii=False))
         return
@@ -239,7 +239,7 @@ def _show_logs(reports: list[Imported], *, as_json: bool) -> None:
 
 
 def _notes(report: Imported) -> Iterator[str]:
-    """Yield notes about a topic."""
+    """Yield notes about an imported topic, for standard error."""
     yield from report.notes
     if report.refused:
         yield f"{report.topic} is left out: {report.refused}"
@@ -253,7 +253,7 @@ def _notes(report: Imported) -> Iterator[str]:
         )
 
 
-_LINE_S = 5.0  # between two lines about the progress
+_LINE_S = 5.0  # interval between two lines about the progress
 
 _REPLAY_COLUMNS = [
     number("partition", "partition"),
@@ -285,7 +285,7 @@ def replay(
     Args:
         to: The Kafka it goes to: HOST:PORT,…
         speed: 10 is ten times as fast as it was; default: no waiting.
-        max_rate: At most so many records a second.
+        max_rate: At most this many records a second.
         new_topic: The topic there; default the same name.
         name: Name of the replay; another name sends everything again.
         group: A group of the archive that goes on there; repeatable.

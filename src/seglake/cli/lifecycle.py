@@ -1,4 +1,4 @@
-"""Commands that change topics, remove records, and tag versions."""
+"""Define the commands that change topics, remove records, and tag versions."""
 
 # ruff: noqa: PLC0415, PLR0913, PLR0917  # imports when a command runs; options are arguments
 
@@ -97,7 +97,7 @@ def _show_altered(report: Altered, root: str, *, dry_run: bool) -> None:
 
 
 def _settings(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of KEY=VALUE; a value that is no JSON is text. Raises UsageError."""
+    """Return the settings of KEY=VALUE. A value is JSON, or else text. Raises UsageError."""
     from seglake.config.topic import DEFAULTS
 
     settings: dict[str, Any] = {}
@@ -182,7 +182,7 @@ def delete_records(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Delete the oldest records: the log then begins behind them.
+    """Delete the oldest records: the log then begins after them.
 
     Args:
         partition: Repeatable with --before-time; default all.
@@ -238,7 +238,7 @@ def erase(
         keys_from: A file with a key in each line.
         raw_containing: Also rejected rows with this text.
         vacuum: Also delete the old objects that held them.
-        wait: Wait for attempts that run, and erase what they bring.
+        wait: Wait for attempts that run, and erase what they add.
         grace_hours: Younger attempts count as running.
 
     Examples:
@@ -292,7 +292,7 @@ _COUNTS = {
     "deleted_bytes": "deleted byte", "superseded": "superseded record",
     "expired_tombstones": "expired tombstone", "null_keys": "record",
 }  # fmt: skip
-_BEHIND = {"null_keys": " without a key"}  # their nouns
+_BEHIND = {"null_keys": " without a key"}  # follows the noun
 _OF_COMPACTION = ("superseded", "expired_tombstones", "null_keys")
 
 
@@ -339,7 +339,7 @@ def _result(part: dict[str, Any]) -> str:
     if not texts:
         return "nothing to do"
     fate = " would be removed" if report["dry_run"] else " removed"
-    return ", ".join(texts) + fate * ("partitions" in report)  # which a compaction has
+    return ", ".join(texts) + fate * ("partitions" in report)  # only a compaction has them
 
 
 _MERGE_PLAN = [
@@ -433,7 +433,7 @@ def retain(root: Root, topic: OneOrAll = None, dry_run: DryRun = False, json: Js
 
 
 def _are_kept_for_ever(root: str, topics: Sequence[str]) -> bool:
-    """Whether each of some topics would lose its oldest segments, but has no limit."""
+    """Return whether all topics have the policy `delete`, but no limit of retention."""
     from seglake.catalog.table import CatalogTable
     from seglake.maintain.topic_settings import topic_of
     from seglake.store import open_store
@@ -459,7 +459,7 @@ _TAGS_COLUMNS = [
 
 
 def tag_rows(holds: Iterable[Hold]) -> Listing:
-    """Return a row for each tag: what it holds."""
+    """Return a row for each tag, with the segments and bytes that it holds."""
     return Listing(_TAGS_COLUMNS, (hold.as_dict() for hold in holds))
 
 
@@ -525,10 +525,10 @@ def undo(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Take a run out of its topic: its records, redrives and rejects; its files come in again.
+    """Remove a run: its records, redrives and rejects. Its files can be ingested again.
 
     Args:
-        run_id: The run whose records leave.
+        run_id: The run to remove.
         pipeline: The pipeline of the run.
         force: Also if compaction has cleaned its offsets.
 

@@ -1,4 +1,4 @@
-"""Commands that print records and segment files: `read`, `find`, `dump`."""
+"""Define the commands `read`, `find` and `dump`, which print records and segment files."""
 
 # ruff: noqa: A002, PLC0415, PLR0913, PLR0917  # imports when a command runs; options are arguments
 
@@ -29,7 +29,7 @@ from seglake.terminal.tables import show
 
 
 class OutputFormat(StrEnum):
-    """How `read` writes records."""
+    """The forms in which `read` and `find` write records."""
 
     JSONL = "jsonl"
     CSV = "csv"
@@ -49,7 +49,7 @@ _SUFFIXES = {
 
 
 class Order(StrEnum):
-    """In which order `read` gives a window."""
+    """The orders in which `read` returns the records of a window."""
 
     OFFSET = "offset"
     TIME = "time"
@@ -138,10 +138,10 @@ def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) ->
 
 
 def form_of(form: OutputFormat | None, output: Path | None, as_json: bool) -> OutputFormat:
-    """Return the requested form, else the form of the file's suffix, else JSON lines.
+    """Return the requested form, or else the form of the file's suffix, or else JSON lines.
 
-    Raises UsageError if the suffix says something else, or if an unknown one is all that says
-    anything; a name without a suffix goes with every form.
+    Raises UsageError if the suffix contradicts the requested form. It is also raised for an unknown
+    suffix without a requested form. A name without a suffix may have any form.
     """
     asked = OutputFormat.JSONL if as_json else form
     suffix = "" if output is None else output.suffix.lower()
@@ -158,7 +158,7 @@ def form_of(form: OutputFormat | None, output: Path | None, as_json: bool) -> Ou
 
 
 def check_following(how: Mapping[str, object]) -> None:
-    """Raise UsageError for an option that does not go with --follow."""
+    """Raise UsageError for an option that contradicts --follow."""
     options = [name for name, value in how.items() if value not in {None, OutputFormat.JSONL}]
     if options:
         raise UsageError(

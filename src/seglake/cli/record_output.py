@@ -1,4 +1,4 @@
-"""Records from an offset, in a window or all, in one of five forms: the work of `seglake read`."""
+"""Write records in one of five forms, for the commands `read` and `find`."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
@@ -32,8 +32,8 @@ from seglake.terminal.progress import WAITED_S, periodically
 from seglake.terminal.tables import Column, Listing, moment, number, show, size
 from seglake.terminal.wording import counted
 
-_TABLE_ROWS = 100  # unless an option says how many records are wanted
-_BAR_S = 0.25  # between two updates of a bar
+_TABLE_ROWS = 100  # limit of the records in a table, unless an option sets it
+_BAR_S = 0.25  # interval between two updates of a bar
 
 
 class ReadRequest(NamedTuple):
@@ -49,7 +49,7 @@ class ReadRequest(NamedTuple):
 
 
 def conditions_of(pairs: list[str] | None, option: str) -> dict[str, list[str]]:
-    """The conditions of an option: NAME=VALUE. A repeated name may have either of its values."""
+    """Return the values by name of NAME=VALUE pairs. A record may have any value of a name."""
     conditions: dict[str, list[str]] = {}
     for pair in pairs or ():
         name, equal, value = pair.partition("=")
@@ -114,9 +114,9 @@ def plan_rows(planned: Plan) -> Listing:
 def write(
     log: Log, request: ReadRequest, form: str, max_records: int | None, output: Path | None
 ) -> int:
-    """Read records and write them, in constant memory, as jsonl, csv, table, arrow or parquet.
+    """Read records, write them as jsonl, csv, table, arrow or parquet, and return their count.
 
-    Returns their count.
+    Memory does not grow with the number of records.
     """
     planned, stats = plan(log, request), ReadStats()
     reader = _reader(log, planned, request, stats)
@@ -144,7 +144,7 @@ def _write(
     output: Path | None,
     progress: AbstractContextManager[None],
 ) -> None:
-    """Write records in a form to a file or to standard output."""
+    """Write records in the form `form` to a file, or to standard output without `output`."""
     written = _Records(batches)
     if form == "table":
         show(f"records of {log.topic}", _listing(schema, written), as_json=False)
@@ -156,9 +156,10 @@ def _write(
 
 
 class _Records:
-    """Batches with the first `most` records; None is all. `records` is how many were taken.
+    """Batches with the first `most` records, or with all records if it is not set.
 
-    With `looks_ahead`, `more` says whether others follow. Without it no batch after them is read.
+    `records` counts the records so far. With `looks_ahead`, `more` is True if others follow.
+    Without it, no batch after the last record is read.
     """
 
     def __init__(
@@ -184,14 +185,14 @@ class _Records:
 
 
 def print_misfits(topic: str, stats: ReadStats) -> None:
-    """Print on standard error how many values do not fit the type of their field."""
+    """Print the count of values that do not fit the type of their field to standard error."""
     for name, count in stats.misfits.items():
         records = f"{counted(count, 'record')} that {'does' if count == 1 else 'do'} not fit"
         print(f"{topic}: {name!r} is null in {records}", file=sys.stderr)
 
 
 def require_some(what: Mapping[str, object]) -> None:
-    """Raise UsageError unless something is searched for."""
+    """Raise UsageError for a search without a condition."""
     if not any(what.values()):
         raise UsageError("a search needs --key, --keys-from, --where or --header")
 
@@ -204,7 +205,7 @@ def find_rows(planned: FindPlan) -> Listing:
     return Listing(columns, [*map(dict, planned.rows), total])
 
 
-@without_hints()  # `sought` gives them
+@without_hints()  # `sought` prints the hints
 def write_matches(
     reader: WindowReader,
     log: Log,
@@ -215,9 +216,10 @@ def write_matches(
     fields: Fields | None = None,
     newest: int | None = None,
 ) -> None:
-    """Write the records of a search, as `write` does; a table shows the first or `newest` ones.
+    """Write the records that a search finds, like `write`.
 
-    Without a match, lines on standard error say so, and suggest another search.
+    A table has the first 100 records, or all of them with `newest`. Without a match, print a hint
+    with another search to standard error.
     """
     what = f"searching {log.topic}"
     is_seen = form == "table" or _is_shown(output)
@@ -233,7 +235,7 @@ def write_matches(
 
 
 def follow(log: Log, request: ReadRequest) -> None:
-    """Write the records of later commits as lines, until a signal comes."""
+    """Write the records of later commits as JSON lines, until Ctrl-C."""
     sink = sys.stdout.buffer
     with suppress(KeyboardInterrupt):
         chosen = None if request.partition is None else [request.partition]
@@ -260,7 +262,7 @@ def _reader(
 
 
 def _print_more(of: str, how: str) -> None:
-    """Print under a table which records are missing, and how to get them."""
+    """Print that a table has only the first records, and how to get the others."""
     print(f"the first {_TABLE_ROWS} records{of} are shown: {how}, --format jsonl too")
 
 
@@ -277,7 +279,7 @@ def _write_batches(
 
 
 def _writer(form: str, output: Path | None, schema: pa.Schema, sink: Any) -> Any:
-    """Return the writer of a form. Arrow on standard output or as `.arrows` is a stream."""
+    """Return a writer. Arrow is a stream on standard output and in `.arrows`, otherwise a file."""
     if form == "parquet":
         from pyarrow import parquet
 
@@ -303,13 +305,13 @@ _NOT_SHOWN = ("topic", "timestamp_type")
 
 
 def _listing(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Listing:
-    """Return a table of records, with the columns of `schema` that people look at."""
+    """Return a table of records, with the columns of `schema` that people need."""
     names = [name for name in schema.names if name not in _NOT_SHOWN]
     return Listing([_column(schema.field(name)) for name in names], _rows(batches))
 
 
 def _column(field: Any) -> Column:
-    """Return a column of the log, or one of a field, whose times look as those of records do."""
+    """Return the column of a log column or of a field. Times of fields look like timestamps."""
     if field.name in _COLUMNS:
         return _COLUMNS[field.name]
     if pa.types.is_timestamp(field.type):
@@ -342,12 +344,12 @@ def _sink(output: Path | None, *, binary: bool) -> Iterator[IO[bytes]]:
 
 
 def _is_shown(output: Path | None) -> bool:
-    """Whether a person sees the records as they come."""
+    """Return whether records are printed to a terminal."""
     return output is None and sys.stdout.isatty()
 
 
 def _is_piped(output: Path | None) -> bool:
-    """Whether another program reads the records."""
+    """Return whether standard output is a pipe to another program."""
     return output is None and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
 
 
@@ -355,10 +357,10 @@ def _is_piped(output: Path | None) -> bool:
 def _progress(
     what: str, output: Path | None, written: _Records, stats: ReadStats, planned: Plan | None = None
 ) -> Iterator[None]:
-    """Show on a terminal how far a read or a search is, unless the records are shown there.
+    """Show the progress of a read or a search on a terminal, unless records are printed there.
 
-    Records in a file get a bar, and after a read a line with its cost. A program that reads a pipe,
-    such as `jq`, may write to the same terminal, so a pipe gets lines. A search has no known end.
+    With an output file, this is a bar, and a line with the cost after a read. With a pipe, it is
+    lines, because a program such as `jq` may write to the same terminal. A search has no total.
     """
     if not sys.stderr.isatty() or _is_shown(output):
         yield
@@ -383,7 +385,7 @@ def _progress(
     with display(what) as bar, periodically(lambda: update(bar), _BAR_S):
         yield
     if planned is not None:
-        # in the order of time, a read may take a batch in several slices
+        # In the order of time, a read may return a batch in several slices, and count each.
         matching = min(stats.bytes_matching, planned.size_bytes)
         cost = replace(stats, bytes_matching=matching).amplification
         print(

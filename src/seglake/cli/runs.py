@@ -1,4 +1,4 @@
-"""What became of runs, and the rows that they rejected."""
+"""Return the status of runs, and the rows that they rejected."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from seglake.terminal.wording import counted, path_ends, terminal_width
 from seglake.text.json import text_or_base64
 from seglake.times.instants import format_ms
 
-_LIMIT = 20  # rows of a table, unless another limit is given
-_SHOWN = 200  # characters of a rejected row in a table
+_LIMIT = 20  # default limit of the rows of a table
+_SHOWN = 200  # limit of the characters of a rejected row in a table
 _COLUMNS = {"source_file": "file", "line": "line", "reason": "reason", "raw": "row"}
 _IN_ARCHIVE = "member", "member_line"
 _GROUP = ["reason", "attempt_id", "source_file"]
@@ -39,7 +39,7 @@ Group = tuple[str, str, str]  # reason, attempt, file
 
 
 class Rejects(NamedTuple):
-    """The rejects of some runs at a topic, given by their attempts; of a failed run a sample."""
+    """The rejects of some runs of a topic, by attempt id. A failed run has only a sample."""
 
     store: Store
     topic: str
@@ -47,13 +47,13 @@ class Rejects(NamedTuple):
     expired: Collection[str]
 
     def table(self, sample: Counter[Group] | None) -> Listing:
-        """Return a row for each reject, or for the first so many of each group."""
+        """Return a row for each reject, or for the first ones of each group as `sample` counts."""
         look = {"line": number("line", "line"), "raw": Column("raw", "row", _cut)}
         columns = [look.get(name, Column(name, head)) for name, head in _COLUMNS.items()]
         return Listing([Column("run_id", "run"), *columns], self._rows(sample))
 
     def counts(self) -> Counter[Group]:
-        """Return how many rejects `table` has of each group."""
+        """Return the count of rejects of each group that `table` returns."""
         counts: Counter[Group] = Counter()
         for run in self._failed():
             counts.update(_group_of(run, row) for row in run.rejects)
@@ -64,12 +64,12 @@ class Rejects(NamedTuple):
         return counts
 
     def unkept(self) -> int:
-        """Return how many rejects failed runs had that are not in their samples."""
+        """Return the count of rejects of failed runs that are not in their samples."""
         counted = ((run.report.get("quarantined", 0), len(run.rejects)) for run in self._failed())
         return sum(max(rejected - sampled, 0) for rejected, sampled in counted)
 
     def show(self, limit: int | None, *, as_json: bool) -> None:
-        """Print a sample, and say what it leaves out. As JSON all of them, unless limited."""
+        """Print a sample of the rejects. As JSON without a limit, print all rejects."""
         if not self.runs:
             hint = "has no committed run with open rejects; give --run-id for those of a failed one"
             print(f"{self.topic}: {hint}", file=sys.stderr)
@@ -79,7 +79,7 @@ class Rejects(NamedTuple):
         else:
             counts = self.counts()
             sample = spread(counts, _LIMIT if limit is None else limit)
-            shown = sample.total()  # which its rows use up
+            shown = sample.total()  # computed now, because `table` uses up the counts
             said = left_out(counts, shown, self.unkept())
             rows = self.table(sample)
             if not as_json:
@@ -114,7 +114,7 @@ class Rejects(NamedTuple):
 
 
 def spread(counts: Mapping[Group, int], limit: int) -> Counter[Group]:
-    """Return the sample size of each group. Reasons take turns, and so do their files."""
+    """Divide a limit among the groups. Reasons take turns, and so do the files of a reason."""
     turns: dict[str, deque[Group]] = {}
     for group in counts:
         turns.setdefault(group[0], deque()).append(group)
@@ -132,7 +132,7 @@ def spread(counts: Mapping[Group, int], limit: int) -> Counter[Group]:
 
 
 def left_out(counts: Mapping[Group, int], shown: int, unkept: int) -> list[str]:
-    """Return sentences that say which rejects a table does not have."""
+    """Return sentences about the rejects that a table does not have."""
     total = sum(counts.values())
     said = []
     if shown < total:
@@ -151,7 +151,7 @@ def left_out(counts: Mapping[Group, int], shown: int, unkept: int) -> list[str]:
 
 
 def _takes(sample: Counter[Group] | None, group: Group) -> bool:
-    """Whether a row of a group is wanted; then one less is."""
+    """Return whether to take a row of a group, and subtract it from the sample."""
     if sample is None:
         return True
     if group not in sample:
@@ -175,7 +175,7 @@ def _group_of(run: FailedRun, row: Mapping[str, Any]) -> Group:
 
 
 def _of_member(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with the file and line of the archive's member that has it, if any."""
+    """Return a row with its file and line. In an archive, use the archive's member."""
     file, line = place_of(row)
     return {**row, "source_file": file, "line": line}
 
@@ -183,7 +183,7 @@ def _of_member(row: dict[str, Any]) -> dict[str, Any]:
 def _with_ends(
     rows: list[dict[str, Any]], listing: Listing, counts: Mapping[Group, int]
 ) -> Listing:
-    """Return the rows. On a terminal, paths are shortened to their distinguishing ends."""
+    """Return the rows. On a terminal, shorten paths to ends that distinguish them."""
     if terminal_width() is None:
         return listing._replace(rows=rows)
     end = path_ends([*(file for *_, file in counts), *(row["source_file"] for row in rows)])
@@ -191,11 +191,11 @@ def _with_ends(
 
 
 def _cut(raw: str | dict[str, str]) -> str:
-    r"""Return a rejected row for people; a byte that is not UTF-8 is shown as in `caf\xe9`."""
+    r"""Shorten a rejected row. A byte that is not UTF-8 is shown as in `caf\xe9`."""
     if not isinstance(raw, str):
         raw = b64decode(raw["base64"]).decode(errors="backslashreplace")
     if not raw.strip():
-        return repr(raw[:_SHOWN])  # so that it can be seen
+        return repr(raw[:_SHOWN])  # quotes make blanks visible
     return raw if len(raw) <= _SHOWN else f"{raw[:_SHOWN]}…"
 
 
@@ -203,7 +203,7 @@ _NOT_COMMITTED = 1
 
 
 class Runs:
-    """The runs of a topic, committed or failed, as the newest version of the lake has them."""
+    """The committed and failed runs of a topic, in the newest version of the lake."""
 
     def __init__(self, root: str, topic: str) -> None:
         self._table = CatalogTable.open(open_store(root))
@@ -215,10 +215,11 @@ class Runs:
         self._expired, self._left = expired_attempts(upkeep), rejects_left(upkeep)
 
     def status(self, run_id: str, pipeline: str | None) -> dict[str, Any]:
-        """Return what became of a run, with the `exit_code` of its job, or None if it is unknown.
+        """Return the status of a run as plain values, with the `exit_code` of its job.
 
-        A committed run has 0, even if an attempt failed before. A run that was undone or replaced
-        has None. Raises UsageError if pipelines share the run id and none is named.
+        A committed run has exit code 0, even if an earlier attempt failed. A run that was undone
+        or replaced, or that is unknown, has None. Raises UsageError if several pipelines have the
+        run id and `pipeline` is not set.
         """
         runs = self._runs_of(run_id)
         for name, gone in self._taken_out(run_id).items():
@@ -238,7 +239,7 @@ class Runs:
         return {**key, "status": "not there", "exit_code": None}
 
     def _committed_status(self, run: RunRow) -> dict[str, Any]:
-        """Return what is known of a committed run, and the rejects that its redrives left."""
+        """Return the status of a committed run, with the open rejects after its redrives."""
         chain = chain_of(run, self._committed)
         last = chain.last.attempt_id
         left = 0 if last in self._expired else self._left.get(last, chain.last.quarantined)
@@ -254,7 +255,7 @@ class Runs:
         }
 
     def _taken_out(self, run_id: str) -> dict[str, RunRow]:
-        """Return the last row of the run of each pipeline with this run id, if it was taken out."""
+        """Return the last row of each pipeline's run with this run id, if the run was removed."""
         rows = sorted(self._history, key=lambda run: run.sequence)
         last = {run.pipeline: run for run in rows if run.run_id == run_id}
         return {name: run for name, run in last.items() if run.state != "committed"}
@@ -266,10 +267,10 @@ class Runs:
         return runs | {run.pipeline: run for run in self._committed if run.run_id == run_id}
 
     def rejects(self, run_id: str | None) -> Rejects:
-        """Return the open rejects of committed runs, or those of the runs with one run id.
+        """Return the open rejects of all committed runs, or the rejects of runs with a run id.
 
-        A run that was redriven has the rejects of its last redrive, a failed run a sample. Raises
-        UsageError if no run has the run id.
+        A redriven run has the rejects of its last redrive, and a failed run has a sample. Raises
+        UsageError if no run has the run id, and UnknownTopic.
         """
         attempts, runs = {*open_attempts(self._committed)}, dict[str, RunRow | FailedRun]()
         still_open = [run for run in self._committed if run.attempt_id in attempts]
@@ -318,7 +319,7 @@ def _failed(run: FailedRun) -> dict[str, Any]:
 def exit_code_of(status: dict[str, Any]) -> int:
     """Return the exit code of `seglake run-status`: 0 committed, 3 rejected too much, else 1.
 
-    A run that was undone or replaced has 1, and its status tells why. 2 is for wrong arguments.
+    A run that was undone or replaced has exit code 1. Exit code 2 is for wrong arguments.
     """
     code = status["exit_code"]
     return code if code in {0, QuarantineLimit.exit_code} else _NOT_COMMITTED
@@ -335,7 +336,7 @@ def failed_rows(root: str, topic: str | None) -> Listing:
         prose("error", "error"),
     ]
     store = open_store(root)
-    CatalogTable.open(store)  # a root without a lake has no failed runs either, but is an error
+    CatalogTable.open(store)  # raises for a root without a lake
     runs = sorted(all_failed_runs(store, topic), key=lambda run: run.failed_at_ms, reverse=True)
     rows = (
         {"failed": format_ms(run.failed_at_ms), "topic": run.topic, **_key(run),

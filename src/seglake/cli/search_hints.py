@@ -1,6 +1,7 @@
-"""What is told on standard error where a read, a search or a field comes to nothing.
+"""Print hints to standard error if a read, a search or a field has no result.
 
-It says what may be meant. Only then is a sample of the newest records looked at.
+The hints suggest another search. They read a sample of the newest records, which is only read in
+this case.
 """
 
 import json
@@ -18,13 +19,13 @@ from seglake.terminal.wording import folded
 from seglake.times.instants import format_ms
 from seglake.write.rows.rows import nearest
 
-_KEYS = 100  # that are looked at
-_DIGITS = 15  # of a number, which Python then has exactly as it is written
+_KEYS = 100  # number of sampled keys
+_DIGITS = 15  # a float of Python keeps the digits of a number with fewer digits
 _SAYS_HOW = "value.format=csv value.columns=…` gives them fields"
 
 
 class Sought(NamedTuple):
-    """What a search looks for; `when` is the time that is asked for."""
+    """The conditions of a search. `when` describes its window."""
 
     keys: Collection[bytes]
     fields: Mapping[str, Collection[str]]
@@ -51,7 +52,7 @@ class Sought(NamedTuple):
 
 
 def _number_in(text: str) -> str | None:
-    """A number as Python has it; None for other text, and for a whole number in its usual form."""
+    """Return a number as Python writes it. Return None for other text, and for usual integers."""
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -63,7 +64,7 @@ def _number_in(text: str) -> str | None:
 
 
 def describe(start: str | None, end: str | None, last: str | None, offset: int | None) -> str:
-    """Describe what is read, as in "in the last 1h". Return "" for all records."""
+    """Describe the records of a read, as in "in the last 1h". Return "" for all records."""
     if last is not None:
         return f"in the last {last}"
     if offset is not None:
@@ -89,7 +90,7 @@ def tell_nothing(log: Log, partitions: Iterable[int], asked: str) -> None:
 def with_field_hints(
     batches: Iterable[pa.RecordBatch], log: Log, names: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches. Call `tell_fields` for columns of `names` without any value."""
+    """Yield the batches. Call `tell_fields` for columns in `names` that have only nulls."""
     empty, records = [*names], 0
     for batch in batches:
         empty = [name for name in empty if batch[name].null_count == len(batch)]
@@ -100,7 +101,7 @@ def with_field_hints(
 
 
 def tell_fields(log: Log, names: Iterable[str], option: str) -> None:
-    """Print which fields a sample of the values has, if fields of an option are missing."""
+    """Print hints about fields of an option that a sample of the values does not have."""
     sample = log.fields()
     field_names = [field.name for field in sample.fields]
     if sample.sampled and not sample.objects:
@@ -132,7 +133,7 @@ def _of_field(name: str, field_names: list[str]) -> str:
 
 
 def _tell_keys(log: Log, asked: Collection[bytes]) -> None:
-    """Say how to ask for keys, if those of a sample are no text, or none, and these are text."""
+    """Print a hint if sampled records have no keys, or binary keys while the query is text."""
     keys: list[bytes | None] = _sampled(log, "key").to_pylist()
     present = [key for key in keys if key is not None]
     binary = [key for key in present if not _is_text(key)]
@@ -146,7 +147,7 @@ def _tell_keys(log: Log, asked: Collection[bytes]) -> None:
 
 
 def _tell_headers(log: Log, asked: Iterable[str]) -> None:
-    """Print which headers a sample has, if it has no record with one of these."""
+    """Print a hint about headers that a sample of the records does not have."""
     sampled = _sampled(log, "headers").to_pylist()
     names = sorted({header["key"] for headers in sampled for header in headers or ()})
     if sampled and not names:

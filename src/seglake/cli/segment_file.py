@@ -1,8 +1,8 @@
-"""Any file of a segment as text, for `seglake dump`. It needs no catalog: Kafka's files will do.
+"""Print any file of a segment as text, for `seglake dump`. Files of Kafka need no catalog.
 
-The base offset is in the file's name, as in Kafka. The output is like that of DumpLogSegments, but
-damage ends the program with an error and exit code 1. As in Kafka, a log may end with up to 17
-zeros behind its last record batch; the logs of a lake have none.
+The base offset is in the file's name, as in Kafka. The output is like the output of
+DumpLogSegments, but damage ends the program with an error and exit code 1. As in Kafka, a log may
+have up to 17 zeros after its last record batch. The logs of a lake do not have them.
 """
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
@@ -30,7 +30,7 @@ from seglake.store import Store, open_store
 
 Columns = dict[str, Any]
 
-_HEAD_BYTES = 17  # Kafka ends a log where at most as many bytes are left (FileLogInputStream)
+_HEAD_BYTES = 17  # at most this many bytes end a log in Kafka (FileLogInputStream)
 
 
 def dump_file(file: str, *, deep: bool, as_json: bool) -> None:

@@ -1,1 +1,1 @@
-"""`seglake demo`: web events to try Seglake with, ingested and looked up."""
+"""The demo: generate web events, ingest them, and look some up."""

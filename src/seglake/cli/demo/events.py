@@ -1,8 +1,8 @@
-"""Web events to try Seglake with: JSON lines as a fleet of servers writes them.
+"""Generate web events to try Seglake with, as JSON lines like those of many servers.
 
-Lines are in order of arrival. Their event times are seconds earlier, in one line of a thousand
-minutes earlier. A few users and pages make most of the traffic. Some lines are broken. The same
-seed gives the same lines.
+Lines are in order of arrival. Event times are seconds before the arrival, or minutes before it in
+one line of a thousand. A few users and pages have most of the traffic. Some lines are broken. Equal
+seeds generate equal lines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPAN_MS = 24 * 3_600_000
 BROKEN_PER_MILLION = 500
 LATE_SHARE = 0.001
 USERS = 50_000
-BLOCK_LINES = 1 << 16  # lines in memory at once
+BLOCK_LINES = 1 << 16  # lines in memory at a time
 
 _PATHS: Strings = pa.array(
     ["/", "/search", "/login", "/cart", "/checkout", "/account", "/help", "/api/v1/items"]
@@ -41,7 +41,7 @@ _AGENTS: Strings = pa.array(
 
 
 class Generated(NamedTuple):
-    """The files written, their good lines (`events`) and `broken` lines, and the event times."""
+    """The written files, their counts of good lines and broken lines, and the range of times."""
 
     files: list[Path]
     events: int
@@ -68,11 +68,11 @@ def generate(
 ) -> Generated:
     """Write `events` good lines, and 500 broken lines per million, to `files` files in `folder`.
 
-    Each file covers its share of one day by arrival; every fourth is a .gz. Files of the same
-    names are replaced.
+    Each file has the lines that arrive in its share of one day. Every fourth file is a .gz. Files
+    with the same names are replaced.
 
     Raises:
-        ValueError: fewer than one file, or fewer events than files.
+        ValueError: `files` is below 1, or `events` is below `files`.
     """
     if not 1 <= files <= events:
         raise ValueError(f"cannot write {events} events into {files} files")
@@ -96,7 +96,7 @@ def generate(
 
 
 def _share(total: int, number: int, files: int) -> int:
-    """Return how many of `total` items are in file `number`."""
+    """Return the number of items in file `number`, of `total` items in `files` files."""
     return total * (number + 1) // files - total * number // files
 
 
@@ -108,7 +108,7 @@ def _scatter(rng: np.random.Generator, good: int, broken: int) -> Bools:
 
 
 def _arrivals(rng: np.random.Generator, lines: int, number: int, files: int) -> Int64s:
-    """The arrival times of a file's lines, in epoch ms: they rise through its share of the day."""
+    """Return the arrival times of a file's lines in ms, sorted, within its share of the day."""
     start = START_MS + SPAN_MS * number // files
     return start + np.sort(rng.integers(0, SPAN_MS // files, lines))
 
@@ -130,7 +130,7 @@ def _bounds(times: Int64s) -> Int64s:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for writing. A .gz has no time and no name inside: equal lines, equal bytes."""
+    """Open a file for writing. A .gz has no time or name, so equal lines give equal bytes."""
     with path.open("wb") as out:
         if path.suffix != ".gz":
             yield out
@@ -142,7 +142,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 def _lines(
     rng: np.random.Generator, visitors: _Visitors, times: Int64s, broken: Bools
 ) -> pa.Buffer:
-    """The bytes of a block of lines: one for each of `times`, damaged if it is in `broken`."""
+    """Return the bytes of a block of lines: one for each of `times`, and damaged if `broken`."""
     stamp, rest = _join('"ts":', _text(times), ","), _without_time(rng, visitors, len(times))
     damage = np.where(broken, rng.integers(1, 4, len(times)), 0)
     cut, missing, nonsense = (pa.array(damage == kind) for kind in (1, 2, 3))
@@ -169,7 +169,7 @@ def _pick(column: Strings, rows: Int64s) -> Strings:
 
 
 def _few(rng: np.random.Generator, kinds: int, count: int) -> Int64s:
-    """`count` numbers below `kinds`; k occurs about 1 / (k + 1) as often as 0 (Zipf's law)."""
+    """Draw `count` numbers below `kinds`; k is about 1 / (k + 1) as frequent as 0 (Zipf's law)."""
     return np.power(float(kinds), rng.random(count)).astype(np.int64) - 1
 
 
@@ -178,12 +178,12 @@ def _text(numbers: Int64s) -> Strings:
 
 
 def _join(*parts: Strings) -> Strings:
-    """Join the parts, columns or constants, in each row."""
+    """Join the parts, which are columns or constants, in each row."""
     return pc.binary_join_element_wise(*parts, "")
 
 
 def _bytes(lines: Strings) -> pa.Buffer:
-    """Return the bytes of a new column's strings, which are contiguous; nothing is copied."""
+    """Return the bytes of a new column's strings, which are contiguous, without a copy."""
     _, offsets, data = lines.buffers()
     length = int(np.frombuffer(offsets, np.int32)[len(lines)])
     return pa.py_buffer(data).slice(0, length)

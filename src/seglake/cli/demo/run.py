@@ -1,4 +1,4 @@
-"""`seglake demo`: ingest a million events and look some up, in a minute or two."""
+"""Define the command `demo`: ingest a million events and look some up, in a minute or two."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 

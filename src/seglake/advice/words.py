@@ -56,7 +56,7 @@ _SENTENCES = {
     "before-1970": "{count:,} of {rows:,} times of {subject} are before 1970, and become rejects.",
     "doubtful-number": "{subject} has numbers that are times if they are {format}, but its name "
     "does not say so.",
-    # what rows that cannot be read are
+    # rows that cannot be read
     "is-parquet": "{subject} is a Parquet file. Set input.format = 'parquet'.",
     "is-utf-16": "{subject} begins as UTF-16 does. Set input.encoding = 'utf-16'.",
     "not-utf-8": "{subject} has rows that are not UTF-8. Set input.encoding to the encoding of the "
@@ -88,7 +88,7 @@ _SENTENCES = {
     "absent-field": "{subject} {name!r} is in no row; {near_or_has}",
     "object-as-key": "key.fields: {subject!r} is an object, so its JSON text is the key. Set a "
     "field of it, such as {field!r}, if that is the key.",
-    # times that cannot be read, or are odd
+    # times that cannot be read, or are suspicious
     "all-times-in-format": "{subject}: {count:row} can be read as {format}, none as {given!r}. Set "
     "timestamp.format = {format!r}.",
     "times-in-two-orders": "{subject}: {count:row} can be read as {format}, none as {given!r}. Set "

@@ -20,7 +20,7 @@ from seglake.times.instants import format_ms
 from seglake.write.rows.rows import nearest
 
 _KEYS = 100  # number of sampled keys
-_DIGITS = 15  # a float of Python keeps the digits of a number with fewer digits
+_DIGITS = 15  # a float is exact enough for numbers with fewer digits
 _SAYS_HOW = "value.format=csv value.columns=…` gives them fields"
 
 

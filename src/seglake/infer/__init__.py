@@ -1,1 +1,1 @@
-"""Infer a pipeline from files that have no description: `seglake init`."""
+"""Infer a pipeline from input files, for `seglake init`."""

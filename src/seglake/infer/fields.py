@@ -81,8 +81,8 @@ class _Fit(NamedTuple):
 def choose_time(sample: Sample) -> tuple[TimeChoice | None, list[str]]:
     """Return the time of the events, and the names of other fields with times.
 
-    The field with the lowest score is chosen. The time is None if no field has a time in nearly
-    all rows.
+    The field with the lowest score is chosen. Without a field that has a time in
+    nearly all rows, return None instead of a time.
     """
     fits = dict[str, _Fit]()
     partial = list[str]()

@@ -1,1 +1,1 @@
-"""What a lake looks like: its figures, what is wrong with it, a page to look at, metrics."""
+"""Reports on a lake: figures, alerts, an HTML page, metrics and lineage."""

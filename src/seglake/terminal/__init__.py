@@ -1,1 +1,1 @@
-"""What people read in a terminal or a notebook: tables, progress and wording."""
+"""Text for people in a terminal or a notebook: tables, progress and wording."""

@@ -155,7 +155,7 @@ def draw(
 ) -> None:
     """Write a table, or its records field by field if it is wider than `width`.
 
-    If `width` is None, a table may have any width. A table without headings has two columns, for
+    Without a `width`, a table may have any width. A table without headings has two columns, for
     names and values.
     """
     from rich.cells import cell_len

@@ -1,4 +1,4 @@
-"""Generate web events to try Seglake with, as JSON lines like those of many servers.
+"""Generate web events to try Seglake with, as JSON lines from many servers.
 
 Lines are in order of arrival. Event times are seconds before the arrival, or minutes before it in
 one line of a thousand. A few users and pages have most of the traffic. Some lines are broken. Equal

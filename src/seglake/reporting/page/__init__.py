@@ -1,1 +1,1 @@
-"""The page: charts, tables, and the document that holds them."""
+"""The HTML page of a report: its charts, its tables and the document with both."""

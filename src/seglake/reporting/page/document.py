@@ -304,7 +304,7 @@ def _window(figures: TopicFigures, window: WindowFigures) -> Part:
     return Part("window", "One window explained", text, table)
 
 
-# name, title, text and table of each part of a topic; the page shows them in this order
+# The name, title, text and table of each part of a topic, in the order on the page.
 _CHARTS: tuple[tuple[str, str, str, Callable[[TopicFigures], PageTable]], ...] = (
     ("volume", "Records over time",
      "Records by time of the event. The dashed line is the time up to which windows are closed.",

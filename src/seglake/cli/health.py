@@ -164,7 +164,7 @@ def reindex(
 def vacuum(
     root: Root, dry_run: DryRun = False, grace_hours: GraceHours = 24.0, json: Json = False
 ) -> None:
-    """Remove objects that no retained version names: what dead attempts left.
+    """Remove objects that no retained version needs, such as files of dead attempts.
 
     Example:
         seglake vacuum ./lake --dry-run

@@ -320,7 +320,7 @@ def run_status(
     pipeline: str | None = None,
     json: Json = False,
 ) -> None:
-    """Say what became of a run: exit code 0 committed, 3 rejected too much, 1 anything else.
+    """Show the state of a run: exit code 0 committed, 3 rejected too much, 1 anything else.
 
     That is: failed, undone or replaced since, or unknown.
 

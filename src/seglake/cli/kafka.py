@@ -193,7 +193,7 @@ def attach(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Read logs where tiered storage put them, without a copy; again, only what is new.
+    """Read logs in tiered storage without copying them; later calls add what is new.
 
     Args:
         sources: A folder or a key prefix in a bucket of tiered storage.
@@ -283,12 +283,12 @@ def replay(
     """Write a window into a real Kafka: every record once, also after a kill, at any speed.
 
     Args:
-        to: The Kafka it goes to: HOST:PORT,…
+        to: Servers of the Kafka to write to: HOST:PORT,…
         speed: 10 is ten times as fast as it was; default: no waiting.
         max_rate: At most this many records a second.
         new_topic: The topic there; default the same name.
         name: Name of the replay; another name sends everything again.
-        group: A group of the archive that goes on there; repeatable.
+        group: A consumer group of the archive that continues there; repeatable.
         kafka: KEY=VALUE for librdkafka; repeatable.
         kafka_file: A properties file with more of them.
 

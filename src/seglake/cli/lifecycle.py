@@ -64,7 +64,7 @@ def alter(
 
     Args:
         given: Settings of \[topic].
-        delete: A setting that goes back to its default.
+        delete: A setting to reset to its default.
 
     Example:
         seglake alter ./lake web retention.ms=7d cleanup.policy=delete
@@ -304,7 +304,7 @@ def maintain(
     grace_hours: GraceHours = 24.0,
     json: Json = False,
 ) -> None:
-    """Do what the topics' settings ask for, and vacuum: what a schedule runs.
+    """Maintain topics as their settings require, and vacuum. Run it on a schedule.
 
     Example:
         seglake maintain ./lake --dry-run

@@ -77,7 +77,7 @@ def read(
 ) -> None:
     """Read records: from an offset, the last ones, in a window of time, or all.
 
-    A record without a timestamp is in no window; where all are read by time, it comes first.
+    A record without a timestamp is in no window. If all are read by time, it comes first.
 
     Args:
         offset: From this offset on.
@@ -188,8 +188,8 @@ def find(
 ) -> None:
     """Find every record of some keys, fields or headers, in a window of time or ever.
 
-    A key index (setting `index.keys`) says where to look; without one, and without a key, all is
-    read.
+    A key index (setting `index.keys`) limits what is read. A search with neither a key nor a key
+    index reads all records.
 
     Args:
         key: A record key; base64:… for bytes.

@@ -1,4 +1,4 @@
-"""Load a pipeline from a TOML file or from tables. Errors say what to change."""
+"""Load a pipeline from a TOML file or from tables. Errors include the remedy."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Pipeline(Section):
         return not rejected or (rejected < rows and rejected <= max(ratio * rows, ratio > 0))
 
     def fingerprint(self) -> str:
-        """Return the SHA-256, in hex, of the settings that decide what records a run writes.
+        """Return the SHA-256, in hex, of the settings that affect the records of a run.
 
         The order of tables and keys does not matter. These settings are left out: the name of the
         pipeline, the root of the lake, options of storage, conditions that make a run fail, the

@@ -32,8 +32,8 @@ _LISTED = 10
 class AbsentFields(NamedTuple):
     """The fields that are missing from all rows, and the names of the members of one row.
 
-    Without rows, `fields` has the value None. Only JSON lines can have no such field without an
-    error.
+    Without rows, `fields` has the value None. In formats other than JSON lines, a missing field is
+    an error.
     """
 
     fields: list[str] | None = None
@@ -124,7 +124,7 @@ def _member_names(row: bytes) -> Iterator[str]:
 
 
 def _rows(_: Pipeline, observed: Observed) -> Iterator[Finding]:
-    """Yield the findings about rows. Of several findings about encodings, hide the general one."""
+    """Yield the findings about rows, except findings that another rule or finding replaces."""
     codes = {each.code for each in observed.findings}
     hidden = {"times-in-format"} | ({"not-utf-8"} if codes.intersection(_ENCODINGS) else set())
     yield from (each for each in observed.findings if each.code not in hidden)

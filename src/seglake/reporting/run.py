@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReportedRun:
-    """A run of a pipeline. Its code sets `report` when the run has ended."""
+    """A run of a pipeline. The block of `reported` sets its `report` after the run."""
 
     report: Report
 

@@ -18,7 +18,7 @@ class _NoPandas:
 
 
 def run_alone() -> None:
-    """Record that this process is the program `seglake`, so that no other code needs pandas."""
+    """Record that this process runs only `seglake`, so that no other code needs pandas."""
     _ALONE.append(True)
 
 

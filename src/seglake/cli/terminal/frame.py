@@ -96,9 +96,14 @@ def _repeat(swallowed: Any) -> None:
         return
     # A signal to the main thread also interrupts a system call there.
     main = [threading.main_thread().ident, signal.SIGINT]
-    timer = threading.Timer(_AGAIN_S, signal.pthread_kill, main)
-    timer.daemon = True
-    timer.start()
+    while True:
+        timer = threading.Timer(_AGAIN_S, signal.pthread_kill, main)
+        timer.daemon = True
+        try:
+            timer.start()
+        except KeyboardInterrupt:  # a busy machine delivers it before this function ends
+            continue
+        return
 
 
 _ESCAPE = "seglake.escape"

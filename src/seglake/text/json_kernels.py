@@ -6,8 +6,6 @@ that continues after that end stops in the next text or at the zeros, and then t
 JSON. No object or array begins after the end.
 """
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -224,16 +222,14 @@ def _match(base: int, begin: int, length: int, parent: int, names: int, tree: En
 def _match_escaped(base: int, begin: int, end: int, parent: int, names: int, tree: Entries) -> int:
     """Do what `_match` does, for a name with escapes."""
     plain = np.empty(end - begin + PADDING, np.uint8)
-    first: Any = np.int64(0)  # numba would compile another version for a literal
-    length = _unescape(base, begin, end, plain, first)
+    length = _unescape(base, begin, end, plain, 0)
     return _match_text(plain, length, parent, names, tree)
 
 
 @njit(cache=True, nogil=True)
 def _match_text(text: Bytes, length: int, parent: int, names: int, tree: Entries) -> int:
     """Do what `_match` does. The caller's reference keeps `text` alive during the call."""
-    first: Any = np.int64(0)  # see `_match_escaped`
-    return _match(text.ctypes.data, first, length, parent, names, tree)
+    return _match(text.ctypes.data, 0, length, parent, names, tree)
 
 
 @njit(cache=True, nogil=True)

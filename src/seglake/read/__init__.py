@@ -1,1 +1,4 @@
-"""Lookups, exact windows and fetches in a lake of segments, in bounded memory, without a JVM."""
+"""Read records from a lake of segments: lookups, exact windows and fetches, in bounded memory.
+
+No JVM is needed.
+"""

@@ -1,4 +1,4 @@
-"""Lookups of many times or offsets at once. They go in order, so that a block is decoded once."""
+"""Look up many times or offsets together, sorted, so that each block is decoded only once."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,10 @@ _FETCH_BYTES = 2**20
 
 
 def offsets_for_times(reader: PartitionReader, times: Int64s) -> tuple[Int64s, Int64s]:
-    """`PartitionReader.offset_for_time` for each of `times`: offsets, timestamps; -1 for None."""
+    """Return `PartitionReader.offset_for_time` for each of `times`, as two arrays.
+
+    They are the offsets and the timestamps. Both are -1 if there is no such record.
+    """
     order = np.argsort(times, kind="stable")
     ascending = times[order]
     answers = _Answers(ascending)
@@ -35,7 +38,7 @@ def offsets_for_times(reader: PartitionReader, times: Int64s) -> tuple[Int64s, I
 
 
 class _Answers:
-    """The answers for ascending times. -1 stands for an answer that is not known yet."""
+    """The answers for ascending times. An answer is -1 until it is found."""
 
     def __init__(self, times: Int64s) -> None:
         self.times = times
@@ -50,7 +53,7 @@ class _Answers:
         ranges = blocks.take(touched).ranges()
         start = reader.view.log_start_offset
         for offsets, stamps in _decoded(reader.fetch, segment, ranges, start):
-            # Times ascend, and so do their blocks. So the times of this chunk are neighbours.
+            # Times and their blocks are both ascending, so the times of this chunk are adjacent.
             low = int(np.searchsorted(ends, offsets[0], "right"))
             high = int(np.searchsorted(begins, offsets[-1], "right"))
             part = slice(first + low, first + high)
@@ -59,8 +62,8 @@ class _Answers:
     def _place(
         self, part: slice, offsets: Int64s, stamps: Int64s, begins: Int64s, ends: Int64s
     ) -> None:
-        # If a later block answers a time, no block before it reaches the time. So the first record
-        # of the chunk that reaches a time is the answer, if it stands in the block of that time.
+        # If a later block answers a time, no earlier block reaches the time. So the first record of
+        # the chunk that reaches a time is the answer, if it is in the block of that time.
         highest = np.maximum.accumulate(stamps)
         at = np.minimum(highest.searchsorted(self.times[part]), len(offsets) - 1)
         hit = (stamps[at] >= self.times[part]) & (self.offsets[part] < 0)
@@ -69,7 +72,7 @@ class _Answers:
         self.timestamps[part] = np.where(hit, stamps[at], self.timestamps[part])
 
     def look_up(self, reader: PartitionReader, missing: npt.NDArray[np.bool_]) -> None:
-        """Look up each missing time alone: its block has no answer, as its records were deleted."""
+        """Look up each missing time separately, because the records of its block were deleted."""
         for time in distinct(self.times[missing]).tolist():
             first, last = np.searchsorted(self.times, [time, time + 1])
             answer = reader.offset_for_time(time)
@@ -80,7 +83,7 @@ class _Answers:
 def _decoded(
     fetch: LogFetch, segment: LogSegment, ranges: LogRanges, log_start: int
 ) -> Iterator[tuple[Int64s, Int64s]]:
-    """Offsets and timestamps of the records at or above the log start, chunk by chunk."""
+    """Yield offsets and timestamps of the records at or above the log start, in chunks."""
     for chunk in fetch.chunks_of(segment, ranges, fetch_bytes=_FETCH_BYTES):
         for _, decoded in chunk.decode_in_parts(chunk.record_batches, _FETCH_BYTES):
             first = int(np.searchsorted(decoded.offsets, log_start))
@@ -89,7 +92,10 @@ def _decoded(
 
 
 def records_at(reader: PartitionReader, offsets: Int64s, schema: pa.Schema) -> pa.Table:
-    """The records at exactly these offsets, in the order of `offsets`. Raises as `batch_at`."""
+    """Return the records at exactly these offsets, in the order of `offsets`.
+
+    Raises what `PartitionReader.batch_at` raises.
+    """
     ascending, places = np.unique(offsets, return_inverse=True)
     for offset in ascending[[0, -1]].tolist() if len(ascending) else []:
         reader.require(offset, reader.view.end_offset - 1)
@@ -112,7 +118,7 @@ def records_at(reader: PartitionReader, offsets: Int64s, schema: pa.Schema) -> p
 def _records_in(
     reader: PartitionReader, segment: LogSegment, targets: Int64s, schema: pa.Schema
 ) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
-    """The records of a segment at the ascending offsets `targets`, without offsets in gaps."""
+    """Yield the records of a segment at the ascending offsets `targets`, skipping gaps."""
     blocks, which = reader.zones(segment).holding(targets)
     ranges = blocks.take(distinct(which[which >= 0])).ranges()
     window = Window(start_offset=int(targets[0]), end_offset=int(targets[-1]) + 1)

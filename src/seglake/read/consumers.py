@@ -1,4 +1,4 @@
-"""The progress of consumers in one log partition, and where they continue in another log."""
+"""Compute the progress of consumers in a log partition, and where they continue in another log."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ class Lag(NamedTuple):
 
 
 def lag(reader: PartitionReader, committed: int) -> Lag:
-    """The lag of a consumer with this committed offset.
+    """Return the lag of a consumer with this committed offset.
 
     Raises OffsetOutOfRange above the end, UsageError below 0.
     """
@@ -40,7 +40,7 @@ def lag(reader: PartitionReader, committed: int) -> Lag:
 
 
 def _first_timestamp(reader: PartitionReader, offset: int) -> int:
-    """The timestamp of the first record at `offset` or above; -1 if there is none."""
+    """Return the timestamp of the first record at or above `offset`; -1 without one."""
     if offset == reader.view.end_offset:
         return -1
     try:
@@ -53,7 +53,7 @@ def _first_timestamp(reader: PartitionReader, offset: int) -> int:
 
 
 def unread_since(reader: PartitionReader, offset: int) -> int:
-    """A lower bound of the timestamps of the records at `offset` and above, in ms.
+    """Return a lower bound, in ms, of the timestamps of the records at or above `offset`.
 
     If there is no such record, the bound is 1 ms after the newest timestamp of the partition. The
     bound is negative if one of these records may have no timestamp.
@@ -70,10 +70,11 @@ def unread_since(reader: PartitionReader, offset: int) -> int:
 
 
 def oldest_in(reader: PartitionReader, index: int) -> int:
-    """The smallest timestamp of a segment from the log start on, in ms; -1 without one.
+    """Return the smallest timestamp of a segment from the log start on, in ms; -1 without one.
 
-    The catalog has that of the whole segment. If the log begins inside of it, it is read; one that
-    is lost or damaged keeps that of the catalog, since listings are for who looks for damage, too.
+    The catalog has the smallest timestamp of the whole segment. If the log start is inside the
+    segment, the segment is read. If it is missing or damaged, the catalog's value is returned,
+    because listings must work while someone investigates damage.
     """
     view = reader.view
     whole = int(view.segments.min_timestamps[index])
@@ -87,7 +88,7 @@ def oldest_in(reader: PartitionReader, index: int) -> int:
 
 
 def _lows(reader: PartitionReader, index: int, offset: int) -> Iterator[Int64s]:
-    """Timestamps at `offset` and above in a segment, of most blocks the smallest one alone."""
+    """Yield the timestamps at or above `offset` in a segment, or just the minimum of a block."""
     view, segment = reader.view, reader.segment(index)
     filled = view.segments.details["record_count"][index] > 0
     block = reader.zones(segment).block_at(offset) if filled else None
@@ -100,7 +101,7 @@ def _lows(reader: PartitionReader, index: int, offset: int) -> Iterator[Int64s]:
 
 
 def offset_of_last(reader: PartitionReader, count: int) -> int:
-    """The offset from which `count` records follow; the log start offset if there are fewer."""
+    """Return the offset from which `count` records follow, or the log start if there are fewer."""
     start, end = reader.view.log_start_offset, reader.view.end_offset
     distance = count
     while distance:
@@ -115,9 +116,9 @@ def offset_of_last(reader: PartitionReader, count: int) -> int:
 
 
 def offset_from(reader: PartitionReader, time: int) -> int:
-    """The offset of the first record at `time` or later; the end offset if there is none.
+    """Return the offset of the first record at or after `time`; the end offset without one.
 
-    For a negative time, it is the log start offset.
+    For a negative time, return the log start offset.
     """
     if time < 0:
         return reader.view.log_start_offset

@@ -1,7 +1,7 @@
-"""A log as a dataset of Arrow, so that every engine that scans datasets reads it with its filters.
+"""Present a log as an Arrow dataset, so that engines which scan datasets can read it with filters.
 
-The filter chooses what is read, and is then applied to each record, so an answer never depends on
-how much of a filter was understood.
+The filter limits what is read, and is then applied to each record. So the result never depends on
+how much of the filter could be used to limit the read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BATCH_ROWS = 131_072  # pyarrow's default
 _OF_FILES = frozenset({
     "batch_readahead", "fragment_readahead", "fragment_scan_options", "use_threads",
     "cache_metadata", "memory_pool",
-})  # fmt: skip  # what pyarrow's scanners of files take, too
+})  # fmt: skip  # options of pyarrow's scanners of files, which have no effect here
 
 
 class _ReadableLog(Protocol):
@@ -54,13 +54,13 @@ class _ReadableLog(Protocol):
 class LogDataset(ShowsTable, ds.UnionDataset):
     """The records of a log as a `pyarrow.dataset.Dataset`; obtained from `Log.dataset`.
 
-    Nothing is read before a scan. A scan reads the columns that it is asked for and those of its
-    filter. It reads only where comparisons of the timestamp, the offset or the partition, and
-    equality of the key, say that records can be; the whole filter is then applied. Records come
-    partition after partition, each in offset order. Can be pickled, without its `stats`.
+    Nothing is read before a scan. A scan reads the columns of its result and of its filter. It
+    reads only where records can be, as far as comparisons of the timestamp, offset or partition,
+    and equality of the key, limit that; then it applies the whole filter. Records are returned one
+    partition after another, each in offset order. A dataset can be pickled, without its `stats`.
 
-    Methods are those of pyarrow. Where Arrow's C++ would read the dataset without them, as on the
-    right side of a `join`, UsageError is raised.
+    The methods are pyarrow's. Where Arrow's C++ code would read the dataset without them, for
+    example on the right side of a `join`, UsageError is raised.
     """
 
     def __init__(
@@ -92,11 +92,12 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         batch_size: int = _BATCH_ROWS,
         **options: Any,
     ) -> LogScanner:
-        """A scan of some columns of the records for which `filter` is true.
+        """Return a scan of some columns of the records for which `filter` is true.
 
-        `columns` are names, or expressions by name. A batch has at most `batch_size` rows. Other
-        options of pyarrow's scanners are accepted, and mean nothing here. Raises pyarrow's errors
-        for an unknown column, and for a filter that does not fit the types.
+        `columns` is a list of names, or maps names to expressions. A batch has at most `batch_size`
+        rows. Other options of pyarrow's scanners are accepted and ignored. Raises pyarrow's errors
+        for an unknown column and for a filter that does not fit the types, and TypeError for an
+        unknown option.
         """
         if unknown := options.keys() - _OF_FILES:
             raise TypeError(f"scanner has no argument {min(unknown)!r}")
@@ -104,7 +105,7 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         return LogScanner(self.schema, self._batches, columns, where, batch_size)
 
     def filter(self, expression: pc.Expression) -> LogDataset:
-        """The dataset of the records for which `expression` is true, too."""
+        """Return a dataset of only the records for which `expression` is true."""
         where = _conjunction(self._where, expression)
         return LogDataset(
             self._log, self._window, self._partitions, self.schema, self._fields, self._stats, where
@@ -114,28 +115,28 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         self,
         filter: pc.Expression | None = None,  # noqa: A002, ARG002  # pyarrow's name
     ) -> Iterator[ds.Fragment]:
-        """Raises UsageError: the files of a log are none that Arrow can read."""
+        """Raise UsageError, because a log has no files that Arrow can read by itself."""
         raise UsageError(
             "a log has no fragments that Arrow can read: scan the dataset, or for parts of it "
             "take log.dataset(partitions=[…]) or other windows"
         )
 
     def replace_schema(self, schema: pa.Schema) -> LogDataset:  # type: ignore[override]  # stubs
-        """The dataset itself for its own schema. Raises UsageError for any other."""
+        """Return the dataset itself for its own schema. Raise UsageError for any other."""
         if schema.equals(self.schema):
             return self
         raise UsageError("the schema of a log is fixed: choose columns, or cast them in the scan")
 
     def sort_by(self, sorting: Any, **options: Any) -> ds.InMemoryDataset:
-        """All records in another order, in memory."""
+        """Sort all records in memory."""
         return _in_memory(self.to_table().sort_by(sorting, **options))
 
     def join(self, *arguments: Any, **options: Any) -> ds.InMemoryDataset:
-        """A join of all records with those of another dataset, in memory; arguments of pyarrow."""
+        """Join all records with another dataset, in memory, with the arguments of pyarrow."""
         return _in_memory(self.to_table()).join(*arguments, **options)
 
     def join_asof(self, *arguments: Any, **options: Any) -> ds.InMemoryDataset:
-        """An as-of join of all records with another dataset, in memory; arguments of pyarrow."""
+        """Join all records with another dataset as of a time, in memory, like pyarrow."""
         return _in_memory(self.to_table()).join_asof(*arguments, **options)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -143,7 +144,7 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         return stream.__arrow_c_stream__(requested_schema)
 
     def _batches(self, schema: pa.Schema, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-        """The records where `where` can be true, and perhaps others, as batches of `schema`."""
+        """Return batches of all records for which `where` can be true, and perhaps others."""
         kinds = {} if self._fields is None else self._fields.kinds
         beside = [name for name in schema.names if name not in kinds]
         if len(beside) == len(schema):
@@ -159,7 +160,7 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         return self._fields is not None and self._fields.strict
 
     def _records(self, schema: pa.Schema, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-        """As `_batches`, of columns of the log."""
+        """Return batches like `_batches`, with columns of the log only, no fields."""
         chosen = Selection(dict.fromkeys(self._partitions, Part(self._window)))
         if where is not None:
             chosen = chosen.of(where, {} if self._fields is None else self._fields.kinds)
@@ -179,8 +180,8 @@ class LogDataset(ShowsTable, ds.UnionDataset):
 class LogScanner:
     """A scan of a `LogDataset`, with the methods of `pyarrow.dataset.Scanner`.
 
-    Each of them reads the log anew. pyarrow's own scanner would read up to a GiB ahead; this one
-    reads as it is asked to, in the memory of a read.
+    Each method reads the log again. pyarrow's own scanner would read up to a GiB ahead. This one
+    reads on demand, within the memory of a read.
     """
 
     def __init__(
@@ -198,7 +199,7 @@ class LogScanner:
         self.projected_schema = self._of(schema, []).projected_schema
 
     def _of(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> ds.Scanner:
-        """Arrow's filter and projection of some batches."""
+        """Apply Arrow's filter and projection to some batches."""
         columns: Any = self._columns
         return ds.Scanner.from_batches(
             iter(batches), schema=schema, columns=columns, filter=self._where,
@@ -206,7 +207,7 @@ class LogScanner:
         )  # fmt: skip
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The records as batches, none of them empty."""
+        """Yield the records in batches. No batch is empty."""
         schema = self._read_schema()
         for batch in self._batches(schema, self._where):
             for part in self._of(schema, [batch]).to_batches():
@@ -214,7 +215,7 @@ class LogScanner:
                     yield part.slice(first, self._batch_size)
 
     def _read_schema(self) -> pa.Schema:
-        """The columns that are read: those of the result and those of the filter."""
+        """Return the columns to read: the columns of the result and of the filter."""
         columns = self.dataset_schema.names if self._columns is None else self._columns
         names = {*columns} if not isinstance(columns, Mapping) else set[str]()
         made = [*columns.values()] if isinstance(columns, Mapping) else []
@@ -225,19 +226,19 @@ class LogScanner:
         return pa.schema(fields or [SCHEMA.field("partition")])  # its values cost nothing
 
     def scan_batches(self) -> Iterator[ds.TaggedRecordBatch]:
-        """Raises UsageError: a log has no fragments that Arrow can read."""
+        """Raise UsageError, because a log has no fragments that Arrow can read."""
         raise UsageError("a log has no fragments to name beside batches: take to_batches()")
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The records as a stream."""
+        """Return the records as a stream."""
         return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
 
     def to_table(self) -> pa.Table:
-        """The records as a table, all in memory."""
+        """Return all records as a table in memory."""
         return pa.Table.from_batches([*self.to_batches()], self.projected_schema)
 
     def head(self, num_rows: int) -> pa.Table:
-        """The first records; nothing is read after them."""
+        """Return the first `num_rows` records. Nothing is read after them."""
         batches, left = list[pa.RecordBatch](), num_rows
         stream = self.to_batches()
         while left > 0 and (batch := next(stream, None)) is not None:
@@ -246,12 +247,12 @@ class LogScanner:
         return pa.Table.from_batches(batches, self.projected_schema)
 
     def count_rows(self) -> int:
-        """The number of records."""
+        """Count the records."""
         counted = LogScanner(self.dataset_schema, self._batches, [], self._where, self._batch_size)
         return sum(map(len, counted.to_batches()))
 
     def take(self, indices: Any) -> pa.Table:
-        """The records at some positions of the scan; the others are read, too."""
+        """Return the records at some positions of the scan. All other records are read, too."""
         return self.to_table().take(indices)
 
 
@@ -266,7 +267,7 @@ def _conjunction(one: pc.Expression | None, two: pc.Expression | None) -> pc.Exp
 
 
 class _NoFiles(FileSystemHandler):
-    """A file system whose every use is an error that names the remedy."""
+    """A file system that raises an error on every use. The error names the remedy."""
 
     def _refused(self, *_arguments: object, **_options: object) -> Any:
         raise UsageError(
@@ -284,9 +285,9 @@ class _NoFiles(FileSystemHandler):
 
 
 def _guard(schema: pa.Schema) -> ds.Dataset:
-    """What Arrow's C++ finds in place of the records: a dataset that cannot be read.
+    """Return a dataset that cannot be read, for Arrow's C++ code to find instead of the records.
 
-    Without it, C++ that is given a `LogDataset` would end the process.
+    Without it, C++ code that gets a `LogDataset` would end the process.
     """
     kind = ds.IpcFileFormat()
     fragment = kind.make_fragment("records", PyFileSystem(_NoFiles()))

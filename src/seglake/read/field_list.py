@@ -1,4 +1,4 @@
-"""The fields that values have: names, types and shares, by a look at a sample."""
+"""List the fields in a sample of values: names, types and how many values have them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ZONED = re.compile(r":\d{2}(?:[.,]\d+)?(?:[Zz]| ?[+-]\d{2}(?::?\d{2})?)$")
 
 
 class ListedField(NamedTuple):
-    """A field: its name, the type of column that holds all its values, and in how many it is."""
+    """A field: its name, the type of column that fits all its values, and its record count."""
 
     name: str
     type: str
@@ -36,10 +36,10 @@ class ListedField(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class FieldList(ShowsTable):
-    """The fields of a sample of records, in the order in which they were met.
+    """The fields of a sample of records, in the order of their first occurrence.
 
-    Of `sampled` records `objects` have a value with fields: a JSON object, or what the topic's
-    `value.format` says.
+    `objects` of the `sampled` records have a value with fields: a JSON object, or a value that has
+    the topic's `value.format`.
     """
 
     sampled: int
@@ -48,7 +48,7 @@ class FieldList(ShowsTable):
 
     @property
     def types(self) -> dict[str, str]:
-        """The type of each field, as `read_range` takes them: none is called as a column beside."""
+        """Return the type of each field, for `read_range`, without the names in `BESIDE`."""
         return {each.name: each.type for each in self.fields if each.name not in BESIDE}
 
     def _table(self) -> Table:
@@ -59,12 +59,12 @@ class FieldList(ShowsTable):
 
 
 def listed(values: Sequence[bytes | None], value_format: ValueFormat) -> FieldList:
-    """The fields of some values. Of an object its members are listed, not itself."""
+    """Return the fields of some values. An object is listed by its members, not itself."""
     return _declared(values, value_format) if value_format else _members_of(values)
 
 
 def _declared(values: Sequence[bytes | None], value_format: ValueFormat) -> FieldList:
-    """The fields that a format declares. A text that reads as a number, true or false is one."""
+    """Return the fields that a format declares, with JSON's types for JSON-like texts."""
     names = names_in(value_format)
     value_fields = finder(value_format, names)(from_arrow(pa.array(values, pa.binary())))
     fields = []
@@ -80,7 +80,7 @@ def _declared(values: Sequence[bytes | None], value_format: ValueFormat) -> Fiel
 
 
 def _number(text: str) -> Any:
-    """A number, true or false; the text itself of an integer of thousands of digits."""
+    """Parse a number, true or false. Return an integer with too many digits as text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -101,7 +101,7 @@ def _members_of(values: Sequence[bytes | None]) -> FieldList:
 
 
 def _is_whole(item: Any) -> bool:
-    """Whether it is an object whose members are listed."""
+    """Return whether this is an object whose members are listed instead."""
     return isinstance(item, dict) and bool(item)
 
 
@@ -114,13 +114,13 @@ def _object(value: bytes | None) -> dict[str, Any] | None:
 
 
 def _members(members: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The members at each depth, by the way to them; a name that has dots itself comes last."""
+    """Yield members at every depth by their path, names that contain dots themselves last."""
     yield from _below(members, "")
     yield from ((name, item) for name, item in members.items() if "." in name)
 
 
 def _below(members: dict[str, Any], way: str) -> Iterator[tuple[str, Any]]:
-    """Those that a way without dots in its names leads to."""
+    """Yield the members whose path has only names without dots."""
     for name, item in members.items():
         if "." not in name:
             yield way + name, item
@@ -129,7 +129,7 @@ def _below(members: dict[str, Any], way: str) -> Iterator[tuple[str, Any]]:
 
 
 def _type_of(items: Sequence[Any]) -> str:
-    """The narrowest type of column that holds all of them; null fits each."""
+    """Return the narrowest type of column that fits all items. Null fits every type."""
     kinds = {type(item) for item in items if item is not None}
     if not kinds:
         return "string"
@@ -152,7 +152,7 @@ def _fits_float(item: float | None) -> bool:
 
 
 def _are_times(items: Sequence[str | None]) -> bool:
-    """Whether all are times of a zone that they name: of others nobody knows the instant."""
+    """Return whether all texts are times with a zone. Without a zone, the instant is unknown."""
     if not all(item is None or _ZONED.search(item) for item in items):
         return False
     values = [item.encode("utf-8", "replace") for item in items if item is not None]

@@ -1,8 +1,8 @@
-"""Fields of values as columns of a type: a function of the stored record and its topic's settings.
+"""Read fields of values as typed columns, using only the stored record and its topic's settings.
 
-A field is found as an ingest finds it. In JSON, `a.b` is a member of that name, or else `b` of the
-object at `a`, and of repeated members the last one counts. The text of a string, or of another
-value as it stands, is read as the column's type: `200` and `"200"` are the same number.
+A field is found like an ingest finds it. In JSON, `a.b` is a member of that name, or else member
+`b` of the object at `a`. Of repeated members, the last one counts. The text of a string, or of any
+other scalar, is parsed as the column's type: `200` and `"200"` are the same number.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 
-BESIDE = ("partition", "offset", "timestamp")  # the columns of a log that fields stand beside
+BESIDE = ("partition", "offset", "timestamp")  # the columns of a log next to fields, by default
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
 _log = logging.getLogger(__name__)
 
 pc: Any = pyarrow.compute  # its stubs ask for the type of each item
-Array = Any  # a pa.Array, likewise
+Array = Any  # a pa.Array, for the same reason
 
 Misfits = Counter[str]  # by field: values that the column's type cannot hold
-Column = tuple[Array, Flags]  # the values, and which of those that are there could not be read
-Read = tuple[list[Array], dict[str, Flags]]  # the columns, and by field what could not be read
+Column = tuple[Array, Flags]  # the values, and which present values could not be parsed
+Read = tuple[list[Array], dict[str, Flags]]  # the columns, and by field the unparsable values
 
 
 def _read_text(texts: Spans) -> Column:
@@ -79,7 +79,7 @@ def _read_times(texts: Spans) -> Column:
 
 
 def _left(texts: Spans, read: Flags) -> Flags:
-    """Which texts are there, and not read."""
+    """Return which texts are present but could not be parsed."""
     return (texts.lengths >= 0) & ~read
 
 
@@ -107,13 +107,13 @@ def _reader(kind: str) -> Callable[[ValueFields, str], Column]:
 
 @dataclass(frozen=True)
 class Fields:
-    """Fields of record values, and the type of each one's column.
+    """Fields of record values, and the type of each field's column.
 
-    `types` maps a field to `string`, `json` (its JSON as it stands), `bool`, `int8` to `int64`,
-    `float32`, `float64` or `timestamp` (ISO 8601, UTC where it has no zone). Names alone are
-    strings. What a record does not have is null. So is what its type cannot hold, or a value that
-    is not of the topic's `value.format`; these are counted in `ReadStats.misfits`, or, if `strict`,
-    an error. Raises UsageError for another type.
+    `types` maps a field to `string`, `json` (the unchanged JSON text), `bool`, `int8` to `int64`,
+    `float32`, `float64` or `timestamp` (ISO 8601, UTC without a zone). A list of names reads
+    strings. A field that a record does not have is null. A value that does not fit the type, or a
+    record value that is not of the topic's `value.format`, is null and counted in
+    `ReadStats.misfits`. If `strict`, it is an error. Raises UsageError for an unknown type.
     """
 
     types: Mapping[str, str] | Sequence[str]
@@ -131,29 +131,29 @@ class Fields:
 
     @staticmethod
     def of(fields: AnyFields) -> Fields:
-        """Fields as a caller gives them."""
+        """Return the fields that a caller passed in any accepted form."""
         return fields if isinstance(fields, Fields) else Fields(fields)
 
     @staticmethod
     def parse(text: str) -> Fields:
-        """Fields as a command line has them: `user,status:int32`. Raises UsageError."""
+        """Parse the fields of a command line, such as `user,status:int32`. Raises UsageError."""
         pairs = (each.strip().rpartition(":") for each in text.split(",") if each.strip())
         return Fields({name or kind: kind if name else "string" for name, _, kind in pairs})
 
     @property
     def kinds(self) -> Mapping[str, str]:
-        """The type of each field's column, by its name in `TYPES`."""
+        """Return the type of each field's column, a key of `TYPES`."""
         return self._kinds
 
     @property
     def columns(self) -> list[Any]:
-        """The columns, in the order of the fields."""
+        """Return the Arrow columns, in the order of the fields."""
         return [pa.field(name, TYPES[kind]) for name, kind in self._kinds.items()]
 
     def read(self, values: Array, find: Finder) -> Read:
-        """The columns of some values, and for each field which of them its type cannot hold.
+        """Return the columns for some values, and for each field which values its type cannot hold.
 
-        `find` finds at least these fields.
+        `find` must find at least these fields.
         """
         texts = from_arrow(values)
         found = find(texts)
@@ -173,24 +173,24 @@ def _kind(name: str, kind: str | None) -> str:
 
 
 class WholeValues(NamedTuple):
-    """Reads the columns `wanted` of a log, and no field."""
+    """A reader of the columns `wanted` of a log, without fields."""
 
     wanted: Sequence[str] | None
 
     def over(self, window: WindowReader, _stats: ReadStats | None = None) -> WindowReader:
-        """The window as it is."""
+        """Return the window unchanged."""
         return window
 
     def schema(self, _read: pa.Schema) -> pa.Schema:
-        """The columns."""
+        """Return the columns as a schema."""
         return schema_of(self.wanted)
 
 
 class FieldReader:
-    """Puts the columns of fields beside those of a log; `columns` None means `BESIDE`.
+    """Adds columns of fields to columns of a log. `columns` None selects `BESIDE`.
 
-    Fields are found by `value_format`. `wanted` are the columns to read. Raises UsageError if two
-    columns had one name.
+    Fields are found with `value_format`. `wanted` are the columns to read from the log. Raises
+    UsageError if two columns had the same name.
     """
 
     def __init__(
@@ -211,28 +211,29 @@ class FieldReader:
     def of(
         fields: AnyFields | None, columns: Sequence[str] | None, value_format: ValueFormat
     ) -> FieldReader | WholeValues:
-        """What reads these columns, and fields beside them if there are some."""
+        """Return a reader of these columns, and of the fields if there are any."""
         return (
             WholeValues(columns) if fields is None else FieldReader(fields, columns, value_format)
         )
 
     def over(self, window: WindowReader, stats: ReadStats | None = None) -> WindowReader:
-        """A window of the columns `wanted`, with those of the fields; `stats` counts misfits."""
+        """Add the fields to a window of the columns `wanted`. `stats` counts misfits."""
         misfits = None if stats is None else stats.misfits
         return window.mapped(
             self.schema(window.schema), lambda batches: self.batches(batches, misfits)
         )
 
     def schema(self, read: pa.Schema) -> pa.Schema:
-        """The columns that come out of batches with the schema `read`."""
+        """Return the columns of the result for batches with the schema `read`."""
         return pa.schema([*(read.field(name) for name in self._beside), *self._fields.columns])
 
     def batches(
         self, read: Iterator[pa.RecordBatch], misfits: Misfits | None
     ) -> Iterator[pa.RecordBatch]:
-        """The batches with fields in place of the value. Raises UsageError if `strict`.
+        """Yield the batches with fields instead of the value. A misfit raises if `strict`.
 
-        Where nobody counts the misfits, the log has a warning of them at the end.
+        If `misfits` is None, a warning with the number of misfits is logged at the end. Raises
+        UsageError.
         """
         counts = Counter[str]() if misfits is None else misfits
         for batch, (arrays, left) in worked(read, self._read):

@@ -1,13 +1,13 @@
-"""What a filter of Arrow says of where its records are: partitions, times, offsets, keys, fields.
+"""Derive from an Arrow filter where its records can be: partitions, times, offsets, keys, fields.
 
-pyarrow gives no access to the tree of an expression, but it pickles one as an Arrow file. The
-columns of this file are the literals, and the metadata of its schema is the tree: a line for each
-step, calls before their arguments. Substrait would be the other way. It refuses a whole expression
-where it has no word for a part, such as a search for text in a binary column; then a window of
-time beside this part would be lost.
+pyarrow gives no access to the tree of an expression, but it pickles an expression as an Arrow file.
+The columns of this file are the literals, and the metadata of its schema is the tree: one line per
+step, calls before their arguments. Substrait would be the alternative. It rejects a whole
+expression if it cannot represent a part, such as a search for text in a binary column. Then a
+window of time next to this part would be lost.
 
-A `Selection` holds each record for which the filter is true, and perhaps others. So the filter must
-be applied to the records again. What is not understood selects everything.
+A `Selection` contains each record for which the filter is true, and perhaps others, so the filter
+must be applied to the records again. A part of a filter that is not understood selects everything.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from seglake.limits import INT64_MAX, INT64_MIN, NO_END
 from seglake.log.piece import Window
 
-Keys = frozenset[bytes] | None  # None: any key, and none
-Texts = frozenset[tuple[str, frozenset[str]]]  # fields, and the texts one of which each has
+Keys = frozenset[bytes] | None  # None: any key, or no key
+Texts = frozenset[tuple[str, frozenset[str]]]  # (field, texts): the field has one of the texts
 
 _LINE = re.compile(r"(\w+): '(.*)'")
 _METADATA = "-- schema metadata --\n"
@@ -32,15 +32,15 @@ _FLIPPED = {
     "equal": "equal", "less": "greater", "less_equal": "greater_equal", "greater": "less",
     "greater_equal": "less_equal",
 }  # fmt: skip
-# What reading raises where Arrow writes an expression as no version before, or not at all.
+# Errors of parsing if a version of Arrow writes an expression in another form, or not at all.
 _OTHER_FORM = (pa.ArrowException, AttributeError, LookupError, TypeError, ValueError)
 _NULL_MATCHES_NULL = 0  # of null_matching_behavior
 
 
 class Part(NamedTuple):
-    """The wanted records of one log partition: those in the window with one of the keys.
+    """The wanted records of one log partition: records in the window with one of the keys.
 
-    Of each field in `texts` they have one of its texts.
+    For each field in `texts`, a record has one of its texts.
     """
 
     window: Window = Window()
@@ -48,7 +48,7 @@ class Part(NamedTuple):
     texts: Texts = frozenset()
 
     def both(self, other: Part) -> Part | None:
-        """The records in both parts, or None if there can be none."""
+        """Return the records in both parts, or None if there can be none."""
         (a, b), keys = (self.window, other.window), self.keys
         window = Window(
             max(a.start_ms, b.start_ms), min(a.end_ms, b.end_ms),
@@ -57,11 +57,11 @@ class Part(NamedTuple):
         if other.keys is not None:
             keys = other.keys if keys is None else keys & other.keys
         full = window.start_ms < window.end_ms and window.start_offset < window.end_offset
-        texts = self.texts | other.texts  # of a field that is in both, either set will do
+        texts = self.texts | other.texts  # if both have a field, either set is a valid limit
         return Part(window, keys, texts) if full and (keys is None or keys) else None
 
     def either(self, other: Part) -> Part:
-        """The smallest part that holds both."""
+        """Return the smallest part that contains both parts."""
         a, b = self.window, other.window
         window = Window(
             min(a.start_ms, b.start_ms), max(a.end_ms, b.end_ms),
@@ -75,26 +75,26 @@ class Part(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The wanted part of each log partition by its number; one that is left out has none."""
+    """The wanted part of each log partition, by number. A missing partition has no part."""
 
     parts: Mapping[int, Part]
 
     def both(self, other: Selection) -> Selection:
-        """The records in both selections, and perhaps others of this one."""
+        """Return the records in both selections, and perhaps others of this one."""
         pairs = {p: part.both(other.parts[p]) for p, part in self.parts.items() if p in other.parts}
         return Selection({p: part for p, part in pairs.items() if part})
 
     def either(self, other: Selection) -> Selection:
-        """The records in one of the selections, and perhaps others."""
+        """Return the records in one of the selections, and perhaps others."""
         mine, its = self.parts, other.parts
         shared = {p: part.either(its[p]) for p, part in mine.items() if p in its}
         return Selection({**mine, **its, **shared})
 
     def of(self, expression: pc.Expression, kinds: Mapping[str, str] = {}) -> Selection:
-        """The records of this selection for which `expression` is true, and perhaps others.
+        """Return the records of this selection for which `expression` is true, and perhaps others.
 
-        `kinds` are the columns that are fields of values, and their types. A field takes
-        precedence over a column of the log with its name.
+        `kinds` maps the columns that are fields of values to their types. A field takes precedence
+        over a column of the log with the same name.
         """
         try:
             return self.both(_Reading([*self.parts], kinds).of(expression))
@@ -103,7 +103,7 @@ class Selection(NamedTuple):
 
 
 def fields_of(expression: pc.Expression, columns: Collection[str]) -> set[str] | None:
-    """The columns that an expression over `columns` names, or None if they cannot be told."""
+    """Return the columns of `columns` that an expression names, or None if it cannot be parsed."""
     try:
         steps, _ = _steps(expression, columns)
         return {word for kind, word in steps if kind == "field_ref"}
@@ -114,7 +114,7 @@ def fields_of(expression: pc.Expression, columns: Collection[str]) -> set[str] |
 def _steps(
     expression: pc.Expression, columns: Collection[str]
 ) -> tuple[list[tuple[str, str]], Sequence[Any]]:
-    """The steps of an expression as (kind, word), and its literals and options as Arrow scalars.
+    """Return the steps of an expression as (kind, word), and its literals and options as scalars.
 
     Raises ValueError for a step of an unknown form, and if a column has a line end in its name:
     Arrow does not escape names, so such a name can look like other steps.
@@ -134,13 +134,13 @@ def _steps(
 
 
 class _Field(str):
-    """The name of a column, as an argument."""
+    """The name of a column, as an argument of a call."""
 
     __slots__ = ()
 
 
 class _Reading:
-    """Reads expressions over the records of some log partitions."""
+    """A parser of expressions over the records of some log partitions."""
 
     KINDS = frozenset({"call", "field_ref", "literal", "options", "end"})
 
@@ -150,7 +150,7 @@ class _Reading:
         self._nothing = Selection({})
 
     def of(self, expression: pc.Expression) -> Selection:
-        """The records for which an expression can be true."""
+        """Return the records for which an expression can be true."""
         steps, values = _steps(expression, self._kinds)
         frames: list[list[Any]] = [[]]  # the arguments of each call that is open
         for kind, word in steps:
@@ -165,7 +165,7 @@ class _Reading:
         return self._truth(root)
 
     def _call(self, name: str, arguments: Sequence[Any]) -> Selection:
-        """The records for which a call can be true."""
+        """Return the records for which a call can be true."""
         if name in _FLIPPED:
             return self._compared(name, *arguments)
         if name == "is_in":
@@ -176,13 +176,13 @@ class _Reading:
         if name == "or_kleene":
             one, two = map(self._truth, arguments)
             return one.either(two)
-        if name == "if_else":  # DuckDB writes so what is null for null
+        if name == "if_else":  # DuckDB writes an expression that is null for null like this
             condition, one, two = map(self._truth, arguments)
             return condition.both(one).either(two)
         return self._everything
 
     def _truth(self, argument: Any) -> Selection:
-        """The records for which an argument can be true; null is not true."""
+        """Return the records for which an argument can be true. Null is not true."""
         if isinstance(argument, Selection):
             return argument
         if isinstance(argument, pa.Scalar):
@@ -222,7 +222,7 @@ class _Reading:
         return self._within(field, min(full)[0], max(full)[1]) if full else self._nothing
 
     def _with_values(self, field: str, values: Any) -> Selection:
-        """The records whose field, or else key, has one of these values."""
+        """Return the records whose field, or else key, has one of these values."""
         if field not in self._kinds:
             return self._with_keys(values)
         if self._kinds[field] != "string":
@@ -237,7 +237,7 @@ class _Reading:
         return self._each(Part(keys=keys)) if keys else self._nothing
 
     def _with_texts(self, field: str, values: Any) -> Selection:
-        """The records whose field has one of these texts, which are those of a scalar value."""
+        """Return the records whose field has one of these texts, each of a scalar value."""
         if not any(test(values.type) for test in _TEXTS):
             return self._everything
         texts = frozenset(values.cast(pa.string()).to_pylist())
@@ -246,7 +246,7 @@ class _Reading:
         return self._each(Part(texts=frozenset({(str(field), texts)}))) if texts else self._nothing
 
     def _within(self, field: str, low: int, high: int) -> Selection:
-        """The records whose value of a column is in [low, high)."""
+        """Return the records whose value of a column is in [low, high)."""
         if field == "partition":
             return self._chosen(lambda partition: low <= partition < high)
         low, high = max(low, INT64_MIN), min(high, NO_END)
@@ -271,11 +271,11 @@ _BYTES = (
     pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary,
     pa.types.is_binary_view, *_TEXTS,
 )  # fmt: skip
-_NESTED = ("[", "{")  # how the text of an array or object begins, which no index has
+_NESTED = ("[", "{")  # first characters of arrays and objects, which no index contains
 
 
 def _ends(field: str, values: Any) -> list[tuple[int, int]] | None:
-    """Values in the unit of a column, rounded down and rounded up; None if they do not compare."""
+    """Convert values to a column's unit, rounded down and up; None if not comparable."""
     kind = values.type
     if field in ("offset", "partition") and pa.types.is_integer(kind):
         return [(value, value) for value in values.to_pylist()]
@@ -287,7 +287,7 @@ def _ends(field: str, values: Any) -> list[tuple[int, int]] | None:
 
 
 def _range(name: str, below: int, above: int) -> tuple[int, int]:
-    """The integers [low, high) for which a comparison with a number holds.
+    """Return the integers [low, high) for which a comparison with a number is true.
 
     `below` and `above` are the number, rounded down and rounded up.
     """

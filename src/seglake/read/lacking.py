@@ -1,4 +1,4 @@
-"""A hint in the log where a search for fields finds nothing: no value may have such a field."""
+"""Log a hint if a search for fields finds nothing because no value has such a field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from seglake.read.field_list import FieldList
 from seglake.terminal.wording import remedy
 
-_MOST = 1000  # fields that are looked for in one process: the look reads a sample
+_MOST = 1000  # fields that one process checks, because each check reads a sample
 
 _log = logging.getLogger(__name__)
 _looked, _silencers = set[tuple[str, str]](), list[bool]()
@@ -23,9 +23,9 @@ def with_hints(
     names: Sequence[str],
     sample: Callable[[], FieldList],
 ) -> Iterator[pa.RecordBatch]:
-    """The batches; if there is none, a warning names the fields that no value of a sample has.
+    """Yield the batches. Without any batch, log the fields that no sampled value has.
 
-    A sample is looked at once for each topic and field.
+    A sample is read only once for each topic and field.
     """
     any_batch = False
     for batch in batches():
@@ -45,7 +45,7 @@ def with_hints(
 
 @contextmanager
 def without_hints() -> Iterator[None]:
-    """In the block there is no hint: the caller gives it."""
+    """Suppress hints inside the block, because the caller gives them itself."""
     _silencers.append(True)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A lake opened for reading: one version of its catalog, and the topics in it."""
+"""Open a lake for reading: one version of its catalog, and the topics in it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,22 @@ def open(  # noqa: A001  # users write seglake.open
     *,
     cache_bytes: int = CACHE_BYTES,
 ) -> Lake:
-    """The lake at `root`, in its newest version, an older one that is retained, or that of a tag.
+    """Open the lake at `root`, by default in its newest version.
 
-    `root` is a path or a URI of an object store. `storage_options` have the names that `deltalake`
-    uses. `cache_bytes` is the most memory for cached zone maps and batches. Raises UsageError if
-    there is no lake, or no such tag, and VersionExpired for a version that is no longer retained.
+    Args:
+        root: A path, or a URI of an object store.
+        version: A retained version number, or the name of a tag. None opens the newest version.
+        storage_options: Options of the object store, with the names that `deltalake` uses.
+        cache_bytes: The most memory for cached zone maps and record batches.
+
+    Raises:
+        UsageError: There is no lake at `root`, or no such tag.
+        VersionExpired: The version is no longer retained.
+
+    Example:
+        >>> lake = seglake.open("s3://bucket/lake")
+        >>> lake.topics()
+        ['clicks', 'orders']
     """
     return Lake(open_store(root, storage_options), version, cache_bytes=cache_bytes)
 
@@ -53,7 +64,7 @@ class Lake(ShowsTable):
         self._origin = Origin(store, cache_bytes, catalog_id)
         self._forgotten = self._origin.reads.forgotten
         self._snapshot = self._origin.snapshot(version)
-        self._lock = Lock()  # of `refresh`, so that the newest snapshot stays
+        self._lock = Lock()  # for `refresh`, so that the newest snapshot wins
 
     def _table(self) -> Table:
         names = self.topics()
@@ -73,53 +84,60 @@ class Lake(ShowsTable):
 
     @property
     def reads(self) -> SharedReads:
-        """The storage and the caches that all logs of the lake share."""
+        """Return the storage and the caches that all logs of the lake share."""
         return self._origin.reads
 
     @property
     def version(self) -> int:
-        """The version of the catalog that everything is read from."""
+        """Return the version of the catalog that everything is read from."""
         return self._snapshot.version
 
     @property
     def identity(self) -> str:
-        """The UUID of this lake. It stays the same when the catalog is rebuilt."""
+        """Return the UUID of this lake. It does not change when the catalog is rebuilt."""
         return self._origin.lake
 
     def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
+        """Return the names of all topics, sorted."""
         return self._snapshot.names()
 
     def topic(self, name: str) -> Log:
-        """The log of a topic in this version; UnknownTopic if there is none."""
-        if self._forgotten != self._origin.reads.forgotten:  # logs were deleted, perhaps of it
+        """Return the log of a topic in this version.
+
+        Raises:
+            UnknownTopic: This version has no such topic.
+        """
+        if self._forgotten != self._origin.reads.forgotten:  # logs were deleted since
             with self._lock:
                 self._forgotten = self._origin.reads.forgotten
                 self._snapshot = self._origin.standing(self._snapshot)
         return Log(self._snapshot, name, self._origin)
 
     def tags(self) -> Tags:
-        """The tags that the lake has now, by name, whichever version is open."""
+        """Return the tags that the lake has now, by name, whichever version is open."""
         return Tags(self._origin.tags())
 
     def known_tags(self) -> list[TagRow]:
-        """The tags in the version that is open, by name, without a look for a newer one.
+        """Return the tags in the open version, by name, without a check for a newer version.
 
-        Storage is read only if there are other tags than at the last call.
+        Storage is read only if the tags changed since the last call.
         """
         return self._origin.tags_in(self._snapshot)
 
     def topic_in(self, tag: TagRow, name: str) -> Log:
-        """The log of a topic in the version of a tag as it was seen, whatever it names by now.
+        """Return the log of a topic in the version that `tag` named when its row was read.
 
-        Raises UnknownTopic, CorruptData and, if what the tag had is gone, VersionExpired.
+        Raises:
+            UnknownTopic: The version has no such topic.
+            VersionExpired: The tag changed, and its version is no longer retained.
+            CorruptData: A file of the tag is damaged.
         """
         return Log(self._origin.tagged(tag), name, self._origin)
 
     def refresh(self) -> Lake:
         """Move on to the newest version, and return this lake. Reads only what changed since.
 
-        A log that was taken from this lake before stays in its version.
+        A log that was obtained from this lake earlier keeps its version.
         """
         with self._lock:
             self._snapshot = self._origin.refreshed(self._snapshot)
@@ -127,9 +145,10 @@ class Lake(ShowsTable):
         return self
 
     def reopen(self) -> Lake:
-        """As `refresh`, also if the catalog was rebuilt since the lake was opened.
+        """Move on to the newest version like `refresh`, even if the catalog was rebuilt since.
 
-        Raises VersionExpired if the root holds another lake by now.
+        Raises:
+            VersionExpired: Another lake is at the root now.
         """
         with self._lock:
             self._snapshot = self._origin.reopened()
@@ -137,11 +156,11 @@ class Lake(ShowsTable):
         return self
 
     def history(self, topic: str | None = None) -> Commits[RunRow]:
-        """The runs of a topic, or of all topics, in the order in which they ended.
+        """Return the runs of a topic, or of all topics, in the order in which they ended.
 
-        So `[-1]` is the newest; shown as a table, the newest comes first. A run that was undone or
-        replaced has a row for each of its states. The method `to_arrow` of the list returns an
-        Arrow table.
+        So `[-1]` is the newest run. Shown as a table, the newest run is first. A run that was
+        undone or replaced has a row for each of its states. `to_arrow` of the list returns an Arrow
+        table.
         """
         names = self._names(topic)
         runs = [run for name in names for run in self._origin.run_history(self._snapshot, name)]
@@ -149,10 +168,10 @@ class Lake(ShowsTable):
         return Commits(runs, RunRow)
 
     def maintenance(self, topic: str | None = None) -> Commits[MaintenanceRow]:
-        """The commits of maintenance to a topic, or to all topics, in the order of their ends.
+        """Return the maintenance commits of a topic, or of all topics, in order of their ends.
 
-        So `[-1]` is the newest; shown as a table, the newest comes first. Those of tags are of no
-        topic: they have `@lake` in its place.
+        So `[-1]` is the newest commit. Shown as a table, the newest commit is first. Commits that
+        change tags belong to no topic: their topic is `@lake`.
         """
         names = [*self._names(topic), *([WHOLE_LAKE] if topic is None else [])]
         rows = [row for name in names for row in self._origin.maintenance(self._snapshot, name)]
@@ -166,5 +185,5 @@ class Lake(ShowsTable):
 def _opened_again(
     version: int, root: str, storage_options: Mapping[str, str] | None = None, **options: Any
 ) -> Lake:
-    """A lake that was pickled; VersionExpired if the root has another catalog by now."""
+    """Open a pickled lake. Raise VersionExpired if another catalog is at the root now."""
     return Lake(open_store(root, storage_options), version, **options)

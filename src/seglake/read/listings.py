@@ -1,4 +1,4 @@
-"""Lists of runs and segments of a lake. They are shown as tables, and become Arrow tables."""
+"""Lists of runs, tags and segments, which display as tables and convert to Arrow tables."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ SEGMENT_COLUMNS = [
 
 
 class Commits(ShowsTable, list[Commit]):
-    """A list of committed runs, or of commits of maintenance, in the order of their ends."""
+    """A list of committed runs, or of maintenance commits, in the order in which they ended."""
 
     def __init__(self, rows: Iterable[Commit], row_type: type[Commit]) -> None:
         super().__init__(rows)
         self._row_type: Any = row_type
 
     def to_arrow(self) -> pa.Table:
-        """A row for each commit, with the columns of the catalog; times are int64 ms."""
+        """Return a row for each commit, with the columns of the catalog. Times are int64 ms."""
         columns = {f.name: FILE_SCHEMAS[self._row_type.KIND].field(f.name).type
                    for f in fields(self._row_type) if f.name != "topic"}  # fmt: skip
         schema = pa.schema({"topic": pa.string(), **columns})
@@ -74,7 +74,7 @@ class Commits(ShowsTable, list[Commit]):
         return pa.table(values, schema=schema)
 
     def _table(self) -> Table:
-        """The newest first."""
+        """Return the commits as a table, newest first."""
         newest: Sequence[RunRow | MaintenanceRow] = self[: -_SHOWN - 1 : -1]
         runs = [_run(row) for row in newest if isinstance(row, RunRow)]
         others = [_upkeep(row) for row in newest if isinstance(row, MaintenanceRow)]
@@ -88,7 +88,7 @@ class Tags(ShowsTable, list[TagRow]):
     """The tags of a lake, by name."""
 
     def to_arrow(self) -> pa.Table:
-        """A row for each tag, with the columns of the catalog; times are int64 ms."""
+        """Return a row for each tag, with the columns of the catalog. Times are int64 ms."""
         schema = FILE_SCHEMAS[TagRow.KIND]
         return pa.table({n: [getattr(row, n) for row in self] for n in schema.names}, schema=schema)
 
@@ -98,7 +98,7 @@ class Tags(ShowsTable, list[TagRow]):
 
 
 def until(ms: int | None) -> str:
-    """When a tag ends, as text."""
+    """Return when a tag ends, as text."""
     return "it is deleted" if ms is None else short_time(ms)
 
 
@@ -114,7 +114,7 @@ def _run(row: RunRow) -> tuple[Any, ...]:
 
 
 def interval(run: RunRow) -> str | None:
-    """The declared interval, as ISO 8601 has it; None without one."""
+    """Return the declared interval of a run in ISO 8601, or None without one."""
     if run.interval_start_ms is None or run.interval_end_ms is None:
         return None
     bounds = (run.interval_start_ms, run.interval_end_ms)
@@ -122,14 +122,17 @@ def interval(run: RunRow) -> str | None:
 
 
 def took(row: RunRow | MaintenanceRow) -> str | None:
-    """How long a commit's work took; None for a run that is taken out, whose row ends with that."""
+    """Return how long a commit's work took, or None for a run that was removed.
+
+    The row of a removed run ends with the removal.
+    """
     if isinstance(row, RunRow) and row.state != "committed":
         return None
     return f"{max(0, row.finished_at_ms - row.started_at_ms) / 1000:,.1f} s"
 
 
 def summed(views: Sequence[PartitionView]) -> tuple[Any, ...]:
-    """`SUMS` of some log partitions; a time is -1 if there is none."""
+    """Return the `SUMS` of some log partitions. A time is -1 without one."""
     segments = [view.segments for view in views if len(view)]
     lows = [int(dated.min()) for columns in segments
             if len(dated := columns.min_timestamps[columns.min_timestamps >= 0])]  # fmt: skip
@@ -144,7 +147,7 @@ def summed(views: Sequence[PartitionView]) -> tuple[Any, ...]:
 
 
 class SegmentList(ShowsTable):
-    """The segments of a topic, in the order of the log. Consumers of Arrow take the list itself."""
+    """The segments of a topic, in the order of the log. Arrow consumers accept the list itself."""
 
     def __init__(self, topic: str, rows: pa.Table) -> None:
         self._topic = topic
@@ -158,7 +161,7 @@ class SegmentList(ShowsTable):
         return stream.__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pa.Table:
-        """A row for each segment, with the columns of the catalog; times are int64 ms."""
+        """Return a row for each segment, with the columns of the catalog. Times are int64 ms."""
         return self._rows
 
     def _table(self) -> Table:

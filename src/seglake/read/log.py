@@ -1,4 +1,4 @@
-"""A topic's log in one version of the lake: its beginning and end, lookups, fetches, windows."""
+"""Read one topic in one version of the lake: its bounds, lookups, fetches and windows."""
 
 from __future__ import annotations
 
@@ -51,19 +51,21 @@ _Read = Callable[
 ]
 
 _SHOWN = 20  # log partitions in a table
-MAX_RECORDS = 500  # of one fetch: Kafka's max.poll.records
+MAX_RECORDS = 500  # records of one fetch, like Kafka's max.poll.records
 
 
 class Log(ShowsTable):
-    """The log of one topic; obtained from `Lake.topic`.
+    """The log of one topic in one version; obtained from `Lake.topic`. Safe for threads.
 
-    Times are aware datetimes, ISO-8601 strings with a zone, or integer milliseconds since the
-    epoch. Methods raise UnknownTopic for a partition that does not exist, and CorruptData, with the
-    file's name, for a damaged file. Safe for threads. A pickled log contains its list of segments,
-    some 70 bytes for each, and no credentials. An unpickled log is of the same version. These
-    methods read the catalog: `closed`, `coverage`, `at`, `segments`, `follow`, `find`, `plan_find`
-    and `last`. `read_around` and a scan of `dataset` read it if they filter by a key. Unpickled
-    logs of a lake share one cache.
+    A time is an aware datetime, an ISO 8601 string with a zone, or integer milliseconds since the
+    epoch. Every method raises UnknownTopic for a partition that does not exist, CorruptData, with
+    the file's name, for a damaged file, and StoreError if the storage fails.
+
+    A pickled log contains its list of segments, about 70 bytes for each segment, and no
+    credentials. An unpickled log is of the same version. Unpickled logs of a lake share one cache.
+
+    These methods read the catalog: `closed`, `coverage`, `at`, `segments`, `follow`, `find`,
+    `plan_find` and `last`. `read_around` and a scan of `dataset` read it if they filter by a key.
     """
 
     def __init__(self, snapshot: Snapshot, topic: str, origin: Origin) -> None:
@@ -88,32 +90,41 @@ class Log(ShowsTable):
         return _unpickled, (self._origin, self.version, self.settings, views)
 
     def alone(self) -> Log:
-        """The same log, without the other topics of its version in memory."""
+        """Return this log without the other topics of its version in memory."""
         views = self._snapshot.partitions(self.topic)
         return _unpickled(self._origin, self.version, self.settings, views)
 
     @property
     def store(self) -> Store:
-        """The storage that this log is read from."""
+        """Return the storage that this log is read from."""
         return self._origin.store
 
     @property
     def version(self) -> int:
-        """The version of the catalog that this log is read from."""
+        """Return the version of the catalog that this log is read from."""
         return self._snapshot.version
 
     def kept_groups(self) -> list[GroupInTopic]:
-        """The committed offsets of consumer groups that an archive of this topic saved, by name.
+        """Return the committed offsets of consumer groups that an archive of this topic saved.
 
-        They do not depend on the version of this log. Raises StoreError, CorruptData.
+        They are sorted by name, and do not depend on the version of this log.
+
+        Raises:
+            CorruptData: A saved object is damaged.
+            StoreError: The storage fails.
         """
         return of_topic(self.store, self._origin.lake, self.topic)
 
     def at(self, version: int | str | None) -> Log:
-        """The same topic in another version. Returns this log for None and for its own version.
+        """Return the topic in another version.
 
-        Raises VersionExpired for a version that is no longer retained, and UsageError for a version
-        that does not exist yet.
+        Args:
+            version: A version number or the name of a tag. None and this log's own version return
+                this log.
+
+        Raises:
+            VersionExpired: The version is no longer retained.
+            UsageError: The version does not exist yet, or there is no such tag.
         """
         if version is None or version == self.version:
             return self
@@ -121,40 +132,51 @@ class Log(ShowsTable):
 
     @property
     def settings(self) -> TopicRow:
-        """The topic's settings in this version."""
+        """Return the topic's settings in this version."""
         return self._snapshot.topic(self.topic)
 
     @property
     def value_format(self) -> str:
-        """How fields are found in its values, by the topic's settings in this version."""
+        """Return how fields are found in the values, from the topic's settings in this version."""
         return self.settings.value_format
 
-    # where it begins and ends
+    # bounds
 
     def partitions(self) -> list[int]:
-        """The numbers of the topic's partitions."""
+        """Return the numbers of the topic's partitions."""
         return list(range(self._snapshot.topic(self.topic).partitions))
 
     def beginning_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
-        """The log start offset of each partition: the first offset that can be read."""
+        """Return the log start offset of each partition: the first offset that can be read."""
         return {p: self.reader(p).view.log_start_offset for p in _chosen(self, partitions)}
 
     def end_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
-        """The end offset of each partition: the offset of the next record to come."""
+        """Return the end offset of each partition: the offset that the next record will get."""
         return {p: self.reader(p).view.end_offset for p in _chosen(self, partitions)}
 
     def segments(self) -> SegmentList:
-        """Every segment in the order of the log. Its method `to_arrow` returns an Arrow table."""
+        """Return all segments in the order of the log. The list converts `to_arrow`."""
         rows = self._origin.rows(self._snapshot, "segment", self.topic)
         return SegmentList(self.topic, rows)
 
     # times to offsets
 
     def offsets_for_times(self, times: Mapping[int, Time]) -> dict[int, OffsetAndTimestamp | None]:
-        """For each partition the first record, in offset order, at the time or later, or None.
+        """Return, for each partition, the first record at or after a time.
 
-        As Kafka's `offsetsForTimes`, but never wrong: in some logs Kafka overlooks later segments.
-        Records below the log start do not count.
+        "First" is by offset, as in Kafka's `offsetsForTimes`, but later segments are searched too:
+        in some logs Kafka overlooks them. Records below the log start offset do not count.
+
+        Args:
+            times: Partition number → time. A time before 1970 is an error.
+
+        Returns:
+            Partition number → offset and timestamp of the record, or None if no record is that
+            late.
+
+        Raises:
+            UnknownTopic: The topic has no such partition.
+            UsageError: `times` is not a mapping, or a time is before 1970.
         """
         if not isinstance(times, Mapping):
             raise UsageError(
@@ -165,9 +187,18 @@ class Log(ShowsTable):
     def offsets_for_times_array(
         self, partition: int, times: npt.ArrayLike
     ) -> tuple[Int64s, Int64s]:
-        """`offsets_for_times` for many times (int64 ms) in one partition.
+        """Return the first record at or after each of many times in one partition.
 
-        Returns the offset and the timestamp for each time; both are -1 if there is no record.
+        Args:
+            partition: The partition number.
+            times: An array of times, in int64 milliseconds since the epoch, in any order.
+
+        Returns:
+            Two int64 arrays as long as `times`: the offset and the timestamp (ms) for each time.
+            Both are -1 if no record is that late.
+
+        Raises:
+            UsageError: A time is before 1970.
         """
         times_ms = to_epoch_ms_array(times)
         if times_ms.min(initial=0) < 0:
@@ -177,25 +208,40 @@ class Log(ShowsTable):
     def max_timestamps(
         self, partitions: Iterable[int] | None = None
     ) -> dict[int, OffsetAndTimestamp | None]:
-        """The first record with the largest timestamp in each partition (KIP-734), or None."""
+        """Return, for each partition, the first record with the largest timestamp (KIP-734).
+
+        The value is None for a partition without timestamps.
+        """
         return {p: self.reader(p).max_timestamp() for p in _chosen(self, partitions)}
 
     # records
 
     def record_at(self, partition: int, offset: int) -> Record:
-        """The record at exactly this offset.
+        """Return the record at exactly this offset.
 
-        Raises OffsetOutOfRange below the log start and at or above the end, OffsetNotFound in a
-        gap.
+        Raises:
+            OffsetOutOfRange: The offset is below the log start offset, or not below the end offset.
+            OffsetNotFound: The offset is in a gap.
         """
         return Record.of(self.topic, partition, *self.reader(partition).batch_at(offset))
 
     def records_at(
         self, partition: int, offsets: npt.ArrayLike, *, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """The records at exactly these offsets (int64), a row for each offset, in the same order.
+        """Return the records at exactly these offsets. All of them are in memory at once.
 
-        All records are in memory at once. Raises as `record_at`.
+        Args:
+            partition: The partition number.
+            offsets: A one-dimensional array of integers, in any order. Offsets may repeat.
+            columns: The columns to read, in this order. None reads all columns.
+
+        Returns:
+            One row for each item of `offsets`, in the order of `offsets`.
+
+        Raises:
+            OffsetOutOfRange: See `record_at`.
+            OffsetNotFound: See `record_at`. The message names the first offset in a gap.
+            UsageError: `offsets` is not a one-dimensional array of integers.
         """
         numbers = np.asarray(offsets)
         if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
@@ -210,10 +256,14 @@ class Log(ShowsTable):
         max_records: int = MAX_RECORDS,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Fetch: the records from `offset` on, at most `max_records`.
+        """Fetch at most `max_records` records, starting at `offset`.
 
-        If `offset` is in a gap, the fetch starts at the next record. At the end offset, the fetch
-        is empty. Raises OffsetOutOfRange above the end offset and below the log start.
+        If `offset` is in a gap, the fetch starts at the next record. At the end offset, the result
+        is empty.
+
+        Raises:
+            OffsetOutOfRange: The offset is below the log start offset or above the end offset.
+            UsageError: `max_records` is negative.
         """
         return records_from(self.reader(partition), offset, max_records, schema_of(columns))
 
@@ -225,9 +275,9 @@ class Log(ShowsTable):
         columns: Sequence[str] | None = None,
         fields: AnyFields | None = None,
     ) -> WindowReader:
-        """The last `count` records of each partition, partition after partition, by offset.
+        """Return the last `count` records of each partition, one partition after another.
 
-        `fields` are those of `read_range`.
+        For `fields` see `read_range`.
         """
         beside = FieldReader.of(fields, columns, self.value_format)
         ends = self.end_offsets(partitions)
@@ -243,12 +293,20 @@ class Log(ShowsTable):
         columns: Sequence[str] | None = None,
         poll_s: float = 1.0,
     ) -> Iterator[pa.RecordBatch]:
-        """The records from these offsets on, and those of later commits as they come, endlessly.
+        """Yield records from these offsets on, then the records of later commits, endlessly.
 
-        `offsets` is {partition: offset}. A partition without one begins at its end in this version;
-        one that the topic gets later, at its log start. Records that leave the log before they are
-        read are passed over. A newer version is looked for every `poll_s` seconds. Raises what
-        `Lake.refresh` and a read raise.
+        Records that are removed from the log before they are read are skipped.
+
+        Args:
+            offsets: Partition number → first offset. A partition that is missing here starts at its
+                end offset in this version. A partition that the topic gets later starts at its log
+                start.
+            partitions: The partitions to follow. None follows all, also those that are added later.
+            columns: The columns to read, in this order. None reads all columns.
+            poll_s: Seconds between two checks for a newer version.
+
+        Raises:
+            VersionExpired: The catalog was rebuilt, or the version is no longer retained.
         """
         chosen = None if partitions is None else [*partitions]
         log, places = self, {**self.end_offsets(chosen), **(offsets or {})}
@@ -261,7 +319,7 @@ class Log(ShowsTable):
             log = log._newer(poll_s)
 
     def _newer(self, poll_s: float) -> Log:
-        """The topic in the next version, as soon as there is one."""
+        """Wait for a newer version, and return the topic in it."""
         while True:
             listed = bool(self._snapshot.files)  # an unpickled log has no list to refresh
             snapshot = (
@@ -274,7 +332,10 @@ class Log(ShowsTable):
     def plan_offsets(
         self, ranges: Mapping[int, tuple[int, int]], *, columns: Sequence[str] | None = None
     ) -> Plan:
-        """A read of the records at offsets [start, end) of each partition; there may be gaps."""
+        """Plan a read of the records at offsets [start, end) of each partition.
+
+        There may be gaps in a range.
+        """
         windows = {p: Window(start_offset=s, end_offset=e) for p, (s, e) in ranges.items()}
         return self._plan(windows, columns)
 
@@ -289,7 +350,10 @@ class Log(ShowsTable):
         columns: Sequence[str] | None = None,
         version: int | str | None = None,
     ) -> Plan:
-        """What `read_range` would fetch: segments, byte ranges, bytes, the most records."""
+        """Plan a `read_range`: return the segments, byte ranges and bytes it would read.
+
+        `records_at_most` of the plan is an upper bound of the records.
+        """
         log: Log = self.at(version)
         window = open_window(start, end)
         return log._plan(dict.fromkeys(_chosen(log, partitions), window), columns)
@@ -307,16 +371,33 @@ class Log(ShowsTable):
         memory_bytes: int = MEMORY_BYTES,
         stats: ReadStats | None = None,
     ) -> WindowReader:
-        """Every record with start <= timestamp < end, and no other, in this version or another.
+        """Return all records with start <= timestamp < end, and no others.
 
-        None for `start` or `end` leaves that side open. A record without a timestamp (-1) is in no
-        window, unless both sides are open, which reads every record. `order`
-        "offset" gives partition after partition, each in offset order. `order` "time" gives one
-        stream by (timestamp, partition, offset). About `memory_bytes` are in use, whatever the
-        window's size. `columns` chooses and orders columns. `fields`, as in {"user": "string",
-        "status": "int32"}, adds fields of values as columns; the others are then `partition`,
-        `offset` and `timestamp` unless `columns` names them. `stats` counts requests and bytes, of
-        all reads of the window together.
+        A record without a timestamp (-1) is in no window, unless both sides are open.
+
+        Args:
+            start: The first time, inclusive. None leaves this side open.
+            end: The end time, exclusive. None leaves this side open.
+            partitions: The partitions to read. None reads all.
+            columns: The columns of the result, in this order. None returns all columns. With
+                `fields`, None returns `partition`, `offset` and `timestamp`.
+            fields: Fields of the values to add as columns, with their types, for example {"user":
+                "string", "status": "int32"}. See `Fields`.
+            version: A version number or the name of a tag. None reads this version.
+            order: "offset" returns one partition after another, each in offset order. "time"
+                returns one stream sorted by (timestamp, partition, offset).
+            memory_bytes: About how much memory the read uses, whatever the size of the window.
+            stats: Counts requests, bytes and records of all reads of the window together.
+
+        Raises:
+            UsageError: `order` is unknown, the window ends before it starts, or `columns` and
+                `fields` do not fit.
+            VersionExpired: The version is no longer retained.
+
+        Example:
+            >>> events = log.read_range("2026-06-01T12:00:00Z", "2026-06-01T12:05:00Z")
+            >>> events.read_all().num_rows
+            1804
         """
         log: Log = self.at(version)
         ways: dict[str, _Read] = {"offset": in_offset_order, "time": in_time_order}
@@ -332,7 +413,7 @@ class Log(ShowsTable):
         return beside.over(reader, stats)
 
     def _after_a_look(self, read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[Any]:
-        """Look for deleted logs, then read. The readers may have been made long ago."""
+        """Drop deleted logs from the caches, then read. The readers may be old by now."""
         self._origin.deletions.look_if_due()
         return read()
 
@@ -352,23 +433,41 @@ class Log(ShowsTable):
         version: int | str | None = None,
         stats: ReadStats | None = None,
     ) -> WindowReader:
-        """Every record with this key, or with one of these `keys`, and no other.
+        """Return all records that have one of the keys and meet all conditions, and no others.
 
-        `where` maps a field of the value to a value or to a list of values, as in
-        {"status": 500, "user": ["ann", "bob"]}. A record matches if every field has its value or
-        one of its list. `headers` does the same for record headers. A string matches a field with
-        this text, so "200" matches the number 200. A number matches only an equal JSON number.
-        None matches null and a missing field. Each element of an array counts, and each repeated
-        header. Without a key, every record is compared.
+        Records are returned one partition after another, each in offset order. If keys choose the
+        partition, only partitions that can hold the keys are searched. Key indexes (settings
+        `index.*`) choose the blocks to read. A segment without a key index is read whole, with the
+        same result.
 
-        A string as a key means its UTF-8. `start` and `end` bound the timestamps: start <=
-        timestamp < end. A record without a timestamp then never matches. Records come partition
-        after partition, each in offset order. `newest` is a number: each partition gives only its
-        last `newest` matching records. If keys choose the partition, only partitions that can hold
-        the keys are asked. Key indexes (setting `index.keys`) choose the blocks to read. Segments
-        without a key index are read whole. The answer is the same. `fields` are those of
-        `read_range`. If nothing is found and no value has a field, a warning in the log names the
-        nearest one. Raises as `read_range`.
+        A string matches a field with this text, so "200" matches the number 200. A number matches
+        only an equal JSON number. None matches null and a missing field. Each element of an array
+        counts, and each repeated header.
+
+        Args:
+            key: The record key. A string is encoded as UTF-8.
+            keys: Several keys, instead of `key`. Without `key` and `keys`, every record is
+                compared.
+            where: Field of the value → a value or a list of values, for example {"status": 500,
+                "user": ["ann", "bob"]}. Every field must have one of its values.
+            headers: Header → a value or a list of values, like `where`.
+            start: The first time, inclusive. With `start` or `end`, a record without a timestamp
+                never matches.
+            end: The end time, exclusive.
+            partitions: The partitions to search. None searches all.
+            columns: The columns of the result, see `read_range`.
+            fields: Fields of the values to add as columns, see `read_range`.
+            newest: The most records to return of each partition: its last matching records.
+            version: A version number or the name of a tag. None searches this version.
+            stats: Counts requests, bytes and records of all reads together.
+
+        Returns:
+            The records. If a read finds none and no value has a field of `where`, it logs a warning
+            that names the most similar field.
+
+        Raises:
+            UsageError: No key and no condition is given, or they contradict each other.
+            VersionExpired: The version is no longer retained.
         """
         if newest is not None and newest < 0:
             raise UsageError(f"newest is a number of records, not {newest}")
@@ -397,9 +496,9 @@ class Log(ShowsTable):
         partitions: Iterable[int] | None = None,
         version: int | str | None = None,
     ) -> FindPlan:
-        """What `find` would read: segments by key index and without, ranges, bytes, records.
+        """Plan a `find`: return how many segments, byte ranges, bytes and records it would read.
 
-        Reads key indexes and zone maps, and no record.
+        This reads key indexes and zone maps, but no records.
         """
         log: Log = self.at(version)
         criteria = Criteria.of(key, keys, where, headers)
@@ -413,10 +512,10 @@ class Log(ShowsTable):
         partitions: Iterable[int] | None = None,
         version: int | str | None = None,
     ) -> Record | None:
-        """The last record with this key: that of the highest offset; None if there is none.
+        """Return the record with this key that has the highest offset, or None.
 
-        Several partitions may have the key. Then the result is the last record with the largest
-        timestamp. If timestamps are equal, the highest partition wins.
+        If several partitions have the key, return the last record with the largest timestamp. If
+        the timestamps are equal, the highest partition wins.
         """
         log, columns = self.at(version), ["timestamp", "partition", "offset"]
         rows = log.find(key, partitions=partitions, columns=columns, newest=1).read_all()
@@ -435,11 +534,11 @@ class Log(ShowsTable):
         version: int | str | None = None,
         stats: ReadStats | None = None,
     ) -> LogDataset:
-        """The records as a `pyarrow.dataset.Dataset`, which DuckDB, Polars and others scan.
+        """Return the records as a `pyarrow.dataset.Dataset`, for DuckDB, Polars and others.
 
-        `start` and `end` are those of `find`, `fields` those of `read_range`. Nothing is read
-        before a scan. Its filter chooses what is read: by comparisons of `timestamp`, `offset` and
-        `partition`, and equality of `key` and of indexed string fields. Raises as `read_range`.
+        Nothing is read before a scan. The scan's filter limits what is read: comparisons of
+        `timestamp`, `offset` and `partition`, and equality of `key` and of indexed string fields.
+        For `start` and `end` see `find`; for the other arguments and errors see `read_range`.
         """
         from seglake.read.dataset import LogDataset  # noqa: PLC0415  # a fifth of a second
 
@@ -452,14 +551,15 @@ class Log(ShowsTable):
     def _searches(
         self, criteria: Criteria, window: Window, partitions: Iterable[int] | None
     ) -> list[Search]:
-        """The searches, one for each partition that can hold what is asked for."""
+        """Return one search for each partition that can hold records that meet the criteria."""
         reads = [(self.reader(p), window) for p in dict.fromkeys(_chosen(self, partitions))]
         return searches_of(reads, criteria.over(self.value_format), self.partition_counts)
 
     def fields(self, sample: int = 1000) -> FieldList:
-        """The fields of values: names, types and shares, in the newest `sample` records.
+        """Return the fields of the values in the newest records: names, types and counts.
 
-        They come from all partitions alike. `types` of the result is what `read_range` takes.
+        Every partition contributes the same share of the `sample` records. `types` of the result
+        can be passed to `read_range`.
         """
         share = -(-sample // len(self.partitions()))
         values = self.tail(share, columns=["value"]).read_all()["value"]
@@ -477,19 +577,32 @@ class Log(ShowsTable):
         memory_bytes: int = MEMORY_BYTES,
         stats: ReadStats | None = None,
     ) -> pa.RecordBatchReader:
-        """Each row with each record near its time: a result row for each such pair, in no order.
+        """Join each row with the records near its time, one result row per pair, in no order.
 
-        `rows` is an Arrow table, or a stream that Arrow can take. Its column `at` has timestamps
-        with a zone, or integer milliseconds. A row is paired with the records with
-        at - before_ms <= timestamp < at + after_ms. `key` names a column of `rows`: then the record
-        key must be equal to it, only the partitions that can hold the key are read, and of segments
-        with a key index only the blocks that may hold a key of the batch of rows. Rows without a
-        time, a key or a record are left out. The columns of `rows` come first, then the chosen
-        columns of the records; no name may be in both.
+        A row is paired with the records with at - before_ms <= timestamp < at + after_ms. Rows
+        without a time, a key or a matching record are left out. The windows of a batch of rows are
+        read together, each block once. Sort a large table by time first: less is read if the rows
+        of a batch are near each other.
 
-        The windows of a batch of rows are read together, each block once. Besides a batch, about
-        `memory_bytes` are in use. Sort a large table by time first: less is read if the rows of a
-        batch are near each other. Raises as `read_range`.
+        Args:
+            rows: An Arrow table, or a stream that Arrow can read.
+            at: The column of `rows` with the times: timestamps with a zone, or integer
+                milliseconds.
+            before_ms: How far the window begins before the time of a row.
+            after_ms: How far the window extends after the time of a row, exclusive.
+            key: A column of `rows`. The record key must equal it. Then only the partitions that can
+                hold the key are read, and, of segments with a key index, only blocks that may hold
+                a key.
+            columns: The columns of the records. None adds all. No column may have a name of `rows`.
+            memory_bytes: About how much memory the read uses, in addition to one batch of rows.
+            stats: Counts requests, bytes and records.
+
+        Returns:
+            A stream with the columns of `rows`, followed by the columns of the records.
+
+        Raises:
+            UsageError: A column is missing, occurs twice or has an unsuitable type, or a width is
+                negative, or both widths are 0.
         """
         schema = schema_of(columns)
         around = Around(self, at, before_ms, after_ms, key, schema)
@@ -499,7 +612,7 @@ class Log(ShowsTable):
         return pa.RecordBatchReader.from_batches(around.schema(stream.schema), batches)
 
     def closed(self, start: Time, end: Time, lateness_ms: int = 0) -> bool:
-        """Whether the window [start, end) is complete, if no event is later than `lateness_ms`.
+        """Return whether the window [start, end) is complete, given the most lateness of events.
 
         It is complete if the intervals of committed runs cover [start, end + lateness_ms), see
         `coverage`.
@@ -508,9 +621,10 @@ class Log(ShowsTable):
         return covers(self.coverage(), window.start_ms, window.end_ms + lateness_ms)
 
     def coverage(self) -> list[tuple[int, int]]:
-        """The times that committed runs cover: disjoint intervals [start, end) in ms.
+        """Return the times that committed runs cover, as disjoint intervals [start, end) in ms.
 
-        A run covers the interval that it declares, unless all its records are outside.
+        A run covers the interval that it declares, unless all its records are outside of the
+        interval.
         """
         runs = self._origin.runs(self._snapshot, self.topic)
         return united(run.covered for run in runs if run.covered is not None)
@@ -518,26 +632,39 @@ class Log(ShowsTable):
     # consumers
 
     def lag(self, committed: Mapping[int, int]) -> dict[int, Lag]:
-        """The lag of each partition's committed offset, which is the next offset to read.
+        """Return the lag of each partition's committed offset, which is the next offset to read.
 
-        The time of a lag is from the next unread record to the newest timestamp of the partition;
-        0 if every record is read. For an offset below the log start, the next unread record is the
-        first record of the log.
+        The time of a lag is from the next unread record to the newest timestamp of the partition,
+        or 0 if every record was read. For an offset below the log start, the next unread record is
+        the first record of the log.
+
+        Raises:
+            OffsetOutOfRange: A committed offset is above the end offset.
+            UsageError: A committed offset is negative.
         """
         return {p: consumers.lag(self.reader(p), offset) for p, offset in committed.items()}
 
     def translate(
         self, committed: Mapping[int, int], to: Log, *, skew_ms: int = 0
     ) -> dict[int, int]:
-        """Offsets in another log from which a consumer of this log misses nothing (KIP-33's case).
+        """Return offsets in another log from which a consumer of this log misses no record.
 
-        `skew_ms` is the most by which the two logs date the same record differently. Subtract it
-        from the smallest timestamp of the unread records of a partition: in the other log, no
-        unread record is older than this time. So the consumer starts there at the first record that
-        reaches this time. Timestamps cannot give fewer duplicates. A partition without unread
-        records has no smallest timestamp: its newest timestamp plus 1 ms takes that place. If both
-        topics have the same number of partitions, a partition continues in the partition of the
-        same number. Otherwise all partitions start at the smallest of these times.
+        This is the case of KIP-33: two logs have the same records at different offsets. Timestamps
+        decide, so a consumer may read some records twice:
+
+            1. Take the smallest timestamp of the unread records of a partition, minus `skew_ms`. If
+               all records are read, take the newest timestamp of the partition plus 1 ms, minus
+               `skew_ms`.
+            2. In the other log, no unread record is older than this time. So the consumer starts at
+               the first record at or after this time.
+            3. If both topics have the same number of partitions, a partition continues in the
+               partition with the same number. Otherwise all partitions start at the smallest of
+               these times.
+
+        Args:
+            committed: Partition number → committed offset in this log.
+            to: The other log.
+            skew_ms: The largest difference between the timestamps of one record in the two logs.
         """
         since = {
             p: consumers.unread_since(self.reader(p), offset) - skew_ms
@@ -548,7 +675,7 @@ class Log(ShowsTable):
         return {p: consumers.offset_from(to.reader(p), time) for p, time in since.items()}
 
     def partition_counts(self) -> list[int]:
-        """Each number of partitions that the topic has had, if keys choose the partition.
+        """Return each number of partitions that the topic has had, if keys choose the partition.
 
         A record with a key is in the partition that Kafka's murmur2 gives for one of these numbers.
         The list is empty if keys do not choose the partition.
@@ -563,9 +690,9 @@ class Log(ShowsTable):
         return sorted(counts.to_pylist())
 
     def reader(self, partition: int) -> PartitionReader:
-        """The lookups of one partition. They take times and offsets as plain integers."""
+        """Return the lookups of one partition, which take times and offsets as plain integers."""
         self._origin.deletions.look_if_due()
-        if self._forgotten != self._origin.reads.forgotten:  # logs were deleted, perhaps these
+        if self._forgotten != self._origin.reads.forgotten:  # logs were deleted since
             self._forgotten = self._origin.reads.forgotten
             self._snapshot, self._readers = self._origin.standing(self._snapshot), {}
         reader = self._readers.get(partition)

@@ -1,4 +1,4 @@
-"""Where logs come from: the storage and the caches of a lake, and its catalog when it is needed.
+"""Share the storage, the caches and the catalog of a lake among the logs that are read from it.
 
 A pickled origin has no credentials: a worker finds credentials in its environment.
 """
@@ -28,8 +28,9 @@ _Result = TypeVar("_Result")
 class Origin:
     """A lake in all its versions. Safe for threads.
 
-    With a `catalog_id` it answers only from that catalog. A lake that is made anew has another
-    catalog, perhaps with the same numbers of versions.
+    With a `catalog_id`, it reads only that catalog and raises VersionExpired for another. A lake
+    that was created again at the same root has another catalog, perhaps with the same version
+    numbers.
     """
 
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES, catalog_id: str = "") -> None:
@@ -46,7 +47,7 @@ class Origin:
 
     @property
     def catalog_id(self) -> str:
-        """The identity of the catalog that answers; "" if none was opened, or asked for, yet."""
+        """Return the id of the catalog that is read, or "" if none was opened or required yet."""
         return self._catalog_id if self._opened is None else self._opened.id
 
     @property
@@ -60,18 +61,18 @@ class Origin:
         return self._opened
 
     def snapshot(self, version: int | str | None) -> Snapshot:
-        """The lake in a version, or in that of a tag; None: the newest version.
+        """Return the lake in a version or at a tag. None returns the newest version.
 
-        The rows of a topic are read when it is asked for. Raises VersionExpired and UsageError.
+        The rows of a topic are read on first use. Raises VersionExpired and UsageError.
         """
         with self._lock:
             return self._catalog.snapshot(version, ())
 
     def standing(self, snapshot: Snapshot) -> Snapshot:
-        """Return the same version as it can be read after logs were deleted.
+        """Return the same version as it can still be read after logs were deleted.
 
-        That is the version of a tag if the catalog no longer retains it. If no tag holds it either,
-        the snapshot is returned, and to read from it raises VersionExpired.
+        If the catalog no longer retains the version but a tag keeps it, return the version of the
+        tag. Without such a tag, return the snapshot: reading from it raises VersionExpired.
         """
         with self._lock:
             try:
@@ -83,18 +84,18 @@ class Origin:
                 return snapshot
 
     def refreshed(self, snapshot: Snapshot) -> Snapshot:
-        """The newest version, made from `snapshot` and the changes since then.
+        """Return the newest version, made from `snapshot` and the changes since then.
 
-        Deleted logs leave the caches.
+        Deleted logs are dropped from the caches.
         """
         self.deletions.look()
         with self._lock:
             return self._catalog.refresh(snapshot)
 
     def reopened(self) -> Snapshot:
-        """The newest version, also if the catalog was rebuilt since the lake was opened.
+        """Return the newest version, even if the catalog was rebuilt since the lake was opened.
 
-        Raises VersionExpired if the root holds another lake by now.
+        Raises VersionExpired if another lake is at the root now.
         """
         self.deletions.look()
         opened = CatalogTable.open(self.store)
@@ -105,50 +106,53 @@ class Origin:
             return opened.snapshot(topics=())
 
     def tags(self) -> list[TagRow]:
-        """The tags that there are now, by name."""
+        """Return the current tags, by name."""
         with self._lock:
             return self._catalog.tags()
 
     def tags_in(self, snapshot: Snapshot) -> list[TagRow]:
-        """The tags in a version that is not that of a tag, by name."""
+        """Return the tags in a version, by name. The version must not be opened by a tag."""
         with self._lock:
             return self._catalog.tags_in(snapshot)
 
     def tagged(self, tag: TagRow) -> Snapshot:
-        """The version that a tag has. Raises VersionExpired if the tag changed, and CorruptData."""
+        """Return the version that a tag keeps.
+
+        Raises VersionExpired if the tag changed, and CorruptData.
+        """
         with self._lock:
             return self._catalog.tagged(tag, ())
 
     @property
     def lake(self) -> str:
-        """The identity of the lake."""
+        """Return the identity of the lake."""
         with self._lock:
             return self._catalog.lake
 
     def rows(self, snapshot: Snapshot, kind: Kind, topic: str) -> pa.Table:
-        """All rows of one kind and topic in the version of the snapshot.
+        """Return all rows of one kind and topic in the version of the snapshot.
 
         This method and the methods below raise VersionExpired if a vacuum removed the rows.
         """
         return self._read(snapshot, lambda whole: self._catalog.rows(whole, kind, topic))
 
     def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
-        """The committed runs of a topic."""
+        """Return the committed runs of a topic."""
         return self._read(snapshot, lambda whole: self._catalog.runs(whole, topic))
 
     def run_history(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
-        """Every run row of a topic."""
+        """Return all run rows of a topic."""
         return self._read(snapshot, lambda whole: self._catalog.run_history(whole, topic))
 
     def maintenance(self, snapshot: Snapshot, topic: str) -> list[MaintenanceRow]:
-        """Every commit of maintenance to a topic."""
+        """Return all maintenance commits of a topic."""
         return self._read(snapshot, lambda whole: self._catalog.maintenance(whole, topic))
 
     def _read(self, snapshot: Snapshot, read: Callable[[Snapshot], _Result]) -> _Result:
-        """Read from the snapshot with its list of data files, which a pickled snapshot lacks.
+        """Read from the snapshot with its list of data files, which a pickled snapshot has not.
 
         If a data file is missing and the newest version does not need it, a vacuum removed it. Then
-        the rows of a tag that holds the version are read.
+        the rows of a tag that keeps the version are read.
         """
         whole = snapshot if snapshot.files else self.snapshot(snapshot.version)
         try:
@@ -167,10 +171,10 @@ class Origin:
 
 
 class MissingLogs:
-    """Decides why a log is missing: a vacuum removed it with the versions that named it, or not.
+    """Decides why a log is missing: because a vacuum deleted it with its versions, or not.
 
-    `found_expired` is called before a VersionExpired is returned. Safe for threads. A repeated
-    question costs as much as a refresh: only changes are read.
+    `found_expired` is called before a VersionExpired is returned. Safe for threads. A repeated call
+    costs as much as a refresh: only changes are read.
     """
 
     def __init__(self, store: Store) -> None:
@@ -183,9 +187,9 @@ class MissingLogs:
         return MissingLogs, (self._store,)
 
     def __call__(self, segment: LogSegment) -> VersionExpired | None:
-        """VersionExpired if the newest version does not name the log, else None.
+        """Return VersionExpired if the newest version does not name the log, else None.
 
-        None also if the newest version cannot be read.
+        None is also returned if the newest version cannot be read.
         """
         try:
             newest = self._newest()
@@ -235,5 +239,5 @@ def _in_this_process(store: Store, cache_bytes: int, catalog_id: str) -> Origin:
 def _origin_at(
     root: str, options: _Items, _environment: _Items, cache_bytes: int, catalog_id: str
 ) -> Origin:
-    """The origin for all that this process unpickles; its store reads the environment once."""
+    """Return the shared origin of this process; its store reads the environment once."""
     return Origin(open_store(root, dict(options)), cache_bytes, catalog_id)

@@ -1,4 +1,4 @@
-"""One record, as `Log.record_at` returns it."""
+"""Define one record, the result of `Log.record_at`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Record(NamedTuple):
 
     @staticmethod
     def of(topic: str, partition: int, batch: Decoded, row: int) -> Record:
-        """The record at `row` of a decoded batch."""
+        """Return the record at `row` of a decoded batch."""
         records = batch.records
         numbers = batch.offsets, records.timestamps, batch.timestamp_types
         offset, timestamp, timestamp_type = (int(column[row]) for column in numbers)

@@ -1,10 +1,11 @@
-"""Conditions on fields and headers of records: which records of a batch meet all of them.
+"""Compare fields and headers of records with conditions.
 
-A condition is an equality. Text is compared with the value's text without its type, so `"200"` is
-the number 200 and the string "200"; case counts. A Python number is equal to JSON numbers of its
-value, and to no string. True and False are themselves; None is null, or no such field. Each
-element of an array counts, and each repeated header. An object is equal to nothing. Fields of CSV
-and of lines of text have no types: a text that reads as a JSON number, true or false is that, too.
+A condition is an equality. Text is compared with the text of the value, without its type, so
+`"200"` equals the number 200 and the string "200". Comparison is case-sensitive. A Python number
+equals JSON numbers of the same value, and no string. True and False equal JSON's true and false.
+None equals null and a missing field. Each element of an array counts, and each repeated header.
+Nothing equals an object. Fields of CSV and of lines of text have no types: there, a text that is
+also a JSON number, true or false equals both.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from seglake.text.value_fields import ValueFields, finder
 
 pc: Any = pyarrow.compute  # its stubs ask for the type of each item
 
-Conditions = Mapping[str, Any]  # a value for each name, or a list of values of which one is meant
+Conditions = Mapping[str, Any]  # name → a value, or a list of values of which one must be equal
 
 _NOT_PLAIN = r"[.eE]|^-0$"  # JSON numbers that another text may be equal to
 _LONGEST = 1000  # digits of a number that a text without an exponent may have
@@ -38,9 +39,10 @@ _NEAR = 1e-12  # numbers that differ by more, relatively, are different
 
 
 class Where:
-    """Equalities that a record meets: of fields of its value, and of headers.
+    """Equalities that a record must meet, for fields of its value and for headers.
 
-    Fields are found by `value_format`. Raises UsageError for a value that nothing can be equal to.
+    Fields are found with `value_format`. Raises UsageError for a value that nothing can be equal
+    to.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Where:
         self._find = finder(value_format, self._fields) if self._fields else None
 
     def over(self, value_format: ValueFormat) -> Where:
-        """The same equalities, of fields of values of another format."""
+        """Return these equalities for values of another format."""
         return Where(self._fields, self._headers, value_format)
 
     def __bool__(self) -> bool:
@@ -73,12 +75,12 @@ class Where:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are looked at."""
+        """Return the columns that are compared."""
         return ["value"] * bool(self._fields) + ["headers"] * bool(self._headers)
 
     @property
     def sought(self) -> dict[Subject, Hashes]:
-        """What key indexes are asked for. A null or missing value is in no index."""
+        """Return the hashes to look up in key indexes. A null or missing value is in no index."""
         fields = {_field(name, self._format): values for name, values in self._fields.items()}
         headers = {Subject(HEADERS, name): values for name, values in self._headers.items()}
         return {
@@ -88,7 +90,7 @@ class Where:
         }
 
     def mask(self, batch: pa.RecordBatch) -> Flags:
-        """Whether each record of a batch meets all conditions."""
+        """Return whether each record of a batch meets all conditions."""
         mask = np.ones(len(batch), np.bool_)
         for name, values in self._headers.items():
             mask &= _with_header(batch["headers"], name, values)
@@ -102,7 +104,7 @@ class Where:
 def sought_texts(
     texts: Iterable[tuple[str, Iterable[str]]], value_format: ValueFormat
 ) -> dict[Subject, Hashes]:
-    """What key indexes are asked for fields that each have one of some texts."""
+    """Return the hashes to look up in key indexes, for fields that each have one of some texts."""
     fields = ((_field(name, value_format), some) for name, some in texts)
     return {
         subject: _also_unread(subject, hashes_of_keys(text.encode() for text in some))
@@ -115,7 +117,7 @@ def _field(name: str, value_format: ValueFormat) -> Subject:
 
 
 def _also_unread(subject: Subject, hashes: Hashes) -> Hashes:
-    """The hashes, ascending, and that of values in which an index can find no field."""
+    """Return the sorted hashes, with the hash that marks values the index could not parse."""
     unread = hashes_of_keys([UNREAD] if subject.value_format else [])
     return np.unique(np.append(hashes, unread))
 
@@ -137,7 +139,7 @@ def _checked(name: str, value: Any) -> Any:
     if value is not None and not isinstance(value, (str, bool, int, float, Decimal)):
         raise UsageError(f"{name!r} is compared with {value!r}: text, a number, True, False, None")
     if (isinstance(value, float) and not math.isfinite(value)) or (
-        isinstance(value, Decimal) and not value.is_finite()  # isfinite takes 1e400 for infinite
+        isinstance(value, Decimal) and not value.is_finite()  # math.isfinite overflows at 1e400
     ):
         raise UsageError(f"{name!r} is compared with {value}, which JSON does not have")
     return value
@@ -152,7 +154,7 @@ def _header(name: str, value: Any) -> bytes | None:
 
 
 def _hashes(value: Any) -> Hashes:
-    """The hashes under which a key index has what is equal to a value."""
+    """Return the hashes under which a key index lists values that are equal to `value`."""
     if isinstance(value, bool):
         return hashes_of_keys([str(value).lower().encode()])
     if not _is_number(value):
@@ -164,7 +166,7 @@ def _hashes(value: Any) -> Hashes:
 
 
 def _usual_text(number: Decimal) -> bytes | None:
-    """The one text of a number that has no second hash; None if all its texts have one."""
+    """Return the only text of a number without a second hash; None if all texts have one."""
     sign, digits, _ = number.as_tuple()
     while digits and not digits[-1]:
         digits = digits[:-1]
@@ -177,7 +179,7 @@ def _usual_text(number: Decimal) -> bytes | None:
 
 
 def _with_header(headers: Any, name: str, values: Sequence[bytes | None]) -> Flags:
-    """Which records have the header with one of the values."""
+    """Return which records have the header with one of the values."""
     items, rows = headers.flatten(), pc.list_parent_indices(headers)
     named, texts = pc.equal(items.field("key"), name), items.field("value")
     value_set = pa.array([each for each in values if each is not None], texts.type)
@@ -188,7 +190,7 @@ def _with_header(headers: Any, name: str, values: Sequence[bytes | None]) -> Fla
 
 
 def _with_field(fields: ValueFields, name: str, values: Sequence[Any]) -> Flags:
-    """Which records have the field with one of the values."""
+    """Return which records have the field with one of the values."""
     scalars = fields.scalars(name)
     same = np.zeros(len(scalars.rows), np.bool_)
     texts = to_arrow(scalars.texts)
@@ -210,9 +212,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _plain_text(number: Any) -> str:
-    """The text of a number as most writers of JSON write it: without a point if it has no part.
+    """Return a number as most JSON writers write it: an integral value has no point.
 
-    The other texts of the number have a point or an exponent, see `_equal`.
+    Its other texts have a point or an exponent, see `_equal`.
     """
     exact = _exact(number)
     exact = exact or Decimal(0)  # not -0
@@ -228,11 +230,11 @@ def _is_in(texts: Any, values: Sequence[str]) -> Flags:
 
 
 def _equal(scalars: Scalars, texts: Any, number: Any) -> Flags:
-    """Which of the JSON numbers that have a point or an exponent are exactly this number."""
+    """Return which JSON numbers with a point or an exponent are exactly this number."""
     same = np.zeros(len(texts), np.bool_)
     unusual = pc.match_substring_regex(texts, _NOT_PLAIN).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(scalars.raw & unusual)
-    rows = rows[~_is_in(texts.take(pa.array(rows)), ["true", "false"])]  # they have an e
+    rows = rows[~_is_in(texts.take(pa.array(rows)), ["true", "false"])]  # they contain an "e"
     some = texts.take(pa.array(rows))
     near = _near(some.cast(pa.float64()).to_numpy(zero_copy_only=False), number)
     exact = _exact(number)
@@ -247,7 +249,7 @@ def _exact(number: Any) -> Decimal:
 
 
 def _decimal(text: str) -> Decimal:
-    """A JSON number; NaN, which is equal to nothing, where its exponent is beyond all decimals."""
+    """Parse a JSON number. Return NaN, which equals nothing, if the exponent is too large."""
     try:
         return Decimal(text)
     except InvalidOperation:

@@ -1,1 +1,1 @@
-"""Reads of windows: of times, of offsets, around many moments."""
+"""Read windows: of times, of offsets, and around many moments."""

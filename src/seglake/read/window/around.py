@@ -1,8 +1,8 @@
-"""The records around each of many moments: for every row of a table, the events near its time.
+"""Find, for every row of a table, the records near its time.
 
-A batch of rows is answered as a whole. The union of its windows decides which blocks are fetched,
-so a block that windows share is fetched and decoded once. All windows have one width, so they end
-in the order in which they start, and two binary searches find the rows of a record.
+A batch of rows is processed as a whole. The union of its windows decides which blocks are fetched,
+so a block that windows share is fetched and decoded once. All windows have the same width, so they
+end in the order in which they start, and two binary searches find the rows of a record.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _LogOfEvents(Protocol):
 class Around:
     """A function from batches of rows to batches of rows with events; see `Log.read_around`.
 
-    The function is pickled with the log's list of segments, so it needs no catalog afterwards.
+    It is pickled with the log's list of segments, so it does not need the catalog afterwards.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class Around:
         self._partition_counts = log.partition_counts() if key else ()
 
     def check(self, row_schema: pa.Schema, added: Iterable[str]) -> None:
-        """Raise UsageError if `row_schema` lacks a column, or has a name that is `added`."""
+        """Raise UsageError if a column is missing in `row_schema`, or also in `added`."""
         self._require_columns(row_schema.names)
-        names = {name.lower() for name in row_schema.names}  # Spark does not tell A from a
+        names = {name.lower() for name in row_schema.names}  # Spark ignores case in names
         for name in added:
             if name.lower() in names:
                 raise UsageError(
@@ -84,13 +84,16 @@ class Around:
                 raise UsageError(f"there is no column {name!r}; there are {', '.join(names)}")
 
     def schema(self, row_schema: pa.Schema) -> pa.Schema:
-        """The schema of the result for rows of `row_schema`."""
+        """Return the schema of the result for rows of `row_schema`."""
         return pa.schema([*row_schema, *self._schema])
 
     def __call__(
         self, rows: Iterable[pa.RecordBatch], memory_bytes: int, stats: ReadStats | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Pairs of a row and a record in its window, unordered, in batches of 1/8 of the memory."""
+        """Yield pairs of a row and a record in its window, unordered.
+
+        A batch uses about 1/8 of `memory_bytes`.
+        """
         for batch in rows:
             schema = self.schema(batch.schema)
             moments = self._moments(batch)
@@ -121,7 +124,7 @@ class Around:
     def _records(
         self, reader: PartitionReader, own: _Moments, memory_bytes: int, stats: ReadStats | None
     ) -> Iterator[pa.RecordBatch]:
-        """The records of the blocks that meet the windows, with the columns that the join needs.
+        """Return the records of the blocks that meet the windows, with the columns of the join.
 
         If rows have keys, blocks that cannot hold one of the keys are left out.
         """
@@ -135,10 +138,10 @@ class Around:
 
 
 def stream_of(rows: Any) -> pa.RecordBatchReader:
-    """The rows of an Arrow table or stream, with string and binary columns in place of views.
+    """Return the rows of an Arrow table or stream, with plain columns instead of view columns.
 
-    Polars makes views, and Arrow cannot repeat the items of a view. Raises UsageError for what is
-    neither a table nor a stream.
+    Polars makes string and binary views, and Arrow cannot repeat the items of a view. Raises
+    UsageError for an object that is neither a table nor a stream.
     """
     try:
         stream = pa.RecordBatchReader.from_stream(rows)
@@ -156,7 +159,7 @@ class _Moments(NamedTuple):
     """Rows of a batch by (code, time): positions, first and last ms of their windows, key codes.
 
     Each array of `homes` has, for each key, a partition that may hold records of the key. If there
-    is no array, every partition may. `hashes` are those of the keys, by code.
+    is no array, every partition may. `hashes` are the hashes of the keys, by code.
     """
 
     rows: Int64s
@@ -169,13 +172,13 @@ class _Moments(NamedTuple):
 
     @property
     def sought(self) -> SubjectHashes:
-        """The hashes of the keys that moments have; nothing if any key will do."""
+        """Return the sorted hashes of the keys of the moments. It is empty if any key matches."""
         if self.keys is None:
             return {}
         return {RECORD_KEYS: np.sort(self.hashes[distinct(self.codes)])}
 
     def of(self, partition: int) -> _Moments:
-        """The moments whose records may be in a partition."""
+        """Return the moments whose records may be in a partition."""
         if not self.homes:
             return self
         here = np.logical_or.reduce([home == partition for home in self.homes])[self.codes]
@@ -184,7 +187,7 @@ class _Moments(NamedTuple):
 
 
 class _MomentFinder:
-    """Finds the moments whose windows hold a record.
+    """Finds the moments whose windows contain a record.
 
     The bounds of all windows are numbered. A code and the number of a bound make one number, so
     that one binary search compares both.
@@ -203,7 +206,7 @@ class _MomentFinder:
         return places + self._bounds.searchsorted(times, side)
 
     def of(self, records: pa.RecordBatch) -> tuple[Int64s, Int64s]:
-        """For each record the number of its first moment, and the number after its last moment."""
+        """Return, for each record, the number of its first moment and one after its last."""
         times = records["timestamp"].cast(pa.int64()).to_numpy()
         codes = np.zeros(len(records), np.int64)
         if self._keys is not None:
@@ -221,7 +224,7 @@ def _joined(
     schema: pa.Schema,
     limit_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Pairs of a row and a record, side by side, in batches of about `limit_bytes`."""
+    """Yield pairs of a row and a record, side by side, in batches of about `limit_bytes`."""
     matching = _MomentFinder(moments)
     row_bytes = _row_bytes(batch)[moments.rows]
     added = schema.names[len(batch.schema) :]
@@ -237,7 +240,7 @@ def _joined(
 
 
 def _pairs(lows: Int64s, highs: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
-    """Every (i, j) with lows[i] <= j < highs[i], `_PAIRS` of them at a time."""
+    """Yield every (i, j) with lows[i] <= j < highs[i], `_PAIRS` pairs at a time."""
     counts = np.maximum(highs - lows, 0)
     ends = np.cumsum(counts)
     shifts = lows - (ends - counts)
@@ -248,7 +251,7 @@ def _pairs(lows: Int64s, highs: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
 
 
 def _times(column: Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """A column of times in ms, rounded up, and where it is not null."""
+    """Return a column of times in ms, rounded up, and where it is not null."""
     kind: Any = column.type
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_integer(kind):
@@ -262,7 +265,7 @@ def _times(column: Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
 
 
 def _bytes(column: Array) -> Array:
-    """A column of keys as bytes."""
+    """Cast a column of keys to bytes."""
     try:
         return column.cast(pa.binary())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -270,7 +273,7 @@ def _bytes(column: Array) -> Array:
 
 
 def _spans(items: Array) -> Spans:
-    """A binary array without nulls, as spans over its buffer."""
+    """Return a binary array without nulls as spans over its buffer."""
     _, offsets, data = items.buffers()
     ends = np.frombuffer(offsets, np.int32)[items.offset :][: len(items) + 1]
     content = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
@@ -278,7 +281,7 @@ def _spans(items: Array) -> Spans:
 
 
 def _row_bytes(batch: pa.RecordBatch) -> Int64s:
-    """About how many bytes each row takes."""
+    """Estimate how many bytes each row takes."""
     return sum((_item_bytes(column) for column in batch.columns), np.full(len(batch), 8))
 
 

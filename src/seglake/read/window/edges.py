@@ -1,4 +1,4 @@
-"""The window of time that a caller's times mean."""
+"""Convert a caller's times to a window."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from seglake.times.instants import Time, to_epoch_ms
 
 
 def window_of(start: Time, end: Time) -> Window:
-    """The window [start, end). Raises UsageError if it ends before it starts."""
+    """Return the window [start, end). Raises UsageError if it ends before it starts."""
     return _checked(start, end, to_epoch_ms(start), to_epoch_ms(end))
 
 
@@ -20,7 +20,7 @@ def _checked(start: Time | None, end: Time | None, start_ms: int, end_ms: int) -
 
 
 def open_window(start: Time | None, end: Time | None) -> Window:
-    """The window between two times, of which either may be open. Without both, of all records."""
+    """Return the window [start, end). None leaves a side open; without both, it has all records."""
     if start is None and end is None:
         return Window()
     start_ms = INT64_MIN if start is None else to_epoch_ms(start)

@@ -1,7 +1,7 @@
-"""The records of some keys, fields or headers: by key indexes where that is possible, or a scan.
+"""Find records by key, field or header, with key indexes where possible, or with a scan.
 
-An index only says which blocks may hold a key, a field or a header. Records are compared, so the
-answer does not depend on any index.
+An index only says which blocks may hold a key, a field or a header. Records are still compared, so
+the result does not depend on any index.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ FIND_NAMES = ("by_index", "scanned", "ranges", "bytes", "records_at_most")
 
 @dataclass(frozen=True)
 class Criteria:
-    """What records are searched for: one of these keys (None: any key), and all of `where`.
+    """What a search looks for: records with one of `keys` (None: any key) that meet `where`.
 
-    `hints` are asked of key indexes, too, and not compared.
+    `hints` are also looked up in key indexes, but not compared.
     """
 
     keys: Sequence[bytes] | None
@@ -62,7 +62,7 @@ class Criteria:
         where: Conditions | None = None,
         headers: Conditions | None = None,
     ) -> Criteria:
-        """What a caller asks for. Raises UsageError if that is nothing, or contradicts itself."""
+        """Return the criteria of a caller. Raises UsageError if missing or contradictory."""
         conditions = Where(where, headers)
         if key is None and keys is None:
             if not conditions:
@@ -71,23 +71,23 @@ class Criteria:
         return Criteria(keys_of(key, keys), conditions)
 
     def over(self, value_format: ValueFormat) -> Criteria:
-        """The same criteria, for a topic with values of this format."""
+        """Return these criteria for a topic with values of this format."""
         return replace(self, where=self.where.over(value_format))
 
     @property
     def sought(self) -> SubjectHashes:
-        """What key indexes are asked for."""
+        """Return the hashes to look up in key indexes."""
         keys = {} if self.keys is None else {RECORD_KEYS: hashes_of_keys(self.keys)}
         return {**self.hints, **keys, **self.where.sought}
 
     def compared(self, schema: pa.Schema) -> pa.Schema:
-        """`schema`, and after it the columns that `among` compares and that it lacks."""
+        """Return `schema`, followed by the missing columns that `among` compares."""
         more = [name for name in self.where.columns if name not in schema.names]
         return schema_of([*schema.names, *more])
 
     @cached_property
     def compared_keys(self) -> SoughtKeys:
-        """The keys that a read compares (`execute`); none, if there may be any key."""
+        """Return the keys that `execute` compares, or `EVERY_KEY` if any key matches."""
         return EVERY_KEY if self.keys is None else SoughtKeys.of(self.keys)
 
     def __str__(self) -> str:
@@ -95,9 +95,9 @@ class Criteria:
         return " with ".join([*keys, *([str(self.where)] if self.where else [])])
 
     def among(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[Any]:
-        """The records that meet `where`, with the columns of `schema`, as batches; none is empty.
+        """Yield the records that meet `where`, with the columns of `schema`. No batch is empty.
 
-        `batches` have the columns of `compared(schema)`, and records with one of the keys only.
+        `batches` have the columns of `compared(schema)`, and only records with one of the keys.
         """
         if not self.where:
             yield from batches
@@ -109,7 +109,7 @@ class Criteria:
 
 
 def keys_of(key: str | bytes | None, keys: Sequence[str | bytes] | None) -> list[bytes]:
-    """The distinct keys that a caller asks for; text means its UTF-8. Raises UsageError."""
+    """Return the distinct keys of a caller. Text is encoded as UTF-8. Raises UsageError."""
     if (key is None) == (keys is None):
         raise UsageError("find takes a key or keys: give one of them")
     if isinstance(keys, str | bytes):
@@ -124,9 +124,9 @@ def keys_of(key: str | bytes | None, keys: Sequence[str | bytes] | None) -> list
 def homes(
     keys: Sequence[bytes], counts: Sequence[int], partitions: Sequence[int]
 ) -> dict[int, list[bytes]]:
-    """The keys that each of the partitions may hold; partitions without any are left out.
+    """Return the keys that each partition may hold. Partitions without a key are left out.
 
-    `counts` are the numbers of partitions that the topic has had, or none if its keys do not choose
+    `counts` are the numbers of partitions that the topic has had. It is empty if keys do not choose
     the partition.
     """
     if not counts:
@@ -142,19 +142,19 @@ def homes(
 
 @dataclass(frozen=True)
 class Search:
-    """The records that meet criteria in one log partition, and the blocks where they may be."""
+    """Criteria, and the blocks of one log partition that may hold records that meet them."""
 
     criteria: Criteria
     blocks: SearchBlocks
 
     @staticmethod
     def of(reader: PartitionReader, window: Window, criteria: Criteria) -> Search:
-        """The search in a window of a partition."""
+        """Return the search in a window of a partition."""
         return Search(criteria, SearchBlocks.of(reader, window, criteria.sought))
 
     @property
     def reader(self) -> PartitionReader:
-        """The log partition."""
+        """Return the log partition."""
         return self.blocks.reader
 
 
@@ -163,9 +163,10 @@ def searches_of(
     criteria: Criteria,
     counts: Callable[[], Sequence[int]],
 ) -> list[Search]:
-    """The searches in windows of some log partitions of a topic; those that hold nothing have none.
+    """Return the searches in windows of some log partitions of a topic.
 
-    `counts` gives the numbers of partitions that the topic has had, see `homes`.
+    A partition that cannot hold any of the keys has no search. `counts` returns the numbers of
+    partitions that the topic has had, see `homes`.
     """
     if criteria.keys is None:
         return [Search.of(*read, criteria) for read in reads]
@@ -177,9 +178,9 @@ def searches_of(
 def found(
     searches: Sequence[Search], schema: pa.Schema, newest: int | None, stats: ReadStats | None
 ) -> Iterator[pa.RecordBatch]:
-    """The records that are found, partition after partition, in offset order; no batch is empty.
+    """Yield the found records, one partition after another, in offset order. No batch is empty.
 
-    `newest` is a number: each partition gives only its last `newest` of them.
+    With `newest`, yield at most the last `newest` records of each partition.
     """
     for search in searches:
         matching = _Matching(search, schema, stats)
@@ -197,7 +198,7 @@ class _Matching:
         self._read = search.criteria.compared(schema)
 
     def of(self, pieces: Iterator[Piece]) -> Iterator[pa.RecordBatch]:
-        """The records in some pieces that meet the criteria."""
+        """Return the records in some pieces that meet the criteria."""
         fetch = self._search.reader.cached_fetch
         criteria = self._search.criteria
         keys = criteria.compared_keys
@@ -205,7 +206,7 @@ class _Matching:
         return criteria.among(batches, self._schema)
 
     def last(self, count: int) -> Iterator[pa.RecordBatch]:
-        """The last records that meet the criteria, at most `count`."""
+        """Return the last records that meet the criteria, at most `count`."""
         parts, left = list[list[pa.RecordBatch]](), count
         pieces = self._search.blocks.newest_pieces()
         while left and (piece := next(pieces, None)):
@@ -216,7 +217,7 @@ class _Matching:
 
 
 def _end_of(batches: Iterator[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:
-    """The last `count` records of some batches."""
+    """Return the last `count` records of some batches."""
     end, have = list[pa.RecordBatch](), 0
     for batch in batches:
         end.append(batch)
@@ -232,9 +233,9 @@ def _end_of(batches: Iterator[pa.RecordBatch], count: int) -> list[pa.RecordBatc
 class FindPlan(ShowsTable):
     """What a `find` would read: a row for each log partition. Obtained from `Log.plan_find`.
 
-    `by_index` and `scanned` count the segments that a key index decides, and those that are read
-    without one. `ranges` and `size_bytes` are those of the logs, `records_at_most` the records in
-    them.
+    `by_index` counts the segments that are searched with a key index, `scanned` the segments
+    without one. `ranges` and `size_bytes` count byte ranges and bytes of the logs,
+    `records_at_most` the records in them.
     """
 
     version: int
@@ -243,27 +244,27 @@ class FindPlan(ShowsTable):
 
     @staticmethod
     def of(version: int, criteria: Criteria, searches: Sequence[Search]) -> FindPlan:
-        """The plan of some searches. Reads key indexes and zone maps."""
+        """Return the plan of some searches. Reads key indexes and zone maps."""
         return FindPlan(version, str(criteria), [_plan_row(search) for search in searches])
 
     @property
     def by_index(self) -> int:
-        """Segments that a key index decides."""
+        """Return the number of segments that are searched with a key index."""
         return sum(row["by_index"] for row in self.rows)
 
     @property
     def scanned(self) -> int:
-        """Segments that are read without a key index."""
+        """Return the number of segments that are read without a key index."""
         return sum(row["scanned"] for row in self.rows)
 
     @property
     def size_bytes(self) -> int:
-        """The most bytes of logs that are read."""
+        """Return the most bytes of logs that are read."""
         return sum(row["bytes"] for row in self.rows)
 
     @property
     def records_at_most(self) -> int:
-        """The most records that are compared."""
+        """Return the most records that are compared."""
         return sum(row["records_at_most"] for row in self.rows)
 
     def _table(self) -> Table:

@@ -1,4 +1,4 @@
-"""Some records of one log partition from an offset on: a fetch in Kafka's sense."""
+"""Read some records of one log partition from an offset on, like a fetch in Kafka."""
 
 from collections.abc import Iterator
 
@@ -14,10 +14,10 @@ from seglake.read.window.plan import pieces_of
 def records_from(
     reader: PartitionReader, offset: int, max_records: int, schema: pa.Schema
 ) -> pa.Table:
-    """The records at `offset` and above, at most `max_records`.
+    """Return the records at or above `offset`, at most `max_records`.
 
     Raises OffsetOutOfRange if `offset` is below the log start or above the end, UsageError for a
-    count below 0. Raises CorruptData and StoreError.
+    negative count, CorruptData and StoreError.
     """
     if max_records < 0:
         raise UsageError(f"at most {max_records} records cannot be read: give 0 or more")

@@ -1,9 +1,9 @@
-"""The records of a window in the order of offsets or of time, in bounded memory.
+"""Read the records of a window in offset order or in time order, in bounded memory.
 
-In the order of time, partitions become one stream. For that the window is cut into slices of time
-that fit into memory, and the records of a slice are collected and sorted. Where events are nearly
-in order, zone maps let a slice fetch little more than its records. If a slice has too many records,
-it is cut to end at the median time of its records so far.
+In time order, the partitions become one stream. The window is cut into slices of time that fit into
+memory, and the records of a slice are collected and sorted. Where events are nearly in order, zone
+maps let a slice fetch little more than its records. A slice with too many records is cut to end at
+the median time of its records so far.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ def in_offset_order(
     """Return the records of `window`, partition after partition, each in offset order."""
     if not readers:
         return iter(())
-    # Pieces come one by one; a Plan would keep all of them in memory.
+    # Iterate over pieces: a Plan would keep all of them in memory.
     pieces = pieces_of([(reader, window) for reader in readers])
     return execute(readers[0].cached_fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
 
@@ -45,7 +45,7 @@ def in_time_order(
     memory_bytes: int,
     stats: ReadStats,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of `window` by (timestamp, partition, offset), as batches of `schema`."""
+    """Yield the records of `window` by (timestamp, partition, offset), as batches of `schema`."""
     names = [name for name in _ORDER if name not in schema.names]
     inner = pa.schema([*schema, *(SCHEMA.field(name) for name in names)])
     ordered = sorted(readers, key=lambda reader: reader.view.partition)
@@ -58,7 +58,7 @@ def in_time_order(
 
 
 class _Slice:
-    """Records with start_ms <= timestamp < end_ms. If there are too many, `end_ms` is lowered."""
+    """Records with start_ms <= timestamp < end_ms. With too many records, `end_ms` is lowered."""
 
     def __init__(
         self, start_ms: int, end_ms: int, schema: pa.Schema, memory_bytes: int, stats: ReadStats
@@ -73,12 +73,12 @@ class _Slice:
         return min(self._memory_bytes // 4, _MOST_BYTES)  # sorting makes a copy
 
     def next_width(self) -> int:
-        """The width with which a next slice of this density fills two thirds of its memory."""
+        """Return the width at which a next slice of this density fills two thirds of its memory."""
         growth = min(8.0, self._limit * 2 / 3 / max(1, self._size))
         return max(1, int((self.end_ms - self.start_ms) * growth))
 
     def records(self, readers: Sequence[PartitionReader]) -> Iterator[pa.RecordBatch]:
-        """The records in order of time. `end_ms` is final after the last record."""
+        """Yield the records in time order. `end_ms` is final after the last record."""
         if not self._collect(readers):
             # A single millisecond has too many records. Their order is partition and offset.
             self._drop(self._batches)
@@ -90,7 +90,7 @@ class _Slice:
                 yield batch.slice(first, _OUTPUT_ROWS)
 
     def _collect(self, readers: Sequence[PartitionReader]) -> bool:
-        """Collect all records of the slice. Returns False if one millisecond has too many."""
+        """Collect all records of the slice. Return False if one millisecond has too many."""
         following = self._collect_from(readers, 0)
         while following is not None:
             if not self._narrow():
@@ -105,7 +105,7 @@ class _Slice:
     ) -> tuple[int, int] | None:
         """Collect the records of the first partition from `offset` on, and of all other partitions.
 
-        If there are too many, returns the partition and the offset where to continue.
+        If there are too many, return the partition and the offset where to continue.
         """
         for batch in self._read(readers, offset):
             self._batches.append(batch)
@@ -138,7 +138,7 @@ class _Slice:
         return True
 
     def _drop(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Count out what is read again: a record is counted once."""
+        """Subtract records that are read again, so that each record is counted once."""
         self._stats.records -= sum(map(len, batches))
 
 
@@ -148,6 +148,6 @@ def _times(batch: pa.RecordBatch) -> Int64s:
 
 
 def _sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    # The batches come by partition and offset, so a stable sort by time is enough.
+    # The batches are sorted by partition and offset, so a stable sort by time is enough.
     (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return batch.take(np.argsort(_times(batch), kind="stable"))

@@ -1,6 +1,6 @@
-"""A plan: which bytes of which segments a read needs. A caller can look at it before executing it.
+"""Plan which bytes of which segments a read needs. A caller can inspect a plan before executing it.
 
-Planning reads only zone maps. For a segment whose records are all in the window, it reads nothing.
+Planning reads only zone maps, and reads nothing for a segment whose records are all in the window.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,10 +37,10 @@ _COLUMNS = [
 def pieces_of(
     reads: Sequence[tuple[PartitionReader, Window]], windows: Int64s | None = None
 ) -> Iterator[Piece]:
-    """The pieces of a read of some log partitions, partition after partition, in offset order.
+    """Return the pieces of a read of some log partitions, one after another, in offset order.
 
-    `windows` (in the form of `Bounds`) leave out blocks that meet none of them. Zone maps on an
-    object store are read several at a time.
+    `windows` (in the form of `Bounds`) leaves out blocks that meet none of them. Zone maps on an
+    object store are read concurrently.
     """
     calls = _calls(reads, windows)
     if any(partition.store.remote for partition, _ in reads):
@@ -53,7 +53,7 @@ def pieces_of(
 def _calls(
     reads: Iterable[tuple[PartitionReader, Window]], windows: Int64s | None
 ) -> Iterator[Callable[[], Piece]]:
-    """A call for each piece. The piece that a call returns may be empty."""
+    """Yield a call for each piece. The piece that a call returns may be empty."""
     bounds = Bounds.of(Window(), windows)
     for partition, asked in reads:
         view = partition.view
@@ -107,28 +107,33 @@ class Plan(ShowsTable):
 
     @property
     def spans(self) -> list[tuple[Int64s, Int64s]]:
-        """For each piece, starts and ends of the byte ranges to request from storage."""
+        """Return, for each piece, the starts and ends of the byte ranges to request."""
         return [piece.spans(self.fetch.gap_bytes) for piece in self.pieces]
 
     @property
     def size_bytes(self) -> int:
-        """The most bytes that `execute` fetches. It fetches fewer if batches are cached."""
+        """Return the most bytes that `execute` fetches. Cached batches are not fetched."""
         return sum(int((ends - starts).sum()) for starts, ends in self.spans)
 
     @property
     def records_at_most(self) -> int:
-        """An upper bound of the number of records."""
+        """Return an upper bound of the number of records."""
         return sum(piece.records_at_most for piece in self.pieces)
 
     @property
     def ranges(self) -> int:
-        """How many byte ranges `execute` fetches, if no range is larger than a fetch."""
+        """Return how many byte ranges `execute` fetches, if no range is larger than a fetch."""
         return sum(len(starts) for starts, _ in self.spans)
 
     def execute(
         self, *, memory_bytes: int = MEMORY_BYTES, stats: ReadStats | None = None
     ) -> WindowReader:
-        """The records, partition by partition, in offset order; `stats` counts what is read."""
+        """Return the records, one partition after another, in offset order.
+
+        Args:
+            memory_bytes: About how much memory the read uses.
+            stats: Counts requests, bytes and records of all reads together.
+        """
         batches = partial(
             execute, self.fetch, self.pieces, self.schema, memory_bytes=memory_bytes, stats=stats
         )

@@ -1,6 +1,6 @@
-"""The records of a window as an object: shown without a read, read as often as it is asked for."""
+"""Hold a window of records as an object that can be shown without a read, and read repeatedly."""
 
-# ruff: noqa: PLC0415  # pandas and polars are imported where they are wanted
+# ruff: noqa: PLC0415  # pandas and polars are imported where they are used
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SHOWN = 20  # log partitions in a table
 
 
-# polars.from_arrow makes a DataFrame only of pyarrow's kin, and of other streams a Series. The base
+# polars.from_arrow makes a DataFrame only of pyarrow's classes, else a Series. The base
 # class of pyarrow's readers is private and empty; without it nothing else would change.
 _PyArrowKin: Any = getattr(pa.lib, "_Weakrefable", object)
 
@@ -34,12 +34,12 @@ _PyArrowKin: Any = getattr(pa.lib, "_Weakrefable", object)
 class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
     """The records of a window or of a plan, in Arrow batches; obtained from `Log` and `Plan`.
 
-    Each iteration, each `read_all` and each library that takes the object reads the window anew,
-    and gives the same records. Only `read_next_batch` remembers its place, until `close`. Whoever
-    takes Arrow streams takes the object itself, as `polars.DataFrame(events)` and
-    `duckdb.sql("FROM events")` do. Reading raises CorruptData and StoreError at the batch where
-    they occur. To show the object reads no record: the catalog says what it shows. Use an object in
-    one thread at a time.
+    Each iteration, each `read_all` and each library that takes the object reads the window again,
+    and returns the same records. Only `read_next_batch` keeps its position, until `close`.
+    Libraries that accept Arrow streams accept the object itself, for example
+    `polars.DataFrame(events)` and `duckdb.sql("FROM events")`. Reading raises CorruptData and
+    StoreError at the batch where they occur. Showing the object reads no record, only the catalog.
+    Use an object in one thread at a time.
     """
 
     __slots__ = ("_batches", "_count", "_describe", "_place", "schema")
@@ -52,14 +52,14 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
     ) -> None:
         self.schema, self._batches, self._describe = schema, batches, describe
         self._place: Iterator[pa.RecordBatch] | None = None
-        self._count: int | None = None  # of the records of the last read that came to its end
+        self._count: int | None = None  # number of records of the last read that was completed
 
     def mapped(
         self,
         schema: pa.Schema,
         change: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     ) -> WindowReader:
-        """The same window, whose batches `change` makes ones of `schema`."""
+        """Return the same window with batches changed by `change` to batches of `schema`."""
         return WindowReader(schema, lambda: change(self._batches()), self._describe)
 
     def _table(self) -> Table:
@@ -69,7 +69,7 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
         return table._replace(title=f"{table.title}; a read gave {self._count:,}")
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """The batches from the first one on, a few MiB at a time, none of them empty."""
+        """Yield all batches from the first one on, a few MiB at a time. No batch is empty."""
         count = 0
         for batch in self._batches():
             count += len(batch)
@@ -77,17 +77,20 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
         self._count = count
 
     def read_all(self) -> pa.Table:
-        """All records in memory."""
+        """Return all records in memory."""
         return pa.Table.from_batches(list(self), self.schema)
 
     def read_next_batch(self) -> pa.RecordBatch:
-        """The next batch of a read that begins with the first call; StopIteration at its end."""
+        """Return the next batch of a read that begins with the first call.
+
+        Raises StopIteration at the end.
+        """
         if self._place is None:
             self._place = iter(self)
         return next(self._place)
 
     def close(self) -> None:
-        """End the read of `read_next_batch`; its next call begins another."""
+        """End the read of `read_next_batch`. Its next call begins another read."""
         self._place = None
 
     def __enter__(self) -> Self:
@@ -106,9 +109,9 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
         return stream.__arrow_c_stream__(requested_schema)
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
-        """All records as a DataFrame; `options` are those of pyarrow's `Table.to_pandas`.
+        """Return all records as a DataFrame. `options` are passed to pyarrow's `Table.to_pandas`.
 
-        pandas takes no Arrow stream before its version 3. Raises MissingExtra without pandas.
+        pandas accepts no Arrow stream before its version 3. Raises MissingExtra without pandas.
         """
         try:
             import pandas as pd  # noqa: F401  # pyarrow's message would name no remedy
@@ -118,14 +121,14 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
         return frame
 
     def to_polars(self) -> pl.DataFrame:
-        """All records as a DataFrame of polars. Raises MissingExtra without polars."""
+        """Return all records as a DataFrame of polars. Raises MissingExtra without polars."""
         try:
             import polars as pl
         except ModuleNotFoundError:
             raise MissingExtra("to_polars needs the package 'polars': pip install polars") from None
         return pl.DataFrame(self)
 
-    read_pandas = to_pandas  # as a pyarrow reader calls it
+    read_pandas = to_pandas  # the name that pyarrow's readers have
 
 
 def window_table(
@@ -136,9 +139,9 @@ def window_table(
     *,
     criteria: str = "",
 ) -> Table:
-    """What the catalog says of a window: a row for each partition. Nothing is read.
+    """Return what the catalog has about a window: a row for each partition. Nothing is read.
 
-    `criteria` say which records are wanted. The counts are those of all records of the window.
+    `criteria` describes which records are wanted. The counts are for all records of the window.
     """
     rows, exact = list[tuple[int, ...]](), True
     for reader in readers:
@@ -160,7 +163,7 @@ def window_table(
 
 
 def _row(reader: PartitionReader, window: Window) -> tuple[tuple[int, ...], bool]:
-    """Partition, segments, records at most, bytes of logs; and whether all records are wanted."""
+    """Return partition, segments, most records and log bytes, and if all records are wanted."""
     view = reader.view
     bases, ends, lows, highs = view.extents
     numbers, whole = Bounds.of(window.above(view.log_start_offset)).meet(lows, highs, bases, ends)

@@ -1,6 +1,6 @@
-"""The blocks of a log partition that may hold wanted records: by key indexes, or all of a window.
+"""Find the blocks of a log partition that may hold wanted records: by key indexes, or all blocks.
 
-An index only says which blocks may hold a key. So the records of these blocks must be compared.
+An index only says which blocks may hold a key, so the records of these blocks must be compared.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from seglake.log.threads import after, ahead
 from seglake.log.zones.bounds import Bounds
 from seglake.log.zones.search import Marked
 
-_FIRST_RANGES = 4  # that a search for the newest records reads at first, then twice as many
+_FIRST_RANGES = 4  # first read of a search for the newest records; each next read is doubled
 
 Pieces = Iterator[Piece]
 
 
 @dataclass
 class SearchCounts:
-    """How many segments of a log partition were searched by a key index, and how many whole."""
+    """How many segments of a log partition were searched with a key index, and how many whole."""
 
     by_index: int = 0
     scanned: int = 0
@@ -34,9 +34,9 @@ class SearchCounts:
 
 @dataclass(frozen=True)
 class SearchBlocks:
-    """The blocks of a log partition that may hold a wanted record with all that is sought.
+    """The blocks of a log partition that may hold a wanted record with all sought hashes.
 
-    Nothing is sought if every record of the bounds is wanted.
+    `sought` is empty if every record within the bounds is wanted.
     """
 
     reader: PartitionReader
@@ -51,12 +51,12 @@ class SearchBlocks:
         sought: SubjectHashes,
         windows: Int64s | None = None,
     ) -> SearchBlocks:
-        """Those of a window, and of one of `windows` (in the form of `Bounds`) if there are any."""
+        """Return the blocks of a window, limited to `windows` (see `Bounds`) if given."""
         above = window.above(reader.view.log_start_offset)
         return SearchBlocks(reader, Bounds.of(above, windows), sought)
 
     def pieces(self) -> Pieces:
-        """What is to be read, in offset order."""
+        """Yield the pieces to read, in offset order."""
         calls = self._calls(joined=True)
         if self.reader.store.remote:
             yield from _filled(ahead(((1, call) for call in calls), REQUESTS))
@@ -64,7 +64,7 @@ class SearchBlocks:
             yield from _filled(call() for call in calls)
 
     def newest_pieces(self) -> Pieces:
-        """What is to be read, a few blocks at a time, in descending order."""
+        """Yield the pieces to read, a few blocks at a time, in descending order."""
         calls = [*self._calls(joined=False)]
         for piece in _filled(call() for call in reversed(calls)):
             end, step = len(piece.ranges.starts), _FIRST_RANGES
@@ -74,7 +74,7 @@ class SearchBlocks:
                 end, step = start, 2 * step
 
     def _calls(self, *, joined: bool) -> Iterator[Callable[[], Piece]]:
-        """A call for each segment that meets the bounds. Its piece may be empty."""
+        """Yield a call for each segment that meets the bounds. Its piece may be empty."""
         view, bounds = self.reader.view, self.bounds
         bases, ends, lows, highs = view.extents
         numbers, whole = bounds.meet(lows, highs, bases, ends)
@@ -100,11 +100,11 @@ class SearchBlocks:
         return Piece(segment, bounds.window, ranges, min(offsets, records))
 
     def _by_index(self, segment: LogSegment, *, joined: bool) -> tuple[LogRanges, int] | None:
-        """The blocks that a key index names, and at most how many records; None without one."""
+        """Return the blocks that a key index names and their most records; None without one."""
         if not any(segment.keyindex_kinds >> subject.kind & 1 for subject in self.sought):
             return None
         marks: Marked = partial(self.reader.key_blocks, segment, self.sought)
-        if self.reader.store.remote:  # its beginning comes beside that of the zone map
+        if self.reader.store.remote:  # fetch its head concurrently with the head of the zone map
             marks = after(partial(self.reader.open_key_index, segment), marks)
         return self.reader.zones(segment).among(marks, self.bounds, joined=joined)
 

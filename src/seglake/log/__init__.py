@@ -1,1 +1,1 @@
-"""The floor for logs: segments, ranged reads, caches, zone maps, decoding, writing, rewriting."""
+"""Read and write logs: segments, ranged reads, caches, zone maps, decoding, writing, rewriting."""

@@ -1,12 +1,12 @@
-"""A cache of the decompressed record batches of small reads: windows are read again, and overlap.
+"""Cache the decompressed record batches of small reads, because windows are repeated and overlap.
 
 Decompression is most of the cost of a small window; waiting for storage is the rest. If the cache
 has all wanted batches of a piece, the piece is not fetched. If the cache has some of the batches,
 the piece is fetched, and only the other batches are decompressed.
 
 A batch from an object store is cached when it is first read. A batch from a local disk is cached
-when it is read the third time: most batches are read once, and to cache a batch costs about as much
-as to decompress it twice (decision 12).
+when it is read the third time: most batches are read once, and caching a batch costs about as much
+as decompressing it twice (decision 12).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _Batches = tuple[BatchTable, CachedRecords]
 
 
 class BatchCache:
-    """Another fetch, with a cache in front of it. Only the other fetch is pickled.
+    """A fetch that caches the batches of another fetch. Only the other fetch is pickled.
 
-    Before it gets a chunk, it calls `look`, which may find that logs were deleted, and clear the
-    cache: whoever has a plan reads without asking the log again.
+    Before it gets a chunk, it calls `look`, which clears the cache if logs were deleted: a plan is
+    read without a call of a method of `Log`, which would check for deletions.
     """
 
     def __init__(
@@ -48,18 +48,18 @@ class BatchCache:
 
     @property
     def gap_bytes(self) -> int:
-        """The `gap_bytes` of the other fetch."""
+        """Return the `gap_bytes` of the other fetch."""
         return self._fetch.gap_bytes
 
     @property
     def largest_bytes(self) -> int:
-        """Bytes of logs: a read of more bypasses the cache."""
+        """Return the largest read, in bytes of logs, that uses the cache."""
         return self.slabs.limit_bytes // _LARGEST_SHARE
 
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
     ) -> Iterator[Chunk]:
-        """As `Fetch.chunks`; chunks of cached batches have no data."""
+        """Yield chunks, see `Fetch.chunks`. Chunks of cached batches have no data."""
         self._look()
         for chunk in self._chunks(pieces, fetch_bytes, ahead_bytes):
             yield chunk
@@ -84,7 +84,7 @@ class BatchCache:
                 yield self._caching(chunk)
 
     def _measured(self, pieces: Iterable[Piece]) -> tuple[bool, Iterable[Piece]]:
-        """Whether the pieces together are small enough for the cache, and the pieces."""
+        """Return whether the pieces together are small enough for the cache, and the pieces."""
         limit, first, rest = self.largest_bytes, list[Piece](), iter(pieces)
         for piece in rest:
             first.append(piece)
@@ -94,7 +94,7 @@ class BatchCache:
         return True, first
 
     def _batches_of(self, piece: Piece) -> _Batches | None:
-        """All batches of a piece, or None if the cache lacks one that is wanted."""
+        """Return all batches of a piece, or None if a wanted batch is not cached."""
         batches = self.slabs.all_in(piece.segment.log_key, piece.ranges)
         if batches is None:
             return None
@@ -103,7 +103,7 @@ class BatchCache:
         return None if (in_time & (places.slabs == ABSENT)).any() else batches
 
     def _caching(self, chunk: Chunk) -> Chunk:
-        """The chunk with the records that the cache has; it caches what it decompresses.
+        """Return the chunk with its cached records. It caches what it decompresses.
 
         A batch from before the window is never decompressed, so its header is cached here.
         """
@@ -124,14 +124,14 @@ class BatchCache:
         )  # fmt: skip
 
     def _again(self, chunk: Chunk) -> bool:
-        """Whether most batches of the chunk were read twice before."""
+        """Return whether most batches of the chunk were read twice before."""
         keys = [piece.segment.log_key for piece in chunk.pieces]
         return self.slabs.mostly_seen(keys, chunk.owner_of, chunk.log_positions)
 
 
 @dataclass(frozen=True)
 class _CachingChunk(Chunk):
-    """A fetched chunk that caches what it decompresses."""
+    """A fetched chunk that caches the batches that it decompresses."""
 
     slabs: SlabCache
 
@@ -146,14 +146,14 @@ class _CachingChunk(Chunk):
 
 
 def _in_log(chunk: Chunk, rows: Any) -> BatchTable:
-    """Batches of a chunk, with their positions in their logs."""
+    """Return batches of a chunk, with their positions in their logs."""
     table = copy_rows(take_rows(chunk.table, rows))
     table["position"] = chunk.log_positions[rows]
     return table
 
 
 def _cached_chunk(pieces: Sequence[tuple[Piece, _Batches]]) -> Chunk:
-    """A chunk of cached batches only. It has no data, so the position of a batch is its number."""
+    """Return a chunk of cached batches, whose positions are numbers, as it has no data."""
     table = join_tables([batches for _, (batches, _) in pieces])
     log_positions = table["position"].copy()
     table["position"] = np.arange(len(table))

@@ -1,4 +1,4 @@
-"""A cache bounded by bytes, whose readers do not wait for each other."""
+"""A cache with a limit in bytes, whose readers do not wait for each other."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -15,7 +15,7 @@ class _Entry:
 
 
 class ByteCache:
-    """Values by key, at most `limit_bytes` of them together.
+    """Values by key, of at most `limit_bytes` in total.
 
     A hit is one dictionary look-up and takes no lock. Eviction first drops values that were not
     used since its last round (second chance). A value larger than the limit is not cached.
@@ -24,15 +24,15 @@ class ByteCache:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.size_bytes = 0
-        self._entries = OrderedDict[Hashable, _Entry]()  # a dict finds its first key ever slower
+        self._entries = OrderedDict[Hashable, _Entry]()  # a dict finds its first key slowly
         self._lock = Lock()
 
     def __contains__(self, key: Hashable) -> bool:
-        """Whether there is a value of `key`; asking does not count as a use."""
+        """Return whether there is a value for `key`. This does not count as a use."""
         return key in self._entries
 
     def get(self, key: Hashable) -> Any:
-        """The value of `key`, or None."""
+        """Return the value of `key`, or None."""
         entry = self._entries.get(key)
         if entry is None:
             return None

@@ -1,6 +1,6 @@
-"""A chunk, which is fetched and checked record batches; and `Fetch`, which gets chunks.
+"""Define a chunk, which is fetched and checked record batches, and `Fetch`, which returns chunks.
 
-Reads know only the interface `Fetch`. `fetch` implements it over a store. `batch_cache` wraps
+Reads use only the interface `Fetch`. `fetch` implements it over a store. `batch_cache` wraps
 another fetch and caches the batches that its chunks decompress.
 """
 
@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Chunk:
-    """Whole record batches of some pieces. Their checksums and places are checked.
+    """Whole record batches of some pieces. Their checksums and offsets were checked.
 
     The positions in `table` are positions in `data`. Batch i belongs to pieces[owner_of[i]], and
     begins at byte log_positions[i] of its log. `cached` has the decompressed records of some
-    batches of `table`; the data may lack these batches. `cost` counts the requests and bytes that
-    no earlier chunk has counted.
+    batches of `table`. `data` may omit the cached batches. `cost` counts the requests and bytes
+    that no earlier chunk has counted.
     """
 
     data: Any
@@ -41,24 +41,24 @@ class Chunk:
 
     @property
     def record_batches(self) -> BatchTable:
-        """The table without control batches, which are transaction markers."""
+        """Return the table without control batches, which are transaction markers."""
         batches: BatchTable = self.table[(self.table["attributes"] & CONTROL) == 0]
         return batches
 
     def decode_in_parts(
         self, rows: BatchTable, limit_bytes: int
     ) -> Iterator[tuple[BatchTable, Decoded]]:
-        """The records of the batches `rows`, control batches included, part by part.
+        """Yield the records of the batches `rows`, including control batches, in parts.
 
-        A part ends with the batch that brings the part to `limit_bytes` of decompressed records.
-        Raises CorruptData.
+        A part ends with the batch that reaches `limit_bytes` of decompressed records. Raises
+        CorruptData.
         """
         return self.in_parts(rows, limit_bytes, lambda part, payload: (part, decode(part, payload)))
 
     def in_parts(
         self, rows: BatchTable, limit_bytes: int, work: Callable[[BatchTable, Payload], T]
     ) -> Iterator[T]:
-        """`work(part, payload of the part)` for the batches `rows`, cut as by `decode_in_parts`.
+        """Yield `work(part, payload of the part)` for the batches `rows`, see `decode_in_parts`.
 
         `work` may raise CorruptData with the position of a batch of the part.
         """
@@ -74,7 +74,7 @@ class Chunk:
             first += len(part)
 
     def decompress(self, rows: BatchTable, limit_bytes: int, room: Bytes | None = None) -> Payload:
-        """The payloads of the first `rows`, at most up to the batch that reaches the limit.
+        """Return the payloads of the first `rows`, at most up to the batch that reaches the limit.
 
         `room` is memory for payloads that are not cached, see `payload_of`.
         """
@@ -86,28 +86,31 @@ class Chunk:
         return self.fresh(rows[: cached.alike()], limit_bytes, room)
 
     def fresh(self, rows: BatchTable, limit_bytes: int, room: Bytes | None) -> Payload:
-        """As `decompress`, of batches that are not cached."""
+        """Decompress batches that are not cached, see `decompress`."""
         return payload_of(read_only(self.data), rows, enough_bytes=limit_bytes, room=room)
 
     def in_file(self, damage: CorruptData) -> CorruptData:
-        """The damage at `damage.position` of the data, with file and position in the file."""
+        """Convert damage at a position of the data to damage with the file and its position."""
         row = int(self.table["position"].searchsorted(damage.position))
         key = self.pieces[self.owner_of[row]].segment.log_key
         return CorruptData(damage.what, file=key, position=int(self.log_positions[row]))
 
 
 class Fetch(Protocol):
-    """Gets the record batches of pieces."""
+    """An object that fetches the record batches of pieces."""
 
     @property
     def gap_bytes(self) -> int:
-        """Ranges at most so many bytes apart are one request: the bytes between them cost less."""
+        """Return the largest gap, in bytes, between ranges that are fetched in one request.
+
+        The bytes of such a gap cost less than another request.
+        """
 
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
     ) -> Iterator[Chunk]:
-        """The batches of the pieces, in the order of the pieces, about `fetch_bytes` at a time.
+        """Yield the batches of the pieces, in order, about `fetch_bytes` at a time.
 
-        At most `ahead_bytes` are requested from an object store before their turn. Raises
+        At most `ahead_bytes` are requested from an object store before they are needed. Raises
         CorruptData and StoreError.
         """

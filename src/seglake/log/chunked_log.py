@@ -1,4 +1,4 @@
-"""A log in an object of another program: plain, or cut into chunks that are one zstd frame each.
+"""Read a log from an object of another program: plain, or in chunks that are one zstd frame each.
 
 Aiven's plugin for Kafka's tiered storage writes both forms (`SegmentManifestV1`, `ChunkIndex`).
 """
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MAX_CHUNK_BYTES = 64 * 2**20  # a chunk is decompressed as a whole
-_KEPT_CHUNKS = 8  # decompressed, in a process: a reader continues in the chunk where it stopped
+_KEPT_CHUNKS = 8  # decompressed chunks per process: a reader continues in the last chunk
 
 
 class Chunks(NamedTuple):
-    """How an object holds a log of `log_bytes` bytes. Without `sizes` the object is the log.
+    """How an object contains a log of `log_bytes` bytes. Without `sizes`, the object is the log.
 
-    With `sizes`, the object is zstd frames. Frame i takes sizes[i] bytes of the object and holds
-    `chunk_bytes` bytes of the log. The last frame holds the rest.
+    With `sizes`, the object is zstd frames. Frame i takes sizes[i] bytes of the object and contains
+    `chunk_bytes` bytes of the log. The last frame contains the rest.
     """
 
     log_bytes: int
@@ -35,11 +35,11 @@ class Chunks(NamedTuple):
 
     @property
     def object_bytes(self) -> int:
-        """Bytes of the object."""
+        """Return the size of the object in bytes."""
         return sum(self.sizes) if self.sizes else self.log_bytes
 
     def check(self) -> Chunks:
-        """Return these chunks. Raises ValueError if they cannot hold the log."""
+        """Return these chunks. Raises ValueError if they cannot contain the log."""
         count = -(-self.log_bytes // self.chunk_bytes) if self.chunk_bytes > 0 else 0
         whole = len(self.sizes) == count and min(self.sizes, default=1) > 0
         if self.log_bytes < 0 or (self.sizes and not whole):
@@ -56,11 +56,11 @@ class ChunkedLog:
 
     @property
     def uri(self) -> str:
-        """The URI of the object."""
+        """Return the URI of the object."""
         return f"{self._store.uri}/{self._key}"
 
     def size(self) -> int:
-        """Bytes of the log. Raises CorruptData if the object does not have the expected size."""
+        """Return the size of the log. Raises CorruptData if the object has another size."""
         size, expected = self._store.size(self._key), self._chunks.object_bytes
         if size != expected:
             what = f"the object has {size} bytes, not {expected}"
@@ -68,7 +68,10 @@ class ChunkedLog:
         return self._chunks.log_bytes
 
     def read_ranges(self, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
-        """Bytes [starts[i], ends[i]) of the log. Raises CorruptData, StoreError, MissingObject."""
+        """Return bytes [starts[i], ends[i]) of the log.
+
+        Raises CorruptData, StoreError and MissingObject.
+        """
         if not self._chunks.sizes:
             if len(starts) == 1:
                 return [self._store.read(self._key, starts[0], ends[0])]
@@ -86,12 +89,12 @@ class ChunkedLog:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def decompressed(self, number: int) -> bytes:
-        """The bytes of the log in chunk `number`. Raises as `read_ranges`."""
+        """Return the bytes of the log in chunk `number`. Raises what `read_ranges` raises."""
         begin, end = self._starts[number : number + 2]
         data, size = bytes(self._store.read(self._key, begin, end)), self._bytes_of(number)
         try:
             declared = zstandard.frame_content_size(data)
-            if declared != size:  # so that a frame never decompresses to more than a chunk
+            if declared != size:  # prevent a frame from decompressing to more than a chunk
                 raise self._damage(number, f"it says that it holds {declared} bytes, not {size}")
             return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
         except zstandard.ZstdError as error:
@@ -112,7 +115,7 @@ def _chunk(log: ChunkedLog, number: int) -> bytes:
 
 
 def forget() -> None:
-    """Let go of all decompressed chunks of this process, and of their logs."""
+    """Drop all decompressed chunks of this process, and their logs."""
     _chunk.cache_clear()
 
 
@@ -129,17 +132,17 @@ class ChunkedLogs:
         return ChunkedLogs, (self._store, self.chunks)
 
     def size(self, key: str) -> int:
-        """Bytes of a log. Every method raises as the method of `ChunkedLog` does."""
+        """Return the size of a log. Every method raises what the method of `ChunkedLog` raises."""
         return self._logs[key].size()
 
     def read(self, key: str, start: int, end: int) -> Buffer:
-        """Bytes [start, end) of a log."""
+        """Return bytes [start, end) of a log."""
         return self._logs[key].read_ranges([start], [end])[0]
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
-        """Bytes [starts[i], ends[i]) of a log, for each i."""
+        """Return bytes [starts[i], ends[i]) of a log, for each i."""
         return self._logs[key].read_ranges(starts, ends)
 
     def read_all(self, key: str) -> Buffer:
-        """A whole log."""
+        """Return a whole log."""
         return self.read(key, 0, self.chunks[key].log_bytes)

@@ -1,4 +1,4 @@
-"""A topic's settings as rules for its bytes: record batches, index entries, segments."""
+"""Convert a topic's settings to rules for its bytes: record batches, index entries, segments."""
 
 from seglake.config import Topic
 from seglake.format.codecs.compression import IDS, compressor
@@ -8,7 +8,7 @@ from seglake.format.segment import SegmentLimits
 
 
 def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
-    """How the topic's records become record batches, with hashes of keys for its key indexes.
+    """Return how to encode the topic's records, including hashes for its key indexes.
 
     Only LogAppendTime uses `append_time_ms`.
     """
@@ -24,10 +24,10 @@ def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
 
 
 def policy_of(topic: Topic) -> IndexPolicy:
-    """When a record batch of the topic gets an index entry."""
+    """Return which record batches of the topic get an index entry."""
     return IndexPolicy(*topic.index_interval, topic.index_subjects)
 
 
 def limits_of(topic: Topic) -> SegmentLimits:
-    """When the topic's segments roll."""
+    """Return the limits at which the topic's segments roll."""
     return SegmentLimits(topic.segment_bytes, topic.segment_ms, topic.segment_index_bytes)

@@ -1,6 +1,6 @@
-"""Execution of a read: fetch the byte ranges of pieces, decode them, select the window's records.
+"""Execute a read: fetch the byte ranges of pieces, decode them, select the window's records.
 
-Records come as Arrow batches in offset order, a few MiB at a time.
+Records are returned as Arrow batches in offset order, a few MiB at a time.
 """
 
 from collections import Counter
@@ -22,12 +22,12 @@ MEMORY_BYTES = 32 * 2**20
 
 @dataclass
 class ReadStats:
-    """What a read requested of the logs. Index data does not count, because it is cached.
+    """Counts of what a read requested from the logs. Index data is cached and does not count.
 
-    `requests` and `bytes_fetched` count what storage was asked for. The bytes between joined ranges
-    count too. `bytes_matching` counts the bytes of the batches with a record for the caller, and
-    `records` these records. A search for keys counts the records with one of the keys.
-    `misfits` counts by field the values that a column's type cannot hold, if fields are read.
+    `requests` and `bytes_fetched` count requests to storage, including the bytes between joined
+    ranges. `bytes_matching` counts the bytes of the batches that contain a record of the result,
+    and `records` these records. A search for keys counts the records with one of the keys.
+    `misfits` counts, by field, the values that a column's type cannot hold, if fields are read.
     """
 
     requests: int = 0
@@ -38,7 +38,7 @@ class ReadStats:
 
     @property
     def amplification(self) -> float:
-        """Bytes fetched for each byte of a matching batch; 1.0 if nothing was fetched."""
+        """Return the bytes fetched per byte of a matching batch, or 1.0 if nothing was fetched."""
         return self.bytes_fetched / max(1, self.bytes_matching) if self.bytes_fetched else 1.0
 
 
@@ -52,9 +52,10 @@ def execute(
     threads: int = DECODERS,
     keys: SoughtKeys = EVERY_KEY,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of the pieces as Arrow batches, none of them empty.
+    """Yield the records of the pieces as Arrow batches. No batch is empty.
 
-    If there are `keys`, only the records with one of them; the others are compared, and not copied.
+    With `keys`, yield only the records with one of the keys. Other records are compared, but not
+    copied.
 
     About `memory_bytes` are in use at any time, however much is read. A quarter of them is for
     bytes that are fetched ahead. An eighth is for the columns of each of `threads` threads, and
@@ -79,18 +80,18 @@ def execute(
 
 
 def records_of(chunk: Chunk, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Return the records of a chunk that lie in the windows of its pieces."""
+    """Return the records of a chunk that are in the windows of its pieces."""
     shares = shares_of(chunk, schema, COLUMN_BYTES, 1, EVERY_KEY)
     return (batch for batch, _ in chain.from_iterable(shares))
 
 
 def bytes_fetched(memory_bytes: int) -> int:
-    """How many bytes a read with so much memory fetches at a time."""
+    """Return how many bytes a read with this memory fetches at a time."""
     return max(4096, memory_bytes // 16)
 
 
 def bytes_of_columns(memory_bytes: int) -> int:
-    """The most bytes of keys, values and headers in an Arrow batch of a read with this memory."""
+    """Return the most bytes of keys, values and headers in an Arrow batch, for this memory."""
     return min(memory_bytes // 8, COLUMN_BYTES)
 
 

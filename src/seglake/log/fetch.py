@@ -1,8 +1,8 @@
-"""From byte ranges of logs to checked record batches, a few MiB at a time.
+"""Fetch byte ranges of logs as checked record batches, a few MiB at a time.
 
-Ranges are cut and joined into requests of about one size. An object store gets several requests
-ahead of their turn, each on its own thread, as far as the reader has memory for the bytes. A local
-disk gets each request at its turn. Results come in order.
+Ranges are cut and joined into requests of about the same size. Several requests run ahead on an
+object store, each on its own thread, as far as the reader has memory for the bytes. On a local
+disk, requests run one after another. Results are returned in order.
 
 The CRC of every fetched batch is checked, even if the header shows that no record of the batch is
 wanted. Every `CorruptData` names the log and the byte.
@@ -40,8 +40,8 @@ def _unknown(_segment: LogSegment) -> SeglakeError | None:
 class LogFetch:
     """Fetches from the logs of a store, and follows links. Raises CorruptData and StoreError.
 
-    If a log does not exist, `missing` is asked why. If `missing` returns an error, that error is
-    raised; otherwise the store's MissingObject is raised.
+    If a log does not exist, `missing` is called. If it returns an error, that error is raised;
+    otherwise the store's MissingObject is raised.
     """
 
     def __init__(self, store: Reader, missing: Meaning = _unknown) -> None:
@@ -49,13 +49,13 @@ class LogFetch:
 
     @property
     def gap_bytes(self) -> int:
-        """The largest gap between ranges that the store joins in one request."""
+        """Return the largest gap between ranges that the store joins in one request."""
         return GAP_BYTES if self._store.remote else 0
 
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
     ) -> Iterator[Chunk]:
-        """As `Fetch.chunks`. Small ranges share a chunk; a large range makes several chunks."""
+        """Yield chunks, see `Fetch.chunks`. Small ranges share a chunk, large ones make several."""
         fetched, size, least, cost = list[_Fetched](), 0, fetch_bytes, Cost()
         piece, last_offset, begun = None, -1, list[_Request]()
         requests = _requests(pieces, fetch_bytes, self.gap_bytes)
@@ -84,11 +84,11 @@ class LogFetch:
     def chunks_of(
         self, segment: LogSegment, ranges: LogRanges, *, fetch_bytes: int = FETCH_BYTES
     ) -> Iterator[Chunk]:
-        """The batches in some ranges of one segment's log."""
+        """Yield the batches in some ranges of one segment's log."""
         return self.chunks([Piece.of(segment, ranges)], fetch_bytes=fetch_bytes)
 
     def chunk_of(self, segment: LogSegment, ranges: LogRanges) -> Chunk:
-        """The batches in some ranges of one segment's log, all in one chunk."""
+        """Return the batches in some ranges of one segment's log, all in one chunk."""
         starts, ends = ranges.starts.tolist(), ranges.ends.tolist()
         cost = Cost(len(starts), sum(ends) - sum(starts))
         piece = Piece.of(segment, ranges)
@@ -98,7 +98,7 @@ class LogFetch:
     def _chunk_of(
         self, fetched: Sequence[_Fetched], last_offset: int, cost: Cost
     ) -> tuple[Chunk, _Rest | None]:
-        """As the function. Damage of a log outside the lake is located there, too."""
+        """Call the function `_chunk_of`, and locate damage of a linked log outside, too."""
         try:
             return _chunk_of(fetched, last_offset, cost)
         except CorruptData as damage:
@@ -107,11 +107,11 @@ class LogFetch:
     def _in_order(
         self, requests: Iterable[_Request], ahead_bytes: int, begun: list[_Request]
     ) -> Iterator[_Fetched]:
-        """The results of the requests. An object store gets `ahead_bytes` before their turn.
+        """Yield the results of the requests in order, with `ahead_bytes` requested ahead.
 
-        `begun` may have the request for the beginning of a batch that the next request ends. A
-        local disk then reads the beginning again, with the rest: that is a few KiB, where a join
-        would copy all fetched bytes.
+        `begun` may have the request for the beginning of a batch that the next request completes.
+        On a local disk, the beginning is then read again with the rest: that is a few KiB, while a
+        join would copy all fetched bytes.
         """
         if self._store.remote and ahead_bytes:
             calls = (
@@ -136,7 +136,7 @@ class LogFetch:
             raise
 
     def read(self, segment: LogSegment, start: int, end: int) -> Any:
-        """The bytes [start, end) of a log, unchecked."""
+        """Return the bytes [start, end) of a log, unchecked."""
         try:
             return self._store.read(segment.log_key, start, end)
         except MissingObject as error:
@@ -144,7 +144,7 @@ class LogFetch:
             raise
 
     def forget(self) -> None:
-        """Forget the links that were followed, so that they are read again."""
+        """Drop the cached links, so that they are read again."""
         self._store.forget()
 
     def explain(self, segment: LogSegment, error: MissingObject) -> None:
@@ -172,7 +172,7 @@ class _Request(NamedTuple):
         return sum(self.ends) - sum(self.starts)
 
     def going_on(self, begun: _Request) -> _Request:
-        """This request, from the beginning of the batch that `begun` begins."""
+        """Return this request, extended to the beginning of the batch that `begun` begins."""
         cost = self.cost.plus(Cost(0, begun.size))
         return self._replace(starts=[begun.starts[0], *self.starts[1:]], cost=cost)
 
@@ -190,9 +190,9 @@ class _Rest(NamedTuple):
 
 
 def _requests(pieces: Iterable[Piece], limit: int, gap_bytes: int) -> Iterator[_Request]:
-    """The ranges of the pieces, cut and joined into requests that transfer at most `limit` bytes.
+    """Yield the ranges of the pieces, cut and joined into requests of at most `limit` bytes.
 
-    Ranges at most `gap_bytes` apart are joined, with the bytes between them.
+    Ranges that are at most `gap_bytes` apart are joined, with the bytes between them.
     """
     for piece in pieces:
         firsts, lasts = piece.spans(gap_bytes)
@@ -229,15 +229,15 @@ def _requests(pieces: Iterable[Piece], limit: int, gap_bytes: int) -> Iterator[_
 def _chunk_of(
     fetched: Sequence[_Fetched], last_offset: int, cost: Cost
 ) -> tuple[Chunk, _Rest | None]:
-    """All whole batches of the fetched data, checked; and the beginning of a batch at its end.
+    """Return all whole batches of the fetched data, checked, and the beginning of a cut batch.
 
-    `last_offset` is the last offset of the batch before them in the same piece, or -1.
+    `last_offset` is the last offset of the preceding batch in the same piece, or -1.
     """
     data = fetched[0].data if len(fetched) == 1 else b"".join([part.data for part in fetched])
     table, damage = scan(data)
     stretches = _DataStretches.of(fetched)
     try:
-        check_crcs(data, table)  # first: a wrong length shows only where the batch ends
+        check_crcs(data, table)  # first, because a wrong length is only noticed at the batch's end
         chunk = _placed(data, table, stretches, last_offset, cost)
         return chunk, damage and _rest(data, stretches, fetched[-1].request, damage)
     except CorruptData as error:
@@ -275,15 +275,15 @@ class _DataStretches(NamedTuple):
         return _DataStretches(pieces, *np.array(rows, np.int64).T.copy())
 
     def number_at(self, position: int) -> int:
-        """The stretch that holds this byte of the data."""
+        """Return the stretch that contains this byte of the data."""
         return int(self.starts.searchsorted(position, "right")) - 1
 
     def log_position(self, position: int) -> int:
-        """The position in its log of the byte at `position` of the data."""
+        """Return the position in its log of the byte at `position` of the data."""
         return position + int(self.shifts[self.number_at(position)])
 
     def in_file(self, damage: CorruptData) -> CorruptData:
-        """The damage at `damage.position` of the data, with file and position in the file."""
+        """Convert damage at a position of the data to damage with the file and its position."""
         segment = self.pieces[self.owners[self.number_at(damage.position)]].segment
         position = self.log_position(damage.position)
         return CorruptData(damage.what, file=segment.log_key, position=position)
@@ -292,7 +292,7 @@ class _DataStretches(NamedTuple):
 def _placed(
     data: Any, table: BatchTable, stretches: _DataStretches, last_offset: int, cost: Cost
 ) -> Chunk:
-    """The chunk, if the place of every batch is right: base offsets are outside the CRC.
+    """Return the chunk if the offsets of every batch are right: they are outside the CRC.
 
     Raises CorruptData.
     """
@@ -315,9 +315,9 @@ def _placed(
 
 
 def _rest(data: Any, stretches: _DataStretches, last: _Request, damage: Damage) -> _Rest:
-    """The bytes after the last whole batch, if the next request has the rest of their range.
+    """Return the bytes after the last whole batch, if the next request has the rest.
 
-    Otherwise raises the damage.
+    Otherwise raise the damage.
     """
     position = damage.error.position
     start, tail = stretches.log_position(position), memoryview(data)[position:]

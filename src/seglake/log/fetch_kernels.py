@@ -1,4 +1,4 @@
-"""The compiled loops of fetching: where batches stand in a log, and which batches fill ranges."""
+"""Kernels of fetching: where batches are in a log, and which batches fill ranges."""
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,12 @@ def place_batches(
     table: BatchTable, starts: Int64s, shifts: Int64s, owners: Int64s, lows: Int64s, highs: Int64s,
     last_offset: int, owner_of: Int32s, log_positions: Int64s,
 ) -> tuple[int, int]:  # fmt: skip
-    """Find the stretch of the data that holds each batch, and check the place of the batch there.
+    """Find the stretch of the data that contains each batch, and check the batch's offsets.
 
     Stretch s begins at starts[s] of the data and at starts[s] + shifts[s] of its log. It belongs to
     piece owners[s], and has offsets lows[s] to highs[s] (exclusive). The kernel fills in the piece
     and the log position of each batch. It returns (0, 0), or the row of the first bad batch and its
-    problem. BAD_OFFSETS: the offsets of the batch leave the stretch, or do not ascend from
+    problem. BAD_OFFSETS: the offsets of the batch are outside the stretch, or do not ascend from
     `last_offset` on (offsets are outside the checksum). BAD_BOUNDARY: the batch has bytes of the
     next stretch.
     """
@@ -80,7 +80,7 @@ def covering(
 
 @njit(cache=True, nogil=True, inline="always")
 def _mark(log: int, position: int) -> np.uint64:
-    """The mark of the batch at a position of a log. The highest bits of a mark are its slot.
+    """Return the mark of the batch at a position of a log. Its highest bits are its slot.
 
     The lowest bit is 0 in the mark of a batch that was read once, and 1 if it was read again.
     """
@@ -89,7 +89,7 @@ def _mark(log: int, position: int) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def was_seen(seen: npt.NDArray[np.uint64], log: int, position: int) -> bool:
-    """Whether the batch at a position of a log was read twice before."""
+    """Return whether the batch at a position of a log was read twice before."""
     mark = _mark(log, position)
     return bool(seen[mark >> _SLOT_SHIFT] == mark | _AGAIN)
 
@@ -99,7 +99,7 @@ def was_seen(seen: npt.NDArray[np.uint64], log: int, position: int) -> bool:
 def count_seen(
     seen: npt.NDArray[np.uint64], logs: Int64s, owner_of: Int32s, positions: Int64s
 ) -> int:
-    """How many of the batches were read twice; batch b is at positions[b] of logs[owner_of[b]]."""
+    """Count the batches that were read twice. Batch b is at positions[b] of logs[owner_of[b]]."""
     count = 0
     for b in range(len(positions)):
         count += was_seen(seen, logs[owner_of[b]], positions[b])

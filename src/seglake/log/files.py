@@ -1,4 +1,4 @@
-"""A segment's files: writing its index files, and checking every file against the segment's row."""
+"""Write the index files of a segment, and check every file against the segment's catalog row."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ from seglake.format.segment import Sealed
 from seglake.layout import KEY_INDEX, Suffix
 from seglake.store import Store
 
-_EPOCHS = 1000  # changes of the leader epoch in one log that a check remembers
+_EPOCHS = 1000  # the most changes of the leader epoch that a check of one log records
 
 
 def index_files(sealed: Sealed) -> dict[Suffix, bytes]:
-    """The content of each index file, by suffix."""
+    """Return the content of each index file, by suffix."""
     files: dict[Suffix, bytes] = {
         "index": sealed.offset_index,
         "timeindex": sealed.time_index,
@@ -29,7 +29,7 @@ def index_files(sealed: Sealed) -> dict[Suffix, bytes]:
 
 
 def put_indexes(store: Store, segment: SegmentId, sealed: Sealed) -> dict[str, Any]:
-    """Write a segment's index files. Returns the columns of the segment's row about these files."""
+    """Write a segment's index files. Return the columns of the segment's row about them."""
     columns: dict[str, Any] = {}
     for suffix, data in index_files(sealed).items():
         store.put(segment.key(suffix), data)
@@ -39,7 +39,7 @@ def put_indexes(store: Store, segment: SegmentId, sealed: Sealed) -> dict[str, A
 
 
 def content_of(key_index: bytes | None) -> dict[str, str]:
-    """The column of a segment's row that says what its key index is of, unless by default."""
+    """Return the row's column with the subjects of a key index, or nothing for the default."""
     if key_index is None:
         return {}
     subjects = decode_head(key_index, len(key_index)).subjects
@@ -49,7 +49,7 @@ def content_of(key_index: bytes | None) -> dict[str, str]:
 
 
 def check_size(row: SegmentRow, suffix: Suffix, size: int) -> None:
-    """Raise CorruptData unless a file has the size that the segment's row names."""
+    """Raise CorruptData unless a file has the size in the segment's row."""
     expected = getattr(row, f"{suffix}_bytes")
     if size != expected:
         what = f"the file has {size} bytes, the catalog says {expected}"
@@ -57,7 +57,7 @@ def check_size(row: SegmentRow, suffix: Suffix, size: int) -> None:
 
 
 def check_crc(row: SegmentRow, suffix: Suffix, crc: int, position: int = 0) -> None:
-    """Raise CorruptData unless a file has the checksum that the segment's row names."""
+    """Raise CorruptData unless a file has the checksum in the segment's row."""
     expected = getattr(row, f"{suffix}_crc32c")
     if crc != expected:
         what = f"CRC-32C of the file is {crc:08x}, the catalog says {expected:08x}"
@@ -65,12 +65,12 @@ def check_crc(row: SegmentRow, suffix: Suffix, crc: int, position: int = 0) -> N
 
 
 class LogCheck:
-    """The checksum of a log that is read a part at a time.
+    """The checksum of a log that is read one part after another.
 
-    The checksum of a batch leaves out its base offset and leader epoch. If only the log's checksum
-    is wrong, the damage is in the first batch whose base offset does not follow the batch before
-    it, or whose leader epoch is out of order. In a log with gaps, a sound batch may have such a
-    base offset too, so a wrong base offset cannot be located.
+    The checksum of a batch does not cover its base offset and leader epoch. If only the log's
+    checksum is wrong, the damage is in the first batch whose base offset does not follow the
+    preceding batch, or whose leader epoch is out of order. In a log with gaps, a valid batch may
+    have such a base offset too, so a wrong base offset cannot be located.
     """
 
     def __init__(self, row: SegmentRow) -> None:
@@ -81,7 +81,7 @@ class LogCheck:
         self._epochs: list[tuple[int, int]] = []  # each changed epoch, and its byte in the log
 
     def add(self, data: memoryview, table: BatchTable) -> None:
-        """Add the next whole batches; `table` has their headers."""
+        """Add the next whole batches. `table` has their headers."""
         self._crc = crc32c.crc32c(data, self._crc)
         starts = table["position"] - table["position"][0]
         if self._stray is None and not self._gaps:
@@ -101,9 +101,9 @@ class LogCheck:
                 self._epochs.append((int(epochs[row]), self._at + int(starts[row])))
 
     def _odd_epoch(self) -> int | None:
-        """The first batch with a leader epoch that is impossible or out of order.
+        """Return where the first batch is whose leader epoch is impossible or out of order.
 
-        Seglake writes epoch 0. So one other epoch after epoch 0 is odd, too.
+        Seglake writes epoch 0. So a single other epoch after epoch 0 is also treated as damage.
         """
         epochs = np.array(self._epochs, np.int64).reshape(-1, 2)
         values = epochs[:, 0]

@@ -1,10 +1,10 @@
-"""The key index of a segment, made as its batches are written or read.
+"""Build the key index of a segment while its batches are written or read.
 
-A field's values are found as a search finds them (`value_fields.finder`), so an index says no only
-where a search would. Each text is hashed without its type. A JSON number that is written in an
-unusual way, as 2e2 and 200.0 are, has a second hash: that of its value. A value that is no
-record of the topic's CSV, or no match of its pattern, has one hash in each field, `UNREAD`, which
-every search asks for: its block may hold anything.
+A field's values are found like a search finds them (`value_fields.finder`), so an index excludes a
+block only if a search would not match there. Each text is hashed without its type. A JSON number
+that is written in an unusual way, such as 2e2 or 200.0, has a second hash: the hash of its value. A
+value that is not a record of the topic's CSV, or does not match its pattern, has one hash in each
+field, `UNREAD`. Every search also looks for this hash, because the block may contain anything.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from seglake.text.json_fields import Scalars
 from seglake.text.spans import join_rows, to_arrow, where_null
 from seglake.text.value_fields import finder
 
-_DECODE_BYTES = 2**20  # of decompressed records at once
+_DECODE_BYTES = 2**20  # decompressed records at a time
 _NO_LIMITS = SegmentLimits(INT64_MAX, INT64_MAX, INT64_MAX)
-SHORT = 18  # characters of a number: a longer one has a second hash, too
-UNREAD = b"\xff"  # is hashed for a value without fields; no text has it
-_USUAL = r"^(0|-?[1-9][0-9]*|-?(0|[1-9][0-9]*)\.[0-9]*[1-9])$"  # equal to no other such text
+SHORT = 18  # characters of a number: a longer number has a second hash, too
+UNREAD = b"\xff"  # hashed for a value without fields; it occurs in no text
+_USUAL = r"^(0|-?[1-9][0-9]*|-?(0|[1-9][0-9]*)\.[0-9]*[1-9])$"  # one such text per number
 
 pc: Any = pyarrow.compute  # its stubs ask for the type of each item
 
 
 class Hashed(NamedTuple):
-    """Hashes of what a subject has in some batches, and the batch of each, ascending."""
+    """Hashes of a subject's values in some batches, and the batch of each hash, ascending."""
 
     hashes: Hashes
     batches: npt.NDArray[Any]
@@ -65,7 +65,8 @@ _NONE = Hashed(np.empty(0, np.uint64), np.empty(0, np.int64))
 class KeyIndexBuilder:
     """The key index of a segment whose batches are added one after another.
 
-    It is of the subjects of `policy`. Memory holds the finished pages, and the hashes of one page.
+    It covers the subjects of `policy`. Memory contains the finished pages, and the hashes of one
+    page.
     """
 
     def __init__(self, base_offset: int, policy: IndexPolicy) -> None:
@@ -80,8 +81,8 @@ class KeyIndexBuilder:
     def add(self, table: BatchTable, data: Any, keys: KeyHashes | None = None) -> None:
         """Add batches that follow one another in `data` without a gap, whatever their positions.
 
-        With `keys`, the hashes of all their records, nothing is decompressed, if the index is of
-        record keys only.
+        With `keys`, the hashes of all their records, nothing is decompressed if the index covers
+        only record keys.
         """
         if keys is not None and [*self._pages] == [RECORD_KEYS]:
             batches = np.repeat(np.arange(len(table)), table["count"])
@@ -107,13 +108,13 @@ class KeyIndexBuilder:
         self._add(table, hashed)
 
     def finish(self, log_bytes: int) -> bytes:
-        """The bytes of the .keyindex file of a log of this size."""
+        """Return the bytes of the .keyindex file of a log of this size."""
         for pages in self._pages.values():
             pages.finish()
         return keyindex.encode(self._pages, self._block + 1, log_bytes)
 
     def _of_fields(self, decoded: Decoded) -> dict[Subject, Hashed]:
-        """The hashes of the fields' values."""
+        """Return the hashes of the fields' values."""
         if not self._fields:
             return {}
         values = decoded.records.values
@@ -125,7 +126,7 @@ class KeyIndexBuilder:
         }
 
     def _of_headers(self, decoded: Decoded) -> dict[Subject, Hashed]:
-        """The hashes of the headers' values."""
+        """Return the hashes of the headers' values."""
         headers = decoded.records.headers
         if headers is None:
             return {}
@@ -134,11 +135,11 @@ class KeyIndexBuilder:
         return {each: _of_header(keys, headers, items, each) for each in self._headers}
 
     def _add(self, table: BatchTable, hashed: Mapping[Subject, Hashed]) -> None:
-        """Add batches with the hashes of the subjects that they have."""
+        """Add batches with the hashes of their subjects."""
         if not len(table):
             return
         begins = np.zeros(len(table), np.bool_)
-        taken = self._roller.append(table)  # all but those of a damaged log, which is told later
+        taken = self._roller.append(table)  # all, unless the log is damaged, which is raised later
         begins[:taken] = self._roller.newly_indexed
         begins[0] |= self._block < 0
         blocks = self._block + np.cumsum(begins)  # of each batch
@@ -149,7 +150,10 @@ class KeyIndexBuilder:
 
 
 def _of_scalars(scalars: Scalars, unread: Int64s, batch_of: Int32s) -> Hashed:
-    """The hashes of scalar values and `unread` records; `batch_of` has the batch of each record."""
+    """Return the hashes of scalar values and `unread` records.
+
+    `batch_of` has the batch of each record.
+    """
     texts, rows = scalars.texts, scalars.rows
     numbers = _with_two_hashes(scalars)
     unread = unread[np.append(True, np.diff(batch_of[unread]) > 0)[: len(unread)]]
@@ -159,7 +163,7 @@ def _of_scalars(scalars: Scalars, unread: Int64s, batch_of: Int32s) -> Hashed:
 
 
 def _with_two_hashes(scalars: Scalars) -> Int64s:
-    """The positions of the numbers that are long, or written in an unusual way."""
+    """Return the positions of the numbers that are long, or written in an unusual way."""
     raw = np.flatnonzero(scalars.raw)
     texts = to_arrow(scalars.texts.take(raw))
     short = pc.less_equal(pc.binary_length(texts), SHORT)
@@ -170,7 +174,7 @@ def _with_two_hashes(scalars: Scalars) -> Int64s:
 
 
 def _of_header(keys: Any, headers: Headers, batch_of: Int32s, subject: Subject) -> Hashed:
-    """The hashes of a header's values; `batch_of` has the batch of each header."""
+    """Return the hashes of a header's values. `batch_of` has the batch of each header."""
     named = pc.equal(keys, subject.name.encode()).to_numpy(zero_copy_only=False)
     chosen = np.flatnonzero(named & (headers.values.lengths >= 0))
     return Hashed(hashes_of_spans(headers.values.take(chosen)), batch_of[chosen])

@@ -1,7 +1,7 @@
-"""Key indexes of many segments: read at the first question, cached, passed over where damaged.
+"""Read, cache and search the key indexes of many segments, and ignore damaged ones.
 
-Tables come first, then the pages of the blocks that are asked about. A missing or damaged key index
-gives no answer, with a warning: then the segment is scanned.
+The tables are read first, then the pages of the blocks in question. If a key index is missing or
+damaged, a warning is logged, and the segment is scanned.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from seglake.log.byte_cache import ByteCache
 from seglake.log.segment import LogSegment
 from seglake.store import Store
 
-_HEAD_BYTES = 16 * 1024  # of a file that is not read whole: most tables are shorter
-_SMALL_BYTES = 64 * 1024  # a file that is read whole
-_OWN_BYTES = 1000  # of an index's objects
+_HEAD_BYTES = 16 * 1024  # first read of a file that is not read whole: most tables are shorter
+_SMALL_BYTES = 64 * 1024  # the largest file that is read whole
+_OWN_BYTES = 1000  # memory of an index's objects
 
-SubjectHashes = Mapping[Subject, Hashes]  # of what; of its values, one of which is meant, ascending
+SubjectHashes = Mapping[Subject, Hashes]  # subject → sorted hashes, of which one must occur
 
 _log = logging.getLogger(__name__)
 
@@ -41,16 +41,17 @@ class KeyIndexes:
     def open(self, segment: LogSegment) -> None:
         """Read the beginning of the segment's key index, unless it is in memory."""
         if segment.keyindex_key not in self._cache:
-            with suppress(CorruptData, MissingObject):  # `blocks` says so
+            with suppress(CorruptData, MissingObject):  # `blocks` logs them
                 index = _KeyIndex(self._store, segment)
                 self._cache.put(segment.keyindex_key, index, index.size_bytes)
 
     def blocks(
         self, segment: LogSegment, sought: SubjectHashes, count: int, first: int, stop: int
     ) -> Flags | None:
-        """Which of the segment's `count` blocks, from `first` to `stop` (exclusive), may hold all.
+        """Return which of the segment's blocks [first, stop) may hold all that is sought.
 
-        None if the segment has no sound key index of anything that is sought.
+        `count` is the number of blocks of the segment. Returns None if the segment has no valid key
+        index for any sought subject.
         """
         try:
             cached: _KeyIndex | None = self._cache.get(segment.keyindex_key)
@@ -77,14 +78,17 @@ class _KeyIndex:
         self._tables = keyindex.decode_head(head, size)
         if self._tables.log_bytes != segment.log_bytes:
             raise CorruptData(f"the key index is of a log of {self._tables.log_bytes} bytes")
-        self._data = np.zeros(-(-size // 8) * 8, np.uint8)  # memory only where pages are
+        self._data = np.zeros(-(-size // 8) * 8, np.uint8)  # uses memory only for loaded pages
         self.size_bytes = _OWN_BYTES + 2 * len(head)  # in memory, with the pages that were read
-        self._has = self._tables.rows["pairs"] == 0  # which pages are in memory, and checked
+        self._has = self._tables.rows["pairs"] == 0  # which pages are in memory and checked
         if len(head) == size:
             self._take(np.arange(len(self._has)), [(0, size)], [head])
 
     def blocks(self, sought: SubjectHashes, count: int, first: int, stop: int) -> Flags | None:
-        """As `KeyIndexes.blocks`. Raises CorruptData, MissingObject and StoreError."""
+        """Search the blocks, see `KeyIndexes.blocks`.
+
+        Raises CorruptData, MissingObject and StoreError.
+        """
         if count != self._tables.blocks:
             raise CorruptData(f"the key index is of {self._tables.blocks} blocks, not {count}")
         all_marks = None
@@ -98,7 +102,7 @@ class _KeyIndex:
         return all_marks
 
     def _load(self, start: int, end: int) -> None:
-        """Read the pages [start, end) that are not in memory; neighbours come in one range."""
+        """Read the pages [start, end) that are not in memory, adjacent pages in one range."""
         missing = start + np.flatnonzero(~self._has[start:end])
         if not len(missing):
             return
@@ -113,7 +117,7 @@ class _KeyIndex:
         self._take(missing, ranges, self._read(ranges))
 
     def _take(self, pages: Any, ranges: Sequence[tuple[int, int]], parts: Sequence[Any]) -> None:
-        """Put what was read in its place, and check pages. Raises CorruptData."""
+        """Store pages that were read, and check them. Raises CorruptData."""
         for (start, end), part in zip(ranges, parts, strict=True):
             self._data[start:end] = np.frombuffer(part, np.uint8)
             self.size_bytes += end - start
@@ -124,7 +128,7 @@ class _KeyIndex:
             self._has[page] = True
 
     def _read(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
-        """Ranges of the file. CorruptData if it does not have the catalog's size."""
+        """Read ranges of the file. Raise CorruptData if it has not the size in the catalog."""
         key, starts, ends = self._segment.keyindex_key, *map(list, zip(*ranges, strict=True))
         try:
             return self._store.read_ranges(key, starts, ends)

@@ -1,9 +1,10 @@
-"""A link: a small object of the lake in the place of a log that lies outside of it.
+"""Read logs that are outside the lake through links.
 
-A link is one JSON object. `format` is 1. `root` and `key` name the object outside. `start` is the
-byte of the log where the segment begins, and `log_bytes` is the size of the segment. `chunks` says
-how the object holds the log (`Chunks`). Whatever deletes a segment's files deletes the link. The
-object outside is only opened for reading.
+A link is a small object in the lake that stands for such a log. It is one JSON object. `format` is
+1. `root` and `key` name the object outside. `start` is the byte of the log where the segment
+   begins, and `log_bytes` is the size of the segment. `chunks` describes how the object contains
+   the log, see `Chunks`. Code that deletes a segment's files deletes only the link. The object
+   outside is only opened for reading.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ class Link(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """The URI of the object outside."""
+        """Return the URI of the object outside."""
         return f"{self.root}/{self.key}"
 
     def dump(self) -> bytes:
-        """The content of the link's object."""
+        """Return the content of the link's object."""
         return json.dumps(
             {"format": _FORMAT, **self._asdict(), "chunks": self.chunks._asdict()}
         ).encode()
 
     @staticmethod
     def load(data: Any, file: str) -> Link:
-        """The link with this content: the inverse of `dump`. Raises CorruptData with the file."""
+        """Parse the content of a link, the inverse of `dump`. Raises CorruptData with the file."""
         try:
             document: Mapping[str, Any] = json.loads(bytes(data))
             cut = {name: document["chunks"][name] for name in Chunks._fields}
@@ -65,13 +66,13 @@ class Link(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Whether the log has the bytes of the segment."""
+        """Return whether the log has all bytes of the segment."""
         end = self.chunks.check().log_bytes
         return 0 <= self.start <= self.start + self.log_bytes <= end
 
 
 class _LinkedLog:
-    """The part of a log to which a link points."""
+    """The part of a log that a link refers to."""
 
     def __init__(self, store: Reader, link: Link) -> None:
         self._log, self._link = ChunkedLog(store, link.key, link.chunks), link
@@ -81,7 +82,7 @@ class _LinkedLog:
         return self._link.log_bytes
 
     def place(self, position: int) -> str:
-        """Where a byte of the segment lies outside the lake."""
+        """Describe where a byte of the segment is outside the lake."""
         link = self._link
         inside = " of the log in it" if link.chunks.sizes else ""
         return f"byte {link.start + position}{inside}, {link.uri}"
@@ -95,9 +96,10 @@ class _LinkedLog:
 
 
 class LakeLogs:
-    """The objects of a lake, for reading only. The key of a link stands for the log of the link.
+    """The objects of a lake, for reading only. Reading the key of a link reads the linked log.
 
-    A link is read once. Methods raise as the store's methods, and CorruptData for a bad link.
+    A link is read only once. Methods raise what the store's methods raise, and CorruptData for a
+    bad link.
     """
 
     def __init__(self, store: Reader) -> None:
@@ -109,35 +111,35 @@ class LakeLogs:
         return LakeLogs, (self._store,)
 
     def size(self, key: str) -> int:
-        """Bytes of the object, or of the log."""
+        """Return the size of the object, or of the linked log, in bytes."""
         return self._targets(key).size() if key.endswith(_SUFFIX) else self._store.size(key)
 
     def read(self, key: str, start: int, end: int) -> Buffer:
-        """Bytes [start, end)."""
+        """Return bytes [start, end)."""
         if key.endswith(_SUFFIX):
             return self._targets(key).read_ranges([start], [end])[0]
         return self._store.read(key, start, end)
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
-        """Bytes [starts[i], ends[i]), for each i."""
+        """Return bytes [starts[i], ends[i]) for each i."""
         if key.endswith(_SUFFIX):
             return self._targets(key).read_ranges(starts, ends)
         return self._store.read_ranges(key, starts, ends)
 
     def read_all(self, key: str) -> Buffer:
-        """All bytes of the object, or of the log."""
+        """Return all bytes of the object, or of the linked log."""
         if key.endswith(_SUFFIX):
             return self.read(key, 0, self.size(key))
         return self._store.read_all(key)
 
     def forget(self) -> None:
-        """Forget all links, so that they are read again, and all that was read through them."""
+        """Drop all cached links, and all data that was read through them."""
         self._targets.cache_clear()
         self._stores.cache_clear()
         chunked_log.forget()
 
     def located(self, damage: CorruptData) -> CorruptData:
-        """The same damage. If it is of a link's log, the text names the object outside as well."""
+        """Return the damage; in a linked log, its message also names the object outside."""
         if not damage.file.endswith(_SUFFIX):
             return damage
         place = self._targets(damage.file).place(damage.position)
@@ -149,5 +151,5 @@ class LakeLogs:
         return _LinkedLog(self._stores(link.root), link)
 
     def _outside(self, root: str) -> Reader:
-        """The store of a bucket outside, with the options with which the lake was opened."""
+        """Open the store of an outside bucket with the options with which the lake was opened."""
         return open_store(root, self._store.storage_options)

@@ -14,9 +14,9 @@ from seglake.log.segment import LogRanges, LogSegment
 class Window(NamedTuple):
     """A range of times and a range of offsets, both with exclusive ends.
 
-    A record is in the window if it is in both ranges. `Window()` holds every record: no record has
-    the offset INT64_MAX, because the end offset of its log would not fit into int64. Where arrays
-    need bounds, take the inclusive `limits`: `end_ms` may be NO_END, which does not fit either.
+    A record is in the window if it is in both ranges. `Window()` contains every record: no record
+    has the offset INT64_MAX, because the end offset of its log would not fit into int64. For bounds
+    in arrays, use the inclusive `limits`: `end_ms` may be NO_END, which does not fit either.
     """
 
     start_ms: int = INT64_MIN
@@ -26,34 +26,34 @@ class Window(NamedTuple):
 
     @staticmethod
     def of_times(start_ms: int, end_ms: int) -> Window:
-        """The records with start_ms <= timestamp < end_ms.
+        """Return the window of records with start_ms <= timestamp < end_ms.
 
         A record without a timestamp (-1) is in no window of times, however long the window is.
         """
         return Window(max(start_ms, 0), max(end_ms, 0))
 
     def above(self, offset: int) -> Window:
-        """The window without the offsets below `offset`."""
+        """Return the window without the offsets below `offset`."""
         return self if self.start_offset >= offset else self._replace(start_offset=offset)
 
     def limits(self) -> tuple[int, int, int, int]:
-        """Smallest and largest timestamp, smallest and largest offset in the window, inclusive."""
+        """Return the smallest and largest timestamp and offset in the window, inclusive."""
         return self.start_ms, self.end_ms - 1, self.start_offset, self.end_offset - 1
 
 
 class Cost(NamedTuple):
-    """Requests to storage, and the bytes that they transfer; a repeated request counts once."""
+    """Requests to storage, and the bytes that they transfer. A repeated request counts once."""
 
     requests: int = 0
     size_bytes: int = 0
 
     def plus(self, other: Cost) -> Cost:
-        """The sum of both costs."""
+        """Return the sum of both costs."""
         return Cost(self.requests + other.requests, self.size_bytes + other.size_bytes)
 
 
 class Piece(NamedTuple):
-    """The part of a read that one segment answers."""
+    """The part of a read that is in one segment."""
 
     segment: LogSegment
     window: Window
@@ -62,17 +62,20 @@ class Piece(NamedTuple):
 
     @staticmethod
     def of(segment: LogSegment, ranges: LogRanges) -> Piece:
-        """Every record in some ranges of a segment's log."""
+        """Return a piece with every record in some ranges of a segment's log."""
         offsets = int((ranges.end_offsets - ranges.first_offsets).sum())
         return Piece(segment, Window(), ranges, offsets)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the ranges."""
+        """Return the number of bytes in the ranges."""
         return int((self.ranges.ends - self.ranges.starts).sum())
 
     def spans(self, gap_bytes: int) -> tuple[Int64s, Int64s]:
-        """Starts and ends of the byte ranges to request: those `gap_bytes` apart are joined."""
+        """Return starts and ends of the byte ranges to request, joined across small gaps.
+
+        Ranges that are at most `gap_bytes` apart are joined.
+        """
         starts, ends = self.ranges[:2]
         if len(starts) == 1:
             return starts, ends

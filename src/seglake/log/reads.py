@@ -1,4 +1,4 @@
-"""What all reads of a lake share: the store and the caches."""
+"""Share the store and the caches among all reads of a lake."""
 
 from seglake.catalog.deletions import Deletions
 from seglake.log.batch_cache import BatchCache
@@ -18,8 +18,8 @@ class SharedReads:
 
     Half of the bytes are for zone maps, key indexes and the batches of lookups, the other half for
     the batches of windows. `fetch` gets batches from logs; `cached_fetch` gets them through the
-    cache of windows. `missing` says why a log does not exist, see `LogFetch`. `deletions` makes the
-    caches forget when logs were deleted.
+    cache of windows. `missing` returns why a log does not exist, see `LogFetch`. `deletions`
+    empties the caches when logs were deleted.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class SharedReads:
         self.zone_maps = ZoneMapCache(store, cache, self.fetch)
         self.key_indexes = KeyIndexes(store, cache)
         self.blocks = BlockSearch(self.fetch, cache)
-        self._cache, self.forgotten = cache, 0  # how often
+        self._cache, self.forgotten = cache, 0  # `forgotten` counts the calls of `forget`
 
     def forget(self) -> None:
         """Close all open files and empty all caches, because logs may have been deleted."""

@@ -1,4 +1,4 @@
-"""A segment as readers see it: the keys and sizes of its files, and the offsets that it covers."""
+"""Describe a segment for readers: keys and sizes of its files, and the offsets that it covers."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class LogRanges(NamedTuple):
 
     @staticmethod
     def one(start: int, end: int, first_offset: int, end_offset: int) -> LogRanges:
-        """A single range."""
+        """Return a single range."""
         return LogRanges(*np.array([[start], [end], [first_offset], [end_offset]], np.int64))
 
     def take(self, rows: slice | npt.NDArray[np.bool_]) -> LogRanges:
-        """Some of the ranges."""
+        """Return some of the ranges."""
         return LogRanges(*(column[rows] for column in self))
 
     def joined(self) -> LogRanges:
-        """The same bytes; neighbours become one range."""
+        """Join adjacent ranges. The bytes do not change."""
         count = len(self.starts)
         begins = np.append(True, self.starts[1:] != self.ends[:-1])[:count]
         finishes = np.append(begins[1:], True)[:count]
@@ -48,8 +48,8 @@ class LogRanges(NamedTuple):
 class LogSegment(NamedTuple):
     """One segment of a log partition. It covers offsets `base_offset` to `end_offset`, exclusive.
 
-    `record_count` is -1 where the count is not known. `keyindex_bytes` is 0 without a key index,
-    and `keyindex_kinds` has a bit for each kind of its subjects.
+    `record_count` is -1 if the count is unknown. `keyindex_bytes` is 0 without a key index, and
+    `keyindex_kinds` has a bit for each kind of its subjects.
     """
 
     topic: str
@@ -67,17 +67,17 @@ class LogSegment(NamedTuple):
 
     @property
     def log(self) -> LogRanges:
-        """The whole log as one range."""
+        """Return the whole log as one range."""
         return LogRanges.one(0, self.log_bytes, self.base_offset, self.end_offset)
 
     @property
     def is_external(self) -> bool:
-        """Whether the log lies outside the lake, behind a link."""
+        """Return whether the log is outside the lake, and the lake has a link to it."""
         return self.log_key.endswith(f".{LINK}")
 
     @staticmethod
     def of_row(row: SegmentRow) -> LogSegment:
-        """The segment of a row of the catalog."""
+        """Return the segment of a row of the catalog."""
         return LogSegment(
             row.topic, row.partition, row.key("log"), row.key("zonemap"),
             row.base_offset, row.end_offset, row.log_bytes, row.zonemap_bytes,
@@ -85,7 +85,7 @@ class LogSegment(NamedTuple):
 
     @staticmethod
     def of(view: PartitionView, index: int) -> LogSegment:
-        """The segment at position `index` of `view`, counted from 0."""
+        """Return the segment at position `index` of `view`, counted from 0."""
         row = view.segment(index)
         return LogSegment(
             row.topic, row.partition, row.key("log"), row.key("zonemap"),

@@ -1,8 +1,8 @@
-"""Lookups in one log partition: the record at an offset, the first record at a time or later.
+"""Look up records in one log partition: by offset, or the first record at or after a time.
 
-Lookups answer as Kafka (`UnifiedLog.fetchOffsetByTimestamp`, `LogSegment.findOffsetByTimestamp`),
-with one difference: Kafka stops at the first segment that may have the record. If that segment has
-no such record, these lookups search the next one.
+The results are like Kafka's (`UnifiedLog.fetchOffsetByTimestamp`,
+`LogSegment.findOffsetByTimestamp`), with one difference: Kafka stops at the first segment that may
+have the record. If that segment has no such record, these lookups search the next one.
 """
 
 from functools import lru_cache, partial
@@ -18,7 +18,7 @@ from seglake.log.reads import SharedReads
 from seglake.log.segment import LogSegment
 from seglake.log.zones.search import Block
 
-_MOST_SEGMENTS = 4096  # segments that a reader remembers
+_MOST_SEGMENTS = 4096  # segments that a reader caches
 
 
 class PartitionReader:
@@ -39,13 +39,13 @@ class PartitionReader:
         )
 
     def segment(self, index: int) -> LogSegment:
-        """The segment at a position, counted from 0."""
+        """Return the segment at a position, counted from 0."""
         return self._segment(index)
 
     # times
 
     def offset_for_time(self, timestamp: int) -> OffsetAndTimestamp | None:
-        """The first record in offset order at `timestamp` (ms, not negative) or later, if any."""
+        """Return the first record by offset at or after `timestamp` (ms, not negative), or None."""
         if self._cut and self._highs[0] >= timestamp:
             record = self._first_in(0, timestamp)
             if record is not None:
@@ -60,7 +60,7 @@ class PartitionReader:
         return None
 
     def segments_reaching(self, timestamps: Int64s) -> Int64s:
-        """For each timestamp, the first segment whose largest timestamp is not below it."""
+        """Return, for each timestamp, the first segment whose largest timestamp is not below it."""
         indexes = self._cut + self._highest.searchsorted(timestamps)
         return np.where(timestamps <= self._highs[0], 0, indexes) if self._cut else indexes
 
@@ -78,9 +78,9 @@ class PartitionReader:
         return None
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
-        """The first record with the largest timestamp (KIP-734); None without timestamps."""
+        """Return the first record with the largest timestamp (KIP-734), or None."""
         low, high, newest = -1, int(self._highs.max(initial=-1)), None
-        middle = high  # this is the answer, unless the record with this timestamp was deleted
+        middle = high  # the result, unless the record with this timestamp was deleted
         while low < high:
             record = self.offset_for_time(middle)
             if record is None:
@@ -93,7 +93,7 @@ class PartitionReader:
     # offsets
 
     def batch_at(self, offset: int) -> tuple[Decoded, int]:
-        """The batch that holds the record at `offset`, and the record's row in the batch.
+        """Return the batch that contains the record at `offset`, and the record's row in the batch.
 
         Raises OffsetOutOfRange below the log start and at or above the end, OffsetNotFound in a
         gap.
@@ -108,11 +108,11 @@ class PartitionReader:
         return batch, row
 
     def not_found(self, offset: int) -> OffsetNotFound:
-        """The error for an offset in a gap."""
+        """Return the error for an offset in a gap."""
         return OffsetNotFound(f"{self._name} has no record at offset {offset}, which lies in a gap")
 
     def require(self, offset: int, last: int) -> None:
-        """Raise OffsetOutOfRange unless log start <= offset <= last, UsageError for no number."""
+        """Raise OffsetOutOfRange unless log start <= offset <= last, UsageError if not a number."""
         if not isinstance(offset, int | np.integer):
             raise UsageError(f"{offset!r} is no offset: write a number, without quotes")
         start = self.view.log_start_offset
@@ -123,7 +123,7 @@ class PartitionReader:
             )
 
     def bytes_of(self, records: int) -> int:
-        """About how many bytes of the log so many records take; at least those of a few batches."""
+        """Estimate the bytes of log of `records` records, at least the size of a few batches."""
         details = self.view.segments.details[-1:]
         count = max(1, int(details["record_count"].sum()))
         return 64 * 1024 + int(details["sizes"][:, 0].sum()) * min(records, 2**31) // count

@@ -1,8 +1,7 @@
-"""Decompressed record batches in memory. A slab is the batches that one read decompressed of a log.
+"""Cache decompressed record batches. A slab is the batches of a log that one read decompressed.
 
-A slab leaves the cache as a whole, the oldest slab first. The shelf of a log says which slab has
-which batch. Slabs and shelves are arrays: an object for each batch would keep Python's garbage
-collector busy.
+Slabs are evicted whole, the oldest slab first. The shelf of a log maps batches to slabs. Slabs and
+shelves are arrays: an object for each batch would keep Python's garbage collector busy.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from seglake.log.fetch_kernels import SEEN_SLOTS, count_seen, covering, mark_see
 from seglake.log.segment import LogRanges
 
 ABSENT = -1  # the slab of a batch whose records are not cached
-_SLAB_BYTES = 1024  # of a slab, beside its arrays
-_BATCH_BYTES = TABLE.itemsize + 5 * 8  # of a batch on the shelf
+_SLAB_BYTES = 1024  # overhead of a slab, in addition to its arrays
+_BATCH_BYTES = TABLE.itemsize + 5 * 8  # size of a batch on the shelf
 _SWEEP_EVERY = 512  # slabs
 _NOTHING: Bytes = np.empty(0, np.uint8)
 
 
 class CachedRecords(NamedTuple):
-    """Where records are cached: those of batch i are data[slabs[i]][starts[i] : ends[i]]."""
+    """Where records are cached: the records of batch i are data[slabs[i]][starts[i] : ends[i]]."""
 
     slabs: Int64s
     starts: Int64s
@@ -38,7 +37,7 @@ class CachedRecords(NamedTuple):
 
     @staticmethod
     def joined(parts: Sequence[CachedRecords]) -> CachedRecords:
-        """The batches of all parts, one part after another."""
+        """Return the batches of all parts, one part after another."""
         slabs, data = list[Int64s](), list[Bytes]()
         for part in parts:
             slabs.append(np.where(part.slabs == ABSENT, ABSENT, part.slabs + len(data)))
@@ -47,16 +46,16 @@ class CachedRecords(NamedTuple):
         return CachedRecords(np.concatenate(slabs), starts, ends, data)
 
     def take(self, rows: Any) -> CachedRecords:
-        """The batches at `rows`."""
+        """Return the batches at `rows`."""
         return CachedRecords(self.slabs[rows], self.starts[rows], self.ends[rows], self.data)
 
     def alike(self) -> int:
-        """How many batches, from the first on, are in the slab of the first batch, or in none."""
+        """Count the leading batches in the slab of the first batch, or those without a slab."""
         others = np.flatnonzero(self.slabs != self.slabs[0])
         return int(others[0]) if len(others) else len(self.slabs)
 
     def payload(self, limit_bytes: int) -> Payload:
-        """The records of the first batches, as many as one slab has, up to `limit_bytes`.
+        """Return the records of the first batches that share a slab, up to `limit_bytes`.
 
         The batch that reaches the limit is the last one. The records of the first batch must be
         cached.
@@ -68,7 +67,7 @@ class CachedRecords(NamedTuple):
 
 
 class _Shelf(NamedTuple):
-    """The cached batches of a log, by position, each with its slab and its place in the slab.
+    """The cached batches of a log, by position, each with its slab and its position in the slab.
 
     Batch i is bytes [positions[i], stops[i]) of the log. Its records are bytes [starts[i], ends[i])
     of slab slabs[i]. If only the header of the batch is cached, starts[i] is `ABSENT`.
@@ -83,7 +82,7 @@ class _Shelf(NamedTuple):
 
     @staticmethod
     def of(number: int, table: BatchTable, payload: Payload | None) -> _Shelf:
-        """A shelf with the batches of only one slab."""
+        """Return a shelf with the batches of only one slab."""
         positions, slabs = table["position"].astype(np.int64), np.full(len(table), number)
         stops, absent = positions + table["size"], np.full(len(table), ABSENT)
         if payload is None:
@@ -91,7 +90,7 @@ class _Shelf(NamedTuple):
         return _Shelf(positions, stops, table, slabs, payload.starts, payload.ends)
 
     def plus(self, slabs: Sequence[_Shelf]) -> _Shelf:
-        """This shelf and others. A batch of a later shelf replaces the same batch of an earlier."""
+        """Merge shelves. A batch of a later shelf replaces the same batch of an earlier one."""
         joined = _Shelf(*(join_tables(column) for column in zip(self, *slabs, strict=True)))
         order = joined.positions.argsort(kind="stable")
         positions = joined.positions[order]
@@ -102,7 +101,7 @@ class _Shelf(NamedTuple):
         return _Shelf(*(take_rows(column, numbers) for column in columns))
 
     def covering(self, ranges: LogRanges) -> Any:
-        """The numbers of the batches that fill the ranges; None if a batch is not on the shelf."""
+        """Return the numbers of the batches that fill the ranges, or None if one is missing."""
         numbers = np.empty(len(self.positions), np.int64)
         positions, stops, starts, ends = map(fixed, (*self[:2], *ranges[:2]))
         count = covering(positions, stops, starts, ends, numbers)
@@ -119,7 +118,7 @@ class _Slab(NamedTuple):
 
 
 def runs(owner_of: Int32s) -> Iterator[tuple[int, slice]]:
-    """Each owner with its rows; the rows of an owner are neighbours."""
+    """Yield each owner with its rows. The rows of an owner must be adjacent."""
     cuts = (np.flatnonzero(np.diff(owner_of)) + 1).tolist()
     edges = [0, *cuts, len(owner_of)] if len(owner_of) else []
     for first, stop in pairwise(edges):
@@ -131,12 +130,12 @@ _EMPTY = _Shelf(_INT64S, _INT64S, np.empty(0, TABLE), _INT64S, _INT64S, _INT64S)
 
 
 class SlabCache:
-    """Slabs and shelves of at most `limit_bytes` together."""
+    """A cache of slabs and shelves of at most `limit_bytes` in total."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.size_bytes = 0
-        self._slabs: dict[int, _Slab] = {}  # by number; numbers have no gap
+        self._slabs: dict[int, _Slab] = {}  # by number; the numbers are consecutive
         self._oldest = self._next = 0  # numbers of the oldest slab and of the next one
         self._shelves: dict[str, _Shelf] = {}
         self._unshelved: dict[str, list[_Shelf]] = {}
@@ -144,10 +143,10 @@ class SlabCache:
         self.seen = np.zeros(SEEN_SLOTS, np.uint64)  # marks of batches that were read, by kernels
 
     def mostly_seen(self, log_keys: Sequence[str], owner_of: Int32s, positions: Int64s) -> bool:
-        """Whether most of these batches were named in two earlier calls.
+        """Return whether most of these batches were passed in two earlier calls.
 
-        Batch b is at positions[b] of the log log_keys[owner_of[b]]. The cache remembers some 65,000
-        batches. On rare occasions it takes one batch for another.
+        Batch b is at positions[b] of the log log_keys[owner_of[b]]. The cache records about 65,000
+        batches, and rarely confuses two of them.
         """
         logs = np.array([hash(key) for key in log_keys])
         count = count_seen(self.seen, logs, owner_of, positions)
@@ -155,10 +154,11 @@ class SlabCache:
         return 2 * int(count) > len(positions)
 
     def put(self, log_key: str, table: BatchTable, payload: Payload | None) -> None:
-        """Cache batches of a log; positions in `table` are positions in the log.
+        """Cache batches of a log. Positions in `table` are positions in the log.
 
-        The cache keeps the array of the payload, so the caller must not write to it again. Without
-        a payload, only the headers are cached. A payload that is larger than the cache is ignored.
+        The cache keeps the array of the payload, so the caller must not write to it afterwards.
+        Without a payload, only the headers are cached. A payload that is larger than the cache is
+        ignored.
         """
         data = _NOTHING if payload is None else payload.data
         memory: Any = data if data.base is None else data.base
@@ -173,7 +173,7 @@ class SlabCache:
             self._sweep()
 
     def _add(self, slab: _Slab) -> int:
-        """Add a slab, and drop the oldest slabs to make room. Returns the number of the slab."""
+        """Add a slab, and evict the oldest slabs to make room. Return the number of the slab."""
         while self.size_bytes + slab.size_bytes > self.limit_bytes:
             self._drop()
         number, self._next = self._next, self._next + 1
@@ -182,7 +182,7 @@ class SlabCache:
         return number
 
     def _drop(self) -> None:
-        """Drop the oldest slab."""
+        """Evict the oldest slab."""
         self.size_bytes -= self._slabs.pop(self._oldest).size_bytes
         self._oldest += 1
 
@@ -194,12 +194,12 @@ class SlabCache:
             self._shelves, self._unshelved = {}, {}
 
     def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, CachedRecords] | None:
-        """All batches in some ranges of a log, or None if a batch is not cached."""
+        """Return all batches in some ranges of a log, or None if a batch is not cached."""
         shelf = self._shelf(log_key)
         begins = shelf.positions.searchsorted(ranges.starts[:1])
         if not len(begins) or begins[0] == len(shelf.positions):
             return None
-        if shelf.positions[begins[0]] != ranges.starts[0]:  # so it is for most new windows
+        if shelf.positions[begins[0]] != ranges.starts[0]:  # the usual case for a new window
             return None
         numbers = shelf.covering(ranges)
         if numbers is None:
@@ -209,7 +209,7 @@ class SlabCache:
         return (batches.table, places) if here.all() else None
 
     def at(self, log_key: str, positions: Int64s) -> tuple[CachedRecords, npt.NDArray[np.bool_]]:
-        """Where the records of the batches at some positions are, and which batches are cached.
+        """Return where the records of the batches at some positions are, and which are cached.
 
         A batch may be cached without its records.
         """
@@ -225,7 +225,7 @@ class SlabCache:
         return CachedRecords(places, starts, ends, batches.data), cached
 
     def _places_of(self, shelf: _Shelf) -> tuple[CachedRecords, npt.NDArray[np.bool_]]:
-        """Where the records of a shelf's batches are, and which batches are still cached."""
+        """Return where the records of a shelf's batches are, and which batches are still cached."""
         numbers, slab_of = np.unique(shelf.slabs, return_inverse=True)
         slabs = [self._slabs.get(number) for number in numbers.tolist()]
         present = np.array([slab is not None for slab in slabs], bool)
@@ -236,7 +236,7 @@ class SlabCache:
         return CachedRecords(places, shelf.starts, shelf.ends, data), here
 
     def _shelf(self, log_key: str) -> _Shelf:
-        """The shelf of a log, with the batches of all its slabs."""
+        """Return the shelf of a log, with the batches of all its slabs."""
         if log_key not in self._unshelved:
             return self._shelves.get(log_key, _EMPTY)
         with self._lock:
@@ -246,7 +246,7 @@ class SlabCache:
         return shelf
 
     def _sweep(self) -> None:
-        """Remove batches from the shelves whose slabs have left the cache."""
+        """Remove batches of evicted slabs from the shelves."""
         for log_key in {*self._shelves, *self._unshelved}:
             self._shelf(log_key)
             with self._lock:

@@ -1,6 +1,6 @@
-"""One function over many segments: on threads of this machine, or as Spark tasks.
+"""Run one function over many segments: on threads of this machine, or as Spark tasks.
 
-The function takes the store and a segment's row, or a group of them. Kernels, checksums and codecs
+The function takes the store and a segment's row, or a group of rows. Kernels, checksums and codecs
 release Python's lock, so threads use all cores.
 """
 
@@ -26,7 +26,7 @@ class Item(Protocol):
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of log."""
+        """Return the bytes of log to process."""
 
 
 AnyItem = TypeVar("AnyItem", bound=Item)
@@ -51,7 +51,7 @@ _paces = _Paces()
 
 
 def logged(done: int, total: int) -> None:
-    """Report progress to Python's log, if the work takes longer than half a minute.
+    """Log progress, if the work takes longer than half a minute.
 
     A call with `done` = 0 begins new work.
     """
@@ -62,11 +62,10 @@ def logged(done: int, total: int) -> None:
 
 
 class SegmentTasks(NamedTuple):
-    """Where functions over segments run: on threads, or as tasks of a Spark session.
+    """Runs functions over segments, on threads or as tasks of a Spark session.
 
     With Spark, functions and results are pickled, and the store is pickled without credentials.
-    Progress is reported after every segment; with Spark, after every wave of tasks that run at
-    once.
+    Progress is reported after every segment; with Spark, after every wave of concurrent tasks.
     """
 
     store: Store
@@ -74,11 +73,11 @@ class SegmentTasks(NamedTuple):
     progress: Progress = logged
 
     def within(self, before: int, total: int) -> SegmentTasks:
-        """Tasks that report their progress as part of `total` bytes, of which `before` are done."""
+        """Return tasks that report progress as part of `total` bytes, `before` already done."""
         return self._replace(progress=lambda done, _: self.progress(before + done, total))
 
     def map(self, work: Work[AnyItem], rows: Sequence[AnyItem]) -> list[Any]:
-        """`work(store, row)` for each of the rows, in their order."""
+        """Return `work(store, row)` for each of the rows, in their order."""
         self.progress(0, sum(row.log_bytes for row in rows))
         if not rows:
             return []
@@ -109,7 +108,7 @@ class SegmentTasks(NamedTuple):
 
 
 class _OnExecutor(NamedTuple):
-    """The task: some rows → `work(store, row)` for each of them."""
+    """A Spark task: maps some rows to `work(store, row)` for each row."""
 
     work: Callable[..., Any]
     store: Store
@@ -118,5 +117,5 @@ class _OnExecutor(NamedTuple):
         return [self.work(self.store, row) for row in rows]
 
     def amounts(self, shares: Sequence[Sequence[Item]]) -> Amounts:
-        """The bytes of log of each share; `progress` tells those of all waves."""
+        """Return the bytes of log of each share. `progress` reports the sum of all waves."""
         return Amounts(WAVE, [sum(row.log_bytes for row in rows) for rows in shares])

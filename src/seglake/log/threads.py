@@ -1,4 +1,4 @@
-"""The threads that all reads of a process share: some wait for storage, others decode.
+"""Share threads among all reads of a process: some wait for storage, others decode.
 
 The threads start when they are first needed. A forked process starts its own threads.
 """
@@ -25,10 +25,10 @@ _Given = TypeVar("_Given")
 
 
 def ahead(calls: Iterable[tuple[int, Callable[[], _Item]]], limit: int) -> Iterator[_Item]:
-    """The results of the calls, in order; each call comes with its weight.
+    """Yield the results of the calls, in order. Each call has a weight.
 
-    Calls run on the threads that wait for storage. A call is made before its turn if its weight,
-    with the weights of all calls whose results were not taken yet, is at most `limit`.
+    Calls run on the threads that wait for storage. A call starts early if its weight, plus the
+    weights of all calls whose results were not taken yet, is at most `limit`.
     """
     pool, weight = _pool("seglake-request", REQUESTS), 0
     waiting: deque[tuple[int, Future[_Item]]] = deque()
@@ -47,9 +47,9 @@ def ahead(calls: Iterable[tuple[int, Callable[[], _Item]]], limit: int) -> Itera
 
 
 def after(first: Callable[[], object], then: Callable[..., _Item]) -> Callable[..., _Item]:
-    """`then`, which waits for `first`. That begins now, on a thread for calls that wait for none.
+    """Start `first` now on another thread, and return `then`, which waits for it first.
 
-    Its error is raised when `then` is called.
+    An error of `first` is raised when the returned function is called.
     """
     done = _pool("seglake-beside", REQUESTS).submit(first)
 
@@ -61,12 +61,12 @@ def after(first: Callable[[], object], then: Callable[..., _Item]) -> Callable[.
 
 
 def side_by_side(shares: Iterator[Iterator[_Item]], threads: int) -> Iterator[_Item]:
-    """The items of the shares, one share after another.
+    """Yield the items of the shares, one share after another, made concurrently.
 
     While the caller takes the items of one share, the next `threads` shares make their first item
-    on other threads. That is one share more than there are spare threads, because one share may be
-    done early. With one share or one thread, and while other readers keep all cores busy, every
-    share stays on the caller's thread. An error of a share is raised at the share's turn.
+    on other threads. That is one share more than there are spare threads, because one share may
+    finish early. With one share or one thread, and while other readers keep all cores busy, every
+    share runs on the caller's thread. An error of a share is raised in the order of the shares.
     """
     items = _side_by_side(shares, threads if threads > 1 else 0)
     while True:
@@ -99,9 +99,9 @@ def _side_by_side(shares: Iterator[Iterator[_Item]], others: int) -> Iterator[_I
 def worked(
     items: Iterator[_Given], work: Callable[[_Given], _Item]
 ) -> Iterator[tuple[_Given, _Item]]:
-    """Each item with what `work` makes of it, in order, side by side as `side_by_side` does it.
+    """Yield each item with the result of `work`, in order, concurrently like `side_by_side`.
 
-    An error of `items` is raised after the items before it.
+    An error of `items` is raised after the items that precede it.
     """
 
     def share(item: _Given) -> Iterator[tuple[_Given, _Item]]:
@@ -111,10 +111,10 @@ def worked(
 
 
 class Readers:
-    """Counts the threads that read now: those in a `with` block of this object.
+    """A count of the threads that read now, inside a `with` block of this object.
 
-    The block gets the number of threads that the reader may keep busy. A reader that waits for its
-    caller leaves the block.
+    Entering returns the number of threads that the reader may keep busy. A reader that waits for
+    its caller leaves the block.
     """
 
     def __init__(self) -> None:
@@ -130,12 +130,12 @@ class Readers:
             self._count -= 1
 
     def forget(self) -> None:
-        """Count no reader: in a forked process no other thread reads."""
+        """Reset the count to 0: in a forked process no other thread reads."""
         self._count = 0
 
     @property
     def threads(self) -> int:
-        """How many threads each reader may keep busy, its own included."""
+        """Return how many threads each reader may keep busy, including its own."""
         return min(DECODERS, max(1, _CORES // max(1, self._count)))
 
 
@@ -175,8 +175,8 @@ def _pool(name: str, workers: int) -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pools.clear)
 os.register_at_fork(after_in_child=READERS.forget)
 
-# A fork waits until no thread compiles or loads a kernel: the child would wait for ever for a lock
-# that a thread of its parent had.
+# A fork waits until no thread compiles or loads a kernel. Otherwise the child would wait forever
+# for a lock that a thread of its parent held.
 os.register_at_fork(
     before=global_compiler_lock.acquire,
     after_in_parent=global_compiler_lock.release,

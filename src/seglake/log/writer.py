@@ -1,4 +1,4 @@
-"""Record batches become segments on storage: a log, its index files, its catalog row.
+"""Write record batches as segments: a log, its index files and its catalog row.
 
 `SegmentWriter` appends batches and rolls segments by Kafka's rules; ingest uses it. `write_segment`
 writes some batches as one segment; rewrites and imports use it. Only `_row` makes `SegmentRow`s.
@@ -41,7 +41,7 @@ class NewSegment(NamedTuple):
 class WrittenLog(NamedTuple):
     """The part of a catalog row about the log: bytes, checksum, timestamp type, codec.
 
-    `external` is the URI of a log that lies outside the lake.
+    `external` is the URI of a log that is outside the lake.
     """
 
     size_bytes: int
@@ -52,9 +52,9 @@ class WrittenLog(NamedTuple):
 
 
 class SegmentWriter:
-    """Writes the segments of a log partition from the offset of `first` on, by the topic's rules.
+    """Writes segments of a log partition by the topic's rules, starting at the offset of `first`.
 
-    Used as a context manager, it publishes no file after an error.
+    As a context manager, it publishes no file after an error.
     """
 
     def __init__(self, store: Store, first: SegmentId, topic: Topic, created_at_ms: int) -> None:
@@ -68,9 +68,10 @@ class SegmentWriter:
         self.rows: list[SegmentRow] = []
 
     def append(self, batches: EncodedBatches) -> None:
-        """Append record batches, whose absolute offsets rise.
+        """Append record batches with ascending absolute offsets.
 
-        A segment begins where the segment before it ends, even if its first record is higher.
+        A segment begins at the end offset of the preceding segment, even if its first record is
+        higher.
         """
         table, row = batches.table, 0
         while row < len(table):
@@ -89,7 +90,7 @@ class SegmentWriter:
                 self._keys = _builder(self._roller.base_offset, self._policy)
 
     def close(self) -> list[SegmentRow]:
-        """Seal the last segment. Returns the rows of all segments."""
+        """Seal the last segment. Return the rows of all segments."""
         if self._roller.size_bytes:
             self._seal()
         return self.rows
@@ -125,11 +126,11 @@ class SegmentWriter:
 
 
 class LogWriter:
-    """Writes a log into a stream. Has the log's checksum and the table of its batches."""
+    """Writes a log into a stream, and keeps the log's checksum and the table of its batches."""
 
     def __init__(self, sink: Any, base_offset: int, policy: IndexPolicy | None = None) -> None:
         self._sink, self._tables = sink, [np.empty(0, TABLE)]
-        self.keys = _builder(base_offset, policy)  # of the key index, if the policy has one
+        self.keys = _builder(base_offset, policy)  # builds the key index, if the policy has one
         self.size = self.crc = 0
         self.end = base_offset  # the offset after the last batch
 
@@ -147,7 +148,7 @@ class LogWriter:
 
     @property
     def table(self) -> BatchTable:
-        """The table of all batches."""
+        """Return the table of all batches."""
         table = join_tables(self._tables)
         table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
         return table
@@ -156,9 +157,10 @@ class LogWriter:
 def write_segment(store: Store, new: NewSegment, parts: Iterable[EncodedBatches]) -> SegmentRow:
     """Write consecutive batches, with complete tables, as a segment.
 
-    An empty batch is added for offsets after the last batch. The row names the codec of most bytes
-    and the timestamp type of the last record. Raises CorruptData, UsageError, StoreError, and any
-    error of `parts`. After an error there is no segment, but its log may exist.
+    If the last batch ends below `new.end_offset`, an empty batch is added. The row has the codec
+    that most bytes have, and the timestamp type of the last record. After an error there is no
+    segment, but its log may exist. Raises CorruptData, UsageError, StoreError, and any error of
+    `parts`.
     """
     base = new.id.base_offset
     with store.writer(new.id.key("log")) as sink:
@@ -173,7 +175,7 @@ def write_segment(store: Store, new: NewSegment, parts: Iterable[EncodedBatches]
 def sealed_row(
     store: Store, new: NewSegment, log: LogWriter, external: str | None = None
 ) -> SegmentRow:
-    """Write the index files of a segment whose log exists, in the lake or outside. Returns its row.
+    """Write the index files of a segment whose log exists, in the lake or outside. Return its row.
 
     Raises CorruptData, UsageError and StoreError.
     """
@@ -187,7 +189,7 @@ def _builder(base_offset: int, policy: IndexPolicy | None) -> KeyIndexBuilder | 
 
 
 def _part(batches: EncodedBatches, row: int, count: int) -> KeyHashes | None:
-    """The hashes of the keys of `count` batches from `row` on, if the batches come with them."""
+    """Return the key hashes of `count` batches from `row` on, if the batches have hashes."""
     if batches.keys is None:
         return None
     counts = batches.table["count"]
@@ -225,7 +227,7 @@ def _row(store: Store, new: NewSegment, sealed: Sealed, log: WrittenLog) -> Segm
 
 
 def _kinds(table: BatchTable) -> tuple[str, str]:
-    """Timestamp type and codec of a segment. Its batches may have several of each."""
+    """Return the timestamp type and codec of a segment. Its batches may have several of each."""
     filled = table[table["count"] > 0]
     sizes = np.bincount(filled["attributes"] & CODEC_MASK, filled["size"], len(NAMES))
     stamped = len(filled) > 0 and bool(filled["attributes"][-1] & LOG_APPEND_TIME)

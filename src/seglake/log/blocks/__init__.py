@@ -1,1 +1,1 @@
-"""The search in one index block: from its bytes to a record, for lookups."""
+"""Search one index block, from its bytes to a record, for lookups."""

@@ -1,4 +1,4 @@
-"""The last step of a lookup: from one index block to one record, through a cache.
+"""Find one record in one index block, the last step of a lookup, through a cache.
 
 The cache has the batch headers of a block. It has the offsets and timestamps of a batch if a lookup
 by time searched the batch. It has the keys and values of a batch if a record of the batch was read.
@@ -23,7 +23,7 @@ from seglake.log.fetch import LogFetch
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.search import Block
 
-_OWN_BYTES = 600  # of an array in the cache and of its key, without the numbers in the array
+_OWN_BYTES = 600  # memory of a cached array and its key, without the numbers in the array
 _ROOM, _ARENA_BYTES = 2**16, 2**20  # room in the kernel: numbers of a block, bytes of a batch
 _COLUMNS = {
     "position": kernels.POSITION, "size": kernels.SIZE, "attributes": kernels.ATTRIBUTES,
@@ -36,14 +36,14 @@ _UNREAD = (kernels.UNREAD, 0, 0)
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The answer of a lookup by time: a record's offset, and its timestamp in ms."""
+    """The result of a lookup by time: a record's offset, and its timestamp in ms."""
 
     offset: int
     timestamp: int
 
 
 class _Arrays(threading.local):
-    """The arrays to which the kernel writes, for each thread its own."""
+    """The arrays to which the kernel writes, separate for each thread."""
 
     def __init__(self) -> None:
         self.arena: Bytes = np.empty(_ARENA_BYTES, np.uint8)
@@ -51,7 +51,7 @@ class _Arrays(threading.local):
         self.outline: Int64s = np.empty(_ROOM, np.int64)
 
     def room(self) -> kernels.LookupRoom:
-        """The arrays as the kernel takes them."""
+        """Return the arrays in the form that the kernel takes."""
         addresses = native.addresses()
         return kernels.LookupRoom(
             addresses, MAX_BATCH_BYTES, self.arena, fixed(self.arena), self.sizes, self.outline
@@ -70,7 +70,7 @@ class BlockSearch:
     def first_reaching(
         self, segment: LogSegment, block: Block, timestamp: int, from_offset: int
     ) -> OffsetAndTimestamp | None:
-        """The block's first record at `timestamp` or later with an offset >= `from_offset`."""
+        """Return the block's first record at or after `timestamp` and at or after `from_offset`."""
         name = _name(segment, block)
         outline: Int64s | None = self._cache.get(name)
         answer: Sequence[int] = _UNREAD
@@ -86,10 +86,10 @@ class BlockSearch:
     def _read(
         self, segment: LogSegment, block: Block, outline: Int64s, timestamp: int, from_offset: int
     ) -> tuple[Int64s, Sequence[int]]:
-        """Read a block and search it. Returns the outline of the block, and the answer."""
+        """Read a block and search it. Return the outline of the block, and the answer."""
         data = self._fetch.read(segment, block.position, block.end)
         room = _ARRAYS.room()
-        load(kernels.first_reaching, room.outline, timestamp, from_offset)  # not at a later lookup
+        load(kernels.first_reaching, room.outline, timestamp, from_offset)  # rather now than later
         *answer, used = kernels.read_first_reaching(
             read_only(data), outline, timestamp, from_offset, block.first_offset, block.end_offset,
             room,
@@ -105,7 +105,7 @@ class BlockSearch:
         return outline, answer
 
     def batch_of(self, segment: LogSegment, block: Block, offset: int) -> Decoded | None:
-        """The block's first batch that ends at `offset` or above, or None."""
+        """Return the block's first batch that ends at or above `offset`, or None."""
         name, data = _name(segment, block), None
         outline: Int64s | None = self._cache.get(name)
         if outline is None:
@@ -125,20 +125,20 @@ class BlockSearch:
         return decoded
 
     def _surveyed(self, segment: LogSegment, block: Block, data: Bytes) -> Int64s:
-        """The outline of a block with these bytes, without times."""
+        """Return the outline of a block with these bytes, without times."""
         outline, addresses = _ARRAYS.outline, native.addresses()
         if kernels.survey(data, block.first_offset, block.end_offset, addresses, outline):
             return outline[: outline[kernels.USED]].copy()
         return _outline_of(self._fetch.chunk_of(segment, block.ranges).table)
 
     def _records(self, segment: LogSegment, batch: Int64s, position: int, data: Any) -> Decoded:
-        """The records of one batch, from the bytes of its block, or fetched if `data` is None."""
+        """Return the records of one batch, from the bytes of its block, or fetched for None."""
         start, size = batch[[kernels.POSITION, kernels.SIZE]].tolist()
         if data is None:
             first, last = batch[[kernels.BASE_OFFSET, kernels.LAST_OFFSET]].tolist()
             ranges = LogRanges.one(position, position + size, first, last + 1)
             data, start = self._fetch.chunk_of(segment, ranges).data, 0
-        own = bytes(memoryview(data)[start : start + size])  # a copy lets go of the block's bytes
+        own = bytes(memoryview(data)[start : start + size])  # a copy releases the block's bytes
         try:
             return decode_batches(own, scan_batches(own), check_crc=False)
         except CorruptData as damage:
@@ -146,7 +146,7 @@ class BlockSearch:
 
 
 def _name(segment: LogSegment, block: Block) -> tuple[str, int, int]:
-    """The block's key in the cache, with the block's end: a re-index of a log may move the end."""
+    """Return the block's key in the cache. It has the block's end, which a re-index may move."""
     return segment.log_key, block.position, block.end
 
 
@@ -157,7 +157,7 @@ def _size_of(decoded: Decoded) -> int:
 
 
 def _outline_of(table: BatchTable) -> Int64s:
-    """The outline of a block with these batches, without times."""
+    """Return the outline of a block with these batches, without times."""
     batches = np.zeros((len(table), kernels.FIELDS), np.int64)
     for name, field in _COLUMNS.items():
         batches[:, field] = table[name]
@@ -165,13 +165,13 @@ def _outline_of(table: BatchTable) -> Int64s:
 
 
 def _batches_of(outline: Int64s) -> Int64s:
-    """A row of fields for each batch."""
+    """Return a row of fields for each batch."""
     end = kernels.FIRST + int(outline[kernels.BATCHES]) * kernels.FIELDS
     return outline[kernels.FIRST : end].reshape(-1, kernels.FIELDS)
 
 
 def _with_times(outline: Int64s, place: int, chunk: Chunk) -> Int64s:
-    """A copy of `outline` with the times of the batch whose fields begin at `place`."""
+    """Return a copy of `outline` with the times of the batch whose fields begin at `place`."""
     number = (place - kernels.FIRST) // kernels.FIELDS
     batch, times = chunk.table[number : number + 1], np.empty((3, 0), np.int64)
     if not batch["attributes"][0] & CONTROL:

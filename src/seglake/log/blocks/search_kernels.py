@@ -1,7 +1,7 @@
-"""The compiled loop of lookups: from the bytes of an index block to a record in one call.
+"""The kernel of lookups: from the bytes of an index block to a record in one call.
 
 The outline of a block is one array: the number of batches, the end of the used part of the array,
-and for each batch the fields below. After the fields come the times of each batch that was
+and for each batch the fields below. After the fields, it has the times of each batch that was
 searched: offsets, timestamps, running maximum of the timestamps.
 """
 
@@ -31,7 +31,7 @@ from seglake.format.codecs.codec_kernels import CRC32C, checksum, payload_bound,
 from seglake.format.decode_kernels import BatchHead, find_batches, get_big_endian, parse_times
 from seglake.format.records import Bytes, Int64s
 
-BATCHES, USED, FIRST = range(3)  # of the array; the fields of the first batch begin at `FIRST`
+BATCHES, USED, FIRST = range(3)  # in the array; the fields of the first batch begin at `FIRST`
 FIELDS = 9
 (
     POSITION, SIZE, ATTRIBUTES, BASE_OFFSET, LAST_OFFSET, BASE_TIMESTAMP, MAX_TIMESTAMP, RECORDS,
@@ -41,7 +41,7 @@ FOUND, NONE, UNREAD, UNKNOWN = range(4)  # kinds of answers, see `first_reaching
 
 
 class LookupRoom(NamedTuple):
-    """Room for one lookup at a time, and what decompresses."""
+    """Memory for one lookup at a time, and the functions that decompress."""
 
     addresses: Int64s  # the functions of the codecs' libraries, see `native`
     max_bytes: int  # a batch that may decompress to more bytes is not decoded
@@ -54,10 +54,10 @@ class LookupRoom(NamedTuple):
 @njit(cache=True, nogil=True)
 @meanwhile(lambda *_: False)
 def survey(data, first_offset, end_offset, addresses, outline):
-    """Put the batch headers of a block into `outline`. Returns whether the block is sound.
+    """Put the batch headers of a block into `outline`. Return whether the block is valid.
 
     Returns False if a checksum or a header is wrong, if offsets do not ascend from `first_offset`
-    to below `end_offset`, or if there is no room or no function for checksums.
+    to below `end_offset`, or if there is no space or no function for checksums.
     """
     count, _, problem = find_batches(data)
     outline[BATCHES], outline[USED] = count, FIRST + count * FIELDS
@@ -85,9 +85,9 @@ def survey(data, first_offset, end_offset, addresses, outline):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def first_reaching(outline, timestamp, from_offset):
-    """The block's first record at `timestamp` or later with an offset >= `from_offset`.
+    """Find the block's first record at or after `timestamp` with an offset >= `from_offset`.
 
-    Returns (`FOUND`, offset, timestamp) of the record, or (`NONE`, 0, 0) if there is none. Returns
+    Returns (`FOUND`, offset, timestamp) of the record, or (`NONE`, 0, 0) without one. Returns
     (`UNREAD`, p, 0) if the batch whose fields begin at outline[p] must be searched first.
     """
     for place in range(FIRST, FIRST + outline[BATCHES] * FIELDS, FIELDS):
@@ -108,7 +108,7 @@ def first_reaching(outline, timestamp, from_offset):
 @njit(cache=True, nogil=True)
 @meanwhile(lambda *_: (UNKNOWN, 0, 0, 0))
 def read_first_reaching(data, before, timestamp, from_offset, first_offset, end_offset, room):
-    """`first_reaching` in a block with the bytes `data`, whose outline goes to the `LookupRoom`.
+    """Run `first_reaching` in a block with the bytes `data`, and outline it in the `LookupRoom`.
 
     `before` is the outline of the block from an earlier call, or empty. The block has offsets from
     `first_offset` to `end_offset`, exclusive. The answer has a fourth number: the end of the used
@@ -131,7 +131,7 @@ def read_first_reaching(data, before, timestamp, from_offset, first_offset, end_
 
 @njit(cache=True, nogil=True)
 def _read_times(data, place, room):
-    """Put the times of a batch into the outline. Returns False if it cannot be decoded here."""
+    """Put the times of a batch into the outline. Return False if it cannot be decoded here."""
     outline = room.outline
     attributes, at = np.int16(outline[place + ATTRIBUTES]), outline[USED]
     outline[place + TIMES] = at

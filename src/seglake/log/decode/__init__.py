@@ -1,1 +1,1 @@
-"""Record batches to Arrow batches."""
+"""Decode record batches to Arrow batches."""

@@ -1,4 +1,4 @@
-"""The compiled loops of decoding: which record batches are wanted, and how they fill Arrow columns.
+"""Kernels that choose the wanted record batches, and fill Arrow columns from them.
 
 `fill` parses decompressed record batches and copies the wanted fields of the wanted records.
 """
@@ -27,7 +27,7 @@ from seglake.format.sought_kernels import SoughtKeys, is_sought
 
 STATES = 3
 COUNT, NULL_KEYS, NULL_VALUES = range(STATES)  # state of columns: records, null keys, null values
-KEYS, VALUES, HEADERS = 1, 2, 4  # the wanted fields of a record, beside its numbers
+KEYS, VALUES, HEADERS = 1, 2, 4  # the wanted fields of a record, in addition to its numbers
 
 
 @njit(cache=True, nogil=True)
@@ -38,7 +38,7 @@ def wanted_batches(
     """Fill `rows` with the numbers of the batches that may have a record in their piece's window.
 
     Piece p has the window limits[p]: smallest and largest timestamp, smallest and largest offset,
-    all inclusive. Returns how many numbers are filled in.
+    all inclusive. Returns how many numbers were filled in.
     """
     count = 0
     for i in range(len(table)):
@@ -55,10 +55,10 @@ def wanted_batches(
 
 
 class Wanted(NamedTuple):
-    """Which records of each batch a read wants: batch b has the window windows[window_of[b]].
+    """The records of each batch that a read wants: batch b has the window windows[window_of[b]].
 
-    A window is smallest and largest timestamp, smallest and largest offset, all inclusive. If there
-    are `keys`, only records with one of them are wanted.
+    A window is smallest and largest timestamp, smallest and largest offset, all inclusive. With
+    `keys`, only records with one of the keys are wanted.
     """
 
     windows: npt.NDArray[np.int64]  # of shape (m, 4)
@@ -67,7 +67,7 @@ class Wanted(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """Buffers of columns, most of them Arrow's, with room for more records."""
+    """Buffers of columns, most of them Arrow's, with space for more records."""
 
     fields: int  # a sum of `KEYS`, `VALUES` and `HEADERS`; other fields are not copied
     limit_bytes: int  # the most bytes of keys and values in the columns
@@ -76,7 +76,7 @@ class Buffers(NamedTuple):
     timestamps: Int64s
     timestamp_types: npt.NDArray[np.int8]
     batches: Int32s  # for each record, the number of its batch
-    header_counts: Int32s  # of each record; this and the next two are empty without `HEADERS`
+    header_counts: Int32s  # per record; this and the next two are empty without `HEADERS`
     header_starts: Int64s  # where the headers of each record begin in the payload
     header_ends: Int64s
     key_ends: Int32s
@@ -93,19 +93,19 @@ def fill(table, payload, base, first, wanted, columns):
     """Append the wanted records of decompressed batches to columns.
 
     The arguments are a batch table, a `Payload`, two numbers, `Wanted` and `Buffers`. The payload
-    has the records of batches `base`, `base` + 1, ... of the table; the first `first` of them are
-    left out. A batch is appended as a whole, and only if all its records fit.
+    has the records of batches `base`, `base` + 1, ... of the table; its first `first` batches are
+    skipped. A batch is appended as a whole, and only if all its records fit.
 
-    Returns (n, bytes, 0): the first n batches of the payload are done, and the batches with a
-    wanted record take so many bytes of the log. If n is not all, the columns lack room for the
-    next batch, or would hold more than `limit_bytes`. Returns (n, _, problem) if batch n of the
-    payload is damaged.
+    Returns (n, size_bytes, 0): the first n batches of the payload are done, and the batches with a
+    wanted record take `size_bytes` of the log. If n is not all, the columns have no space for the
+    next batch, or would exceed `limit_bytes`. Returns (n, _, problem) if batch n of the payload is
+    damaged.
     """
     state, log_bytes = columns.state, np.int64(0)
     for number in range(first, len(payload.ends)):
         batch, row = table[base + number], base + number
         start, end = payload.starts[number], payload.ends[number]
-        # The record count comes from the header: it must fit the bytes, or it would take any room.
+        # Compare the record count of the header with the bytes before it is used to reserve space.
         if batch.count < 0 or np.int64(batch.count) * LEAST_RECORD_BYTES > end - start:
             return number, log_bytes, TOO_FEW_BYTES
         if state[COUNT] + batch.count > len(columns.offsets):
@@ -128,7 +128,7 @@ def fill(table, payload, base, first, wanted, columns):
 
 @njit(cache=True, nogil=True, inline="always")
 def _used(columns):
-    """The bytes of keys and values in the columns."""
+    """Return the bytes of keys and values in the columns."""
     used, count = np.int64(0), columns.state[COUNT]
     if columns.fields & KEYS:
         used += columns.key_ends[count]
@@ -142,7 +142,7 @@ def _append(data, start, end, batch, row, limits, columns, keys):
     """Append the wanted records of one batch, which are among data[start:end].
 
     `batch` is the header of the batch, `row` its number. Returns how many records, null keys and
-    null values are appended, and the problem of the first malformed record or 0.
+    null values were appended, and the problem of the first malformed record or 0.
     """
     data, columns, keys = uncounted(data), uncounted(columns), uncounted(keys)
     head, fields, first = batch_head(batch), columns.fields, columns.state[COUNT]

@@ -1,4 +1,4 @@
-"""Decoded records as Arrow batches, with only the columns of a schema."""
+"""Convert decoded records to Arrow batches, with only the columns of a schema."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ _FIELDS: dict[str, Any] = {
 }
 SCHEMA = pa.schema(_FIELDS)
 
-_SHARED_ROWS = 2**14  # columns of one value share their buffers up to so many rows
+_SHARED_ROWS = 2**14  # columns of one value with at most this many rows share their buffers
 _LEAST_LENT, _MOST_SPARE = 256 * 1024, 3  # bytes of a buffer that is lent; lent buffers per column
 
 Array = Any  # a pa.Array: pyarrow's stubs ask for the type of its items
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
-    """The schema of these columns, in this order; None means all columns.
+    """Return the schema of these columns, in this order. None selects all columns.
 
-    Raises UsageError for an unknown column, and for one that is named twice.
+    Raises UsageError for an unknown column, and for a column that is named twice.
     """
     return SCHEMA if columns is None else _schema_of(tuple(columns))
 
@@ -69,12 +69,12 @@ def _schema_of(names: tuple[str, ...]) -> pa.Schema:
 
 
 class Columns:
-    """Buffers for the columns of an Arrow batch, which are filled again and again.
+    """Buffers for the columns of an Arrow batch, which are reused.
 
-    There is room for `records` records, `size_bytes` bytes of keys and `size_bytes` bytes of
+    There is space for `records` records, `size_bytes` bytes of keys and `size_bytes` bytes of
     values. `take` copies small buffers: new memory costs more than a copy from memory in use.
-    `take` lends large buffers of keys or values to the caller. Their memory is used again after the
-    caller has let go of it.
+    `take` lends large buffers of keys or values to the caller. Their memory is reused after the
+    caller has released it.
     """
 
     def __init__(self, schema: pa.Schema, records: int, size_bytes: int) -> None:
@@ -99,17 +99,17 @@ class Columns:
         self.clear()
 
     def clear(self) -> None:
-        """Forget the records."""
+        """Drop the records."""
         self._state[:] = 0
 
     def fill(
         self, table: BatchTable, payload: Payload, base: int, first: int, wanted: Wanted,
         limit_bytes: int,
     ) -> tuple[int, int]:  # fmt: skip
-        """Append wanted records of decompressed batches, as long as there is room.
+        """Append wanted records of decompressed batches, as long as there is space.
 
-        Keys, values and headers together take at most `limit_bytes`. The arguments and the results
-        are those of the kernel `fill`. Raises CorruptData with the position of a damaged batch.
+        Keys, values and headers together take at most `limit_bytes`. For arguments and results see
+        the kernel `fill`. Raises CorruptData with the position of a damaged batch.
         """
         before = len(self)
         buffers = Buffers(
@@ -130,52 +130,52 @@ class Columns:
         return stop, size
 
     def take(self) -> pa.RecordBatch:
-        """The appended records. Afterwards the columns are empty."""
+        """Return the appended records. Afterwards the columns are empty."""
         arrays = [_ARRAYS[name](self) for name in self.schema.names]
         self.clear()
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def offsets(self) -> Array:
-        """The offset of each record."""
+        """Return the offset of each record."""
         return _copied("offset", self._numbers.offsets[: len(self)])
 
     def timestamps(self) -> Array:
-        """The timestamp of each record."""
+        """Return the timestamp of each record."""
         return _copied("timestamp", self._numbers.timestamps[: len(self)])
 
     def timestamp_types(self) -> Array:
-        """The timestamp type of each record: 0 or 1, see `_FIELDS`."""
+        """Return the timestamp type of each record: 0 or 1, see `_FIELDS`."""
         types = self._numbers.timestamp_types[: len(self)]
         return _array(_FIELDS["timestamp_type"], len(self), [None, types.astype(np.int32)])
 
     def partitions(self) -> Array:
-        """The partition of each record."""
+        """Return the partition of each record."""
         numbers = [segment.partition for segment in self._segments]
         if len(set(numbers)) == 1:
             return _constant(numbers[0], len(self))
         return _array(pa.int32(), len(self), [None, np.array(numbers, np.int32)[self._owners()]])
 
     def topics(self) -> Array:
-        """The topic of each record."""
+        """Return the topic of each record."""
         names = [segment.topic for segment in self._segments]
         if len(set(names)) == 1:
             return _constant(names[0], len(self))
         return pa.array(names, pa.string()).take(self._owners())
 
     def keys(self) -> Array:
-        """The key of each record, or null."""
+        """Return the key of each record, or null."""
         return self._keys.take(len(self), int(self._state[NULL_KEYS]))
 
     def values(self) -> Array:
-        """The value of each record, or null."""
+        """Return the value of each record, or null."""
         return self._values.take(len(self), int(self._state[NULL_VALUES]))
 
     def headers(self) -> Array:
-        """The list of headers of each record."""
+        """Return the list of headers of each record."""
         return self._headers.take(len(self))
 
     def _owners(self) -> npt.NDArray[Any]:
-        """The position in `_segments` of each record's segment."""
+        """Return the position in `_segments` of each record's segment."""
         return self._owner_of[self._numbers.batches[: len(self)]]
 
 
@@ -205,7 +205,7 @@ class _Numbers(NamedTuple):
 
     @staticmethod
     def of(records: int, with_headers: int) -> _Numbers:
-        """Room for so many records."""
+        """Reserve space for `records` records."""
         offsets, timestamps = np.empty((2, records), np.int64)
         types, batches = np.empty(records, np.int8), np.empty(records, np.int32)
         some = records if with_headers else 0
@@ -213,13 +213,13 @@ class _Numbers(NamedTuple):
         return _Numbers(offsets, timestamps, types, batches, np.empty(some, np.int32), starts, ends)
 
     def between(self, start: int, stop: int) -> _Numbers:
-        """The numbers of the records from `start` to `stop`, exclusive."""
+        """Return the numbers of the records from `start` to `stop`, exclusive."""
         columns: Any = self
         return _Numbers(*(column[start:stop] for column in columns))
 
 
 class _Items:
-    """Buffers for `count` byte strings that together have `size_bytes` bytes."""
+    """Buffers for `count` byte strings with at most `size_bytes` bytes in total."""
 
     def __init__(self, count: int, size_bytes: int) -> None:
         self._ends, self._valid = np.zeros(1 + count, np.int32), np.empty(count, np.uint8)
@@ -228,22 +228,22 @@ class _Items:
 
     @property
     def buffers(self) -> tuple[Int32s, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-        """Ends of the items, after the start of the first item; bytes; 1 where an item is valid."""
+        """Return the ends of the items, preceded by 0; the bytes; and 1 where an item is valid."""
         return self._ends, self._data, self._valid
 
     def take(self, count: int, nulls: int) -> Array:
-        """The first `count` items as an Arrow array. Later items do not change the array."""
+        """Return the first `count` items as an Arrow array, which later items do not change."""
         bits = np.packbits(self._valid[:count], bitorder="little") if nulls else None
         end = int(self._ends[count])
-        self._data[end : end + PADDING] = 0  # `from_arrow` need not copy items before zeros
+        self._data[end : end + PADDING] = 0  # with zeros after the items, `from_arrow` copies less
         data = self._data[: end + PADDING]
         data = self._lend(data) if len(data) >= _LEAST_LENT else data.copy()
         return _array(pa.binary(), count, [bits, self._ends[: count + 1].copy(), data])
 
     def _lend(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Give the bytes away. Memory that was lent before, or new memory, takes their place."""
+        """Lend the memory to the caller, and replace it by returned or new memory."""
         let_go = (at for at, (_, lent) in enumerate(self._spare) if lent() is None)
-        free = next(let_go, None)  # an Arrow buffer keeps the view that it was made of
+        free = next(let_go, None)  # an Arrow buffer keeps a reference to the lent view
         self._spare.append((self._data, ref(data)))
         self._data = np.empty_like(self._data) if free is None else self._spare.pop(free)[0]
         del self._spare[:-_MOST_SPARE]
@@ -251,7 +251,7 @@ class _Items:
 
 
 class _HeaderLists:
-    """The lists of headers; most logs have none."""
+    """The lists of headers. Most logs have no headers."""
 
     def __init__(self) -> None:
         self._lists: list[Array] = []
@@ -266,14 +266,14 @@ class _HeaderLists:
             self.used_bytes += self._lists[-1].nbytes
 
     def _skip(self, at: int) -> None:
-        """The records up to the first `at` ones have no headers."""
+        """Append empty lists for the records up to number `at`."""
         if at > self._count or not self._lists:
             ends = np.zeros(at - self._count + 1, np.int32)
             self._lists.append(_lists(ends, pa.nulls(0, HEADER)))
             self._count = at
 
     def take(self, count: int) -> Array:
-        """The lists of `count` records."""
+        """Return the lists of `count` records."""
         if not self._lists and count <= _SHARED_ROWS:
             return _no_headers()[:count]
         self._skip(count)
@@ -288,7 +288,7 @@ def _no_headers() -> Array:
 
 
 def _constant(value: int | str, count: int) -> Array:
-    """A column of one value. Columns of at most `_SHARED_ROWS` rows share their buffers."""
+    """Return a column of one value. Columns of at most `_SHARED_ROWS` rows share buffers."""
     return _repeated(value, count) if count > _SHARED_ROWS else _shared(value)[:count]
 
 
@@ -298,7 +298,7 @@ def _shared(value: int | str) -> Array:
 
 
 def _repeated(value: int | str, count: int) -> Array:
-    """An int32 or a string, `count` times; `pa.repeat` would import pandas."""
+    """Return an int32 or a string, `count` times. `pa.repeat` would import pandas."""
     if isinstance(value, int):
         return _array(pa.int32(), count, [None, np.full(count, value, np.int32)])
     text = value.encode()
@@ -332,7 +332,7 @@ def _lists(ends: npt.NDArray[np.int32], items: Array) -> Array:
 
 
 def _binary(spans: Spans) -> Array:
-    """Ascending items as an Arrow array."""
+    """Convert ascending items to an Arrow array."""
     # Items and the bytes between them alternate; every second one is taken.
     edges = np.empty((len(spans), 2), np.int32)
     edges[:, 0], edges[:, 1] = spans.starts, spans.starts + np.maximum(spans.lengths, 0)
@@ -342,7 +342,7 @@ def _binary(spans: Spans) -> Array:
 
 
 def _strings(keys: Array) -> Array:
-    """Header keys as text; bytes that are not UTF-8 become replacement characters, as in Java."""
+    """Decode header keys. Bytes that are not UTF-8 become replacement characters, as in Java."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,8 +1,8 @@
-"""From fetched record batches to Arrow batches, in shares that threads decode side by side.
+"""Decode fetched record batches to Arrow batches, in shares that threads decode concurrently.
 
 A share is consecutive batches of a chunk. Its batches are decompressed a part at a time, so that
-the records are still in the processor's cache when a kernel copies those of the window into the
-columns of an Arrow batch.
+the records are still in the processor's cache when a kernel copies the records of the window into
+the columns of an Arrow batch.
 """
 
 from collections import deque
@@ -27,12 +27,12 @@ _Item = TypeVar("_Item")
 Share = Iterator[tuple[pa.RecordBatch, int]]
 """Arrow batches, each with the bytes of the record batches that hold the records."""
 
-_SHARE_BYTES = 96 * 1024  # of a log; a smaller share costs another thread more than it gains
-_CACHED_SHARE_BYTES = 256 * 1024  # the same where the payloads are cached
-_LARGEST_SHARE_BYTES = 384 * 1024  # of a log; the rest of a larger share may wait for the caller
+_SHARE_BYTES = 96 * 1024  # bytes of log; a smaller share costs more than a thread gains
+_CACHED_SHARE_BYTES = 256 * 1024  # the limit instead, if the payloads are cached
+_LARGEST_SHARE_BYTES = 384 * 1024  # bytes of log; a larger share may wait for the caller
 _PART_BYTES = 512 * 1024  # decompressed at a time
-_ROOM_BYTES = 2 * _PART_BYTES  # for that; larger batches get new memory
-COLUMN_BYTES = 2 * 2**20  # of keys or values in an Arrow batch, unless one record batch has more
+_ROOM_BYTES = 2 * _PART_BYTES  # reused memory for a part; larger batches get new memory
+COLUMN_BYTES = 2 * 2**20  # keys or values in an Arrow batch, unless one record batch has more
 
 _SPARE: deque[Columns] = deque(maxlen=8)
 _SPARE_ROOM: deque[Bytes] = deque(maxlen=8)
@@ -42,11 +42,10 @@ _SPARE_ROOM: deque[Bytes] = deque(maxlen=8)
 def shares_of(
     chunk: Chunk, schema: pa.Schema, limit_bytes: int, count: int, keys: SoughtKeys
 ) -> Iterator[Share]:
-    """At most `count` shares, in order, which together have the wanted records of a chunk.
+    """Yield at most `count` shares, in order, which together have the wanted records of a chunk.
 
-    If there are `keys`, only records with one of them are wanted.
-
-    The columns of an Arrow batch take about `limit_bytes`, or the bytes of one record batch.
+    With `keys`, only records with one of the keys are wanted. The columns of an Arrow batch take
+    about `limit_bytes`, or the bytes of one record batch.
     """
     limits = np.array([piece.window.limits() for piece in chunk.pieces])
     rows = np.empty(len(chunk.table), np.int64)
@@ -59,7 +58,7 @@ def shares_of(
 
 
 def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:
-    """Where to cut batches of these sizes into shares."""
+    """Return where to cut batches of these sizes into shares."""
     ends = sizes.cumsum(dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
     shares = min(count, total // (_CACHED_SHARE_BYTES if cached else _SHARE_BYTES))
@@ -71,7 +70,7 @@ def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:
 def _share(
     chunk: Chunk, rows: BatchTable, wanted: Wanted, schema: pa.Schema, limit_bytes: int
 ) -> Share:
-    """The wanted records of the batches `rows`."""
+    """Yield the wanted records of the batches `rows`."""
     columns, matching, base, part_bytes = None, 0, 0, min(_PART_BYTES, limit_bytes)
     room = _spare(_SPARE_ROOM)
     if room is None:
@@ -102,7 +101,7 @@ def _share(
 
 
 def _empty(schema: pa.Schema, size_bytes: int, chunk: Chunk, wanted: Wanted) -> Columns:
-    """Spare columns if they fit, else new ones, for records of a chunk."""
+    """Return spare columns if they fit, else new ones, for records of a chunk."""
     columns = _spare(_SPARE)
     if columns is None or columns.schema is not schema or columns.size_bytes < size_bytes:
         columns = Columns(schema, size_bytes // LEAST_RECORD_BYTES, size_bytes)
@@ -111,7 +110,7 @@ def _empty(schema: pa.Schema, size_bytes: int, chunk: Chunk, wanted: Wanted) -> 
 
 
 def _spare(items: deque[_Item]) -> _Item | None:
-    """Take an item, if there is one: other threads may take items at the same time."""
+    """Take an item, or return None. Other threads may take items at the same time."""
     try:
         return items.pop()
     except IndexError:
@@ -119,7 +118,7 @@ def _spare(items: deque[_Item]) -> _Item | None:
 
 
 def _taken(columns: Columns) -> pa.RecordBatch:
-    """Take the records from columns, which are spare afterwards."""
+    """Take the records from columns, and keep the columns as spare ones."""
     batch = columns.take()
     if columns.size_bytes <= COLUMN_BYTES:
         _SPARE.append(columns)

@@ -1,1 +1,1 @@
-"""Segments written again: some records of consecutive segments become one segment."""
+"""Rewrite segments: some records of consecutive segments become one segment."""

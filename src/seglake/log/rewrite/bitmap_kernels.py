@@ -1,4 +1,4 @@
-"""Compiled loops over bitmaps of offsets; bit 0 of a bitmap is the lowest bit of its first byte."""
+"""Kernels over bitmaps of offsets. Bit 0 of a bitmap is the lowest bit of its first byte."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,8 +1,8 @@
-"""Which records stay when the segments of one log partition are written again.
+"""Decide which records are kept when the segments of one log partition are rewritten.
 
-A `Keep` is a value; it is pickled for the process that runs a task. A rewrite first asks the `Keep`
-about whole batches, for which only their headers are read. A batch that is decided in this way need
-not be decoded. Then the rewrite asks about the records of the other batches.
+A `Keep` is a value that is pickled for the process that runs a task. A rewrite first calls `fates`
+for whole batches, which needs only their headers. A batch that is decided this way is not decoded.
+Then the rewrite calls `records` for the other batches.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from seglake.log.rewrite.bitmap_kernels import count_bits, pick_bits
 Flags = npt.NDArray[np.bool_]
 Fates = npt.NDArray[np.int8]
 
-UNDECIDED, STAYS, GOES = range(3)  # the fate of a batch: its records decide, or all stay, or all go
+UNDECIDED, STAYS, GOES = range(3)  # fate of a batch: decide per record, keep all, or drop all
 
 
 class Keep:
-    """Every record stays; the base of all others."""
+    """A rule that keeps every record, and the base of all other rules."""
 
     def fates(self, table: BatchTable) -> Fates:
-        """The fate of each batch, by only the offsets, attributes and counts in the table.
+        """Return the fate of each batch, from only the offsets, attributes and counts in the table.
 
         A row of the table may stand for a whole segment. Then only the fate `GOES` has an effect.
         """
         return np.full(len(table), STAYS, np.int8)
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
-        """Whether each record stays. `decoded` has all records of the batches of `table`."""
+        """Return whether each record is kept. `decoded` has all records of these batches."""
         del table
         return np.ones(len(decoded.offsets), bool)
 
     def horizons(self, table: BatchTable, decoded: Decoded, stays: Flags) -> Int64s | None:
-        """The delete horizon of each batch in ms, or `NO_HORIZON`. None if no batch gets a horizon.
+        """Return the delete horizon of each batch in ms, or `NO_HORIZON`; None for no horizons.
 
         Only batches of undecided fate get their horizon.
         """
@@ -55,14 +55,14 @@ class Keep:
 
 @dataclass(frozen=True)
 class WithoutOffsets(Keep):
-    """Every record stays, except in ranges of offsets [starts[i], ends[i]), which ascend."""
+    """Keeps every record, except in ascending ranges of offsets [starts[i], ends[i])."""
 
     starts: Int64s
     ends: Int64s
 
     @staticmethod
     def of(ranges: Iterable[tuple[int, int]]) -> WithoutOffsets:
-        """From pairs of start and end (exclusive), in any order; they may overlap."""
+        """Return a rule from pairs of start and end (exclusive), in any order. They may overlap."""
         merged: list[list[int]] = []
         for start, end in sorted(ranges):
             if start >= end:
@@ -75,7 +75,7 @@ class WithoutOffsets(Keep):
         return WithoutOffsets(*columns)
 
     def fates(self, table: BatchTable) -> Fates:
-        """As `Keep.fates`."""
+        """Return the fate of each batch, see `Keep.fates`."""
         first, last = table["base_offset"], table["last_offset"]
         number = self.ends.searchsorted(first, "right")  # of the first range that ends after it
         starts, ends = np.append(self.starts, INT64_MAX), np.append(self.ends, INT64_MAX)
@@ -84,7 +84,7 @@ class WithoutOffsets(Keep):
         return np.where(goes, GOES, fates).astype(np.int8)
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
-        """As `Keep.records`."""
+        """Return whether each record is kept, see `Keep.records`."""
         del table
         number = self.ends.searchsorted(decoded.offsets, "right")
         starts = np.append(self.starts, INT64_MAX)
@@ -94,18 +94,18 @@ class WithoutOffsets(Keep):
 
 @dataclass(frozen=True)
 class WithinTimes(Keep):
-    """Only records of the times [start_ms, end_ms) stay."""
+    """Keeps only records of the times [start_ms, end_ms)."""
 
     start_ms: int
     end_ms: int
 
     def fates(self, table: BatchTable) -> Fates:
-        """As `Keep.fates`."""
+        """Return the fate of each batch, see `Keep.fates`."""
         goes = (table["max_timestamp"] < self.start_ms) | (table["count"] == 0)
         return np.where(goes, GOES, UNDECIDED).astype(np.int8)
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
-        """As `Keep.records`."""
+        """Return whether each record is kept, see `Keep.records`."""
         del table
         times = decoded.records.timestamps
         return (times >= self.start_ms) & (times < self.end_ms)
@@ -113,11 +113,11 @@ class WithinTimes(Keep):
 
 @dataclass(frozen=True)
 class OnlyOffsets(Keep):
-    """Only the offsets in bitmaps stay.
+    """Keeps only the offsets in bitmaps.
 
     Bitmap i is sizes[i] bytes of `bits` from places[i] on. Bit n of bitmap i stands for offset
-    bases[i] + n; the lowest bit of a byte comes first. Bitmaps ascend and do not overlap. An offset
-    in no bitmap goes. A bit is set only where there is a record.
+    bases[i] + n; the lowest bit of a byte is first. Bitmaps ascend and do not overlap. An offset in
+    no bitmap is dropped. A bit is set only where there is a record.
     """
 
     bases: Int64s
@@ -127,7 +127,7 @@ class OnlyOffsets(Keep):
 
     @staticmethod
     def of(bitmaps: Sequence[tuple[int, Any]]) -> OnlyOffsets:
-        """From pairs of first offset and bytes."""
+        """Return a rule from pairs of first offset and bytes."""
         parts = [np.frombuffer(data, np.uint8) for _, data in sorted(bitmaps, key=lambda p: p[0])]
         sizes = np.array([len(part) for part in parts], np.int64)
         bases = np.array(sorted(base for base, _ in bitmaps), np.int64)
@@ -135,7 +135,7 @@ class OnlyOffsets(Keep):
         return OnlyOffsets(bases, np.cumsum(sizes) - sizes, sizes, bits)
 
     def fates(self, table: BatchTable) -> Fates:
-        """As `Keep.fates`."""
+        """Return the fate of each batch, see `Keep.fates`."""
         first, end = table["base_offset"], table["last_offset"] + 1
         number, start = self._places_of(first)
         stop = self._within(number, end)
@@ -148,7 +148,7 @@ class OnlyOffsets(Keep):
         return fates.astype(np.int8)
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
-        """As `Keep.records`."""
+        """Return whether each record is kept, see `Keep.records`."""
         del table
         number, bit = self._places_of(decoded.offsets)
         inside = bit < self._within(number, decoded.offsets + 1)
@@ -159,12 +159,12 @@ class OnlyOffsets(Keep):
         return stays
 
     def _places_of(self, offsets: Int64s) -> tuple[Int64s, Int64s]:
-        """For each offset the last bitmap that begins at or before it, or -1; the offset's bit."""
+        """Return, for each offset, the last bitmap at or before it, or -1, and its bit."""
         number = self.bases.searchsorted(offsets, "right") - 1
         return number, self._within(number, offsets)
 
     def _within(self, number: Int64s, offsets: Int64s) -> Int64s:
-        """The bits of offsets in these bitmaps. An offset after its bitmap gets the end of that."""
+        """Return the bits of offsets in these bitmaps, at most the end of the bitmap."""
         bases, places, sizes = (np.append(c, 0) for c in (self.bases, self.places, self.sizes))
         bits: Int64s = 8 * places[number] + np.clip(offsets - bases[number], 0, 8 * sizes[number])
         return bits
@@ -172,29 +172,29 @@ class OnlyOffsets(Keep):
 
 @dataclass(frozen=True)
 class WithoutKeys(Keep):
-    """Every record stays, except those with one of these keys. Control records stay."""
+    """Keeps every record, except records with one of these keys. Control records are kept."""
 
     keys: frozenset[bytes]
 
     @staticmethod
     def of(keys: Collection[bytes]) -> WithoutKeys:
-        """From any collection of keys."""
+        """Return a rule from any collection of keys."""
         return WithoutKeys(frozenset(keys))
 
     def fates(self, table: BatchTable) -> Fates:
-        """As `Keep.fates`."""
+        """Return the fate of each batch, see `Keep.fates`."""
         plain = (table["attributes"] & CONTROL == 0) & (len(self.keys) > 0)
         return np.where(plain, UNDECIDED, STAYS).astype(np.int8)
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
-        """As `Keep.records`."""
+        """Return whether each record is kept, see `Keep.records`."""
         gone = among(decoded.records.keys, self.keys)
         gone &= table["attributes"][decoded.batch] & CONTROL == 0
         return ~gone
 
 
 def among(items: Spans, keys: Collection[bytes]) -> Flags:
-    """Whether each item is one of `keys`; a null is not."""
+    """Return whether each item is one of `keys`. A null is not."""
     sizes = np.maximum(items.lengths, 0).astype(np.int64)
     ends = np.cumsum(sizes)
     data = np.empty(ends[-1] if len(ends) else 0, np.uint8)

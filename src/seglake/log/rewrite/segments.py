@@ -1,9 +1,9 @@
-"""Consecutive segments of a log partition, written again as one segment over the same offsets.
+"""Rewrite consecutive segments of a log partition as one segment over the same offsets.
 
 A batch that loses no record is copied byte for byte. The other batches are encoded again
 (`format.filter`). Each batch keeps its timestamp type: an imported topic may have batches of both
 types, because the topic's setting changed. Each log is read once, a few MiB at a time, and checked
-on the way: a damaged log gives no segment. Memory holds one table row for each batch that stays.
+while it is read: a damaged log gives no segment. Memory holds one table row for each kept batch.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class RewriteTarget(NamedTuple):
     """Properties of the new segment: the attempt that writes it, its index policy, its batches.
 
     Without a policy, the new segment gets the index policy of the first old segment, with a key
-    index of `subjects`. With `batch_bytes`, neighbouring batches are joined up to this size,
-    headers included, where all their records stay.
+    index of `subjects`. With `batch_bytes`, adjacent batches are joined up to this size, headers
+    included, if all their records are kept.
     """
 
     attempt_id: str
@@ -56,13 +56,17 @@ class RewriteTarget(NamedTuple):
 def rewrite(
     store: Store, rows: Sequence[SegmentRow], keep: Keep, target: RewriteTarget
 ) -> SegmentRow:
-    """Write consecutive segments of a log partition as one segment with the records that stay.
+    """Write consecutive segments of a log partition as one segment with the kept records.
 
     The new segment covers exactly the same offsets. Its first batch may begin above its base
-    offset. Its last batch ends at its end offset, and is empty if no record stays there. A segment
-    of which `keep` drops every record is not read. Raises CorruptData, with file and position, if a
-    log is damaged; UsageError for segments that cannot become one; StoreError. After an error there
-    is no new segment, but its log may exist.
+    offset. Its last batch ends at its end offset, and is empty if no record is kept there. A
+    segment of which `keep` drops every record is not read. After an error there is no new segment,
+    but its log may exist.
+
+    Raises:
+        CorruptData: A log is damaged. The message names file and position.
+        UsageError: The segments cannot become one.
+        StoreError: The storage fails.
     """
     base, end = _span(rows)
     first, last = rows[0], rows[-1]
@@ -80,7 +84,7 @@ def rewrite(
 
 
 def _with_end(old: _OldLogs, base: int, end: int) -> Iterator[EncodedBatches]:
-    """The batches that stay. The last batch stays as a header if its records go (KAFKA-17076)."""
+    """Yield the kept batches. The last batch keeps its header if its records go (KAFKA-17076)."""
     at = base
     for batches in old.batches():
         at = int(batches.table["last_offset"][-1]) + 1 if len(batches.table) else at
@@ -90,7 +94,7 @@ def _with_end(old: _OldLogs, base: int, end: int) -> Iterator[EncodedBatches]:
 
 
 def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
-    """The offsets [base, end) that the segments cover. UsageError if they cannot become one."""
+    """Return the offsets [base, end) of the segments. UsageError if they cannot become one."""
     first, last = rows[0], rows[-1]
     for before, after in pairwise(rows):
         same = (before.topic, before.partition) == (after.topic, after.partition)
@@ -105,7 +109,7 @@ def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
 
 
 def staying(store: Store, rows: Sequence[SegmentRow], keep: Keep) -> Iterator[EncodedBatches]:
-    """The batches of segments that stay, some at a time, checked and with complete tables.
+    """Yield the kept batches of segments, some at a time, checked and with complete tables.
 
     Batches without records are left out. Raises CorruptData and StoreError.
     """
@@ -113,7 +117,7 @@ def staying(store: Store, rows: Sequence[SegmentRow], keep: Keep) -> Iterator[En
 
 
 class _OldLogs:
-    """The old logs. `header` and `last_offset` are those of the last batch that was read."""
+    """The old logs. `header` and `last_offset` belong to the last batch that was read."""
 
     def __init__(self, store: Store, rows: Sequence[SegmentRow], sieve: _Sieve) -> None:
         self._store, self._rows, self._sieve = store, rows, sieve
@@ -121,7 +125,7 @@ class _OldLogs:
         self.last_offset = -1
 
     def batches(self) -> Iterator[EncodedBatches]:
-        """The batches that stay, with complete tables, some at a time. Raises CorruptData."""
+        """Yield the kept batches, with complete tables, some at a time. Raises CorruptData."""
         read = self._sieve.keep.fates(_as_batches(self._rows)) != GOES
         rows = [row for row, needed in zip(self._rows, read, strict=True) if needed]
         segments = [LogSegment.of_row(row) for row in rows]
@@ -144,13 +148,13 @@ class _OldLogs:
 
 
 class _Sieve(NamedTuple):
-    """What stays, and the size up to which neighbouring batches are joined; None: no joins."""
+    """What to keep, and the size up to which adjacent batches are joined; None: no joins."""
 
     keep: Keep
     batch_bytes: int | None
 
     def staying(self, data: Any, table: BatchTable, payload: Payload) -> EncodedBatches:
-        """The records that stay of some batches, none of which has the fate `GOES`."""
+        """Return the kept records of some batches. No batch may have the fate `GOES`."""
         keep = self.keep
         asked = keep.fates(table) == UNDECIDED
         if asked.any():
@@ -164,7 +168,7 @@ class _Sieve(NamedTuple):
 
 
 def _as_batches(rows: Sequence[SegmentRow]) -> BatchTable:
-    """A table with a row for each segment, as if the segment were one batch."""
+    """Return a table with a row for each segment, as if the segment were one batch."""
     table = np.zeros(len(rows), TABLE)
     table["base_offset"] = [row.base_offset for row in rows]
     table["last_offset"] = [row.end_offset - 1 for row in rows]

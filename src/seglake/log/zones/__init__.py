@@ -1,1 +1,1 @@
-"""Zone maps: read, cached, searched."""
+"""Read, cache and search zone maps."""

@@ -1,4 +1,4 @@
-"""Which records a read wants, and which segments and index blocks can hold such a record."""
+"""Describe which records a read wants, and find segments and index blocks that can contain them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _NO_WINDOWS = np.empty((2, 0), np.int64)
 
 
 class Bounds(NamedTuple):
-    """Which records of a log partition a read wants: those in `window` and in one of `windows`.
+    """The records of a log partition that a read wants: in `window` and in one of `windows`.
 
     Window i of `windows` has the timestamps windows[0, i] to windows[1, i] (inclusive), in ms.
-    These windows ascend, with a hole between any two. If there are none, only `window` decides.
+    These windows ascend, with a hole between any two. If `windows` is empty, only `window` decides.
     `limits` are the limits of `window`.
     """
 
@@ -27,18 +27,18 @@ class Bounds(NamedTuple):
 
     @staticmethod
     def of(window: Window, windows: Int64s | None = None) -> Bounds:
-        """The records in `window`, and in one of `windows` if there are any."""
+        """Return the bounds for `window`, and for `windows` unless None."""
         limits = np.array(window.limits(), np.int64)
         return Bounds(window, limits, _NO_WINDOWS if windows is None else windows)
 
     def meet(
         self, lows: Int64s, highs: Int64s, firsts: Int64s, ends: Int64s, base: int = 0
     ) -> Int64s:
-        """The items that can hold a wanted record, and whether all their records are wanted.
+        """Return the items that can contain a wanted record, and if all their records are wanted.
 
-        Item i has timestamps lows[i] to highs[i] (inclusive), and offsets base + firsts[i] to
-        base + ends[i] (exclusive). The result has two rows: the numbers of the items, and 1 where
-        all records of an item are wanted or else 0.
+        Item i has timestamps lows[i] to highs[i] (inclusive), and offsets base + firsts[i] to base
+        + ends[i] (exclusive). The result has two rows: the numbers of the items, and 1 if all
+        records of an item are wanted, else 0.
         """
         rows = np.empty((2, len(lows)), np.int64)
         count = meeting(lows, highs, firsts, ends, base, self.limits, self.windows, rows)
@@ -46,7 +46,7 @@ class Bounds(NamedTuple):
 
 
 def union(starts: Int64s, lasts: Int64s) -> Int64s:
-    """The windows that the intervals starts[i] to lasts[i] cover together, in the form of `Bounds`.
+    """Return the windows that the intervals starts[i] to lasts[i] cover together, for `Bounds`.
 
     Starts and lasts must ascend; starts are not negative, and no interval is empty.
     """

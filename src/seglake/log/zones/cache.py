@@ -1,9 +1,9 @@
-"""Zone maps of many segments: read at the first question, cached, made again where damaged.
+"""Read and cache the zone maps of many segments, and rebuild damaged ones.
 
 A small zone map is read and checked whole, in one request. Of a large zone map, the fences are read
-first, then only the entries that a question needs, so that a first lookup takes two requests. A
-missing or damaged zone map is made again from the log, in memory, with a warning. Answers are the
-same.
+first, then only the entries that a lookup needs, so that a first lookup takes two requests. A
+missing or damaged zone map is rebuilt from the log, in memory, with a warning. The results do not
+change.
 """
 
 import logging
@@ -46,11 +46,11 @@ class ZoneMapCache:
         return zones
 
     def grown(self, segment: LogSegment, zones: ZoneSearch) -> None:
-        """Cache a zone map with its present size."""
+        """Cache a zone map with its current size."""
         self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
 
     def head(self, segment: LogSegment) -> tuple[Any, ReadRanges | None]:
-        """Return the beginning of the file, and what reads the rest if there is more."""
+        """Return the beginning of the file, and a function that reads the rest, if any."""
         size = end = segment.zonemap_bytes
         if large := size > zonemap.SMALL_BYTES:
             end = zonemap.head_bytes_at_most(size)
@@ -60,7 +60,7 @@ class ZoneMapCache:
         return head, partial(self._read, segment) if large else None
 
     def _read(self, segment: LogSegment, ranges: Sequence[tuple[int, int]]) -> list[Any]:
-        """Ranges of the zone map. CorruptData if the file does not have the catalog's size."""
+        """Read ranges of the zone map. Raise CorruptData if the file has another size."""
         starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
         try:
             return self._store.read_ranges(segment.zonemap_key, starts, ends) if ranges else []
@@ -74,7 +74,7 @@ class ZoneMapCache:
             raise CorruptData(what, file=segment.zonemap_key) from None
 
     def remake(self, segment: LogSegment, damage: Exception) -> bytes:
-        """Make a zone map from the log. Answers are the same under any index policy."""
+        """Rebuild a zone map from the log. Any index policy gives the same results."""
         _log.warning("%s is made again from its log, in memory: %s", segment.zonemap_key, damage)
         tables = [np.empty(0, TABLE)]
         for chunk in self._fetch.chunks_of(segment, segment.log):

@@ -1,4 +1,4 @@
-"""Searches in the zone map of one segment: which blocks can hold an offset, a time, a window."""
+"""Search the zone map of one segment: which blocks can contain an offset, a time or a window."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from seglake.log.zones.zone_kernels import (
 )
 
 _ALL_BLOCKS = fixed(np.empty(0, np.bool_))
-_OWN_BYTES = 3000  # in memory, of a zone map's objects beside its arrays
+_OWN_BYTES = 3000  # memory of a zone map's objects, without its arrays
 
 ReadRanges = Callable[[Sequence[tuple[int, int]]], list[Any]]
 Marked = Callable[[int, int, int], Flags | None]
@@ -53,7 +53,7 @@ class Block(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Blocks in order; block i has offsets first_offsets[i] to end_offsets[i], exclusive."""
+    """Blocks in order. Block i has offsets first_offsets[i] to end_offsets[i], exclusive."""
 
     positions: Int64s
     ends: Int64s
@@ -66,34 +66,34 @@ class Blocks(NamedTuple):
         return len(self.positions)
 
     def take(self, rows: npt.NDArray[Any]) -> Blocks:
-        """The blocks at the positions `rows`, or where the mask `rows` is true."""
+        """Return the blocks at the positions `rows`, or where the mask `rows` is true."""
         return Blocks(*(column[rows] for column in self))
 
     def ranges(self) -> LogRanges:
-        """The bytes and offsets of the blocks; neighbours become one range."""
+        """Return the bytes and offsets of the blocks, with adjacent blocks joined."""
         return LogRanges(*self[:4]).joined()
 
 
 class Source(Protocol):
-    """Where a `ZoneSearch` gets its bytes."""
+    """The interface from which a `ZoneSearch` gets its bytes."""
 
     def head(self, segment: LogSegment) -> tuple[Any, ReadRanges | None]:
-        """Return the beginning of the file with all its fences, and what reads ranges of the file.
+        """Return the beginning of the file with all its fences, and a function that reads ranges.
 
-        The latter is None if the beginning is the whole file.
+        The function is None if the beginning is the whole file.
         """
 
     def remake(self, segment: LogSegment, damage: Exception) -> Any:
-        """The bytes of a zone map that is made from the log."""
+        """Return the bytes of a zone map that is rebuilt from the log."""
 
     def grown(self, segment: LogSegment, zones: ZoneSearch) -> None:
-        """Note that the object takes more memory than before."""
+        """Record that the object takes more memory than before."""
 
 
 class _State(NamedTuple):
-    """A zone map: its entries and pages in memory, and what reads the rest of its file.
+    """A zone map: its entries and pages in memory, and a function that reads the rest of its file.
 
-    Rows of `zones.entries` behind the first `used` ones are free.
+    Rows of `zones.entries` after the first `used` ones are free.
     """
 
     zones: Zones
@@ -103,17 +103,18 @@ class _State(NamedTuple):
 
 
 class ZoneSearch:
-    """The zone map of `segment`. It reads the entries that a question needs, and keeps them.
+    """The zone map of `segment`. It reads the entries that a lookup needs, and keeps them.
 
-    Entries are read in pages of one fence each. If the file is missing or damaged, the object makes
-    the zone map from the log, and answers the same with other blocks. Safe for threads: two threads
-    may load a page at once, with the same result. Methods raise CorruptData and StoreError.
+    Entries are read in pages of one fence each. If the file is missing or damaged, the object
+    rebuilds the zone map from the log. Its blocks then differ, but the results do not. Safe for
+    threads: two threads may load a page at the same time, with the same result. Methods raise
+    CorruptData and StoreError.
     """
 
     def __init__(self, segment: LogSegment, source: Source) -> None:
         self._segment, self._source = segment, source
         self._lock = Lock()
-        self.as_written = True  # False: made again, so blocks may be other ones
+        self.as_written = True  # False if rebuilt: then the blocks may differ from the file
         try:
             self._state = self._opened(*source.head(segment))
         except (CorruptData, MissingObject) as damage:
@@ -123,7 +124,7 @@ class ZoneSearch:
         fences = zonemap.decode_fences(head)
         if fences.log_bytes != self._segment.log_bytes:
             raise CorruptData(f"the zone map is of a log of {fences.log_bytes} bytes")
-        if read and fences.size_bytes != self._segment.zonemap_bytes:  # before room is made for it
+        if read and fences.size_bytes != self._segment.zonemap_bytes:  # before memory is reserved
             raise CorruptData(f"{self._segment.zonemap_bytes} bytes of a zone map of other size")
         end_offset = self._segment.end_offset - self._segment.base_offset
         zones = Zones(
@@ -146,13 +147,13 @@ class ZoneSearch:
     # blocks
 
     def block_at(self, offset: int) -> Block | None:
-        """The last block that begins at or before `offset`, or the first; None without blocks."""
+        """Return the last block that begins at or before `offset`, else the first block, if any."""
         return self._block(block_before, offset)
 
     def next_reaching(self, timestamp: int, after: int = 0) -> Block | None:
         """Return the first block that ends above byte `after` and reaches `timestamp`.
 
-        A byte outlives a zone map that is made again; a number would name another block.
+        A byte position is still right after the zone map was rebuilt; a block number is not.
         """
         return self._block(next_block, after, timestamp)
 
@@ -164,9 +165,9 @@ class ZoneSearch:
     # many blocks
 
     def within(self, bounds: Bounds) -> tuple[LogRanges, int]:
-        """The blocks that can hold a wanted record, and at most how many wanted records they have.
+        """Return the blocks that can contain a wanted record, and an upper bound of such records.
 
-        Neighbouring blocks become one range. The number counts the offsets within the bounds.
+        Adjacent blocks become one range. The bound counts the offsets within the bounds.
         """
         while True:
             ranges, records, missing = blocks_within(
@@ -179,11 +180,11 @@ class ZoneSearch:
     def among(
         self, marked: Marked, bounds: Bounds, *, joined: bool
     ) -> tuple[LogRanges, int] | None:
-        """The `marked` blocks that can hold a wanted record, and at most how many they hold.
+        """Return the `marked` blocks that can contain a wanted record, and the most such records.
 
-        `marked` says which of so many blocks, from a first to a last one (exclusive), are marked;
-        of the others it may say anything. None if it knows nothing of them. If `joined`,
-        neighbouring blocks become one range.
+        `marked(count, first, stop)` returns which of `count` blocks from `first` to `stop`
+        (exclusive) are marked. Its values for other blocks are ignored. If it returns None, so does
+        this method. If `joined`, adjacent blocks become one range.
         """
         pages, span = self._state.zones.pages, self._state.fences.fence_span
         numbers, _ = bounds.meet(
@@ -204,9 +205,10 @@ class ZoneSearch:
         return None
 
     def reaching(self, timestamps: Int64s) -> tuple[Blocks, Int64s]:
-        """Some blocks, and for each of the ascending `timestamps` the first block that reaches it.
+        """Return some blocks, and for each of the ascending `timestamps` the first that reaches it.
 
-        The block is given by its position in the returned blocks; their count stands for "none".
+        A block is given by its position in the returned blocks. If no block reaches the timestamp,
+        the position is the number of blocks.
         """
 
         def pages(zones: Zones) -> Int64s:
@@ -218,10 +220,9 @@ class ZoneSearch:
         return blocks, np.maximum.accumulate(blocks.max_timestamps).searchsorted(timestamps)
 
     def holding(self, offsets: Int64s) -> tuple[Blocks, Int64s]:
-        """Some blocks, and for each of the ascending `offsets` the last block that begins by then.
+        """Return some blocks, and for each ascending offset the last that begins at or before it.
 
-        That block begins at the offset or before it. The block is given by its position in the
-        returned blocks; -1 stands for "none".
+        A block is given by its position in the returned blocks, or -1 without such a block.
         """
 
         def pages(zones: Zones) -> Int64s:
@@ -233,15 +234,15 @@ class ZoneSearch:
         return blocks, blocks.first_offsets.searchsorted(offsets, "right") - 1
 
     def times(self) -> tuple[Int64s, Int64s, Int64s]:
-        """For each block: the number of offsets, the smallest and the largest timestamp."""
+        """Return, for each block, the number of offsets, the smallest and the largest timestamp."""
         _, blocks = self._blocks(lambda zones: np.arange(len(zones.rows)))
         counts = blocks.end_offsets - blocks.first_offsets
         return counts, blocks.min_timestamps, blocks.max_timestamps
 
     def min_timestamps_after(self, position: int, *, dated: bool = False) -> Int64s:
-        """Smallest timestamps of the blocks that end above byte `position`, or smaller ones.
+        """Return lower bounds of the timestamps of the blocks that end above byte `position`.
 
-        One may stand for many blocks. `dated` says that every record of the segment has a
+        One bound may stand for many blocks. `dated` asserts that every record of the segment has a
         timestamp. Then a block with the timestamp -1 has no records, and is left out.
         """
 
@@ -264,7 +265,7 @@ class ZoneSearch:
     def _blocks(self, pages: Callable[[Zones], Int64s]) -> tuple[Zones, Blocks]:
         """Return all blocks of some ascending pages, and the zone map that has them.
 
-        `pages` is called again if the zone map was made again, because its pages are other ones.
+        `pages` is called again if the zone map was rebuilt, because its pages differ.
         """
         while True:
             zones = self._state.zones
@@ -277,7 +278,7 @@ class ZoneSearch:
     # pages
 
     def _load(self, numbers: Int64s) -> None:
-        """Load the pages with these ascending numbers, or make the zone map again."""
+        """Load the pages with these ascending numbers, or rebuild the zone map."""
         state = self._state
         try:
             pages = _read(state, numbers)
@@ -285,7 +286,7 @@ class ZoneSearch:
             self._remake(damage)
         else:
             with self._lock:
-                if self._state.fences is state.fences:  # no other thread made it again
+                if self._state.fences is state.fences:  # no other thread rebuilt it
                     self._state = _with_pages(self._state, pages)
                     self.size_bytes = _size(self._state)
         self._source.grown(self._segment, self)
@@ -295,7 +296,7 @@ _Pages = list[tuple[int, npt.NDArray[np.void]]]  # the number of the first page,
 
 
 def _read(state: _State, numbers: Int64s) -> _Pages:
-    """Read pages; one read gets neighbours."""
+    """Read pages. Adjacent pages are read together."""
     groups = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
     edges = [(int(group[0]), int(group[-1])) for group in groups if len(group)]
     found = state.read([state.fences.entries_range(*edge) for edge in edges]) if edges else []
@@ -306,7 +307,7 @@ def _read(state: _State, numbers: Int64s) -> _Pages:
 
 
 def _with_pages(state: _State, pages: _Pages) -> _State:
-    """Add pages. Kernels of other threads may go on with the old state: its rows stay."""
+    """Add pages. Kernels of other threads may still use the old state, whose rows are kept."""
     zones, used = state.zones, state.used
     need = used + sum(len(blocks) for _, blocks in pages)
     entries, rows = zones.entries, zones.rows.copy()
@@ -357,7 +358,7 @@ def _ranges_of(head: Any) -> ReadRanges:
 
 
 def _pages_of(fences: zonemap.Fences, end_offset: int) -> Int64s:
-    """The pages in the form that kernels take.
+    """Return the pages in the form that kernels take.
 
     The last page ends at `end_offset`, relative to the base offset.
     """
@@ -370,7 +371,7 @@ def _pages_of(fences: zonemap.Fences, end_offset: int) -> Int64s:
 
 
 def distinct(ascending: Int64s) -> Int64s:
-    """Each value once. Faster than `np.unique`, because the values are sorted."""
+    """Return each value once. Faster than `np.unique`, because the values are sorted."""
     values: Int64s = ascending[np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)]]
     return values
 

@@ -1,8 +1,8 @@
-"""The compiled loops of choosing: which segments and which index blocks can hold a wanted record.
+"""Kernels that choose the segments and index blocks that can contain a wanted record.
 
 Blocks are entries of a zone map (`zonemap.ENTRY`). An item is a segment or a page of blocks. Item i
 has timestamps lows[i] to highs[i], inclusive, and offsets base + firsts[i] to base + ends[i],
-exclusive. `limits` and `windows` are those of `Bounds`.
+exclusive. For `limits` and `windows` see `Bounds`.
 """
 
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ NO_BLOCK, NOT_LOADED = -1, -2
 class Zones(NamedTuple):
     """The part of a zone map that is in memory.
 
-    Page p has the blocks p * span to (p + 1) * span, as far as there are so many. They are in
+    Page p has the blocks p * span to (p + 1) * span, or fewer if it is the last page. They are in
     `entries` from rows[p] on; rows[p] is -1 if the page is not loaded.
     """
 
@@ -38,7 +38,7 @@ class Zones(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def _window_at(windows: npt.NDArray[Any], low: int, high: int) -> int:
-    """The first window that meets the timestamps `low` to `high`; -1 if none does."""
+    """Return the first window that meets the timestamps `low` to `high`, or -1."""
     number = int(np.searchsorted(windows[1], low, "left"))
     return -1 if number == windows.shape[1] or windows[0, number] > high else number
 
@@ -49,10 +49,10 @@ def meeting(
     lows: Int64s, highs: Int64s, firsts: Int64s, ends: Int64s,
     base: int, limits: Int64s, windows: npt.NDArray[Any], rows: npt.NDArray[Any],
 ) -> int:  # fmt: skip
-    """Find the items that can hold a wanted record. Returns how many there are.
+    """Find the items that can contain a wanted record. Return how many there are.
 
     Fills rows[0] with the numbers of the items, and rows[1] with whether all records of the item
-    are wanted. Limits that hold no time or no offset meet nothing, also within an item.
+    are wanted. Limits that contain no time or no offset meet nothing, even within an item.
     """
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
     count = 0
@@ -79,8 +79,8 @@ def meeting(
 def next_block(zones, after, timestamp):
     """Find the first block that ends above byte `after` and reaches `timestamp`.
 
-    Returns it in the form of `_block`; (NO_BLOCK, …) if there is none, and (NOT_LOADED, page, …) if
-    a page that is needed is not loaded.
+    Returns it in the form of `_block`, (NO_BLOCK, …) without one, and (NOT_LOADED, page, …) if a
+    required page is not loaded.
     """
     for page in range(zones.pages.shape[1]):
         if zones.pages[PAGE_END, page] <= after or zones.pages[HIGH, page] < timestamp:
@@ -98,7 +98,7 @@ def next_block(zones, after, timestamp):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def block_before(zones, offset):
-    """Find the last block that begins at or before `offset`, or the first. As `next_block`."""
+    """Find the last block that begins at or before `offset`, or the first; see `next_block`."""
     if zones.blocks == 0:
         return NO_BLOCK, 0, 0, 0, 0
     offset = offset - zones.base
@@ -118,13 +118,13 @@ def block_before(zones, offset):
 
 @njit(cache=True, nogil=True)
 def _length(zones, page):
-    """The number of blocks in a page."""
+    """Return the number of blocks in a page."""
     return min(zones.span, zones.blocks - page * zones.span)
 
 
 @njit(cache=True, nogil=True)
 def _block(zones, page, i):
-    """(number, position, end position, offset, end offset) of the block in row i, in a page."""
+    """Return (number, position, end position, offset, end offset) of the block in row i."""
     entries, number = zones.entries, page * zones.span + i - zones.rows[page]
     end, stop = zones.pages[PAGE_END, page], zones.pages[OFFSET_END, page]
     if i + 1 < zones.rows[page] + _length(zones, page):
@@ -136,11 +136,11 @@ def _block(zones, page, i):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def blocks_within(zones, limits, windows, marks, most_bytes):
-    """Find the blocks that can hold a wanted record, and join neighbours to at most `most_bytes`.
+    """Find the blocks that can contain a wanted record, joined to at most `most_bytes`.
 
-    If there are `marks`, only the blocks i with marks[i]. Returns byte and offset ranges (rows:
-    start, end, both bytes, first and end offset), how many offsets within the limits they have,
-    and the pages that must be loaded first.
+    With `marks`, only the blocks i with marks[i]. Returns byte and offset ranges (rows: start, end,
+    both bytes, first and end offset), how many offsets within the limits they have, and the pages
+    that must be loaded first.
     """
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
     pages = np.empty((2, zones.pages.shape[1]), np.int64)

@@ -1,1 +1,1 @@
-"""How kernels are compiled and kept, and what answers until they are."""
+"""Compile and cache kernels, and run their calls until they are compiled."""

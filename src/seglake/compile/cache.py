@@ -1,12 +1,12 @@
-"""The folders of compiled kernels.
+"""Choose the folders of compiled kernels, and load and save kernels there.
 
-numba keeps a kernel as valid while its own file is unchanged, but a kernel contains the code of the
-kernels that it calls. So a folder is named by a hash of all kernel sources, numba's version and the
-processor: what is in it is valid, and kernels of another build have another folder.
+numba treats a kernel as valid while its own file is unchanged, but a kernel contains the code of
+the kernels that it calls. So a folder is named by a hash of all kernel sources, numba's version and
+the processor. Everything in the folder is valid, and kernels of another build have another folder.
 
-A kernel is loaded from the first folder that has it, and kept in the first that can be written to:
+A kernel is loaded from the first folder that has it, and saved in the first writable one:
 
-    1. the folder that `NUMBA_CACHE_DIR` names; if there is one, no other is used
+    1. the folder that `NUMBA_CACHE_DIR` names; if it is set, no other is used
     2. `__pycache__` of the package, where `seglake warm` puts kernels when an image is built
     3. the user's cache
     4. the user's own folder among the temporary files
@@ -34,27 +34,27 @@ from numba.core.runtime.nrt import rtsys
 
 _log = logging.getLogger(__name__)
 _PACKAGE = Path(__file__).parents[1]
-# Kernels have no code of `compile`.
+# Kernels contain no code of `compile`.
 _IMPORT = re.compile(r"^from seglake\.(?!compile\.)([\w.]+) import ", re.MULTILINE)
 _IS_IN_FILES = Path(__file__).exists()  # not in an archive
 _THREAD = threading.local()
 _NUMBA_CONFIG: Any = numba.config  # its attributes have no types
-_NUMBA = "0.68."  # its private parts that Seglake uses, see decision 22
-_OTHER_SOURCES = "text/json.py", "text/spans.py"  # with kernels, beside *_kernels.py
-WATCHERS = list[Callable[[], None]]()  # are called after each kernel that was compiled
+_NUMBA = "0.68."  # the version whose private parts Seglake uses, see decision 22
+_OTHER_SOURCES = "text/json.py", "text/spans.py"  # with kernels, in addition to *_kernels.py
+WATCHERS = list[Callable[[], None]]()  # called after each kernel that was compiled
 
 
 class NotCompiled(Exception):
-    """The kernel has to be compiled, and the caller does not want to wait for that."""
+    """The kernel must be compiled, and the caller does not wait for that."""
 
 
-with suppress(OSError):  # a first call has a lock, for which the child of a fork may wait for ever
+with suppress(OSError):  # make the first call now: its lock could block the child of a fork forever
     tempfile.gettempdir()
 
 
 @contextmanager
 def never_compiling() -> Iterator[None]:
-    """In the block, this thread's calls of kernels that are not there raise `NotCompiled`."""
+    """Raise `NotCompiled` in this block, if this thread calls a kernel that is not compiled."""
     _THREAD.never_compiling = True
     try:
         yield
@@ -64,7 +64,7 @@ def never_compiling() -> Iterator[None]:
 
 @cache
 def is_known_numba() -> bool:
-    """Return whether numba's private parts are those that this module uses. Warn if not."""
+    """Return whether numba's version is one whose private parts this module uses. Warn if not."""
     known = bool(numba.__version__.startswith(_NUMBA))
     if not known:
         _log.warning(
@@ -77,7 +77,7 @@ def is_known_numba() -> bool:
 
 
 class _Locator(caching.UserProvidedCacheLocator):
-    """`numba.config.CACHE_DIR`, which need not be writable: `_folders` has checked it."""
+    """Locates `numba.config.CACHE_DIR`, which need not be writable: `_folders` has checked it."""
 
     def ensure_cache_path(self) -> None:
         """Accept the folder."""
@@ -119,11 +119,11 @@ class KernelCache(caching.NullCache):
 
     @property
     def cache_path(self) -> Path | None:
-        """The folder for kernels that are compiled now. None if they are not kept."""
+        """Return the folder for kernels that are compiled now, or None if they are not saved."""
         return _folders().writable
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the kernel for these types of arguments. None if it has to be compiled."""
+        """Return the kernel for these types of arguments, or None if it must be compiled."""
         for files in self._files:
             if kernel := files.load_overload(sig, target_context):
                 return kernel
@@ -132,7 +132,7 @@ class KernelCache(caching.NullCache):
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a compiled kernel, unless its folder is gone or full."""
+        """Save a compiled kernel, unless its folder is gone or full."""
         writable = _folders().writable
         if writable is None:
             _warn_not_kept("every process compiles them again")
@@ -160,7 +160,7 @@ def _warn_not_kept(what_happens: str) -> None:
 
 
 class _Folders(NamedTuple):
-    """The folders with kernels of this build; `writable` is the last of `all`, or None."""
+    """The folders with kernels of this build. `writable` is the last of `all`, or None."""
 
     all: list[Path]
     writable: Path | None
@@ -250,13 +250,13 @@ def _build() -> str:
 
 
 def is_installed() -> bool:
-    """Return whether the package is still where this process has it from."""
+    """Return whether the package is still where this process loaded it from."""
     return Path(__file__).exists() or not _IS_IN_FILES
 
 
 @cache
 def own_folder() -> Path | None:
-    """Return this user's folder among the temporary files. None if it is not safe."""
+    """Return this user's folder among the temporary files, or None if it is not safe."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     try:
         return _writable(Path(tempfile.gettempdir(), f"seglake-kernels-{user}"))

@@ -1,13 +1,13 @@
-"""What answers the calls of a kernel that is not compiled yet, so that small work does not wait.
+"""Run the calls of a kernel that is not compiled yet, so that small work does not wait.
 
-The decorator `meanwhile` names the answer: `INTERPRETED`, or a function with the kernel's
-parameters whose answer sends the caller another way, such as "unknown codec". Such a kernel is not
-compiled by the process that calls it. A process beside runs `seglake.warm`, which compiles all
-kernels, and each process loads a kernel as soon as it is there.
-docs/decisions/0024-small-work-does-not-wait.md says more.
+The decorator `meanwhile` names the substitute: `INTERPRETED`, or a function with the kernel's
+parameters whose result makes the caller take another way, such as "unknown codec". Such a kernel is
+not compiled by the process that calls it. A background process runs `seglake.warm`, which compiles
+all kernels, and each process loads a kernel as soon as it is available. See
+docs/decisions/0024-small-work-does-not-wait.md.
 
-A call waits for the compiler if nothing compiles beside, if a kernel has no such answer, or if it
-was interpreted for `MOST_SECONDS`: then the work is not small.
+A call waits for the compiler if there is no background process, if a kernel has no substitute, or
+if the kernel was interpreted for `MOST_SECONDS`: then the work is not small.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from seglake.compile.locks import Lock
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where nothing compiles beside
+except ImportError:  # on Windows, where there is no background compiler
     fcntl = None  # type: ignore[assignment]
 
-WAITS = "SEGLAKE_KERNELS"  # this variable of the environment, if it is "wait": compile at the call
-MOST_SECONDS = 5.0  # of a processor, in which one process interprets one kernel
-_LOOK_SECONDS = 0.5  # between two looks whether a kernel is there now
+WAITS = "SEGLAKE_KERNELS"  # if this environment variable is "wait", a call waits for the compiler
+MOST_SECONDS = 5.0  # processor time in which one process interprets one kernel
+_LOOK_SECONDS = 0.5  # between two checks whether a kernel is available
 
 _log = logging.getLogger(__name__)
 _THREAD = threading.local()
@@ -56,7 +56,7 @@ class Fallback:
         self._looked, self._seconds = -_LOOK_SECONDS, 0.0
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """What is to be called with these arguments: machine code, or what answers meanwhile."""
+        """Return the function to call with these arguments: machine code, or its substitute."""
         if getattr(_THREAD, "interprets", False):
             return self._kernel.py_func
         if _LONG_WAY and self._answer not in (None, INTERPRETED):
@@ -68,7 +68,7 @@ class Fallback:
         return self.loaded(*args, **named) or self._absent(*args, **named)
 
     def loaded(self, *args: Any, **named: Any) -> Any:
-        """Machine code that is there. None if it has to be compiled."""
+        """Load machine code, or return None if it must be compiled."""
         try:
             with never_compiling():
                 return self._compiled(*args, **named)
@@ -76,7 +76,7 @@ class Fallback:
             return None
 
     def _absent(self, *args: Any, **named: Any) -> Any:
-        """What answers in the place of machine code, or the code, for which the call waits."""
+        """Return the substitute of machine code, or wait until the machine code is compiled."""
         if self._answer is None or self._seconds > MOST_SECONDS or not self._comes():
             _say_that_it_waits(self._kernel.__name__)
             return self._compiled(*args, **named)
@@ -84,14 +84,14 @@ class Fallback:
         return self._stand_in()
 
     def _comes(self) -> bool:
-        """Whether a process beside compiles the kernel, and keeps it where this one looks."""
+        """Return whether a background process compiles the kernel for this process."""
         return self._kernel._cache.cache_path is not None and BESIDE.compiles()  # noqa: SLF001
 
     def _stand_in(self) -> Answer | None:
         return self._interpreted if self._answer is INTERPRETED else self._answer
 
     def _interpreted(self, *args: Any) -> Any:
-        """The answer of the kernel's source. The kernels that it calls are interpreted, too."""
+        """Interpret the kernel's source. The kernels that it calls are interpreted, too."""
         started = time.thread_time()
         _THREAD.interprets = True
         try:
@@ -103,14 +103,14 @@ class Fallback:
 
 
 def load(kernel: Any, *args: Any) -> None:
-    """Load the machine code of a kernel for such arguments, if it is there, before any call."""
+    """Load the machine code of a kernel for such arguments, if available, before any call."""
     resolves = getattr(kernel, "_compile_for_args", None)
     if isinstance(resolves, Fallback) and not kernel.signatures:
         resolves.loaded(*args)
 
 
 def _say_that_it_waits(kernel: str) -> None:
-    """Say so once for each installation and user."""
+    """Log once for each installation and user that a call waits for the compiler."""
     if _SAID:
         return
     _SAID.append(kernel)
@@ -124,33 +124,33 @@ def _say_that_it_waits(kernel: str) -> None:
 
 
 def _is_told(note: str) -> bool:
-    """Whether a process of this user told a note about this installation; from now on one has."""
+    """Return whether this user got a note about this installation before, and record it."""
     folder = own_folder()
     if folder is None:
         return False
-    made_ns = Path(__file__).stat().st_mtime_ns  # a newer version at this place compiles anew
+    made_ns = Path(__file__).stat().st_mtime_ns  # a newer version in this folder compiles again
     try:
         (folder / f"{_place(made_ns)}.{note}").touch(exist_ok=False)
     except FileExistsError:
         return True
-    except OSError:  # as when the disk is full; then it is told once more
+    except OSError:  # for example, a full disk: then it is logged again
         return False
     return False
 
 
 @contextmanager
 def long_way() -> Iterator[None]:
-    """In the block, kernels that have another way beside them are never compiled nor called."""
+    """Never compile or call kernels that have a substitute function inside the block."""
     _LONG_WAY.append(True)
     yield
     _LONG_WAY.clear()
 
 
 class _CompilerBeside:
-    """The process that compiles beside: one at a time for an installation and its user.
+    """The background process that compiles: one at a time for an installation and its user.
 
-    It has a lock on a file as long as it lives. Whoever gets the lock starts the process, and
-    hands the lock down to it.
+    It holds a lock on a file while it runs. A process that gets the lock starts the background
+    process, and passes the lock to it.
     """
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class _CompilerBeside:
         self._process: subprocess.Popen[bytes] | None = None
 
     def compiles(self) -> bool:
-        """Whether it runs. Each process starts it at most once."""
+        """Return whether it runs. Each process starts it at most once."""
         with self._lock:
             folder = own_folder() if fcntl else None
             if folder is None or "python" not in Path(sys.executable or "").name:  # embedded
@@ -196,24 +196,24 @@ BESIDE = _CompilerBeside()
 
 
 def _place(*more: object) -> str:
-    """A name for the place whose kernels the process compiles."""
+    """Return a name for the folder whose kernels the process compiles."""
     names = "NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"
     place = repr([__file__, sys.version, *map(os.environ.get, names), *more])
     return hashlib.sha256(place.encode()).hexdigest()[:16]
 
 
 def _environment() -> dict[str, str]:
-    """The environment, with this package and nothing to wait for."""
+    """Return the environment for the process, with this package and without waiting."""
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, WAITS: "wait", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 # ---------------- kernels as plain Python
-# What numba's types do to numbers and rows, and what intrinsics do.
+# Reproduce what numba's types do to numbers and rows, and what intrinsics do.
 
 
 def meanwhile(answer: Callable[..., Any]) -> Callable[[_Function], _Function]:
-    """Decorates a kernel, below `njit`: `answer` takes small calls until the kernel is compiled.
+    """Decorate a kernel, below `njit`: `answer` runs small calls until the kernel is compiled.
 
     It is `INTERPRETED`, or a function with the kernel's parameters.
     """
@@ -226,12 +226,12 @@ def meanwhile(answer: Callable[..., Any]) -> Callable[[_Function], _Function]:
 
 
 def INTERPRETED(*_: Any) -> Any:  # noqa: N802  # a mark, never called
-    """The kernel's own source answers, as Python."""
+    """Mark a kernel whose source is interpreted as Python until it is compiled."""
     raise AssertionError
 
 
 def plainly(plain: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Decorates an intrinsic: `plain` does the same in a kernel that is interpreted."""
+    """Decorate an intrinsic: `plain` replaces it in a kernel that is interpreted."""
 
     def decorate(intrinsic: Any) -> Any:
         calls = {"__call__": lambda _self, *args: plain(*args)}
@@ -242,19 +242,19 @@ def plainly(plain: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def argument(value: Any) -> Any:
-    """An argument as an interpreted kernel takes it: numbers have 64 bits, rows have fields."""
+    """Convert an argument for an interpreted kernel: numbers have 64 bits, rows have fields."""
     if type(value) is int:
         return np.int64(value)
     if isinstance(value, tuple):
         items = map(argument, value)
-        # `_make` of a named one asks for its length, which `Spans` has as that of its items
+        # `_make` of a named tuple checks `len`, which `Spans` defines as the number of its items.
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     structured = isinstance(value, np.ndarray) and value.dtype.names
     return _Rows(value) if structured else value
 
 
 def result(value: Any) -> Any:
-    """A result with Python's numbers, as machine code returns it."""
+    """Convert a result to Python's numbers, like machine code."""
     if isinstance(value, tuple):
         return tuple(map(result, value))
     return value.item() if isinstance(value, np.generic) else value
@@ -274,7 +274,7 @@ class _Rows:
 
 
 class _Row:
-    """A row. Its integers have 64 bits, as sums of them do in machine code."""
+    """A row. Its integers have 64 bits, like sums of them in machine code."""
 
     def __init__(self, fields: Any) -> None:
         object.__setattr__(self, "_fields", fields)

@@ -1,7 +1,7 @@
-"""numba's `njit`, with Seglake's cache of kernels and an answer until a kernel is compiled.
+"""Wrap numba's `njit` with Seglake's cache of kernels and a fallback until a kernel is compiled.
 
-Import what a first call would import: the child of a fork at that moment would wait for ever for
-the lock of an import.
+This module imports everything that a first call would import. Otherwise, the child of a fork at
+that moment would wait forever for the lock of an import.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ for _value in (np.empty(0), object()):
 
 
 def _njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """`numba.njit` with these options; a kernel is cached wherever that is possible."""
+    """Return `numba.njit` with these options. A kernel is cached where that is possible."""
 
     def compiled(function: Callable[..., Any]) -> Any:
         kernel = numba.njit(**{**options, "cache": False})(function)

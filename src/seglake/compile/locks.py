@@ -1,4 +1,4 @@
-"""Locks that are free in a forked process, whichever thread of its parent had them."""
+"""Locks that are free in a forked process, whichever thread of its parent held them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 
 
 class Lock:
-    """A lock for `with`. Data behind it must be consistent at every moment for other readers."""
+    """A lock for `with`. Protected data must be consistent at every moment for other readers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,1 +1,1 @@
-"""Kafka's log format: batches, segments and indexes as bytes, without I/O, clock or Spark."""
+"""Read and write Kafka's log format: batches, segments and indexes as bytes, without I/O."""

@@ -54,15 +54,15 @@ CRC_START = ATTRIBUTES_AT  # the checksum covers the bytes from here on
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
-TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")  # without that attribute, and with it
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")  # without and with LOG_APPEND_TIME
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40  # the base timestamp is when Kafka's cleaner may drop the batch's tombstones
 
 LEAST_RECORD_BYTES = 7
-MAX_BATCH_BYTES = 512 * 1024 * 1024  # of decompressed records that a reader takes
+MAX_BATCH_BYTES = 512 * 1024 * 1024  # the most decompressed records that a reader accepts
 
-UNKNOWN = -2  # offset_of_max tells: an offset is never negative, but a timestamp may be -2
+UNKNOWN = -2  # check offset_of_max for it: a timestamp may be -2, but an offset is not negative
 
 TABLE = np.dtype(
     [

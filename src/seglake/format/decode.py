@@ -1,4 +1,4 @@
-"""Reading record batches: headers to batch tables, batches to records as columns.
+"""Read record batches: headers to batch tables, batches to records as columns.
 
 `scan_batches` reads only headers. `decode` turns the decompressed batches of a table into records;
 `decode_batches` decompresses them too. For any bytes, the result is records or CorruptData: every
@@ -51,7 +51,7 @@ class Decoded(NamedTuple):
     batch: Int32s  # row of each record's batch in the batch table
 
     def take(self, rows: Int64s) -> Decoded:
-        """The records at the positions `rows`, over the same buffer."""
+        """Return the records at the positions `rows`, over the same buffer."""
         keys, values = self.records.keys.take(rows), self.records.values.take(rows)
         headers = self.records.headers
         some = None if headers is None else _headers_at(headers, rows)
@@ -60,7 +60,7 @@ class Decoded(NamedTuple):
 
 
 def scan_batches(data: Any) -> BatchTable:
-    """The batch table of `data`, from headers alone.
+    """Return the batch table of `data`, from only its headers.
 
     `data` begins with a batch. `min_timestamp`, `offset_of_max` and `lateness` are `UNKNOWN`.
     Raises CorruptData at the first impossible header, for a last batch that is cut short, and for
@@ -80,7 +80,7 @@ class Damage(NamedTuple):
 
 
 def scan(data: Any, *, base_position: int = 0) -> tuple[BatchTable, Damage | None]:
-    """The batch table of `data` up to the first impossible header, and what is wrong with it.
+    """Return the batch table of `data` up to the first impossible header, and what is wrong.
 
     Positions in the table count from `base_position`.
     """
@@ -112,7 +112,7 @@ def check_crcs(data: Any, table: BatchTable, *, base_position: int = 0) -> None:
 
 
 def _wrong_checksum(log: Bytes, starts: Int64s, ends: Int64s, stored: Any) -> int:
-    """The first batch whose log[starts[b] : ends[b]] has not the CRC-32C stored[b], or -1."""
+    """Return the first batch b where log[starts[b] : ends[b]] has not the CRC stored[b], or -1."""
     addresses, row = native.addresses(), codec_kernels.NOT_COMPUTED
     if addresses[codec_kernels.CRC32C]:
         row = int(codec_kernels.wrong_checksum(log, starts, ends, stored, addresses))
@@ -131,13 +131,16 @@ def decode_batches(
     control: bool = False,
     max_batch_bytes: int = MAX_BATCH_BYTES,
 ) -> Decoded:
-    """The records of the batches in `table`, whose positions count from the start of `data`.
+    """Return the records of the batches in `table`.
 
-    Control batches (transaction markers) are left out unless `control`. Keys, values and headers
-    are spans into one buffer of decompressed records, or into `data` if nothing is compressed.
-    Raises CorruptData, with the position of the batch, for a batch outside `data`, a wrong CRC, a
-    payload that cannot be decompressed or exceeds `max_batch_bytes`, and records that do not fill
-    their batch exactly.
+    Positions in `table` count from the start of `data`. Control batches (transaction markers) are
+    left out unless `control`. Keys, values and headers are spans into one buffer of decompressed
+    records, or into `data` if nothing is compressed.
+
+    Raises:
+        CorruptData: A batch is outside `data`, a CRC is wrong, a payload cannot be decompressed or
+            exceeds `max_batch_bytes`, or records do not fill their batch exactly. The error has the
+            position of the batch.
     """
     log, table = read_only(data), fixed(table)
     outside, bits = decode_kernels.survey(table, len(log))
@@ -155,7 +158,7 @@ def decode_batches(
 
 
 def decode(table: BatchTable, payload: Payload) -> Decoded:
-    """The records of the payload.
+    """Return the records of the payload.
 
     The batches of the payload are the first rows of `table`. Raises CorruptData with the position
     of the batch.
@@ -177,9 +180,9 @@ def decode(table: BatchTable, payload: Payload) -> Decoded:
 
 
 def damage_of(batch: Any, problem: int, size_bytes: int = 0) -> CorruptData:
-    """The damage that a kernel found in a batch, a row of a table, with the batch's position.
+    """Return the damage that a kernel found in a batch, a row of a table, with its position.
 
-    `size_bytes` are those of the decompressed records.
+    `size_bytes` is the size of the decompressed records.
     """
     what = decode_kernels.PROBLEMS[problem].format(size=size_bytes, count=batch["count"])
     return CorruptData(what, position=int(batch["position"]))
@@ -188,9 +191,9 @@ def damage_of(batch: Any, problem: int, size_bytes: int = 0) -> CorruptData:
 def with_record_times(table: BatchTable, payload: Payload) -> BatchTable:
     """Complete a batch table made from headers, from the records of the payload.
 
-    The result is that of `decode` and `with_extremes`; keys, values and headers are not looked at.
-    The batches of the payload are the rows of `table`. Raises CorruptData with the position of the
-    batch.
+    The result equals `decode` followed by `with_extremes`, but keys, values and headers are not
+    parsed. The batches of the payload are the rows of `table`. Raises CorruptData with the position
+    of the batch.
     """
     complete, (data, starts, ends) = copy_rows(table), payload
     table = fixed(table)
@@ -207,7 +210,7 @@ def with_record_times(table: BatchTable, payload: Payload) -> BatchTable:
 
 
 def _require_room(table: BatchTable, payload: Payload) -> int:
-    """The number of records; CorruptData if a batch's bytes cannot hold as many as it says."""
+    """Return the number of records. CorruptData if a batch has too few bytes for its records."""
     counts, sizes = table["count"].astype(np.int64), payload.ends - payload.starts
     wrong = np.flatnonzero((counts < 0) | (counts * LEAST_RECORD_BYTES > sizes))
     if len(wrong):
@@ -219,10 +222,10 @@ def _require_room(table: BatchTable, payload: Payload) -> int:
 def headers_of(
     data: Bytes, counts: Int32s, starts: Int64s, ends: Int64s, batch_of: Callable[[int], Any]
 ) -> Headers | None:
-    """The headers of records: counts[i] headers of record i fill data[starts[i] : ends[i]].
+    """Return the headers of records: counts[i] headers of record i fill data[starts[i] : ends[i]].
 
-    None if no record has one. `batch_of` returns the row of a record's batch. Raises CorruptData
-    with the position of the batch.
+    Returns None if no record has a header. `batch_of` returns the row of a record's batch. Raises
+    CorruptData with the position of the batch.
     """
     if not counts.any():
         return None
@@ -250,7 +253,7 @@ def _headers_at(headers: Headers, rows: Int64s) -> Headers:
 def with_extremes(table: BatchTable, decoded: Decoded) -> BatchTable:
     """Complete a batch table made from headers: replace each `UNKNOWN`.
 
-    `decoded` holds every record of the table's batches, control records included. Batches without
+    `decoded` has every record of the table's batches, including control records. Batches without
     records (left by compaction) get timestamp -1 and their base offset.
     """
     complete = copy_rows(table)

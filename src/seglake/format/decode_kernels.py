@@ -1,7 +1,7 @@
-"""Compiled loops that read: batch headers to batch tables, records to columns.
+"""Kernels that read: batch headers to batch tables, records to columns.
 
-`find_batches` and `read_headers` walk headers. `parse_records` and `parse_headers` turn a buffer of
-records into columns and check that every length fits its space (`DefaultRecord.readFrom`). Every
+`find_batches` and `read_headers` parse headers. `parse_records` and `parse_headers` turn a buffer
+of records into columns and check that every length fits its space (`DefaultRecord.readFrom`). Every
 loop over records takes a record from `next_record`, and its fields from `record_body`.
 
 Varints are Kafka's (`ByteUtils`), at most 5 bytes for 32-bit and 10 bytes for 64-bit values. A
@@ -39,7 +39,7 @@ from seglake.limits import INT32_MAX, INT64_MAX
 
 BAD = -1
 _LEAST_LENGTH = LEAST_RECORD_BYTES - 1  # a record's length does not count its own byte
-_LEAST_OLD_MESSAGE_BYTES = 26  # of magic 0, offset and length included
+_LEAST_OLD_MESSAGE_BYTES = 26  # a message of magic 0, including offset and length
 
 CUT_SHORT, BAD_MAGIC, OLD_MAGIC, BAD_COUNT = 1, 2, 3, 4
 HEADER_PROBLEMS = {
@@ -64,7 +64,7 @@ PROBLEMS = {
 
 @njit(cache=True, nogil=True)
 def get_varint(data, at, end, max_bytes):
-    """(value, position after it) of the varint at `at`; position `BAD` if it is malformed.
+    """Return (value, position after it) of the varint at `at`; position `BAD` if malformed.
 
     `max_bytes` is 5 for a 32-bit and 10 for a 64-bit value. The value is reduced to its width.
     """
@@ -87,7 +87,10 @@ def get_varint(data, at, end, max_bytes):
 @plainly(lambda data, at: np.uint64(int.from_bytes(data[at : at + 8].tobytes(), "little")))
 @intrinsic
 def _eight_bytes(_typing_context, data, _at):
-    """The eight bytes from a position, first byte in the lowest bits. The array must have them."""
+    """Return the eight bytes from a position, first byte in the lowest bits.
+
+    The array must have them.
+    """
 
     def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -102,9 +105,10 @@ def _eight_bytes(_typing_context, data, _at):
 @plainly(lambda value: value)
 @intrinsic
 def _uncounted(_typing_context, argument):
-    """An array, or a tuple with its arrays, of which numba counts no references.
+    """Return an array, or a tuple with its arrays, without reference counting by numba.
 
-    numba would count them for each record of a loop. The caller of the kernel has the arrays.
+    numba would count references for each record of a loop. The caller of the kernel holds the
+    arrays.
     """
 
     def generate(context, builder, signature, arguments):
@@ -133,7 +137,7 @@ uncounted: Any = _uncounted  # numba adds the first argument
 @plainly(lambda bits: np.uint64((int(bits) & -int(bits) | 1 << 64).bit_length() - 1))
 @intrinsic
 def _zeros_below(_typing_context, _bits):
-    """The number of zero bits below the lowest set bit of 64."""
+    """Count the zero bits below the lowest set bit of 64."""
 
     def generate(context, builder, _signature, arguments):
         return builder.cttz(arguments[0], context.get_constant(types.boolean, 0))
@@ -143,7 +147,7 @@ def _zeros_below(_typing_context, _bits):
 
 @njit(cache=True, nogil=True, inline="always")
 def _first_varint(word):
-    """(value, size in bits) of the varint in the lowest bits of a word; correct up to 32 bits."""
+    """Return (value, size in bits) of the varint in a word's lowest bits; correct up to 32 bits."""
     stops = ~word & np.uint64(0x8080808080808080)
     own = word & (stops ^ (stops - np.uint64(1)))
     zigzag = own & np.uint64(0x7F)
@@ -157,7 +161,7 @@ def _first_varint(word):
 
 @njit(cache=True, nogil=True, inline="always")
 def get_big_endian(data, at, width):
-    """The signed integer of `width` bytes at `at`, most significant first."""
+    """Return the signed integer of `width` bytes at `at`, most significant byte first."""
     bits = np.uint64(0)
     for i in range(width):
         bits = (bits << np.uint64(8)) | np.uint64(data[at + i])
@@ -168,7 +172,7 @@ def get_big_endian(data, at, width):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def find_batches(data):
-    """Walk batch headers. Returns (batches, position of the end or problem, problem or 0)."""
+    """Parse batch headers. Return (batches, position of the end or problem, problem or 0)."""
     at = np.int64(0)
     n = 0
     while at < len(data):
@@ -225,7 +229,7 @@ def read_crcs(data, starts, crcs):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def blocks_rise(blocks, end):
-    """Whether positions and offsets of a zone map's blocks rise, below `end` and 2^31."""
+    """Return whether positions and offsets of a zone map's blocks rise, below `end` and 2^31."""
     position, offset = np.int64(-1), np.int64(-1)
     for i in range(len(blocks)):
         if blocks[i].position <= position or blocks[i].relative_offset <= offset:
@@ -237,7 +241,7 @@ def blocks_rise(blocks, end):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def survey(table, length):
-    """(first batch that leaves the first `length` bytes, or -1; bitwise or of all attributes)."""
+    """Return the first batch outside the first `length` bytes, or -1, and all attributes or-ed."""
     bits = np.int64(0)
     for i in range(len(table)):
         start = table[i].position
@@ -270,7 +274,7 @@ _COLUMN_TYPES: tuple[Any, ...] = (
 
 
 def record_columns(count: int) -> RecordColumns:
-    """Columns with room for `count` records."""
+    """Return columns with space for `count` records."""
     return RecordColumns(*[np.empty(count, dtype) for dtype in _COLUMN_TYPES])
 
 
@@ -284,7 +288,7 @@ class WindowLimits(NamedTuple):
 
 
 class BatchHead(NamedTuple):
-    """What the heads of a batch's records are relative to."""
+    """The values to which the heads of a batch's records are relative."""
 
     base_offset: int
     last_delta: int  # offset delta of the last record
@@ -294,7 +298,7 @@ class BatchHead(NamedTuple):
 
 
 class RecordHead(NamedTuple):
-    """The fields of a record before its key. Of a malformed record only `problem` counts."""
+    """The fields of a record before its key. Of a malformed record, only `problem` is valid."""
 
     problem: int  # 0, `BAD_RECORD` or `BAD_OFFSET`
     end: int  # of the record
@@ -305,7 +309,7 @@ class RecordHead(NamedTuple):
 
 
 class RecordBody(NamedTuple):
-    """Where the fields of a record from its key on are; a length of -1 is null."""
+    """Where the fields of a record are, from its key on. A length of -1 is null."""
 
     problem: int  # 0 or a key of `PROBLEMS`
     key_start: int
@@ -318,13 +322,13 @@ class RecordBody(NamedTuple):
 
 @njit(cache=True, nogil=True, inline="always")
 def limits_of(window):
-    """The `WindowLimits` in the four items of an array."""
+    """Return the `WindowLimits` in the four items of an array."""
     return WindowLimits(window[0], window[1], window[2], window[3])
 
 
 @njit(cache=True, nogil=True, inline="always")
 def batch_head(row):
-    """The `BatchHead` of a row of a batch table."""
+    """Return the `BatchHead` of a row of a batch table."""
     append_time = (row.attributes & LOG_APPEND_TIME) != 0
     last_delta = row.last_offset - row.base_offset
     return BatchHead(
@@ -334,16 +338,16 @@ def batch_head(row):
 
 @njit(cache=True, nogil=True, inline="always")
 def lies_in(limits, record):
-    """Whether the record with this head lies in the window."""
+    """Return whether the record with this head is in the window."""
     in_time = record.timestamp >= limits.low_time and record.timestamp <= limits.high_time
     return in_time and record.offset >= limits.low_offset and record.offset <= limits.high_offset
 
 
 @njit(cache=True, nogil=True, inline="always")
 def next_record(data, at, batch_end, batch, previous):
-    """The `RecordHead` of the record at `at`, in a batch whose records end at `batch_end`.
+    """Return the `RecordHead` of the record at `at`, in a batch whose records end at `batch_end`.
 
-    `previous` is the offset delta of the record before, or -1.
+    `previous` is the offset delta of the preceding record, or -1.
     """
     valid, problem = False, 0
     if len(data) - at >= 8:
@@ -361,7 +365,7 @@ def next_record(data, at, batch_end, batch, previous):
 
 @njit(cache=True, nogil=True, inline="always")
 def _short_head(data, at, batch_end):
-    """(whether it is valid, end of the record, timestamp delta, offset delta, position of the key).
+    """Return (is valid, end of the record, timestamp delta, offset delta, position of the key).
 
     Nearly always, the fields before the key fit in eight bytes. This function decodes them without
     a branch. If it cannot, it returns that the result is not valid. The array must have the eight
@@ -382,7 +386,7 @@ def _short_head(data, at, batch_end):
 
 @njit(cache=True, nogil=True)
 def _long_head(data, at, batch_end):
-    """(end of the record, timestamp delta, offset delta, position of the key or BAD)."""
+    """Return (end of the record, timestamp delta, offset delta, position of the key or BAD)."""
     length, at = get_varint(data, at, batch_end, 5)
     if at == BAD or length < _LEAST_LENGTH or length > batch_end - at:
         return at, np.int64(0), np.int64(0), np.int64(BAD)
@@ -396,7 +400,7 @@ def _long_head(data, at, batch_end):
 
 @njit(cache=True, nogil=True, inline="always")
 def record_body(data, at, end):
-    """The `RecordBody` of the record whose key is at `at` and that ends at `end`."""
+    """Return the `RecordBody` of the record whose key is at `at` and that ends at `end`."""
     key, key_length, at = _field(data, at, end)
     if at == BAD:
         return RecordBody(BAD_KEY, key, key_length, key, key_length, key, at)
@@ -414,7 +418,7 @@ def record_body(data, at, end):
 
 @njit(cache=True, nogil=True)
 def _field(data, at, end):
-    """(start, length or -1 for null, position after it or BAD) of a length-prefixed field."""
+    """Return (start, length or -1 for null, position after it or BAD) of a prefixed field."""
     length, at = get_varint(data, at, end, 5)
     if at == BAD or length < -1 or max(length, 0) > end - at:
         return np.int64(0), np.int64(0), np.int64(BAD)
@@ -427,7 +431,7 @@ def parse_records(table, data, starts, ends, columns):
     """Parse the records of all batches.
 
     The decompressed records of batch b are data[starts[b] : ends[b]]. `columns` are `RecordColumns`
-    with room for every record. Returns (0, 0), or (batch, problem) for the first damaged batch.
+    with space for every record. Returns (0, 0), or (batch, problem) for the first damaged batch.
     """
     data, columns, n = uncounted(data), uncounted(columns), 0
     for b in range(len(table)):
@@ -475,7 +479,7 @@ def parse_times(data, batch, times):
 
 @njit(cache=True, nogil=True)
 def parse_extremes(table, data, starts, ends, lows, offsets_of_max, lateness):
-    """`encode_kernels.extremes` of batches that `parse_records` would take.
+    """Compute `encode_kernels.extremes` of batches that `parse_records` would accept.
 
     Returns (0, 0), or (batch, problem) for the first damaged batch.
     """
@@ -502,7 +506,7 @@ def parse_extremes(table, data, starts, ends, lows, offsets_of_max, lateness):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def parse_headers(data, starts, ends, firsts, key_starts, key_lengths, value_starts, value_lengths):
-    """Parse the headers of all records. Returns -1, or the first record with damaged headers."""
+    """Parse the headers of all records. Return -1, or the first record with damaged headers."""
     for record in range(len(starts)):
         at, end = starts[record], ends[record]
         for h in range(firsts[record], firsts[record + 1]):

@@ -1,4 +1,4 @@
-"""Writing record batches: records to bodies, bodies to batches, and batches to other offsets.
+"""Write record batches: records to bodies, bodies to batches, and batches to other offsets.
 
 `encode_bodies` encodes each body once. Bodies are then sorted and merged unchanged, and
 `encode_batches` puts in front of each body only the few bytes that depend on its batch.
@@ -36,8 +36,8 @@ from seglake.format.records import Bytes, Flags, Headers, Int64s, Records, fixed
 class Bodies(NamedTuple):
     """The bodies of n records: body i is data[starts[i] : starts[i] + sizes[i]].
 
-    Some may stand in other buffers, before or behind `data` in memory: their starts count from
-    there as well, and `others` keep those buffers.
+    Some may be in other buffers, at lower or higher addresses than `data`. Their starts are also
+    relative to `data`, and `others` keeps those buffers alive.
     """
 
     starts: Int64s
@@ -49,23 +49,23 @@ class Bodies(NamedTuple):
         return len(self.starts)
 
     def take(self, order: Int64s | slice) -> Bodies:
-        """The bodies at the positions `order`, over the same buffers."""
+        """Return the bodies at the positions `order`, over the same buffers."""
         return Bodies(self.starts[order], self.sizes[order], self.data, self.others)
 
     def detached(self) -> Bodies:
-        """The same bodies, copied without gaps into a new buffer; frees a larger old buffer."""
+        """Copy the bodies without gaps into a new buffer, so that a larger old buffer is freed."""
         ends = np.cumsum(self.sizes)
         data = np.empty(ends[-1] if len(ends) else 0, np.uint8)
         encode_kernels.copy_bodies(*self.fixed()[:3], data)
         return Bodies(ends - self.sizes, self.sizes.copy(), data)
 
     def fixed(self) -> Bodies:
-        """The same bodies over `fixed` arrays."""
+        """Return the same bodies over `fixed` arrays."""
         return Bodies(fixed(self.starts), fixed(self.sizes), fixed(self.data), self.others)
 
     @staticmethod
     def joined(parts: Sequence[Bodies]) -> Bodies:
-        """The bodies of several parts, one after another; none is copied."""
+        """Join the bodies of several parts, one part after another, without copying them."""
         places = [part.data.__array_interface__["data"][0] for part in parts]
         starts = [
             part.starts + place - places[0] for part, place in zip(parts, places, strict=True)
@@ -76,7 +76,7 @@ class Bodies(NamedTuple):
 
 
 class EncodedBatches(NamedTuple):
-    """Encoded batches: their bytes, their batch table, and if asked for hashes of their keys."""
+    """Encoded batches: their bytes, their batch table, and optionally the hashes of their keys."""
 
     data: Bytes
     table: BatchTable
@@ -87,9 +87,9 @@ class EncodedBatches(NamedTuple):
 class Encoding:
     """How records become batches: the topic settings that change bytes.
 
-    `batch_bytes` is Kafka's `batch.size`: the most uncompressed bytes of a batch, header included.
-    A larger record gets its own batch. If `append_time_ms` is set, batches have LogAppendTime.
-    With `hash_keys`, batches come with the hashes of their keys.
+    `batch_bytes` is Kafka's `batch.size`: the most uncompressed bytes of a batch, including its
+    header. A larger record gets its own batch. If `append_time_ms` is set, batches have
+    LogAppendTime. With `hash_keys`, batches include the hashes of their keys.
     """
 
     compress: Compress | None
@@ -100,7 +100,7 @@ class Encoding:
 
     @property
     def attributes(self) -> int:
-        """The attribute bits of every batch."""
+        """Return the attribute bits of every batch."""
         return self.codec | (0 if self.append_time_ms is None else LOG_APPEND_TIME)
 
 
@@ -144,13 +144,21 @@ def encode_batches(
     offsets: Int64s | None = None,
     stamped: Flags | None = None,
 ) -> EncodedBatches:
-    """Frame n records as batches, at consecutive offsets from `base_offset` on or at `offsets`.
+    """Frame n records as batches, at consecutive offsets from `base_offset` on, or at `offsets`.
 
-    `timestamps` are ms since the epoch, in any order; `offsets` must rise, and gaps stay. `stamped`
-    says which timestamps are append times of a broker: a batch has records of one timestamp type
-    and, under LogAppendTime, of one time. Without it, `encoding.append_time_ms` decides. Batch
-    boundaries depend only on the records and `encoding.batch_bytes`. Raises ConfigError for a batch
-    above `MAX_BATCH_BYTES`, because readers refuse it.
+    Batch boundaries depend only on the records and `encoding.batch_bytes`.
+
+    Args:
+        timestamps: Milliseconds since the epoch, in any order.
+        bodies: The bodies of the records.
+        encoding: The settings that change bytes.
+        base_offset: The offset of the first record, unless `offsets` is given.
+        offsets: Ascending offsets. Gaps are kept.
+        stamped: Which timestamps are append times of a broker. A batch has records of one timestamp
+            type and, under LogAppendTime, of one time. None: `encoding.append_time_ms` decides.
+
+    Raises:
+        ConfigError: A batch exceeds `MAX_BATCH_BYTES`, so that readers would refuse it.
     """
     count = len(timestamps)
     if offsets is None:
@@ -177,7 +185,7 @@ def encode_batches(
 def _cut(
     timestamps: Int64s, offsets: Int64s, stamped: Flags, bodies: Bodies, encoding: Encoding
 ) -> tuple[Int64s, Int64s]:
-    """The first record of each batch and, at the end, the record count; bytes of their records."""
+    """Return the first record of each batch and the record count, and the bytes of each batch."""
     firsts = np.empty(len(timestamps) + 1, np.int64)
     sizes = np.empty(len(timestamps), np.int64)
     n = encode_kernels.cut_batches(
@@ -193,7 +201,7 @@ def _cut(
 
 
 def _describe(timestamps: Int64s, offsets: Int64s, firsts: Int64s) -> BatchTable:
-    """The table of batches with these records, under CreateTime, without sizes."""
+    """Return the table of batches with these records, under CreateTime, without sizes."""
     n = len(firsts) - 1
     table = np.zeros(n, TABLE)
     table["base_offset"] = offsets[firsts[:-1]]
@@ -224,7 +232,7 @@ def _write_headers(data: Bytes, table: BatchTable) -> None:
 
 
 def write_crcs(data: Bytes, table: BatchTable) -> None:
-    """Put the checksum of each batch into its header; `data` begins with the first batch."""
+    """Put the checksum of each batch into its header. `data` begins with the first batch."""
     starts, sizes = _starts(table), table["size"].astype(np.int64)
     if native.addresses()[codec_kernels.CRC32C]:
         batch_kernels.put_checksums(data, starts, sizes, native.addresses())
@@ -241,7 +249,7 @@ def _starts(table: BatchTable) -> Int64s:
 
 
 def rebase(data: Any, table: BatchTable, delta: int) -> EncodedBatches:
-    """Move every offset by `delta`. All other bytes stay, CRCs included."""
+    """Move every offset by `delta`. All other bytes stay unchanged, including CRCs."""
     moved = np.frombuffer(data, np.uint8).copy()
     table = table.copy()
     for name in ("base_offset", "last_offset", "offset_of_max"):
@@ -252,7 +260,7 @@ def rebase(data: Any, table: BatchTable, delta: int) -> EncodedBatches:
 
 
 def restamp(batches: EncodedBatches, append_time_ms: int) -> EncodedBatches:
-    """Give LogAppendTime batches another append time: max timestamp and CRC change."""
+    """Give LogAppendTime batches another append time. Changes max timestamp and CRC."""
     data, table = batches.data.copy(), batches.table.copy()
     for name in ("min_timestamp", "max_timestamp"):
         table[name] = append_time_ms

@@ -1,4 +1,4 @@
-"""Compiled loops that write: records to bodies, bodies to batches, batches to segments.
+"""Kernels that write: records to bodies, bodies to batches, batches to segments.
 
 `body_sizes` and `fill_bodies` gather key, value and headers of records into bodies, in any order.
 `cut_batches` decides where batches end. `fill_records` frames bodies as records. `partition_keys`
@@ -23,7 +23,7 @@ _LOG_APPEND_TIME = 0x08
 
 @njit(cache=True, nogil=True, inline="always")
 def varint_size(value):
-    """The size of `value` as a varint or varlong: 1 to 10 bytes."""
+    """Return the size of `value` as a varint or varlong: 1 to 10 bytes."""
     zigzag = np.uint64((value << 1) ^ (value >> 63))
     size = 1
     while zigzag >= np.uint64(128):
@@ -34,7 +34,7 @@ def varint_size(value):
 
 @njit(cache=True, nogil=True, inline="always")
 def put_varint(out, at, value):
-    """Write `value` at `at`. Returns the position after it."""
+    """Write `value` at `at`. Return the position after it."""
     zigzag = np.uint64((value << 1) ^ (value >> 63))
     while zigzag >= np.uint64(128):
         out[at] = np.uint8(zigzag & np.uint64(127)) | np.uint8(128)
@@ -51,7 +51,7 @@ def _plain_copy(out, at, data, start, length):
 @plainly(_plain_copy)
 @intrinsic
 def _copy(typing_context, out, at, data, start, length):
-    """A memcpy between byte arrays. A loop over bytes takes six times as long on typical keys."""
+    """Copy between byte arrays with memcpy. A loop over bytes is six times slower for keys."""
     del typing_context, at, start, length  # the types do not depend on them
 
     def generate(context, builder, signature, arguments):
@@ -67,7 +67,7 @@ def _copy(typing_context, out, at, data, start, length):
 
 @njit(cache=True, nogil=True, inline="always")
 def put_bytes(out, at, data, start, length):
-    """Copy `length` bytes, or none if `length` is negative. Returns the position after them."""
+    """Copy `length` bytes, or nothing if `length` is negative. Return the position after them."""
     if length <= 0:
         return at
     _copy(out, at, data, start, length)
@@ -110,7 +110,7 @@ def fill_bodies(keys, values, order, starts, out):
 
 @njit(cache=True, nogil=True, inline="always")
 def _put_span(out, at, spans, i):
-    """Write the length and the bytes of item `i`. Returns the position after them."""
+    """Write the length and the bytes of item `i`. Return the position after them."""
     length = np.int64(spans.lengths[i])
     at = put_varint(out, at, length)
     return put_bytes(out, at, spans.data, spans.starts[i], length)
@@ -142,7 +142,7 @@ def body_sizes_with_headers(
 
 @njit(cache=True, nogil=True)
 def fill_bodies_with_headers(keys, values, headers, order, starts, out):
-    """As `fill_bodies`, with the `Headers` of each record."""
+    """Write each body, see `fill_bodies`, with the `Headers` of its record."""
     firsts = headers.firsts
     for i in range(len(order)):
         row = order[i]
@@ -161,7 +161,7 @@ def _record_length(timestamp_delta, offset_delta, body):
 
 @njit(cache=True, nogil=True)
 def cut_batches(timestamps, offsets, stamped, sizes, max_bytes, firsts, batch_sizes):
-    """Cut records into batches of at most `max_bytes` bytes of records. Returns how many batches.
+    """Cut records into batches of at most `max_bytes` bytes of records. Return how many batches.
 
     The records of a batch have one timestamp type. `stamped` records of a batch also have one
     timestamp. Offsets rise, and the offsets of a batch differ by less than 2^31. `firsts` receives
@@ -228,10 +228,11 @@ def measure_records(framing, batch_sizes):
 
 @njit(cache=True, nogil=True)
 def group_batches(table, fit, sizes, max_bytes, firsts):
-    """Group neighbouring batches that become one of at most `max_bytes`. Returns how many groups.
+    """Group adjacent batches that can be joined into at most `max_bytes`. Return the group count.
 
-    `fit` says which batches may be in a group with others. `sizes` has the bytes of each batch's
-    records. `firsts` receives the first batch of each group, and after these the number of batches.
+    `fit` marks the batches that may be in a group with others. `sizes` has the bytes of each
+    batch's records. `firsts` receives the first batch of each group, and after these the number of
+    batches.
     """
     groups, total = 0, np.int64(0)
     for i in range(len(table)):
@@ -275,7 +276,7 @@ def extremes(timestamps, firsts, lows, highs, at, lateness):
 
 @njit(cache=True, nogil=True)
 def _murmur2(data, start, length):
-    """`Utils.murmur2` with its seed."""
+    """Compute Kafka's `Utils.murmur2` with its seed."""
     m = np.uint32(0x5BD1E995)
     h = np.uint32(0x9747B28C) ^ np.uint32(length)
     words = length // 4
@@ -308,7 +309,7 @@ def _murmur2(data, start, length):
 
 @njit(cache=True, nogil=True)
 def partition_keys(data, starts, lengths, count, first_null, partitions):
-    """Choose the partition of each key; the i-th null key gets (first_null + i) % count."""
+    """Choose the partition of each key. The i-th null key gets (first_null + i) % count."""
     nulls = np.int64(first_null)
     for i in range(len(starts)):
         if lengths[i] < 0:
@@ -329,7 +330,7 @@ BY_BYTES, BY_RECORDS, BY_MS = range(3)
 
 @njit(cache=True, nogil=True)
 def append(state, table, by, interval, segment_bytes, segment_ms, max_offsets, max_times, indexed):
-    """Append batches until one must begin a new segment. Returns how many were appended."""
+    """Append batches until one must begin a new segment. Return how many were appended."""
     for i in range(len(table)):
         size, high = np.int64(table[i].size), table[i].max_timestamp
         if state[SIZE] > 0:

@@ -1,12 +1,12 @@
-"""Record batches without some of their records, as Kafka's `MemoryRecords.filterTo` makes them.
+"""Remove records from record batches, like Kafka's `MemoryRecords.filterTo`.
 
 A batch that loses nothing is copied byte for byte. A batch that loses some records is encoded
-again: offsets, codec (at its default level), producer and leader epoch stay, and its last offset
-too, so offset deltas have gaps and the record count is below `last offset delta + 1`. The base
-timestamp is that of the first record that stays, or the delete horizon. A batch without records is
-left out; where the end of a log would be lost without it, it stays as a header of 61 bytes
-(`emptied`, KAFKA-17076). Kafka leaves in it the largest timestamp of its records, for which its own
-DumpLogSegments then misses a record; here it has none.
+again. It keeps its offsets, codec (at its default level), producer, leader epoch and last offset,
+so offset deltas have gaps and the record count is below `last offset delta + 1`. Its base timestamp
+is the timestamp of the first kept record, or the delete horizon. A batch without records is left
+out. If the end of a log would be lost without it, it is kept as a header of 61 bytes (`emptied`,
+KAFKA-17076). Kafka keeps the largest timestamp of the removed records in such a header, and its own
+DumpLogSegments then reports a missing record. Here, the header has no timestamp.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ NO_HORIZON = -1
 
 
 class _Changed(NamedTuple):
-    """The records that stay in the batches that change, and where each batch's records begin."""
+    """The kept records of the batches that change, and where each batch's records begin."""
 
     order: Int64s  # positions in the decoded records
     firsts: Int64s  # one more than there are batches
 
 
 def copied(data: Any, table: BatchTable) -> EncodedBatches:
-    """The batches of `table` byte for byte; positions in it count from the start of `data`."""
+    """Copy the batches of `table` byte for byte. Positions count from the start of `data`."""
     moved = table.copy()
     moved["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
     return EncodedBatches(joined(data, table, np.zeros(len(table), bool), []), moved)
@@ -61,13 +61,20 @@ def filter_batches(
     *,
     end_offset: int = INT64_MAX,
 ) -> EncodedBatches:
-    """The batches of `table` with only the records that stay; batches without one are left out.
+    """Return the batches of `table` with only the kept records, without empty batches.
 
-    Positions in `table` count from the start of `data`. `decoded` has every record of these
-    batches, control records too, and `stays` says for each whether it stays. `horizons` has for
-    each batch the delete horizon in ms that it is to get, or `NO_HORIZON`; a batch that has one
-    keeps its own. Last offsets of batches become smaller than `end_offset`, which is above every
-    record that stays. The result's table is complete.
+    Args:
+        data: The bytes from whose start positions in `table` count.
+        table: The batches.
+        decoded: Every record of these batches, including control records.
+        stays: Whether each record is kept.
+        horizons: The new delete horizon of each batch in ms, or `NO_HORIZON`. A batch that has a
+            horizon keeps it.
+        end_offset: The limit of the last offsets of batches, exclusive. It is above every kept
+            record.
+
+    Returns:
+        The batches, with a complete table.
     """
     survivors = np.flatnonzero(stays)
     counts = np.bincount(decoded.batch[survivors], minlength=len(table))
@@ -89,7 +96,7 @@ def filter_batches(
 
 
 def emptied(header: Any) -> EncodedBatches:
-    """The batch of which `header` is the first 61 bytes, without records."""
+    """Return a batch without records, from the first 61 bytes of a batch."""
     batch = np.frombuffer(header, HEADER, 1).copy()
     batch["attributes"] &= ~(CODEC_MASK | DELETE_HORIZON)
     batch["base_timestamp"] = batch["max_timestamp"] = -1
@@ -97,9 +104,9 @@ def emptied(header: Any) -> EncodedBatches:
 
 
 def blank(base_offset: int, last_offset: int, *, max_timestamp: int = -1) -> EncodedBatches:
-    """An empty batch of no producer, for offsets that have no record (`last_offset` inclusive).
+    """Return an empty batch without a producer, for offsets up to `last_offset`, inclusive.
 
-    `max_timestamp`, in ms, is what its header says. Raises UsageError for more than 2^31 offsets.
+    `max_timestamp`, in ms, is written to its header. Raises UsageError for more than 2^31 offsets.
     """
     if not 0 <= last_offset - base_offset <= INT32_MAX:
         what = f"offsets {base_offset} to {last_offset}"
@@ -129,7 +136,7 @@ def reencoded(
     decoded: Decoded,
     survivors: Int64s,
 ) -> list[Any]:
-    """The bytes of each changed batch; completes the changed rows of `after`."""
+    """Return the bytes of each changed batch, and complete the changed rows of `after`."""
     if not changed.any():
         return []
     counts = after["count"].astype(np.int64)
@@ -152,7 +159,7 @@ def reencoded(
 
 
 def _set_times(table: BatchTable, timestamps: Int64s, firsts: Int64s) -> None:
-    """Base and max timestamp of batches with these records."""
+    """Set base and max timestamp of batches with these records."""
     plain = table["attributes"] & DELETE_HORIZON == 0
     table["base_timestamp"][plain] = timestamps[firsts[:-1]][plain]
     own = table["attributes"] & LOG_APPEND_TIME == 0
@@ -160,7 +167,7 @@ def _set_times(table: BatchTable, timestamps: Int64s, firsts: Int64s) -> None:
 
 
 def _framed(table: BatchTable, decoded: Decoded, some: _Changed) -> Framed:
-    """The batches that change, without their headers, compressed by the codec of each."""
+    """Return the batches that change, without headers, each compressed with its codec."""
     order, firsts = some
     bodies = encode_bodies(decoded.records, order).fixed()
     framing = Framing(
@@ -173,7 +180,7 @@ def _framed(table: BatchTable, decoded: Decoded, some: _Changed) -> Framed:
 
 
 def _headers(data: Any, before: BatchTable, after: BatchTable) -> npt.NDArray[np.void]:
-    """The headers of batches that change, without their checksums."""
+    """Return the headers of batches that change, without their checksums."""
     places = before["position"][:, None] + np.arange(OVERHEAD)
     headers = read_only(data)[places].view(HEADER).reshape(-1)
     headers["length"] = after["size"] - LOG_OVERHEAD
@@ -184,7 +191,7 @@ def _headers(data: Any, before: BatchTable, after: BatchTable) -> npt.NDArray[np
 
 
 def joined(data: Any, table: BatchTable, changed: Flags, parts: list[Any]) -> Any:
-    """The bytes of all batches of `table` in order; `parts` has those of each changed one."""
+    """Join the bytes of all batches of `table` in order. `parts` has the bytes of changed ones."""
     view, pieces, used = memoryview(data), list[Any](), 0
     starts, ends = table["position"], table["position"] + table["size"]
     begins = np.append(True, changed[1:] | changed[:-1] | (starts[1:] != ends[:-1]))[: len(table)]
@@ -199,7 +206,7 @@ def joined(data: Any, table: BatchTable, changed: Flags, parts: list[Any]) -> An
 
 
 def renumbered(decoded: Decoded, survivors: Int64s, numbers: Int64s) -> Decoded:
-    """Offsets and times of the records that stay; `numbers` has the new row of each batch."""
+    """Return offsets and times of the kept records. `numbers` has the new row of each batch."""
     records = Records(
         decoded.records.timestamps[survivors], decoded.records.keys, decoded.records.values
     )

@@ -1,14 +1,14 @@
-"""Offset index and time index: Kafka's two sparse index files.
+"""Read and write Kafka's two sparse index files: offset index and time index.
 
-    .index      8 bytes an entry:  relative offset i32, position i32
-    .timeindex 12 bytes an entry:  timestamp i64, relative offset i32
+    .index      8 bytes an entry:  relative offset i32, position i32 .timeindex 12 bytes an entry:
+    timestamp i64, relative offset i32
 
-Big-endian, as all of Kafka. An offset entry maps the *last* offset of a batch to the position of
-its *first* byte (`OffsetIndex`). A time entry says: every record newer than `timestamp` comes after
-`offset`, the last offset of the earliest batch that reached this running maximum (`TimeIndex`). The
-first batch of a segment is never indexed; a closed segment's time index ends with the segment's
-largest timestamp. Indexes depend only on the segment's batches and the policy, so they can be
-rebuilt byte for byte.
+All integers are big-endian, as always in Kafka. An offset entry maps the *last* offset of a batch
+to the position of its *first* byte (`OffsetIndex`). A time entry states that every record newer
+than `timestamp` is after `offset`, the last offset of the earliest batch that reached this running
+maximum (`TimeIndex`). The first batch of a segment is never indexed; a closed segment's time index
+ends with the segment's largest timestamp. Indexes depend only on the segment's batches and the
+policy, so they can be rebuilt byte for byte.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ POLICIES = ("bytes", "records", "ms")
 
 
 class Subject(NamedTuple):
-    """What a key index is of: the record keys, a field of values, or a header.
+    """What a key index covers: the record keys, a field of values, or a header.
 
-    A field has the value format by which it is found. Under another one its index says nothing.
+    A field has the value format by which it is found. For another value format, its index is not
+    valid.
     """
 
     kind: int  # KEYS, FIELDS or HEADERS
@@ -48,7 +49,10 @@ class Subject(NamedTuple):
 
     @staticmethod
     def parse(text: str, value_format: ValueFormat = JSON) -> Subject:
-        """The inverse of `str`: `key`, `field:order.id`, `header:tenant`. Raises ValueError."""
+        """Parse `key`, `field:order.id` or `header:tenant`, the inverse of `str`.
+
+        Raises ValueError or KeyError for another text.
+        """
         kind, _, name = text.partition(":")
         number = {kind: number for number, kind in _KINDS.items()}[kind]
         return Subject(number, name, value_format if number == FIELDS else JSON)
@@ -61,7 +65,7 @@ RECORD_KEYS = Subject(KEYS)
 
 
 def subjects_of(settings: Mapping[str, Any]) -> Subjects:
-    """What the key indexes of a topic with these settings are of."""
+    """Return the subjects of the key indexes of a topic with these settings."""
     keys = [RECORD_KEYS] if settings.get("index.keys") is True else []
     values = value_format_of(settings)
     fields = [Subject(FIELDS, name, values) for name in settings.get("index.fields", ())]
@@ -70,21 +74,24 @@ def subjects_of(settings: Mapping[str, Any]) -> Subjects:
 
 
 def format_of_fields(subjects: Iterable[Subject]) -> ValueFormat:
-    """The value format of the fields among the subjects of one key index, which have all one."""
+    """Return the value format of the fields of one key index, which share one format."""
     formats = {each.value_format for each in subjects if each.kind == FIELDS} or {JSON}
     (value_format,) = formats
     return value_format
 
 
 def subjects_as_json(subjects: Subjects) -> str:
-    """Subjects as a JSON list of texts; the value format of their fields comes first, as object."""
+    """Format subjects as a JSON list, with an object for the fields' value format in front."""
     value_format = format_of_fields(subjects)
     first = [json.loads(value_format)] if value_format else []
     return json.dumps([*first, *map(str, subjects)])
 
 
 def subjects_from_json(text: str) -> Subjects:
-    """The inverse of `subjects_as_json`. Raises ValueError, LookupError, TypeError and others."""
+    """Parse the result of `subjects_as_json`.
+
+    Raises ValueError, LookupError, TypeError and others for another text.
+    """
     listed, value_format = json.loads(text), JSON
     if listed and isinstance(listed[0], dict):
         value_format = line_of(listed.pop(0))
@@ -93,14 +100,15 @@ def subjects_from_json(text: str) -> Subjects:
 
 @dataclass(frozen=True)
 class IndexPolicy:
-    """When a batch gets an index entry: by Kafka's rule ("bytes") or one of Seglake's two.
+    """When a batch gets an index entry: by Kafka's rule ("bytes") or one of Seglake's two rules.
 
-    `by` "bytes": more than `interval` bytes since the last entry (Kafka's `index.interval.bytes`,
-    strict, counted before the batch; 0 indexes every batch but the first).
-    `by` "records": at least `interval` records since the last entry.
-    `by` "ms": the running maximum timestamp entered a later interval of this length (KIP-33 has
-    one minute).
-    With `subjects`, the segment also has a key index of these.
+    - `by` "bytes": more than `interval` bytes since the last entry (Kafka's `index.interval.bytes`,
+      strict, counted before the batch; 0 indexes every batch but the first).
+    - `by` "records": at least `interval` records since the last entry.
+    - `by` "ms": the running maximum timestamp entered a later interval of this length (KIP-33 has
+      one minute).
+
+    With `subjects`, the segment also has a key index of them.
     """
 
     by: str = "bytes"
@@ -108,7 +116,7 @@ class IndexPolicy:
     subjects: Subjects = ()
 
     def __post_init__(self) -> None:
-        """Check the values; raises ConfigError."""
+        """Check the values. Raises ConfigError."""
         if self.by not in POLICIES:
             raise ConfigError(f"an index policy is by bytes, records or ms, not by {self.by!r}")
         if self.interval < (0 if self.by == "bytes" else 1):
@@ -117,7 +125,7 @@ class IndexPolicy:
 
 @dataclass(frozen=True)
 class OffsetIndex:
-    """The entries of one .index file as columns; offsets are absolute and increase strictly."""
+    """The entries of one .index file as columns. Offsets are absolute and increase strictly."""
 
     base_offset: int
     offsets: Int64s
@@ -125,14 +133,14 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: Any) -> OffsetIndex:
-        """Read a file's bytes; a last entry that is cut short is left out, as in Kafka."""
+        """Decode a file. A last entry that is cut short is left out, as in Kafka."""
         entries = _entries(data, OFFSET_ENTRY)
         offsets = base_offset + entries["relative_offset"].astype(np.int64)
         return cls(base_offset, offsets, entries["position"].astype(np.int64))
 
     @classmethod
     def build(cls, base_offset: int, offsets: Int64s, positions: Int64s) -> OffsetIndex:
-        """Check and take these entries. Raises CorruptData if no index can hold them."""
+        """Build an index from these entries. Raises CorruptData if no index can hold them."""
         _check_relative(base_offset, offsets)
         if np.any(np.diff(offsets) <= 0):
             raise CorruptData("offsets of an offset index must increase strictly")
@@ -144,21 +152,21 @@ class OffsetIndex:
         return len(self.offsets)
 
     def encode(self) -> bytes:
-        """The bytes of the .index file."""
+        """Return the bytes of the .index file."""
         entries = np.empty(len(self), OFFSET_ENTRY)
         entries["relative_offset"] = self.offsets - self.base_offset
         entries["position"] = self.positions
         return entries.tobytes()
 
     def check(self, data: Any) -> None:
-        """Check the decoded file as Kafka's `sanityCheck` does. Raises CorruptData."""
+        """Check the decoded file like Kafka's `sanityCheck`. Raises CorruptData."""
         _check_last(self.base_offset, self.offsets)
         _check_length(data, OFFSET_ENTRY)
 
 
 @dataclass(frozen=True)
 class TimeIndex:
-    """The entries of one .timeindex file as columns; offsets are absolute."""
+    """The entries of one .timeindex file as columns. Offsets are absolute."""
 
     base_offset: int
     timestamps: Int64s
@@ -166,14 +174,14 @@ class TimeIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: Any) -> TimeIndex:
-        """Read a file's bytes; a last entry that is cut short is left out, as in Kafka."""
+        """Decode a file. A last entry that is cut short is left out, as in Kafka."""
         entries = _entries(data, TIME_ENTRY)
         offsets = base_offset + entries["relative_offset"].astype(np.int64)
         return cls(base_offset, entries["timestamp"].astype(np.int64), offsets)
 
     @classmethod
     def build(cls, base_offset: int, timestamps: Int64s, offsets: Int64s) -> TimeIndex:
-        """Check these points and take those with a later timestamp than the point before.
+        """Build an index from the points that have a later timestamp than the preceding point.
 
         A leading timestamp of -1 is left out. Raises CorruptData if timestamps or offsets decrease
         (`TimeIndex.maybeAppend`).
@@ -190,14 +198,14 @@ class TimeIndex:
         return len(self.timestamps)
 
     def encode(self) -> bytes:
-        """The bytes of the .timeindex file."""
+        """Return the bytes of the .timeindex file."""
         entries = np.empty(len(self), TIME_ENTRY)
         entries["timestamp"] = self.timestamps
         entries["relative_offset"] = self.offsets - self.base_offset
         return entries.tobytes()
 
     def check(self, data: Any) -> None:
-        """Check the decoded file as Kafka's `sanityCheck` does. Raises CorruptData."""
+        """Check the decoded file like Kafka's `sanityCheck`. Raises CorruptData."""
         if len(self) and self.timestamps[-1] < self.timestamps[0]:
             raise CorruptData("the last timestamp is smaller than the first")
         _check_last(self.base_offset, self.offsets)
@@ -207,13 +215,13 @@ class TimeIndex:
 def offset_index(
     base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]
 ) -> OffsetIndex:
-    """The offset index of a segment whose batches `table` describes."""
+    """Return the offset index of a segment whose batches `table` describes."""
     rows = table[indexed]
     return OffsetIndex.build(base_offset, rows["last_offset"].copy(), rows["position"].copy())
 
 
 def time_index(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -> TimeIndex:
-    """The time index, closing entry included, of a segment whose batches `table` describes."""
+    """Return the time index of a segment whose batches `table` describes, with its last entry."""
     if not len(table):
         return TimeIndex.build(base_offset, np.empty(0, np.int64), np.empty(0, np.int64))
     highest = np.maximum(np.maximum.accumulate(table["max_timestamp"]), -1)
@@ -223,7 +231,7 @@ def time_index(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool
 
 
 def _rises(timestamps: Int64s) -> Flags:
-    """Which timestamps exceed the one before, or -1 for the first. A difference could overflow."""
+    """Return which timestamps exceed the preceding one, or -1. A difference could overflow."""
     rises: Flags = timestamps > np.append(-1, timestamps[:-1])
     return rises
 

@@ -1,4 +1,4 @@
-"""Hashes of record keys, for the key index: of bodies that are to be encoded, or of batches."""
+"""Hash record keys for the key index, from bodies that are to be encoded, or from batches."""
 
 from __future__ import annotations
 
@@ -23,26 +23,29 @@ _LEAST_ROOM = 64  # bytes of a body that are copied at once
 
 
 class KeyHashes(NamedTuple):
-    """For each record the hash of its key, and whether it has a key."""
+    """The hash of the key of each record, and whether the record has a key."""
 
     hashes: Hashes
     has_key: Flags
 
     @staticmethod
     def of_bodies(starts: Int64s, sizes: Int64s, data: Bytes) -> KeyHashes:
-        """Those of some `Bodies`, given as `fixed` arrays."""
+        """Return the hashes of some `Bodies`, passed as `fixed` arrays."""
         room = np.empty(max(_LEAST_ROOM, int(sizes.max(initial=0))), np.uint8)
         hashes, has_key = np.zeros(len(starts), np.uint64), np.zeros(len(starts), np.bool_)
         key_kernels.hash_bodies(starts, sizes, data, room, hashes, has_key)
         return KeyHashes(hashes, has_key)
 
     def part(self, start: int, end: int) -> KeyHashes:
-        """Those of the records `start` to `end`, exclusive."""
+        """Return the hashes of the records `start` to `end`, exclusive."""
         return KeyHashes(self.hashes[start:end], self.has_key[start:end])
 
 
 def hashes_of(table: BatchTable, payload: Payload) -> tuple[Hashes, Int64s]:
-    """The hash of each key in the batches of a payload, and its batch. Raises CorruptData."""
+    """Return the hash of each key in the batches of a payload, and its batch.
+
+    Raises CorruptData.
+    """
     data, starts, ends = payload
     count = int(table["count"].sum(dtype=np.int64))
     hashes, batches = np.empty(count, np.uint64), np.empty(count, np.int64)
@@ -55,12 +58,12 @@ def hashes_of(table: BatchTable, payload: Payload) -> tuple[Hashes, Int64s]:
 
 
 def hashes_of_keys(keys: Iterable[bytes]) -> Hashes:
-    """The hashes of some keys, ascending."""
+    """Return the hashes of some keys, ascending."""
     return np.sort(hashes_of_spans(Spans.of([*keys])))
 
 
 def hashes_of_spans(keys: Spans) -> Hashes:
-    """The hash of each of some keys, none of which is null."""
+    """Return the hash of each of some keys. No key may be null."""
     hashes = np.empty(len(keys), np.uint64)
     data, starts, lengths = keys.fixed()
     key_kernels.hash_spans(data, starts, lengths.astype(np.int64), hashes)
@@ -68,7 +71,7 @@ def hashes_of_spans(keys: Spans) -> Hashes:
 
 
 def hashes_of_numbers(numbers: Spans) -> Hashes:
-    """The hash of each of some JSON numbers, by their values: equal ones have one hash."""
+    """Return the hash of each of some JSON numbers by value: equal numbers have equal hashes."""
     hashes = np.empty(len(numbers), np.uint64)
     data, starts, lengths = numbers.fixed()
     room = np.empty(int(lengths.max(initial=0)) + 9, np.uint8)

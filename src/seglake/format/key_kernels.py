@@ -1,7 +1,7 @@
-"""Compiled loops of the key index: hashes of record keys, and the blocks that may hold a hash.
+"""Kernels of the key index: hashes of record keys, and the blocks that may hold a hash.
 
-The hash is MurmurHash64A (Appleby) with the seed 0. Whoever makes keys that collide makes a search
-slower, and never wrong.
+The hash is MurmurHash64A (Appleby) with the seed 0. Keys that are made to collide make a search
+slower, but never wrong.
 """
 
 from typing import Any
@@ -20,15 +20,15 @@ from seglake.format.decode_kernels import (
 from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int64s
 
-REST_BITS = 4  # of a hash, beside each pair
+REST_BITS = 4  # bits of a hash that are stored with each pair
 _PLUS, _MINUS, _POINT, _ZERO, _E = b"+-.0e"
-_DIGITS, _DIGIT_BITS = 4, 14  # that pairs are sorted by: what they have of a hash, 56 bits
-PAIRS, POSITION, FIRST_BLOCK = range(3)  # what a row of `pages` has
+_DIGITS, _DIGIT_BITS = 4, 14  # digits of the sort, which cover the 56 bits of a hash in a pair
+PAIRS, POSITION, FIRST_BLOCK = range(3)  # columns of a row of `pages`
 
 
 @njit(cache=True, nogil=True, inline="always")
 def word_at(data: Any, at: int) -> Any:
-    """The eight bytes from `at` on, little-endian."""
+    """Return the eight bytes from `at` on, little-endian."""
     return (
         np.uint64(data[at])
         | np.uint64(data[at + 1]) << np.uint64(8)
@@ -43,7 +43,7 @@ def word_at(data: Any, at: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def hash_of(data: Bytes, start: int, length: int) -> Any:
-    """The hash of data[start : start + length]."""
+    """Return the hash of data[start : start + length]."""
     factor = np.uint64(0xC6A4A7935BD1E995)
     value = np.uint64(length) * factor
     at, end = start, start + length
@@ -67,17 +67,17 @@ def hash_of(data: Bytes, start: int, length: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def hash_spans(data: Bytes, starts: Int64s, lengths: Int64s, hashes: Any) -> None:
-    """Hash each of some spans, none of which is null."""
+    """Hash each of some spans. No span may be null."""
     for i in range(len(starts)):
         hashes[i] = hash_of(data, starts[i], lengths[i])
 
 
 @njit(cache=True, nogil=True)
 def hash_numbers(data: Bytes, starts: Int64s, lengths: Int64s, room: Any, hashes: Any) -> None:
-    """Hash JSON numbers; those that are equal have one hash: 200, 200.0 and 2e2.
+    """Hash JSON numbers. Equal numbers, such as 200, 200.0 and 2e2, have equal hashes.
 
-    What is hashed is the sign, the digits without the zeros at both ends, and the power of ten of
-    the last digit. `room` has 9 bytes more than the longest number.
+    The hash is of the sign, the digits without the zeros at both ends, and the power of ten of the
+    last digit. `room` has 9 bytes more than the longest number.
     """
     for i in range(len(starts)):
         at, end = starts[i], starts[i] + lengths[i]
@@ -108,7 +108,7 @@ def hash_numbers(data: Bytes, starts: Int64s, lengths: Int64s, room: Any, hashes
 
 @njit(cache=True, nogil=True)
 def _exponent(data: Bytes, at: int, end: int) -> Any:
-    """A number with a sign or without, 0 if it is empty; 10^18 stands for all beyond."""
+    """Parse a number with an optional sign; 0 if empty. Larger numbers become 10^18."""
     if at >= end:
         return np.int64(0)
     minus, value = data[at] == _MINUS, np.int64(0)
@@ -123,9 +123,9 @@ def _exponent(data: Bytes, at: int, end: int) -> Any:
 def hash_bodies(
     starts: Int64s, sizes: Int64s, data: Bytes, room: Any, hashes: Any, has_key: Any
 ) -> None:
-    """Hash the key of each body that has one. `room` has the bytes of the largest body.
+    """Hash the key of each body that has a key. `room` has the bytes of the largest body.
 
-    Bodies may stand in other buffers than `data`, so their keys are copied.
+    Bodies may be in other buffers than `data`, so their keys are copied.
     """
     for i in range(len(starts)):
         copied = put_bytes(room, 0, data, starts[i], min(sizes[i], len(room)))
@@ -165,10 +165,10 @@ def hash_keys(
 
 @njit(cache=True, nogil=True)
 def sort_pairs(pairs: Any, room: Any) -> int:
-    """Sort pairs of a hash and a block, once each, and return how many there are.
+    """Sort pairs of a hash and a block, drop duplicates, and return how many remain.
 
     The last byte of a pair is its block. Blocks ascend, so a stable sort by the digits of the hash
-    leaves them in order. `room` has as many items.
+    keeps them in order. `room` has as many items as `pairs`.
     """
     mask = np.uint64((1 << _DIGIT_BITS) - 1)
     places = np.zeros((_DIGITS, 1 << _DIGIT_BITS), np.int64)
@@ -199,7 +199,7 @@ def sort_pairs(pairs: Any, room: Any) -> int:
 
 @njit(cache=True, nogil=True, inline="always")
 def _ones(word: Any) -> Any:
-    """The number of set bits."""
+    """Count the set bits."""
     word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
     word = (word & np.uint64(0x3333333333333333)) + (
         (word >> np.uint64(2)) & np.uint64(0x3333333333333333)
@@ -212,7 +212,7 @@ def _ones(word: Any) -> Any:
 def mark_blocks(data: Bytes, words: Any, pages: Int64s, hashes: Any, marks: Any) -> None:
     """Set marks[b] for each block b of the pages that may hold a key with one of the hashes.
 
-    `hashes` ascend. `data` is the file, and `words` the same as 64-bit words. A row of `pages` has
+    `hashes` ascend. `data` is the file, and `words` the file as 64-bit words. A row of `pages` has
     a page's number of pairs, its position in the file, and its first block.
     """
     for p in range(len(pages)):

@@ -46,9 +46,9 @@ from seglake.format.records import Flags, Int64s, fixed
 
 MAGIC = b"SLKI"
 VERSION, WITH_NAMES = 1, 2
-OTHER_FIELDS, VALUE_FORMAT = 4, 5  # kinds of things that are no kinds of subjects
+OTHER_FIELDS, VALUE_FORMAT = 4, 5  # kinds of things that are not kinds of subjects
 PAGE_BLOCKS = 256  # a block's number in its page is a byte
-PAGE_PAIRS = 2**19  # a page with so many pairs ends
+PAGE_PAIRS = 2**19  # a page ends when it has this many pairs
 HEADER = np.dtype(
     [("magic", "S4"), ("version", "<u2"), ("things", "<u2"), ("blocks", "<u4"), ("pages", "<u4"),
      ("log_bytes", "<u8"), ("crc", "<u4"), ("names", "<u4")]
@@ -62,9 +62,9 @@ _CRC_AT = HEADER.fields["crc"][1] if HEADER.fields else 0
 
 
 class Pages:
-    """The pages of one subject, made as its hashes come.
+    """The pages of one subject, built while its hashes are added.
 
-    Memory holds the finished pages, and the pairs of one page.
+    Memory contains the finished pages, and the pairs of one page.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Pages:
     def add(self, hashes: Hashes, blocks: Int64s, last: int) -> None:
         """Add hashes and the block of each, ascending. `last` is the last block that has begun.
 
-        A page ends before a block that would be one too many, or once it has enough pairs.
+        A page ends at 256 blocks, or when it has enough pairs.
         """
         while (end := self._next_page(blocks)) <= last:
             before = int(blocks.searchsorted(end))
@@ -93,7 +93,7 @@ class Pages:
             self._end_page(self._block + 1)
 
     def _next_page(self, blocks: Int64s) -> int:
-        """The block that the next page begins with, by what the page has and these blocks."""
+        """Return the first block of the next page, from the current page and these blocks."""
         missing, full = PAGE_PAIRS - self._pairs_at_most, self._first_block + PAGE_BLOCKS
         if missing > len(blocks):
             return full
@@ -106,7 +106,7 @@ class Pages:
         self._pairs_at_most += len(hashes)
 
     def _end_page(self, end: int) -> None:
-        """End the page before the block `end`, which is open then."""
+        """End the page before the block `end`, which begins the next page."""
         data, pairs = _page(np.concatenate(self._pairs))
         blocks = end - self._first_block
         self.rows.append((0, pairs, self._first_block, blocks, len(data), crc32c.crc32c(data), 0))
@@ -116,7 +116,7 @@ class Pages:
 
 
 def _page(pairs: Hashes) -> tuple[bytes, int]:
-    """The bytes of a page, and its number of different pairs; their blocks ascend."""
+    """Return the bytes of a page, and its number of different pairs. Their blocks must ascend."""
     count = key_kernels.sort_pairs(pairs, np.empty_like(pairs))
     pairs = pairs[:count]
     places = (pairs >> np.uint64(32)) * np.uint64(count << REST_BITS) >> np.uint64(32)
@@ -130,9 +130,9 @@ def _page(pairs: Hashes) -> tuple[bytes, int]:
 
 
 def encode(pages: Mapping[Subject, Pages], blocks: int, log_bytes: int) -> bytes:
-    """The bytes of the file of a log with so many blocks and bytes; `pages` are finished.
+    """Return the bytes of the file for a log of `log_bytes` bytes in `blocks` blocks.
 
-    All their fields have one value format.
+    `pages` must be finished. All their fields have the same value format.
     """
     named = _things(pages)
     subjects = [subject for *_, subject in named if subject is not None]
@@ -154,7 +154,7 @@ def encode(pages: Mapping[Subject, Pages], blocks: int, log_bytes: int) -> bytes
 
 
 def _things(subjects: Iterable[Subject]) -> list[tuple[int, bytes, Subject | None]]:
-    """Kind, name and subject of each thing of a file, in order; a value format has no subject."""
+    """Return kind, name and subject of each thing of a file, in order; None for a value format."""
     things: list[tuple[int, bytes, Subject | None]] = [
         (OTHER_FIELDS if each.value_format else each.kind, each.name.encode(), each)
         for each in subjects
@@ -170,7 +170,7 @@ def _padded(data: bytes) -> bytes:
 
 
 def _crc(header: Any, tables: Any) -> int:
-    """The checksum of the tables, and of the header before it."""
+    """Return the checksum of the tables, and of the header in front of them."""
     return crc32c.crc32c(tables, crc32c.crc32c(header[:_CRC_AT]))
 
 
@@ -185,15 +185,15 @@ class KeyTables:
 
     @property
     def subjects(self) -> Subjects:
-        """What the key index is of."""
+        """Return the subjects that the key index covers."""
         return tuple(sorted(self.places))
 
     def of(self, subject: Subject) -> npt.NDArray[np.void]:
-        """The pages of a subject."""
+        """Return the pages of a subject."""
         return self.rows[slice(*self.places[subject])]
 
     def numbers(self, subject: Subject, first: int, stop: int) -> tuple[int, int]:
-        """The pages [first, stop) of a subject that have the blocks [first, stop)."""
+        """Return the numbers of a subject's pages that have the blocks [first, stop)."""
         begin = self.places[subject][0]
         starts = self.of(subject)["first_block"]
         return begin + int(starts.searchsorted(first, "right")) - 1, begin + int(
@@ -202,7 +202,7 @@ class KeyTables:
 
 
 def head_bytes(head: Any) -> int:
-    """Where the tables end, from the first bytes of a file; not checked yet."""
+    """Return where the tables end, from the first bytes of a file. They are not checked yet."""
     if len(head) < HEADER.itemsize:
         return HEADER.itemsize
     header = np.frombuffer(head, HEADER, 1)[0]
@@ -211,7 +211,10 @@ def head_bytes(head: Any) -> int:
 
 
 def decode_head(head: Any, size: int) -> KeyTables:
-    """The tables, from the first bytes of a file of `size` bytes, or more. Raises CorruptData."""
+    """Decode the tables from at least the first bytes of a file of `size` bytes.
+
+    Raises CorruptData.
+    """
     view, end = memoryview(head).cast("B"), head_bytes(head)
     if len(view) < end:
         raise CorruptData(f"a key index of {size} bytes is shorter than its tables")
@@ -236,7 +239,7 @@ def decode_head(head: Any, size: int) -> KeyTables:
 def _places(
     things: npt.NDArray[np.void], names: bytes
 ) -> Iterator[tuple[Subject, tuple[int, int]]]:
-    """Each subject of a kind that is known, and the numbers of its pages."""
+    """Yield each subject of a known kind, and the numbers of its pages."""
     ends = things["name"].astype(np.int64).cumsum().tolist()
     texts = [
         names[end - size : end].decode(errors="replace")

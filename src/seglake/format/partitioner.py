@@ -7,9 +7,9 @@ from seglake.format.records import Int32s, Spans
 
 
 def partition_of(keys: Spans, partition_count: int, *, first_null: int = 0) -> Int32s:
-    """The partition of each key, as Kafka's producer chooses it: (hash & 0x7fffffff) % count.
+    """Return the partition of each key like Kafka's producer: (hash & 0x7fffffff) % count.
 
-    Kafka chooses a random partition for a null key. Here the i-th null key of the call goes to
+    Kafka chooses a random partition for a null key. Here, the i-th null key of the call gets
     partition (first_null + i) % count, so a repeated task makes the same choice.
     """
     partitions = np.empty(len(keys), np.int32)

@@ -1,8 +1,9 @@
-"""Tiny record batches become fewer ones of up to `batch.size`, with the same records and offsets.
+"""Join tiny record batches into batches of up to `batch.size`, with the same records and offsets.
 
 A batch of a few records has a header of 61 bytes, compresses badly, and costs every reader as much
-as a large one. Batches of a producer with an id stay: their sequence numbers are those of whole
-batches. So do control batches, and those of transactions or with a delete horizon.
+as a large one. These batches are kept: batches of a producer with an id, because their sequence
+numbers belong to whole batches; control batches; and batches of transactions or with a delete
+horizon.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from seglake.format.records import Flags, Int64s, fixed, read_only
 
 
 def rebatch(data: Any, table: BatchTable, payload: Payload, batch_bytes: int) -> EncodedBatches:
-    """The batches of `table`, neighbours joined while their records take at most `batch_bytes`.
+    """Join adjacent batches of `table` while their records take at most `batch_bytes`.
 
-    Positions in `table` count from the start of `data`; `payload` has all their records, header
-    bytes included in `batch_bytes`. A batch without a small neighbour is copied byte for byte.
+    Positions in `table` count from the start of `data`. `payload` has all their records.
+    `batch_bytes` includes the header. A batch without a small neighbour is copied byte for byte.
     Raises CorruptData with the position of the batch.
     """
     firsts = np.empty(len(table) + 1, np.int64)
@@ -38,7 +39,7 @@ def rebatch(data: Any, table: BatchTable, payload: Payload, batch_bytes: int) ->
 
 
 def _fit(data: Any, table: BatchTable) -> Flags:
-    """Which batches may share one with others."""
+    """Return which batches may be joined with others."""
     places = table["position"][:, None] + np.arange(OVERHEAD)
     producers = read_only(data)[places].view(HEADER).reshape(-1)["producer_id"]
     plain = table["attributes"] & ~(CODEC_MASK | LOG_APPEND_TIME) == 0

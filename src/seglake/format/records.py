@@ -1,8 +1,8 @@
-"""Records as columns: the one form in which records pass between the layers.
+"""Represent records as columns, the one form in which records pass between the layers.
 
 Seglake has no object per record. Variable-length bytes are `Spans`: positions in a shared buffer. A
 raw line of an input file, a key in that line and a value in a decompressed batch are all spans, so
-nothing is copied before it is encoded or given to Arrow.
+nothing is copied before it is encoded or passed to Arrow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AnyArray = TypeVar("AnyArray", bound="npt.NDArray[Any]")
 
 
 def fixed(array: AnyArray) -> AnyArray:
-    """The array as a contiguous read-only view, so that a kernel sees one array type.
+    """Return the array as a contiguous read-only view, so that a kernel sees one array type.
 
     For each combination of writable, read-only and strided arguments, numba compiles a kernel
     again, which takes seconds.
@@ -37,22 +37,22 @@ def fixed(array: AnyArray) -> AnyArray:
 
 
 def read_only(data: Any) -> Bytes:
-    """Any buffer as the one array type for which kernels are compiled."""
+    """Return any buffer as the one array type for which kernels are compiled."""
     return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
 
 
 def take_rows(table: AnyArray, rows: Any) -> AnyArray:
-    """`table[rows]`. NumPy copies structures by fields; their bytes take a tenth of the time."""
+    """Return `table[rows]`, copied as bytes. NumPy's copy by fields takes ten times as long."""
     return table[rows] if table.dtype.names is None else _structures(_opaque(table)[rows], table)
 
 
 def copy_rows(table: AnyArray) -> AnyArray:
-    """`table.copy()` of an array of structures; see `take_rows`."""
+    """Return `table.copy()` of an array of structures; see `take_rows`."""
     return _structures(_opaque(table).copy(), table)
 
 
 def join_tables(tables: Sequence[AnyArray]) -> AnyArray:
-    """One or more arrays of one type, one behind another; see `take_rows`."""
+    """Concatenate one or more arrays of the same type; see `take_rows`."""
     if tables[0].dtype.names is None:
         return cast("AnyArray", np.concatenate(tables))
     return _structures(np.concatenate([_opaque(table) for table in tables]), tables[0])
@@ -74,7 +74,7 @@ def _structures(opaque: npt.NDArray[Any], like: AnyArray) -> AnyArray:
 class Spans(NamedTuple):
     """n byte strings: item i is data[starts[i] : starts[i] + lengths[i]], null if lengths[i] is -1.
 
-    Spans may overlap, repeat and come in any order. `data` may be read-only.
+    Spans may overlap, repeat and be in any order. `data` may be read-only.
     """
 
     data: Bytes
@@ -86,37 +86,37 @@ class Spans(NamedTuple):
 
     @staticmethod
     def nulls(count: int) -> Spans:
-        """`count` null items."""
+        """Return `count` null items."""
         starts = np.zeros(count, np.int64)
         return Spans(np.empty(0, np.uint8), starts, np.full(count, NULL, np.int32))
 
     @staticmethod
     def of(items: list[bytes | None]) -> Spans:
-        """Spans over the given byte strings; for small lists and tests."""
+        """Return spans over the given byte strings; for small lists and tests."""
         lengths = np.array([NULL if item is None else len(item) for item in items], np.int32)
         ends = np.cumsum(np.maximum(lengths, 0), dtype=np.int64)
         data = np.frombuffer(b"".join(item or b"" for item in items), np.uint8)
         return Spans(data, ends - np.maximum(lengths, 0), lengths)
 
     def take(self, order: Int64s) -> Spans:
-        """The items at the positions `order`, over the same buffer."""
+        """Return the items at the positions `order`, over the same buffer."""
         return Spans(self.data, self.starts[order], self.lengths[order])
 
     def fixed(self) -> Spans:
-        """The same items over `fixed` arrays."""
+        """Return the same items over `fixed` arrays."""
         return Spans(fixed(self.data), fixed(self.starts), fixed(self.lengths))
 
     def tolist(self) -> list[bytes | None]:
-        """The items as Python bytes; for display, errors and tests."""
-        data = self.data.data  # a copy of all would cost more than some items do
+        """Return the items as Python bytes; for display, errors and tests."""
+        data = self.data.data  # copy only the items, not the whole buffer
         pairs = zip(self.starts.tolist(), self.lengths.tolist(), strict=True)
         return [None if n < 0 else data[start : start + n].tobytes() for start, n in pairs]
 
 
 class Headers(NamedTuple):
-    """Headers of n records: those of record i are items firsts[i] to firsts[i + 1], exclusive.
+    """Headers of n records: record i has the items firsts[i] to firsts[i + 1], exclusive.
 
-    Header keys are never null, as Kafka forbids it; header values may be null.
+    Header keys are never null, because Kafka forbids that; header values may be null.
     """
 
     firsts: Int64s  # n + 1 entries
@@ -124,7 +124,7 @@ class Headers(NamedTuple):
     values: Spans
 
     def take(self, order: Int64s) -> Headers:
-        """The headers of the records at the positions `order`, over the same buffers."""
+        """Return the headers of the records at the positions `order`, over the same buffers."""
         counts = np.diff(self.firsts)[order]
         firsts = np.append(0, np.cumsum(counts)).astype(np.int64)
         items = np.arange(firsts[-1]) + np.repeat(self.firsts[order] - firsts[:-1], counts)

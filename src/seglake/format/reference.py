@@ -92,7 +92,7 @@ def _read_headers(record: "_Reader") -> Iterator[tuple[bytes, bytes | None]]:
 
 
 class _Reader:
-    """Bytes that are read from the first to the last one."""
+    """A reader of bytes from the first to the last."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -104,7 +104,7 @@ class _Reader:
         return self._data[self._at - count : self._at]
 
     def varint(self, most_bytes: int) -> int:
-        """5 bytes hold 32 bits, 10 bytes hold 64; what is above is cut off, as Kafka does."""
+        """Read a varint: 5 bytes hold 32 bits, 10 bytes hold 64. Kafka cuts off more bits, too."""
         bits = 0
         for number in range(most_bytes):
             (byte,) = self.take(1)

@@ -1,4 +1,4 @@
-"""Segments: which batches share a log, which of them are indexed, and the index files.
+"""Decide which batches share a segment and which are indexed, and make the index files.
 
 `Roller` is Kafka's append path as a pure function of batch tables: it decides where a segment ends
 (`LogSegment.shouldRoll`) and which batches get an index entry (`LogSegment.append`, the per-batch
@@ -32,8 +32,8 @@ class SegmentLimits:
     """When a segment ends. Names and defaults are Kafka's topic settings.
 
     A segment has at most `segment_bytes`, and each of its index files at most `index_bytes`. A
-    batch begins a new segment if its largest timestamp is more than `segment_ms` above that of the
-    segment's first batch.
+    batch begins a new segment if its largest timestamp is more than `segment_ms` above the largest
+    timestamp of the segment's first batch.
     """
 
     segment_bytes: int = 2**30
@@ -42,7 +42,7 @@ class SegmentLimits:
 
 
 class Sealed(NamedTuple):
-    """The index files of a finished segment, and the facts that its catalog row states."""
+    """The index files of a finished segment, and the values for its catalog row."""
 
     offset_index: bytes
     time_index: bytes
@@ -51,7 +51,7 @@ class Sealed(NamedTuple):
     record_count: int
     min_timestamp: int
     max_timestamp: int
-    offset_of_max_timestamp: int  # -1 without records, as the two before
+    offset_of_max_timestamp: int  # -1 without records, like both timestamps
     max_lateness_ms: int
     key_index: bytes | None = None  # see `keyindex`
 
@@ -65,22 +65,22 @@ class Roller:
 
     @property
     def base_offset(self) -> int:
-        """Base offset of the segment being filled."""
+        """Return the base offset of the segment that is being filled."""
         return int(self._state[encode_kernels.BASE])
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the segment being filled."""
+        """Return the bytes of the segment that is being filled."""
         return int(self._state[encode_kernels.SIZE])
 
     @property
     def indexed(self) -> npt.NDArray[np.bool_]:
-        """Which batches of the segment being filled have an index entry."""
+        """Return which batches of the segment that is being filled have an index entry."""
         return np.concatenate(self._indexed)
 
     @property
     def newly_indexed(self) -> npt.NDArray[np.bool_]:
-        """Which of the batches that were appended last have an index entry."""
+        """Return which of the batches that were appended last have an index entry."""
         return self._indexed[-1]
 
     def begin(self, base_offset: int) -> None:
@@ -93,7 +93,7 @@ class Roller:
         self._indexed: list[npt.NDArray[np.bool_]] = []
 
     def append(self, table: BatchTable) -> int:
-        """Append batches of `table` until the segment must roll. Returns how many were appended.
+        """Append batches of `table` until the segment must roll. Return how many were appended.
 
         Batches follow one another in the segment, whatever their positions in the table. Raises
         ConfigError for a batch that no segment can hold.
@@ -119,7 +119,7 @@ class Roller:
             )
 
     def seal(self) -> Sealed:
-        """Make the index files of the segment filled so far, which has at least one batch."""
+        """Make the index files of the current segment, which must have at least one batch."""
         table = join_tables(self._tables)
         table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
         return seal(self.base_offset, table, self.indexed)
@@ -138,9 +138,9 @@ def seal(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) ->
 
 
 def _times(table: BatchTable) -> tuple[int, int, int, int]:
-    """The last four facts of `Sealed`; `table` is without the empty batches of compaction.
+    """Return the last four values of `Sealed`. `table` has no empty batches of compaction.
 
-    An empty batch keeps the largest timestamp of the records that it lost, which are in no answer.
+    An empty batch keeps the largest timestamp of the records that it lost, which no read returns.
     """
     if not len(table):
         return -1, -1, -1, 0
@@ -151,8 +151,8 @@ def _times(table: BatchTable) -> tuple[int, int, int, int]:
 
 
 def _max_lateness(table: BatchTable) -> int:
-    # the most by which a record is older than a record before it, in its batch or an earlier one;
-    # if a batch also has records without timestamp, its smallest timestamp is not known
+    # Compute the most by which a record is older than an earlier record, in its batch or an earlier
+    # one. If a batch also has records without a timestamp, its smallest timestamp is unknown.
     before = np.maximum(np.maximum.accumulate(table["max_timestamp"])[:-1], 0)
     lows = table["min_timestamp"][1:]
     behind = np.where(lows >= 0, before - lows, 0)
@@ -160,7 +160,7 @@ def _max_lateness(table: BatchTable) -> int:
 
 
 def choose_indexed(table: BatchTable, policy: IndexPolicy) -> npt.NDArray[np.bool_]:
-    """Which batches of one whole segment get an index entry."""
+    """Return which batches of one whole segment get an index entry."""
     no_limits = SegmentLimits(INT64_MAX, INT64_MAX, INT64_MAX)
     roller = Roller(int(table["base_offset"][0]) if len(table) else 0, no_limits, policy)
     roller.append(table)
@@ -168,5 +168,5 @@ def choose_indexed(table: BatchTable, policy: IndexPolicy) -> npt.NDArray[np.boo
 
 
 def rebuild(base_offset: int, table: BatchTable, policy: IndexPolicy) -> Sealed:
-    """Make the index files of the log that `table` describes, as Kafka's `recover()` does."""
+    """Make the index files of the log that `table` describes, like Kafka's `recover()`."""
     return seal(base_offset, table, choose_indexed(table, policy))

@@ -1,4 +1,4 @@
-"""Keys that records are searched for, and the compiled comparison with them.
+"""Hold the keys of a search, and compare records with them in a kernel.
 
 Keys are compared byte by byte, so that no record is found or left out because of a hash.
 """
@@ -18,7 +18,7 @@ from seglake.format.records import Bytes, Int64s, Spans, fixed
 class SoughtKeys(NamedTuple):
     """Distinct keys: key i is data[starts[i] : starts[i] + lengths[i]].
 
-    They ascend by length, then by their bytes. If there are none, every record is wanted.
+    They ascend by length, then by their bytes. If it is empty, every record is wanted.
     """
 
     data: Bytes
@@ -27,7 +27,7 @@ class SoughtKeys(NamedTuple):
 
     @staticmethod
     def of(keys: Iterable[bytes]) -> SoughtKeys:
-        """These keys."""
+        """Return these keys, sorted."""
         data, starts, lengths = Spans.of([*sorted({*keys}, key=lambda key: (len(key), key))])
         return SoughtKeys(fixed(data), fixed(starts), fixed(lengths.astype(np.int64)))
 
@@ -38,7 +38,7 @@ EVERY_KEY = SoughtKeys.of(())
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def is_sought(keys: SoughtKeys, data: Bytes, start: int, length: int) -> bool:
-    """Whether data[start : start + length] is one of the keys. A `length` of -1 is null."""
+    """Return whether data[start : start + length] is one of the keys. A `length` of -1 is null."""
     low, high = 0, len(keys.starts)
     while low < high:
         middle = (low + high) // 2
@@ -54,7 +54,7 @@ def is_sought(keys: SoughtKeys, data: Bytes, start: int, length: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _order(keys: SoughtKeys, number: int, data: Bytes, start: int, length: int) -> int:
-    """Below 0 if the key of this number comes before the item, above 0 if it comes after it."""
+    """Compare the key of this number with the item: negative if the key is smaller."""
     if keys.lengths[number] != length:
         return int(keys.lengths[number] - length)
     at = keys.starts[number]

@@ -1,7 +1,7 @@
-"""Value formats: how fields are found in the values of a topic, a function of its settings alone.
+"""Define value formats: how fields are found in the values of a topic, from only its settings.
 
 A value format is one line of JSON, and "" for values that are JSON objects. Equal lines find equal
-fields, so a key index that names the line by which it was made tells whether it can be asked.
+fields, so a key index stores the line with which it was made, and is used only for that line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = {  # of each format, with their 
 
 
 def value_format_of(settings: Mapping[str, Any]) -> ValueFormat:
-    """The value format of a topic with these settings."""
+    """Return the value format of a topic with these settings."""
     name = settings.get("value.format", "json")
     if name == "json":
         return JSON
@@ -30,5 +30,5 @@ def value_format_of(settings: Mapping[str, Any]) -> ValueFormat:
 
 
 def line_of(parts: Mapping[str, Any]) -> ValueFormat:
-    """The value format with these parts, the inverse of `json.loads`; in ASCII."""
+    """Return the value format with these parts, in ASCII; the inverse of `json.loads`."""
     return json.dumps(parts, sort_keys=True, separators=(",", ":"))

@@ -34,7 +34,7 @@ from seglake.limits import INT32_MAX, INT64_MAX
 MAGIC = b"SLZM"
 VERSION = 1
 FENCE_SPAN = 512
-SMALL_BYTES = 64 * 1024  # a file that readers take whole
+SMALL_BYTES = 64 * 1024  # the largest file that readers read whole
 
 HEADER = np.dtype(
     [
@@ -70,7 +70,7 @@ _CRC_AT = HEADER.fields["crc"][1] if HEADER.fields else 0
 
 
 def head_bytes_at_most(size_bytes: int) -> int:
-    """Where header and fences end in a file of this size from `encode`, or before that."""
+    """Return where header and fences end in a file of this size from `encode`, or less."""
     most = (size_bytes - HEADER.itemsize) // ENTRY.itemsize
     least = most * ENTRY.itemsize // (ENTRY.itemsize + 1)  # a fence takes less than 1 byte a block
     span = min(span_of(least), span_of(most))
@@ -78,10 +78,10 @@ def head_bytes_at_most(size_bytes: int) -> int:
 
 
 def span_of(block_count: int) -> int:
-    """How many blocks `encode` puts into a fence of a zone map.
+    """Return how many blocks `encode` puts into a fence of a zone map.
 
-    A cold reader fetches all fences, and the entries of one: together they are fewest where a fence
-    has somewhat more blocks than the square root of their number. A small file is read whole.
+    A cold reader fetches all fences, and the entries of one fence. Both together are smallest if a
+    fence has somewhat more blocks than the square root of their number. A small file is read whole.
     """
     small = ENTRY.itemsize * block_count <= SMALL_BYTES
     if small or block_count > 2**16:
@@ -90,7 +90,7 @@ def span_of(block_count: int) -> int:
 
 
 def head_bytes(head: Any) -> int:
-    """Where the fences end, from the first bytes of a file, of whatever span; not checked yet."""
+    """Return where the fences end, from the first bytes of a file. They are not checked yet."""
     count = np.frombuffer(head, HEADER, 1)["fences"][0] if len(head) >= HEADER.itemsize else 0
     return HEADER.itemsize + FENCE.itemsize * int(count)
 
@@ -105,18 +105,21 @@ class Fences:
     rows: npt.NDArray[np.void]
 
     def entries_range(self, first: int, last: int) -> tuple[int, int]:
-        """The byte range [start, end) of the entries of fences `first` to `last`, inclusive."""
+        """Return the byte range [start, end) of the entries of fences `first` to `last`.
+
+        `last` is inclusive.
+        """
         start = HEADER.itemsize + FENCE.itemsize * len(self.rows)
         blocks = min((last + 1) * self.fence_span, self.block_count)
         return start + ENTRY.itemsize * first * self.fence_span, start + ENTRY.itemsize * blocks
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the whole zone map."""
+        """Return the bytes of the whole zone map."""
         return self.entries_range(0, len(self.rows) - 1)[1]
 
     def position_after(self, fence: int) -> int:
-        """The position in the log at which the last block of a fence ends."""
+        """Return the position in the log at which the last block of a fence ends."""
         last = fence + 1 == len(self.rows)
         return self.log_bytes if last else int(self.rows[fence + 1]["position"])
 
@@ -136,7 +139,11 @@ class ZoneMap:
 
 
 def build(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -> ZoneMap:
-    """The zone map of the segment that `table` describes. Raises ValueError without minimums."""
+    """Return the zone map of the segment that `table` describes.
+
+    Raises ValueError if `table` has no smallest timestamps, CorruptData for a segment above 2^31
+    bytes.
+    """
     if np.any(table["offset_of_max"] == UNKNOWN):
         raise ValueError("a zone map needs the timestamps of the records: decode the batches first")
     starts = np.union1d(np.flatnonzero(indexed), [0]) if len(table) else np.empty(0, np.int64)
@@ -157,7 +164,7 @@ def build(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -
 
 
 def encode(zones: ZoneMap) -> bytes:
-    """The bytes of the .zonemap file of a whole segment."""
+    """Return the bytes of the .zonemap file of a whole segment."""
     entries = np.zeros(len(zones), ENTRY)
     entries["relative_offset"], entries["position"] = zones.relative_offsets, zones.positions
     entries["min_timestamp"], entries["max_timestamp"] = zones.min_timestamps, zones.max_timestamps
@@ -212,13 +219,13 @@ def decode_fences(data: Any) -> Fences:
 
 
 def _require_order(rows: npt.NDArray[np.void], end: int, file_position: int) -> None:
-    """Check that blocks follow one another and the last begins before position `end` of the log."""
+    """Check that blocks ascend and that the last one begins before position `end` of the log."""
     if not blocks_rise(fixed(rows), end):
         raise CorruptData("blocks of the zone map are out of order", position=file_position)
 
 
 def checked_entries(data: Any, fences: Fences, first: int, last: int) -> npt.NDArray[np.void]:
-    """The blocks of fences `first` to `last`, as `ENTRY` over the bytes of `entries_range`.
+    """Return the blocks of fences `first` to `last`, as `ENTRY` over the bytes of `entries_range`.
 
     Raises CorruptData.
     """
@@ -239,7 +246,7 @@ def checked_entries(data: Any, fences: Fences, first: int, last: int) -> npt.NDA
 
 
 def decode_entries(data: Any, fences: Fences, first: int, last: int) -> ZoneMap:
-    """The same as columns."""
+    """Return the blocks of `checked_entries` as columns. Raises CorruptData."""
     entries = checked_entries(data, fences, first, last)
     positions = entries["position"].astype(np.int64)
     return ZoneMap(

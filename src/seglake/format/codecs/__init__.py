@@ -1,1 +1,1 @@
-"""The codecs of record batches, one batch or many at once."""
+"""Compress and decompress record batches, one batch or many together."""

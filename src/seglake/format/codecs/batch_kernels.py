@@ -1,7 +1,8 @@
-"""Compiled loops that write whole batches: records, compression, header and checksum.
+"""Kernels that write whole batches: records, compression, header and checksum.
 
 The records of a batch are framed in an array that stays in the processor's caches. From there they
-are compressed to their place in the output. Only codecs with an address (`native`) are supported.
+are compressed to their position in the output. Only codecs with an address (`native`) are
+supported.
 """
 
 import numpy as np
@@ -30,9 +31,9 @@ from seglake.format.encode_kernels import put_big_endian, put_records
 
 @njit(cache=True, nogil=True)
 def put_batches(framing, attributes, record_bytes, level, addresses, scratch, out, batch_bytes):
-    """Write the records of a `Framing` into `out`, each batch after room for its header.
+    """Write the records of a `Framing` into `out`, each batch after space for its header.
 
-    `record_bytes` has the bytes of each batch's records; `scratch` has room for the largest of
+    `record_bytes` has the bytes of each batch's records; `scratch` has space for the largest of
     them. `batch_bytes` receives the bytes of each batch. Returns the bytes of all batches, or a
     negative number for an error of the codec's library.
     """

@@ -1,8 +1,8 @@
-"""Compiled loops over compressed batches. They call the codecs' libraries by address.
+"""Kernels over compressed batches. They call the codecs' libraries by address.
 
-`payload_bounds` says how much room the records of each batch need at most, and `decompress` fills
-the room. `put_compressed` compresses records. `wrong_checksum` compares the checksums of batches.
-An address is an argument and never a constant, because numba's cache outlives the process.
+`payload_bounds` computes how much space the records of each batch need at most, and `decompress`
+fills the space. `put_compressed` compresses records. `wrong_checksum` compares the checksums of
+batches. An address is an argument and never a constant, because numba's cache outlives the process.
 """
 
 import numpy as np
@@ -20,9 +20,9 @@ ADDRESSES = 8
     ZSTD_BOUND, ZSTD_DECOMPRESS, ZSTD_CONTEXT, LZ4_DECOMPRESS, LZ4_CONTEXT, CRC32C,
     ZSTD_COMPRESS, ZSTD_COMPRESS_CONTEXT,
 ) = range(ADDRESSES)  # fmt: skip
-CALLS = 2, 3, 5, 6  # the words that the functions take
-ZSTD_MORE_BYTES = 128  # zstd may add so many bytes to records, and a 256th of the records' bytes
-NOT_COMPUTED = -2  # a checksum
+CALLS = 2, 3, 5, 6  # numbers of words that the functions take
+ZSTD_MORE_BYTES = 128  # the most that zstd adds to records, plus a 256th of the records' bytes
+NOT_COMPUTED = -2  # the checksums were not compared
 NOT_HERE = -1  # the bound of a batch that these kernels cannot decompress
 
 _NONE, _LZ4, _ZSTD = 0, 3, 4
@@ -31,7 +31,10 @@ _LZ4_LEAST_BYTES = 11  # magic, flags, block size, header checksum, end mark
 
 
 def call_of(count):
-    """An intrinsic that calls the function at an address with `count` words, and returns a word."""
+    """Return an intrinsic that calls the function at an address with `count` words.
+
+    The function returns a word.
+    """
 
     def typed(_typing_context, _address, _arguments):
         def generate(_context, builder, _signature, arguments):
@@ -53,9 +56,9 @@ _call2, _call3, _call5, _call6 = map(call_of, CALLS)
 @njit(cache=True, nogil=True)
 @meanwhile(lambda *_: NOT_COMPUTED)
 def wrong_checksum(log, starts, ends, stored, addresses):
-    """The first batch b whose stored[b] is not the CRC-32C of log[starts[b] : ends[b]], or -1.
+    """Return the first batch b whose stored[b] is not the CRC of log[starts[b] : ends[b]], or -1.
 
-    `NOT_COMPUTED` until the kernel is compiled.
+    Returns `NOT_COMPUTED` until the kernel is compiled.
     """
     for i in range(len(starts)):
         if checksum(log, starts[i], ends[i], addresses) != np.int64(stored[i]):
@@ -65,7 +68,7 @@ def wrong_checksum(log, starts, ends, stored, addresses):
 
 @njit(cache=True, nogil=True)
 def checksum(data, start, end, addresses):
-    """The CRC-32C of data[start:end]. The library must have an address."""
+    """Return the CRC-32C of data[start:end]. The library must have an address."""
     words = (0xFFFFFFFF, data.ctypes.data + start, end - start)
     return ~_call3(addresses[CRC32C], words) & 0xFFFFFFFF
 
@@ -81,7 +84,7 @@ def payload_bounds(log, table, addresses, max_bytes, bounds):
     """Fill in the most bytes to which the payload of each batch may decompress.
 
     Positions in the batch table are positions in `log`. The bound is `NOT_HERE` if the codec has no
-    address, if it would be more than `max_bytes`, or if the payload is no frame of its codec.
+    address, if the bound would exceed `max_bytes`, or if the payload is not a frame of its codec.
     Returns 0 if no batch is compressed.
     """
     codecs = np.int64(0)
@@ -95,7 +98,7 @@ def payload_bounds(log, table, addresses, max_bytes, bounds):
 
 @njit(cache=True, nogil=True)
 def payload_bound(log, start, end, attributes, addresses, max_bytes):
-    """The most bytes to which the payload log[start:end] may decompress, as `payload_bounds`."""
+    """Return the most bytes to which log[start:end] may decompress, see `payload_bounds`."""
     bound = _bound(log, start, end, attributes & CODEC_MASK, addresses)
     return bound if bound <= max_bytes else np.int64(NOT_HERE)
 
@@ -113,14 +116,14 @@ def _bound(log, start, end, codec, addresses):
 
 @njit(cache=True, nogil=True, inline="always")
 def _little_endian(data, at):
-    """The unsigned 32 bits at `at`, least significant byte first."""
+    """Return the unsigned 32 bits at `at`, least significant byte first."""
     word = np.int64(data[at]) | np.int64(data[at + 1]) << 8
     return word | np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
 
 
 @njit(cache=True, nogil=True)
 def _lz4_bound(data, start, end):
-    """The most bytes to which the LZ4 frame data[start:end] may decompress, or `NOT_HERE`.
+    """Return the most bytes to which the LZ4 frame data[start:end] may decompress, or `NOT_HERE`.
 
     The bound is the sum over the blocks of the frame.
     """
@@ -150,7 +153,7 @@ def decompress(log, table, bounds, addresses, out, row, enough_bytes, out_ends, 
     """Decompress batches from `row` on into `out`, one after another.
 
     Fills in where the records of each batch end. Stops before a batch that these kernels cannot
-    decompress, that has no room, or that is damaged. Stops after the batch that reaches
+    decompress, that does not fit, or that is damaged. Stops after the batch that reaches
     `enough_bytes`. Returns the first batch that is not decompressed.
     """
     at = out_ends[row - 1] if row else np.int64(0)
@@ -171,9 +174,9 @@ def decompress(log, table, bounds, addresses, out, row, enough_bytes, out_ends, 
 
 @njit(cache=True, nogil=True)
 def put_payload(out, at, bound, log, start, end, attributes, addresses, sizes):
-    """Decompress the payload log[start:end] of a batch to a place with `bound` bytes of room.
+    """Decompress the payload log[start:end] of a batch to a position with `bound` bytes of space.
 
-    Returns the decompressed bytes, or -1 if the payload is damaged. `sizes` has room for two
+    Returns the decompressed bytes, or -1 if the payload is damaged. `sizes` has space for two
     numbers.
     """
     codec, size = attributes & CODEC_MASK, end - start
@@ -196,13 +199,16 @@ def put_payload(out, at, bound, log, start, end, attributes, addresses, sizes):
 
 @njit(cache=True, nogil=True, inline="always")
 def compressed_bound(codec, size):
-    """The most bytes to which `size` bytes of records compress. The codec must have an address."""
+    """Return the most bytes to which `size` bytes of records compress.
+
+    The codec must have an address.
+    """
     return size + (size >> 8) + ZSTD_MORE_BYTES if codec == _ZSTD else size
 
 
 @njit(cache=True, nogil=True)
 def put_compressed(out, at, room, records, size, level, addresses):
-    """Compress records[:size] with zstd to a place with `room` bytes of room.
+    """Compress records[:size] with zstd to a position with `room` bytes of space.
 
     Returns the compressed bytes, or a negative number for an error of the library.
     """

@@ -36,9 +36,9 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 def compressor(name: str, level: int | None = None) -> Compress | None:
-    """A function that compresses records, or None for codec "none".
+    """Return a function that compresses records, or None for codec "none".
 
-    `level` is `compression.gzip.level` or `compression.zstd.level`; None means Kafka's default.
+    `level` is `compression.gzip.level` or `compression.zstd.level`; None selects Kafka's default.
     Raises ConfigError for an unknown codec.
     """
     if name not in IDS:
@@ -82,7 +82,7 @@ class Zstd:
         self._compress = zstandard.ZstdCompressor(level=self.level).compress
 
     def __call__(self, data: Any) -> bytes:
-        """One frame, which declares its size."""
+        """Return one frame, which declares its size."""
         return self._compress(data)
 
 
@@ -140,7 +140,7 @@ def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
 
 def _unlz4(data: Any, max_bytes: int) -> bytes:
     stream = lz4.frame.LZ4FrameDecompressor()
-    # the library allocates `max_length` at once, and one byte never expands to more than 255
+    # The library allocates `max_length` immediately, and one byte never expands to more than 255.
     records: bytes = stream.decompress(data, max_length=min(max_bytes, 255 * len(data)) + 1)
     _require_within(len(records), max_bytes)
     _require(stream.eof, "the frame is cut short")
@@ -153,16 +153,16 @@ def _unzstd(data: Any, max_bytes: int) -> bytes:
     if size > max_bytes:
         _require_within(size, max_bytes)
     if 0 < size <= _ZSTD_MAX_RATIO * len(data):
-        try:  # the usual case, with no call that is not needed
+        try:  # the usual case, without any unnecessary call
             return _zstd_context().decompress(data, allow_extra_data=False)
         except zstandard.ZstdError:
             pass  # several frames, or damage that raises below
-    # Kafka's own writer does not declare the size
+    # Kafka's own writer does not declare the size.
     return _drain(_zstd_context().decompressobj, data, max_bytes)
 
 
 def _drain(start: Callable[[], Any], data: Any, max_bytes: int) -> bytes:
-    """Decompress all members of `data`, in steps so small that none expands beyond the limit."""
+    """Decompress all members of `data`, in steps too small to expand beyond the limit."""
     view, parts, at, total = memoryview(data), [], 0, 0
     step_bytes = max(1024, max_bytes // _ZSTD_MAX_RATIO)
     member = start()

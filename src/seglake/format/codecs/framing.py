@@ -1,6 +1,6 @@
-"""The records of many batches, framed and compressed into one array that has room for headers.
+"""Frame and compress the records of many batches into one array with space for headers.
 
-One kernel does it for no codec and for zstd. The other codecs compress batch by batch.
+One kernel does this without a codec and for zstd. The other codecs compress batch by batch.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from seglake.format.records import Bytes, Int64s, fixed
 
 
 class Framed(NamedTuple):
-    """Batches one after another, their headers not written yet, and the bytes of each."""
+    """Consecutive batches without their headers yet, and the bytes of each."""
 
     data: Bytes
     sizes: Int64s
 
 
 class Framing(NamedTuple):
-    """The records of some batches: batch b has those from firsts[b] to firsts[b + 1], exclusive.
+    """The records of some batches: batch b has the records firsts[b] to firsts[b + 1], exclusive.
 
-    The body of record i is data[starts[i] : starts[i] + sizes[i]], as in `encode.Bodies`.
+    The body of record i is data[starts[i] : starts[i] + sizes[i]], see `encode.Bodies`.
     """
 
     timestamps: Int64s
@@ -37,11 +37,11 @@ class Framing(NamedTuple):
     sizes: Int64s
     data: Bytes
     firsts: Int64s
-    base_timestamps: Int64s  # of the batches, as the next
+    base_timestamps: Int64s  # one per batch, like `base_offsets`
     base_offsets: Int64s
 
     def record_bytes(self) -> Int64s:
-        """The bytes of each batch's records, uncompressed."""
+        """Return the bytes of each batch's records, uncompressed."""
         sizes = np.empty(len(self.base_offsets), np.int64)
         encode_kernels.measure_records(self, sizes)
         return sizes
@@ -49,7 +49,7 @@ class Framing(NamedTuple):
     def framed(
         self, attributes: Any, record_bytes: Int64s, compressors: Mapping[int, Compress | None]
     ) -> Framed:
-        """The batches; `compressors` has the one of each codec in their `attributes`."""
+        """Return the batches. `compressors` has one for each codec in `attributes`."""
         zstd = compressors.get(IDS["zstd"])
         here = set[int]() if not _has_zstd() or not isinstance(zstd, Zstd) else {IDS["zstd"]}
         if set(compressors) <= here | {0}:

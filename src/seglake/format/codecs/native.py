@@ -1,8 +1,9 @@
-"""The libraries of zstd, lz4 and CRC-32C by address, for kernels that treat many batches at once.
+"""Find the libraries of zstd, lz4 and CRC-32C by address, for kernels that process many batches.
 
-The wheels of `zstandard`, `lz4` and `crc32c` have them. Where one does not export what is needed,
-or gives a wrong answer to its `self_test`, its addresses are 0, and Python calls the library batch
-by batch. docs/decisions/0022-foreign-code-by-address.md says why, and what is not checked.
+The wheels of `zstandard`, `lz4` and `crc32c` contain them. If one does not export a required
+function, or fails its `self_test`, its addresses are 0, and Python calls the library batch by
+batch. See docs/decisions/0022-foreign-code-by-address.md for the reasons, and for what is not
+checked.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ from seglake.compile.locks import Lock
 from seglake.format.codecs import codec_kernels, self_test
 from seglake.format.records import Int64s
 
-_LZ4F_VERSION = 100  # of its interface, since 2014
+_LZ4F_VERSION = 100  # version of the interface of lz4, since 2014
 
 _log = logging.getLogger(__name__)
 
 
 class _Context(NamedTuple):
-    """What functions of a codec work with: each thread needs a context of its own."""
+    """The memory that functions of a codec work with. Each thread needs its own context."""
 
-    number: int  # the kernels' number of it
+    number: int  # the kernels' number of the context
     create: Callable[[], int | None]
     free: Callable[[int], object]
 
 
 class _Library(NamedTuple):
-    """The functions that kernels call, by their numbers, and a test whether they are right."""
+    """The functions that kernels call, by their numbers, and a test of their results."""
 
     package: str
     functions: dict[int, int]
     is_right: Callable[[Int64s], bool]
-    slower: str  # what takes longer without it
+    slower: str  # what is slower without it
     context: _Context | None = None
 
     def put(self, addresses: Int64s) -> None:
-        """Put the functions into `addresses`, with a new context, which is freed with the array."""
+        """Put the functions into `addresses`, with a new context that is freed with the array."""
         if self.context is not None:
             context = self.context.create()
             if not context:
@@ -57,7 +58,10 @@ class _Library(NamedTuple):
 
 
 def addresses() -> Int64s:
-    """The libraries' functions and this thread's contexts, by the kernels' numbers; 0: not here."""
+    """Return the libraries' functions and this thread's contexts, by the kernels' numbers.
+
+    An address is 0 if its library is not available.
+    """
     try:
         own: Int64s = _THREAD.addresses
     except AttributeError:  # the first call of this thread
@@ -66,7 +70,7 @@ def addresses() -> Int64s:
 
 
 def renew() -> Int64s:
-    """Give this thread new contexts: after damaged data, lz4's is of no more use."""
+    """Give this thread new contexts, because lz4's context is unusable after damaged data."""
     new: Int64s = np.zeros(codec_kernels.ADDRESSES, np.int64)
     with _LOCK:
         libraries = _libraries()
@@ -78,13 +82,13 @@ def renew() -> Int64s:
 
 @cache
 def _libraries() -> list[_Library]:
-    """The libraries that are here and right. The first call in a process tests them."""
+    """Return the libraries that are available and right. The first call in a process tests them."""
     made = [make() for make in (_crc32c, _zstd, _zstd_writer, _lz4)]
     return [library for library in made if library is not None and _is_right(library)]
 
 
 def _is_right(library: _Library) -> bool:
-    """Whether a library gives the answers of its package. Logs a warning if it does not."""
+    """Return whether a library gives the results of its package. Log a warning otherwise."""
     addresses: Int64s = np.zeros(codec_kernels.ADDRESSES, np.int64)
     library.put(addresses)
     if addresses.any() and library.is_right(addresses):
@@ -123,7 +127,7 @@ def _zstd_writer() -> _Library | None:
 
 
 def _context(number: int, create: Any, free: Any) -> _Context:
-    """The context that a function of C creates."""
+    """Return the context that a function of C creates."""
     create.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     return _Context(number, create, free)
 
@@ -146,7 +150,7 @@ def _lz4() -> _Library | None:
 
 
 def _crc32c() -> _Library | None:
-    """The function for processors with an instruction for it; the others gain nothing."""
+    """Return the library only for processors with a CRC-32C instruction; others gain nothing."""
     library = _load("crc32c._crc32c", "_crc32c_hw_adler") if crc32c.hardware_based else None
     if library is None:
         return None
@@ -157,7 +161,7 @@ def _crc32c() -> _Library | None:
 
 
 def _load(module: str, *names: str) -> ctypes.CDLL | None:
-    """The shared library of an extension module, if it exports these names."""
+    """Return the shared library of an extension module, if it exports these names."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None

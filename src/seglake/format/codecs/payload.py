@@ -1,7 +1,7 @@
-"""The decompressed records of many batches in one array.
+"""Decompress the records of many batches into one array.
 
-The kernels decompress what they can: no codec, zstd, lz4. The rest, and whatever they find damaged,
-is decompressed one by one, with the errors of `compression`.
+The kernels decompress without a codec, zstd and lz4. Other batches, and batches that they find
+damaged, are decompressed one by one, with the errors of `compression`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from seglake.limits import INT64_MAX
 
 
 class Payload(NamedTuple):
-    """The decompressed records of some batches: those of batch b are data[starts[b] : ends[b]]."""
+    """The decompressed records of some batches: batch b has data[starts[b] : ends[b]]."""
 
     data: Bytes
     starts: Int64s
     ends: Int64s
 
     def copy(self) -> Payload:
-        """The same in an array of its own, from the first batch to the last one."""
+        """Return a copy in a separate array, from the first batch to the last one."""
         first, stop = self.starts[0], self.ends[-1]
         data = fixed(self.data[first:stop].copy())
         return Payload(data, self.starts - first, self.ends - first)
 
     def parts(self) -> list[memoryview]:
-        """The records of each batch."""
+        """Return the records of each batch."""
         spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
         return [self.data[start:end].data for start, end in spans]
 
@@ -46,20 +46,20 @@ def payload_of(
 ) -> Payload:
     """Decompress the batches of `table` in order, at least one, until they yield `enough_bytes`.
 
-    No batch yields more than `max_bytes`. The payload lies in `room` if it fits, else in new
-    memory. Raises CorruptData with the position of the batch.
+    No batch yields more than `max_bytes`. The payload is in `room` if it fits, else in new memory.
+    Raises CorruptData with the position of the batch.
     """
     table, bounds = fixed(table), np.empty(len(table), np.int64)
     codecs = codec_kernels.payload_bounds(data, table, native.addresses(), max_bytes, bounds)
     if not codecs and len(table):
         plain = _plain(data, table, enough_bytes)
-        if len(plain.data) < 2 * (plain.ends - plain.starts).sum():  # what lies between is little
+        if len(plain.data) < 2 * (plain.ends - plain.starts).sum():  # the bytes between are few
             return plain
     return _Decompression(data, table, bounds, max_bytes, max(1, enough_bytes), room).payload()
 
 
 def _plain(data: Bytes, table: BatchTable, enough_bytes: int) -> Payload:
-    """The payload where nothing is compressed: a view, with what lies between the batches."""
+    """Return the payload of uncompressed batches: a view, with the bytes between the batches."""
     starts, ends = table["position"] + OVERHEAD, table["position"] + table["size"]
     count = 1 + int(np.searchsorted(np.cumsum(ends - starts), enough_bytes))
     starts, ends = starts[:count], ends[:count]
@@ -67,7 +67,7 @@ def _plain(data: Bytes, table: BatchTable, enough_bytes: int) -> Payload:
 
 
 class _Decompression:
-    """Batches on their way into one array, `out`, where batch b ends at ends[b].
+    """Batches that are decompressed into one array, `out`, where batch b ends at ends[b].
 
     bounds[b] is the result of `payload_bounds` for batch b.
     """
@@ -101,12 +101,12 @@ class _Decompression:
         return Payload(fixed(self._out[:at]), starts, self._ends[:row])
 
     def _alone(self, row: int) -> Any:
-        """The records of one batch, decompressed by itself."""
+        """Decompress the records of one batch by itself."""
         position, size, attributes = (
             int(self._table[name][row]) for name in ("position", "size", "attributes")
         )
         if self._bounds[row] >= 0:
-            native.renew()  # it is damaged, or several frames
+            native.renew()  # the batch is damaged, or has several frames
         part, codec = self._data[position + OVERHEAD : position + size], attributes & CODEC_MASK
         try:
             return compression.decompress(codec, part, self._max_bytes) if codec else part

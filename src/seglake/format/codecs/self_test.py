@@ -1,9 +1,9 @@
-"""Each library that kernels call by address, tried on a few hundred bytes before it is used.
+"""Test each library that kernels call by address on a few hundred bytes before it is used.
 
-The other way is the Python API of the same package. Here the kernels' own text runs as Python, and
-calls the addresses with the same words, but through ctypes. So no kernel is compiled or loaded for
-a test, and a word in the wrong place shows. A wrong signature may also crash the process: no test
-can catch that, so `pyproject.toml` has upper bounds for these packages.
+The results are compared with the Python API of the same package. Here the kernels' source runs as
+Python, and calls the addresses with the same words, but through ctypes. So no kernel is compiled or
+loaded for a test, and a word in the wrong position is detected. A wrong signature may also crash
+the process. No test can catch that, so `pyproject.toml` has upper bounds for these packages.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from seglake.format.codecs import codec_kernels
 from seglake.format.records import Bytes, Int64s, fixed
 
 _TEXT = bytes(range(256)) + b"offset, timestamp, key, value; " * 20
-_LONG_TEXT = 30 * _TEXT  # checksums of 24 KiB and more go by tables, which the library makes
-_LZ4, _ZSTD = 3, 4  # as record batches number them
+_LONG_TEXT = 30 * _TEXT  # the library uses tables for checksums of 24 KiB and more
+_LZ4, _ZSTD = 3, 4  # codec numbers in record batches
 _LEVEL = 1
 
 
 def checksum_is_right(addresses: Int64s) -> bool:
-    """Whether the function for checksums finds those that the package `crc32c` finds."""
+    """Return whether the function for checksums gives the results of the package `crc32c`."""
     checksum, data = _as_python()["checksum"], fixed(np.frombuffer(_LONG_TEXT, np.uint8))
     spans = [(0, len(data)), (3, 900), (5, 9), (5, 5)]
     checksums = [checksum(data, start, end, addresses) for start, end in spans]
@@ -38,7 +38,7 @@ def checksum_is_right(addresses: Int64s) -> bool:
 
 
 def zstd_is_right(addresses: Int64s) -> bool:
-    """Whether the functions decompress frames of `zstandard`, and refuse a part of one."""
+    """Return whether the functions decompress frames of `zstandard`, and refuse a cut one."""
     frame = zstandard.ZstdCompressor(_LEVEL).compress(_TEXT)
     bound = _as_python()["payload_bound"]
     data = fixed(np.frombuffer(frame, np.uint8))
@@ -47,13 +47,13 @@ def zstd_is_right(addresses: Int64s) -> bool:
 
 
 def lz4_is_right(addresses: Int64s) -> bool:
-    """Whether the function decompresses frames of `lz4`, and refuses a part of one."""
+    """Return whether the function decompresses frames of `lz4`, and refuses a cut one."""
     data = fixed(np.frombuffer(lz4.frame.compress(_TEXT), np.uint8))
     return _decompresses(_LZ4, data, addresses)
 
 
 def zstd_writer_is_right(addresses: Int64s) -> bool:
-    """Whether the package `zstandard` decompresses what the function compressed."""
+    """Return whether the package `zstandard` decompresses what the function compressed."""
     records, size = fixed(np.frombuffer(_TEXT, np.uint8)), len(_TEXT)
     out = np.empty(codec_kernels.ZSTD_MORE_BYTES + size + (size >> 8), np.uint8)
     frame_size = _as_python()["put_compressed"](out, 0, len(out), records, size, _LEVEL, addresses)
@@ -65,7 +65,7 @@ def zstd_writer_is_right(addresses: Int64s) -> bool:
 
 
 def _decompresses(codec: int, frame: Bytes, addresses: Int64s) -> bool:
-    """Whether a frame of the text becomes the text, and a frame that is cut short is refused."""
+    """Return whether a frame of the text becomes the text, and a cut frame is refused."""
     put_payload, sizes = _as_python()["put_payload"], np.empty(2, np.int64)
     out, size = np.zeros(len(_TEXT), np.uint8), len(_TEXT)
     whole = put_payload(out, 0, size, frame, 0, len(frame), codec, addresses, sizes)
@@ -76,7 +76,7 @@ def _decompresses(codec: int, frame: Bytes, addresses: Int64s) -> bool:
 
 @cache
 def _as_python() -> dict[str, Any]:
-    """The names of the kernels' module, where kernels are Python and addresses go to ctypes."""
+    """Return the names of the kernels' module, with kernels as Python and calls by ctypes."""
     names = dict(vars(codec_kernels))
     names |= {f"_call{count}": _call_of(count) for count in codec_kernels.CALLS}
     for name, kernel in vars(codec_kernels).items():
@@ -87,7 +87,7 @@ def _as_python() -> dict[str, Any]:
 
 
 def _call_of(count: int) -> Callable[[int, tuple[Any, ...]], int]:
-    """As the kernels' `call_of`: words of 64 bits go to the function, and one comes back."""
+    """Return a function like the kernels' `call_of`: it passes and returns 64-bit words."""
     prototype = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * count)
 
     def call(address: int, words: tuple[Any, ...]) -> int:

@@ -1,4 +1,4 @@
-"""Where tasks run: on Spark, or in this process, without a JVM, for what fits one machine.
+"""Run tasks on Spark, or in this process without a JVM, if the work fits one machine.
 
 Tasks exchange their data through storage, so an engine only maps a task over items of work.
 """
@@ -36,8 +36,8 @@ TASKS_PER_CORE = 3  # more tasks balance better, but each task has a fixed cost
 CORE_BYTES = 64 * 2**20
 """Work that a core has at least, if the cluster is to get it for that."""
 
-_UNLIMITED_CORES = 1000  # of a cluster that may grow without end
-_SMALL = 8  # such items in a task differ by an eighth of it at most
+_UNLIMITED_CORES = 1000  # assumed for a cluster without a limit
+_SMALL = 8  # an item is small if it is at most an eighth of a task
 
 _log = logging.getLogger(__name__)
 
@@ -54,37 +54,37 @@ _TOKEN = re.compile(r"<seglake error ([A-Za-z0-9+/=]+)>")
 
 
 class Task(Protocol[Item_contra, Result_co]):
-    """A function that is pickled to where it runs, with one item of work."""
+    """A function that is pickled to the process that runs it, with one item of work."""
 
     def __call__(self, item: Item_contra, /) -> Result_co:
-        """Do the work; the same item must give the same result again."""
+        """Do the work. The same item must give the same result again."""
 
 
 class Amounts(NamedTuple):
-    """How much each item of some work is, in a unit such as "bytes": so progress is told."""
+    """The size of each item of some work, in a unit such as "bytes", for reporting progress."""
 
     unit: str
     each: Sequence[int]
 
     @staticmethod
     def of(task: object, items: Sequence[Any]) -> Amounts:
-        """What the task says, if it does; else each item is a task."""
+        """Return the amounts that the task computes, if it does; else count each item as a task."""
         if isinstance(task, Measured):
             return task.amounts(items)
         return Amounts.alike("tasks", items)
 
     @staticmethod
     def alike(unit: str, items: Sequence[Any]) -> Amounts:
-        """Each item is one of the unit, for items of which no more is known."""
+        """Count each item as one of the unit, if its size is unknown."""
         return Amounts(unit, [1] * len(items))
 
 
 @runtime_checkable
 class Measured(Protocol):
-    """A task that says how much its items are."""
+    """A task that computes the sizes of its items."""
 
     def amounts(self, items: Sequence[Any], /) -> Amounts:
-        """How much each item is."""
+        """Return the size of each item."""
 
 
 Step = Callable[[str], AbstractContextManager[None]]  # announces a step, and times it
@@ -95,20 +95,20 @@ class Engine(Protocol):
 
     @property
     def cores(self) -> int:
-        """Tasks that run at once."""
+        """Return how many tasks run at the same time."""
 
     def cores_for(self, size_bytes: int, /) -> int:
-        """Cores to share so much work out to: `cores`, or more where a cluster grows."""
+        """Return for how many cores to split this work: `cores`, or more if a cluster grows."""
 
     def start(self, step: Step, /) -> None:
-        """Start what tasks need, as a step of its own if there is something to start."""
+        """Start what tasks need, as a separate step if there is something to start."""
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
-        """`task(item)` of every item, in the order of the items. A task may run more than once."""
+        """Return `task(item)` for every item, in order. A task may run more than once."""
 
 
 class SparkEngine:
-    """Every item is a Spark task; `task`, item and result are pickled.
+    """Runs every item as a Spark task; task, item and result are pickled.
 
     Without a given session, one starts on `master` when the first task needs it. So a run that has
     nothing to do, or whose input is bad, ends quickly.
@@ -119,7 +119,7 @@ class SparkEngine:
 
     @cached_property
     def _spark(self) -> SparkSession:
-        # LocalEngine needs no Spark
+        # Import late: LocalEngine needs no Spark.
         from seglake.session import require_version, spark_session  # noqa: PLC0415
 
         if self._session is None:
@@ -132,15 +132,15 @@ class SparkEngine:
         return self._session
 
     def start(self, step: Step, /) -> None:
-        """Start the session, as a step if it was not given and does not run yet."""
+        """Start the session as a step, unless a session was passed or already runs."""
         if self._session is None and "_spark" not in vars(self):
             with step("start Spark"):
-                self._spark  # noqa: B018  # to ask for it starts it
+                self._spark  # noqa: B018  # the property starts the session
 
     @cached_property
     def cores(self) -> int:
-        """Tasks that run at once on the executors that are there."""
-        if is_connected(self._spark):  # rows of a range have as many partitions
+        """Return how many tasks run at the same time on the current executors."""
+        if is_connected(self._spark):  # a range has as many partitions as there are cores
             rows = self._spark.range(1 << 12).selectExpr("spark_partition_id() AS number")
             return rows.distinct().count()
         return int(self._spark.sparkContext.defaultParallelism)
@@ -150,18 +150,19 @@ class SparkEngine:
         return 0 if is_connected(self._spark) else most_cores(self._spark.sparkContext)
 
     def cores_for(self, size_bytes: int, /) -> int:
-        """Cores to share so much work out to, at least `cores`.
+        """Return for how many cores to split this work, at least `cores`.
 
-        With dynamic allocation few executors are there before there are tasks. It may be all cores
-        that there can be, each with `CORE_BYTES` of the work or more.
+        With dynamic allocation, few executors run before there are tasks. The result may be the
+        largest number of cores that the cluster can have, with at least `CORE_BYTES` of the work
+        for each core.
         """
         return max(self.cores, min(self._most_cores, size_bytes // CORE_BYTES))
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
-        """`task(item)` of every item, in the order of the items.
+        """Return `task(item)` for every item, in the order of the items.
 
         An RDD carries the items and results; Spark SQL would plan and compile a query first. A
-        session of Spark Connect has no RDDs, and gets a query.
+        session of Spark Connect has no RDDs, so it runs a query.
         """
         if not items:
             return []
@@ -171,7 +172,7 @@ class SparkEngine:
         context, (unit, each) = self._spark.sparkContext, Amounts.of(task, items)
         pace, total, tasks = Pace(unit), sum(each), len(items)
 
-        def log() -> None:  # Spark says how many tasks are done, not which
+        def log() -> None:  # Spark reports how many tasks are done, but not which ones
             _log.info(pace.text(_tasks_done(context, tasks) * total // tasks, total))
 
         with original_errors(), periodically(log):
@@ -180,10 +181,11 @@ class SparkEngine:
 
 
 def most_cores(context: SparkContext) -> int:
-    """The cores that a cluster can have; 0 if it has them all, since it does not grow.
+    """Return the most cores that a cluster can have, or 0 if it does not grow.
 
-    With dynamic allocation these are the cores of `spark.dynamicAllocation.maxExecutors`, and 1,000
-    without that. An executor whose size is not in `spark.executor.cores` counts as one core.
+    With dynamic allocation, these are the cores of `spark.dynamicAllocation.maxExecutors`, or 1,000
+    without that setting. An executor whose size is not in `spark.executor.cores` counts as one
+    core.
     """
     conf = context.getConf()
     grows = conf.get("spark.dynamicAllocation.enabled", "false").strip().lower() == "true"
@@ -196,12 +198,12 @@ def most_cores(context: SparkContext) -> int:
 
 
 def is_connected(spark: SparkSession) -> bool:
-    """Whether a session is one of Spark Connect, which has no `sparkContext`."""
+    """Return whether a session is one of Spark Connect, which has no `sparkContext`."""
     return not hasattr(spark, "sparkContext")
 
 
 def _queried(spark: SparkSession, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
-    """`task(item)` of every item, each a row in a partition of its own."""
+    """Return `task(item)` for every item. Each item is a row in a separate partition."""
     rows = spark.range(0, len(items), 1, len(items))
     done = rows.mapInArrow(_OfRows(task, items).__call__, "number long, result binary").collect()
     ordered = sorted(done, key=lambda row: row["number"])
@@ -216,7 +218,7 @@ class _OfRows(Generic[Item, Result]):
     items: Sequence[Item]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The result of each row's item, pickled."""
+        """Yield the result of each row's item, pickled."""
         for batch in batches:
             numbers: list[Any] = batch.column(0).to_pylist()
             results = [pickle.dumps(_InWorker(self.task)(self.items[n])) for n in numbers]
@@ -224,7 +226,7 @@ class _OfRows(Generic[Item, Result]):
 
 
 def _tasks_done(context: SparkContext, total: int) -> int:
-    """How many tasks are done in the active stages that have `total` tasks."""
+    """Count the finished tasks in the active stages that have `total` tasks."""
     tracker = context.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     return sum(each.numCompletedTasks for each in stages if each and each.numTasks == total)
@@ -237,7 +239,7 @@ class _InWorker(Generic[Item, Result]):
     task: Task[Item, Result]
 
     def __call__(self, item: Item) -> Result:
-        """The task's result."""
+        """Return the task's result."""
         result = run_task(self.task, item)
         spare_the_collector()
         return result
@@ -247,7 +249,7 @@ def spare_the_collector() -> None:
     """Exempt the objects that outlive the first task of a Python worker from garbage collection.
 
     PySpark's workers collect garbage after each task. A visit to the 170,000 objects of the
-    imported libraries takes longer than a short task. Another process is left as it is.
+    imported libraries takes longer than a short task. In other processes, this does nothing.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     in_worker = main is not None and main.name.startswith(("pyspark.", "seglake.worker_daemon"))
@@ -257,19 +259,19 @@ def spare_the_collector() -> None:
 
 
 class LocalEngine:
-    """Tasks run one after another in this process."""
+    """Runs tasks one after another in this process."""
 
     cores = 1
 
     def cores_for(self, _size_bytes: int, /) -> int:
-        """`cores`."""
+        """Return `cores`."""
         return self.cores
 
     def start(self, step: Step, /) -> None:
-        """Nothing has to start."""
+        """Do nothing: nothing must start."""
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
-        """`task(item)` of every item, in their order."""
+        """Return `task(item)` for every item, in their order."""
         unit, each = Amounts.of(task, items)
         pace, results, total = Pace(unit), list[Result](), sum(each)
         for item in items:
@@ -280,20 +282,20 @@ class LocalEngine:
 
 
 class ThreadEngine:
-    """Tasks run in threads of this process: kernels and codecs release Python's lock."""
+    """Runs tasks in threads of this process: kernels and codecs release Python's lock."""
 
     def __init__(self) -> None:
         self.cores = os.cpu_count() or 1
 
     def cores_for(self, _size_bytes: int, /) -> int:
-        """`cores`."""
+        """Return `cores`."""
         return self.cores
 
     def start(self, step: Step, /) -> None:
-        """Nothing has to start."""
+        """Do nothing: nothing must start."""
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
-        """`task(item)` of every item, in their order. After an error no further task begins."""
+        """Return `task(item)` for every item, in their order. After an error no task begins."""
         unit, each = Amounts.of(task, items)
         pace, done = Pace(unit), list[int]()
         with periodically(lambda: _log.info(pace.text(sum(done), sum(each)))):
@@ -304,7 +306,7 @@ class ThreadEngine:
 def on_threads(
     task: Callable[[Item], Result], items: Sequence[Item], done: Callable[[Item], None]
 ) -> list[Result]:
-    """`task(item)` of every item, in their order, on a thread for each core.
+    """Return `task(item)` for every item, in their order, on a thread for each core.
 
     This thread calls `done(item)` after each task. After an error no further task begins.
     """
@@ -321,9 +323,9 @@ def on_threads(
 
 
 def engine_of(spark: SparkSession | None, master: str | None, *, local: bool) -> Engine:
-    """The engine that a caller asks for: threads with `local`, else `SparkEngine(spark, master)`.
+    """Return the engine that a caller requests: threads with `local`, else a `SparkEngine`.
 
-    Raises UsageError for a caller who asks for both.
+    Raises UsageError if both are requested.
     """
     if not local:
         return SparkEngine(spark, master)
@@ -340,7 +342,7 @@ class _Failed(Exception):
 
 
 def run_task(task: Callable[[Item], Result], item: Item) -> Result:
-    """`task(item)` in a Spark task, so that `original_errors` can raise its SeglakeErrors."""
+    """Run `task(item)` in a Spark task, so that `original_errors` can raise its SeglakeErrors."""
     try:
         return task(item)
     except SeglakeError as error:
@@ -349,7 +351,7 @@ def run_task(task: Callable[[Item], Result], item: Item) -> Result:
 
 @contextmanager
 def original_errors() -> Iterator[None]:
-    """Raise the SeglakeError of a task instead of Spark's exception around it.
+    """Raise the SeglakeError of a task instead of Spark's exception that wraps it.
 
     Raises ConfigError if the workers have another Python, or one without Seglake.
     """
@@ -401,7 +403,10 @@ def _from_token(token: str) -> SeglakeError:
 
 
 def share_in_order(sizes: Sequence[int], tasks: int) -> list[list[int]]:
-    """As `share_out`, but each task has consecutive items, where each is small beside a task."""
+    """Assign consecutive items to each task, if every item is small compared with a task.
+
+    Otherwise, assign items like `share_out`.
+    """
     total = sum(sizes)
     if _SMALL * max(sizes, default=0) * tasks > total:
         return share_out(sizes, tasks)
@@ -412,7 +417,7 @@ def share_in_order(sizes: Sequence[int], tasks: int) -> list[list[int]]:
 
 
 def share_out(sizes: Sequence[int], tasks: int) -> list[list[int]]:
-    """The numbers of each task's items: at most `tasks` lists, no list empty, each ascending.
+    """Return the numbers of each task's items: at most `tasks` ascending lists, no list empty.
 
     Items are assigned largest first, each to the task with the fewest bytes so far.
     """

@@ -1,4 +1,4 @@
-"""Every error that Seglake raises on purpose, with its exit code.
+"""Define every error that Seglake raises on purpose, with its exit code.
 
     SeglakeError                  exit code 1
     ├── ConfigError               2   the settings are wrong; the message names the key
@@ -11,12 +11,12 @@
     │   ├── OffsetOutOfRange          below the log start, or above the log end
     │   ├── OffsetNotFound            inside the log, but no record has this offset
     │   ├── PolicyViolation           the topic's cleanup.policy forbids it
-    │   └── VersionExpired            the catalog version is gone, or the catalog was created anew
+    │   └── VersionExpired            the version is not retained, or the catalog was created again
     ├── StoreError                1   storage failed; the message names the object; try again
     │   └── MissingObject             the object does not exist
     ├── CorruptData               1   bytes are wrong: the message names file, position and problem
     ├── CommitConflict            1   another commit came first; reload and try again
-    └── AttemptAbandoned          1   given up by vacuum or erase before it committed; run again
+    └── AttemptAbandoned          1   abandoned by vacuum or erase before it committed; run again
 
 Jobs and the command line end with the exit code of the error's class.
 """
@@ -40,7 +40,7 @@ class ConfigError(SeglakeError):
 
 
 class MissingExtra(ConfigError, ImportError):
-    """A package is not installed; the message names the extra of Seglake that brings it."""
+    """A package is not installed; the message names the extra of Seglake that installs it."""
 
 
 class InputError(SeglakeError):
@@ -62,7 +62,7 @@ class OutsideInterval(SeglakeError):
 
 
 class UsageError(SeglakeError):
-    """The request cannot be carried out as it is; the message says which one can."""
+    """The request cannot be carried out as it is; the message names a request that can."""
 
     exit_code = 2
 
@@ -72,11 +72,11 @@ class UnknownTopic(UsageError):
 
 
 class OffsetOutOfRange(UsageError):
-    """The offset lies below the log start or above the log end (Kafka's OFFSET_OUT_OF_RANGE)."""
+    """The offset is below the log start or above the log end (Kafka's OFFSET_OUT_OF_RANGE)."""
 
 
 class OffsetNotFound(UsageError):
-    """The offset lies inside the log, in a gap: no record has it."""
+    """The offset is inside the log, in a gap: no record has it."""
 
 
 class PolicyViolation(UsageError):
@@ -84,7 +84,7 @@ class PolicyViolation(UsageError):
 
 
 class VersionExpired(UsageError):
-    """The catalog version is no longer retained, or the catalog was created anew."""
+    """The catalog version is no longer retained, or the catalog was created again."""
 
 
 class StoreError(SeglakeError):
@@ -110,7 +110,7 @@ class CorruptData(SeglakeError):
         return _corrupt, (self.what, self.file, self.position)
 
     def within(self, file: str, start: int = 0) -> CorruptData:
-        """The same error, located in the file in which the checked bytes begin at `start`."""
+        """Return this error, located in the file in which the checked bytes begin at `start`."""
         return CorruptData(self.what, file=file, position=start + self.position)
 
 
@@ -121,7 +121,10 @@ _WRONG_CONTENT: tuple[type[Exception], ...] = (
 
 @contextmanager
 def corrupt_unless_parsed(what: str, file: str, *more: type[Exception]) -> Iterator[None]:
-    """Turn Python's errors at wrong content, and `more`, into CorruptData: "this is not `what`"."""
+    """Convert Python's errors for wrong content, and `more`, to CorruptData.
+
+    Its message says that this is not `what`.
+    """
     try:
         yield
     except _WRONG_CONTENT + more as error:
@@ -137,4 +140,4 @@ class CommitConflict(SeglakeError):
 
 
 class AttemptAbandoned(SeglakeError):
-    """A vacuum or an erasure gave an attempt up before it committed: nothing of it is visible."""
+    """A vacuum or an erasure abandoned an attempt before it committed: nothing of it is visible."""

@@ -1,24 +1,24 @@
-"""The object keys of a lake: this module alone spells and parses them.
+"""Build and parse the object keys of a lake. No other module does this.
 
     catalog/log/                                                  Delta: the catalog
     catalog/log.unfinished/rebuild                                a rebuild of the catalog has begun
-    catalog/log.unfinished/rebuilt                                the last one that has ended
+    catalog/log.unfinished/rebuilt                                the last rebuild that has ended
     catalog/quarantine/                                           Delta: rejected input rows
-    catalog/deletions                                             tells readers that logs go
-    catalog/groups/<digest of group>/<topic>.json                 where an archived group stood
+    catalog/deletions                                             notifies readers of deleted logs
+    catalog/groups/<digest of group>/<topic>.json                 offsets of an archived group
     catalog/tags/<attempt>/version.json                           the version that a tag names
     catalog/tags/<attempt>/kind=<kind>/topic=<topic>/<file>       the rows of that version
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   a segment's files, immutable
-    topics/<topic>-<partition>/<attempt>/<base offset>.link       in place of a log: where it is
-    attempts/<attempt>/manifest.json | success                    what its commit changes; its mark
-    attempts/<attempt>/manifest-<n>.json                          after the n-th lost race
-    chronicles/<name>                                             the manifests of many old commits
-    chronicles/tombstones                                         the files that commits removed
-    attempts/<attempt>/begun                                      it reads its input
-    attempts/<attempt>/fate                                       whether it may commit
+    topics/<topic>-<partition>/<attempt>/<base offset>.link       a link: stands for an outside log
+    attempts/<attempt>/manifest.json | success                    its manifest; its success marker
+    attempts/<attempt>/manifest-<n>.json                          its manifest after n lost races
+    chronicles/<name>                                             manifest archive
+    chronicles/tombstones                                         the removed-files list
+    attempts/<attempt>/begun                                      its announcement
+    attempts/<attempt>/fate                                       the claim: may it commit?
     attempts/<attempt>/blobs/<name>                               blobs between map and reduce
-    attempts/<attempt>/clock                                      written to learn storage's time
-    attempts/<attempt>/rejects | rejects-<n>                      rejects that an erasure will take
+    attempts/<attempt>/clock                                      written to read storage's clock
+    attempts/<attempt>/rejects | rejects-<n>                      rejects that an erasure removes
     attempts/<attempt>/report.json                                why an attempt failed
     attempts/<digest of topic and run id>/failed/<digest>         the last failure of a pipeline
 
@@ -43,16 +43,16 @@ QUARANTINE_TABLE = "catalog/quarantine"
 DELETIONS = "catalog/deletions"
 GROUPS = "catalog/groups"
 TAGS = "catalog/tags"
-WHOLE_LAKE = "@lake"  # of rows that are of no topic; no topic can have this name
+WHOLE_LAKE = "@lake"  # topic of rows that belong to no topic; no topic can have this name
 TOPICS = "topics"
 ATTEMPTS = "attempts"
 CHRONICLES = "chronicles"
 TOMBSTONES = "chronicles/tombstones"
-FOLDERS = (CATALOG, TOPICS, ATTEMPTS, CHRONICLES)  # all that a lake has below its root
+FOLDERS = (CATALOG, TOPICS, ATTEMPTS, CHRONICLES)  # all folders below the root of a lake
 
 KEY_INDEX: Literal["keyindex"] = "keyindex"
 Suffix = Literal["log", "index", "timeindex", "zonemap", "keyindex"]
-SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)[:-1]  # of every segment; some have a key index
+SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)[:-1]  # every segment has these files
 LINK: Literal["link"] = "link"
 
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -71,7 +71,7 @@ _SEGMENT_KEY = re.compile(
 
 
 class SegmentFile(NamedTuple):
-    """One of the files of a segment, or the link in place of its log: the parts of its key."""
+    """One of the files of a segment, or the link that replaces its log: the parts of its key."""
 
     topic: str
     partition: int
@@ -81,17 +81,17 @@ class SegmentFile(NamedTuple):
 
     @property
     def is_log(self) -> bool:
-        """Whether it is the log, or the link in its place: not an index file."""
+        """Return whether this is the log or the link that replaces it, not an index file."""
         return self.suffix in {"log", LINK}
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether Kafka accepts the name of a topic (`Topic.validate`)."""
+    """Return whether Kafka accepts the name of a topic (`Topic.validate`)."""
     return name not in {".", ".."} and re.fullmatch(_TOPIC, name) is not None
 
 
 def is_topic_id(text: str) -> bool:
-    """Whether this is how Kafka writes the id of a topic: 128 bits as base64, and not all zero."""
+    """Return whether this is a topic id as Kafka writes it: 128 bits as base64, not all zero."""
     return re.fullmatch("[A-Za-z0-9_-]{22}", text) is not None and text != "A" * 22
 
 
@@ -111,12 +111,15 @@ def check_attempt(attempt_id: str) -> None:
 
 
 def new_attempt() -> str:
-    """A new attempt id."""
+    """Return a new attempt id."""
     return str(uuid.uuid4())
 
 
 def attempt_folder(topic: str, partition: int, attempt_id: str) -> str:
-    """The folder of the segments that one attempt writes for one log partition."""
+    """Return the folder of the segments that one attempt writes for one log partition.
+
+    Raises UsageError if an argument is out of range.
+    """
     if not 0 <= partition <= INT32_MAX:
         raise UsageError(f"partition {partition} of {topic!r} is not in 0..{INT32_MAX}")
     check_topic(topic)
@@ -125,7 +128,7 @@ def attempt_folder(topic: str, partition: int, attempt_id: str) -> str:
 
 
 def segment_key(file: SegmentFile) -> str:
-    """The key of a segment's file. Raises UsageError if a part of it is out of range."""
+    """Return the key of a segment's file. Raises UsageError if a part of it is out of range."""
     if not 0 <= file.base_offset <= INT64_MAX:
         raise UsageError(f"base offset {file.base_offset} is not in 0..{INT64_MAX}")
     if file.suffix not in {*SUFFIXES, KEY_INDEX, LINK}:
@@ -135,96 +138,96 @@ def segment_key(file: SegmentFile) -> str:
 
 
 def parse_segment_key(key: str) -> SegmentFile:
-    """The inverse of `segment_key`. Raises CorruptData if no segment's file can have this key."""
+    """Parse a key of `segment_key`. Raises CorruptData if no segment's file can have this key."""
     match = _SEGMENT_KEY.fullmatch(key)
     if match is None or int(match[2]) > INT32_MAX or int(match[4]) > INT64_MAX:
         raise CorruptData("this is not the key of a segment's file", file=key)
-    suffix: Any = match[5]  # the pattern admits these only
+    suffix: Any = match[5]  # the pattern matches only a `Suffix` or "link"
     return SegmentFile(match[1], int(match[2]), match[3], int(match[4]), suffix)
 
 
 def manifest_key(attempt_id: str, lost_races: int = 0) -> str:
-    """The key of the manifest of an attempt: what its commit adds and removes."""
+    """Return the key of the manifest of an attempt: the rows its commit adds and removes."""
     number = f"-{lost_races}" if lost_races else ""
     return _attempt_key(attempt_id, f"manifest{number}.json")
 
 
 def lost_races(name: str) -> int | None:
-    """The number in the file name of a manifest; None if this is no manifest's name."""
+    """Return the number in the file name of a manifest, or None for another file name."""
     match = re.fullmatch(r"manifest(?:-(\d+))?\.json", name)
     return match and int(match[1] or 0)
 
 
 def manifest_of(key: str) -> str | None:
-    """The attempt whose manifest has this key; None if this is no such key."""
+    """Return the attempt whose manifest has this key, or None for another key."""
     match = _ATTEMPT_KEY.fullmatch(key)
     return match[1] if match is not None and match[2].startswith("manifest") else None
 
 
 def new_chronicle_key() -> str:
-    """A new key of a chronicle; two vacuums may write at once."""
+    """Return a new key of a manifest archive. Two vacuums may write at the same time."""
     return f"{CHRONICLES}/{uuid.uuid4()}"
 
 
 def is_chronicle_key(key: str) -> bool:
-    """Whether this is such a key, and not what a crash leaves of a write."""
+    """Return whether this is the key of a manifest archive, not a leftover of a crashed write."""
     return re.fullmatch(rf"{CHRONICLES}/{_UUID}", key) is not None
 
 
 def is_of_commit(name: str) -> bool:
-    """Whether an attempt's file of this name only says what its commit was, and that it is made."""
+    """Return whether an attempt's file of this name only describes or decides its commit."""
     return name in {"success", "fate"} or lost_races(name) is not None
 
 
 def success_key(attempt_id: str) -> str:
-    """The key of the mark that an attempt is committed."""
+    """Return the key of the success marker of an attempt."""
     return _attempt_key(attempt_id, "success")
 
 
 def attempt_objects(attempt_id: str) -> str:
-    """The folder of all that an attempt writes, but for segments and rejects."""
+    """Return the folder of everything that an attempt writes, except segments and rejects."""
     check_attempt(attempt_id)
     return f"{ATTEMPTS}/{attempt_id}"
 
 
 def begun_key(attempt_id: str) -> str:
-    """The key of the object by which an attempt announces that it reads its input."""
+    """Return the key of an attempt's announcement that it reads its input."""
     return _attempt_key(attempt_id, "begun")
 
 
 def fate_key(attempt_id: str) -> str:
-    """The key of the object that says whether an attempt may commit."""
+    """Return the key of the claim: the object that decides whether an attempt may commit."""
     return _attempt_key(attempt_id, "fate")
 
 
 def new_clock_key() -> str:
-    """A new key of an object that is written for its modification time alone."""
+    """Return a new key of an object that is written only for its modification time."""
     return _attempt_key(new_attempt(), "clock")
 
 
 def report_key(attempt_id: str) -> str:
-    """The key of the report of an attempt that failed."""
+    """Return the key of the report of a failed attempt."""
     return _attempt_key(attempt_id, "report.json")
 
 
 def rejects_key(attempt_id: str, tries_before: int) -> str:
-    """The key of the list of the rejects that an erasure takes, until they are gone."""
+    """Return the key of the list of rejects that an erasure removes, while it runs."""
     return _attempt_key(attempt_id, f"rejects-{tries_before}" if tries_before else "rejects")
 
 
 def is_rejects_key(key: str) -> bool:
-    """Whether this is the key of such a list."""
+    """Return whether this is a key of `rejects_key`."""
     match = _ATTEMPT_KEY.fullmatch(key)
     return match is not None and match[2].startswith("rejects")
 
 
 def blobs_folder(attempt_id: str) -> str:
-    """The folder of an attempt's blobs."""
+    """Return the folder of an attempt's blobs."""
     return _attempt_key(attempt_id, "blobs")
 
 
 def new_blobs_key(attempt_id: str) -> str:
-    """A new key in the blobs folder; two tries of one task may write at once."""
+    """Return a new key in the blobs folder. Two tries of one task may write at the same time."""
     return f"{blobs_folder(attempt_id)}/{uuid.uuid4()}"
 
 
@@ -234,45 +237,45 @@ def _attempt_key(attempt_id: str, name: str) -> str:
 
 
 def group_folder(group: str) -> str:
-    """The folder that says where a consumer group stood in archived topics."""
+    """Return the folder with the offsets of a consumer group in archived topics."""
     return f"{GROUPS}/{_digest(group)}"
 
 
 def group_key(group: str, topic: str) -> str:
-    """The key of the object that says where a consumer group stood in a topic."""
+    """Return the key of the object with the offsets of a consumer group in an archived topic."""
     check_topic(topic)
     return f"{group_folder(group)}/{topic}.json"
 
 
 def is_group_key(key: str) -> bool:
-    """Whether this is such a key, and not what a crash leaves of a write."""
+    """Return whether this is a key of `group_key`, not a leftover of a crashed write."""
     return re.fullmatch(rf"{GROUPS}/{_UUID}/{_TOPIC}\.json", key) is not None
 
 
 def tag_folder(attempt_id: str) -> str:
-    """The folder of a tagged version: the object that lists its rows' files, and the files."""
+    """Return the folder of a tagged version: the object that lists its files, and the files."""
     check_attempt(attempt_id)
     return f"{TAGS}/{attempt_id}"
 
 
 def tag_key(attempt_id: str) -> str:
-    """The key of the object that a tag names."""
+    """Return the key of the object that a tag refers to."""
     return f"{tag_folder(attempt_id)}/version.json"
 
 
 def parse_tag_key(key: str) -> str | None:
-    """The attempt that wrote an object of a tagged version; None for any other key."""
+    """Return the attempt that wrote an object of a tagged version, or None for another key."""
     match = re.match(rf"{TAGS}/({_UUID})/", key)
     return match and match[1]
 
 
 def failed_folder(topic: str, run_id: str) -> str:
-    """The folder that names the last failed attempt at a run id, one object per pipeline."""
+    """Return the folder that names the last failed attempt at a run id, one object per pipeline."""
     return f"{ATTEMPTS}/{_digest(topic, run_id)}/failed"
 
 
 def failed_key(topic: str, pipeline: str, run_id: str) -> str:
-    """The key of the object that names the last failed attempt at a run."""
+    """Return the key of the object that names the last failed attempt at a run."""
     return f"{failed_folder(topic, run_id)}/{_digest(pipeline)}"
 
 
@@ -282,9 +285,9 @@ def _digest(*names: str) -> uuid.UUID:
 
 
 def parse_attempt_key(key: str) -> tuple[str, str]:
-    """The attempt (or the digest of topic and run id) and the file name in an `attempts/` key.
+    """Return the attempt (or the digest of topic and run id) and the file name in a key.
 
-    Raises CorruptData if no attempt's file can have this key.
+    The key begins with `attempts/`. Raises CorruptData if no attempt's file can have this key.
     """
     match = _ATTEMPT_KEY.fullmatch(key)
     if match is None:

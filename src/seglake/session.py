@@ -1,9 +1,9 @@
-"""The Spark session of Seglake's jobs: Java, Delta's jars and the settings.
+"""Create the Spark session of Seglake's jobs: Java, Delta's jars and the settings.
 
 A machine needs only pip and a Java 17 or 21 runtime: the Ivy that pyspark ships fetches Delta's
 jars once. `python -m seglake.session jars` fetches them ahead of time and prints them, joined by
-commas, for `spark-submit --jars`; `kafka-jars` those of Spark's Kafka source; `java` checks the
-runtime.
+commas, for `spark-submit --jars`. `kafka-jars` does this for the jars of Spark's Kafka source, and
+`java` checks the runtime.
 
 Ingest commits without Spark and needs no Delta jars. Spark SQL on the catalog needs them.
 """
@@ -38,14 +38,14 @@ SPARKS = ("3.5", "4.0", "4.1", "4.2")
 JAVA_VERSIONS = (17, 21)
 _SPARK = ".".join(pyspark.__version__.split(".")[:2])
 DELTA_ARTIFACT, DELTA_VERSION = f"delta-spark_{_SPARK}_2.13", "4.4.0"  # there is one for each Spark
-MASTER_WAIT_S = 20.0  # for a master that does not answer, as while it is restarted
-_REGISTERS_S = 5.0  # a registration that takes longer is told
+MASTER_WAIT_S = 20.0  # for a master that does not answer, for example during a restart
+_REGISTERS_S = 5.0  # a registration that takes longer is logged
 _MASTER = re.compile(  # as SparkContext.createTaskScheduler and SparkSubmit have it
     r"local(\[(\d+|\*)\s*(,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
     r"|spark://[^,:/]+.*:\d+(,.+:\d+)*|yarn|k8s://.+"
 )
 _OF_YARN = "HADOOP_CONF_DIR", "YARN_CONF_DIR"  # SparkSubmitArguments asks for one of them
-_WITH_OWN = "SPARK_HOME", "SPARK_CONF_DIR"  # a spark-env.sh of theirs may set it
+_WITH_OWN = "SPARK_HOME", "SPARK_CONF_DIR"  # a spark-env.sh there may set one of them
 _DELTA_JAR = re.compile(r"\b(delta-spark_[\w.]+-\d[\w.]*)\.jar")
 
 # conf/spark-defaults.conf holds the same settings for spark-submit; a test compares the two.
@@ -60,7 +60,7 @@ SETTINGS = {
 _OF_ONE_MACHINE = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.daemon.module": "seglake.worker_daemon",  # its workers print to our terminal
+    "spark.python.daemon.module": "seglake.worker_daemon",  # workers print to our terminal
 }
 DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -114,17 +114,17 @@ def spark_session(
     delta: bool = True,
     kafka: bool = False,
 ) -> SparkSession:
-    """The running session, or a new one with Seglake's settings.
+    """Return the running session, or a new one with Seglake's settings.
 
-    A running session is returned unchanged. For a new one, settings of spark-submit (`--conf`,
-    `--master`, a properties file) come before `conf`, and `conf` before `SETTINGS`. Without any
-    master, the session is `local[*]`. `delta` adds Delta's SQL extension, catalog and jars, `kafka`
-    the jars of Spark's Kafka source.
+    A running session is returned unchanged. For a new session, settings of spark-submit (`--conf`,
+    `--master`, a properties file) take precedence over `conf`, and `conf` over `SETTINGS`. Without
+    any master, the session is `local[*]`. `delta` adds Delta's SQL extension, catalog and jars,
+    `kafka` the jars of Spark's Kafka source.
 
     Raises:
-        ConfigError: another Spark, or one before 4.0 for `delta` or `kafka`; no usable Java; or
-            `delta`, and the running session or JVM has no Delta, or another one.
-        SeglakeError: the master does not answer, or Spark does not start; a retry may help.
+        ConfigError: Spark has another version, or is older than 4.0 for `delta` or `kafka`; Java is
+            unusable; or, for `delta`, the running session or JVM has no Delta, or another version.
+        SeglakeError: The master does not answer, or Spark does not start. A retry may help.
     """
     require_version(pyspark.__version__)
     if delta or kafka:
@@ -133,14 +133,14 @@ def spark_session(
     if running is None:
         settings = _settings(master, conf or {}, delta=delta, kafka=kafka)
         running = _started({"spark.app.name": app_name, **settings})
-    require_version(running.version)  # its JVM may be of another Spark, which SPARK_HOME names
+    require_version(running.version)  # SPARK_HOME may name another Spark for the JVM
     if delta:
         _require_delta(running)
     return running
 
 
 def require_version(version: str) -> None:
-    """Raise ConfigError unless Seglake works with this Spark, and pyspark is of the same one."""
+    """Raise ConfigError unless Seglake supports this Spark, and pyspark has its version."""
     minor, own = (".".join(each.split(".")[:2]) for each in (version, pyspark.__version__))
     if minor not in SPARKS or minor != own:
         raise ConfigError(
@@ -160,14 +160,14 @@ def require_spark_4(what: str) -> None:
 
 
 def delta_jars() -> list[Path]:
-    """Delta's jars, which the first call fetches.
+    """Return Delta's jars, which the first call fetches.
 
     Their folder is `$SEGLAKE_JARS`, or else in `$XDG_CACHE_HOME/seglake/jars` (`~/.cache`). A
     machine without network needs a copy of that folder.
 
     Raises:
-        ConfigError: no usable Java.
-        SeglakeError: the jars could not be fetched; the message has Ivy's output.
+        ConfigError: There is no usable Java.
+        SeglakeError: The jars could not be fetched. The message has Ivy's output.
     """
     name = f"{DELTA_ARTIFACT}-{DELTA_VERSION}"
     return _jars("SEGLAKE_JARS", name, f"{DELTA_ARTIFACT}-*.jar", _DELTA_MODULE)
@@ -186,7 +186,8 @@ def kafka_jars() -> list[Path]:
 def fetch_jars(ivy_module: str, folder: Path) -> None:
     """Fetch all dependencies of an Ivy module file into `folder`, or none of them.
 
-    `folder` must be absent or empty. Two processes may do this at once; the first to finish wins.
+    `folder` must be absent or empty. Two processes may do this at the same time; the first to
+    finish wins.
     """
     java = find_java()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -200,11 +201,11 @@ def fetch_jars(ivy_module: str, folder: Path) -> None:
 
 
 def find_java() -> Path:
-    """The Java launcher that Spark will use: `$JAVA_HOME/bin/java`, or else `java` on the path.
+    """Return the Java launcher that Spark will use: `$JAVA_HOME/bin/java`, or `java` on the path.
 
     Raises:
-        ConfigError: no launcher, or Spark does not run on it. Spark starts its JVM with the
-            module jdk.incubator.vector, which some reduced runtimes lack.
+        ConfigError: There is no launcher, or Spark does not run on it. Spark starts its JVM with
+            the module jdk.incubator.vector, which is missing in some reduced runtimes.
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin")) if home else None)
@@ -219,7 +220,7 @@ def find_java() -> Path:
 
 
 def _unusable(java: str) -> str:
-    """What is wrong with this launcher, or an empty text."""
+    """Return what is wrong with this launcher, or an empty text."""
     modules = _run([java, "--list-modules"]).stdout
     version = re.search(r"^java\.base@(\d+)", modules, re.MULTILINE)
     if version is None:
@@ -278,12 +279,12 @@ def _quiet_log() -> dict[str, str]:
 
 
 def _submitted() -> bool:
-    """Whether spark-submit started this program: then its JVM runs with the user's settings."""
+    """Return whether spark-submit started this program: then its JVM has the user's settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _started(settings: dict[str, str]) -> SparkSession:
-    """A new session. Raises SeglakeError with what Spark says if it does not start."""
+    """Start a new session. Raise SeglakeError with Spark's message if it does not start."""
     master = settings["spark.master"]
     try:
         conf = _launch(settings)
@@ -292,7 +293,7 @@ def _started(settings: dict[str, str]) -> SparkSession:
             return SparkSession.builder.config(conf=conf).getOrCreate()
     except (Py4JError, PySparkException) as error:
         left = SparkContext._active_spark_context  # noqa: SLF001  # getOrCreate would make one
-        if left is not None:  # else the next call would get this one
+        if left is not None:  # stop it, or the next call would get this context
             with contextlib.suppress(Exception):
                 left.stop()
         raise SeglakeError(
@@ -303,16 +304,16 @@ def _started(settings: dict[str, str]) -> SparkSession:
 
 
 def _said(error: Exception) -> str:
-    """The first line of what Java or Spark says, without the names of classes."""
+    """Return the first line of a message of Java or Spark, without the names of classes."""
     cause = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
-    if "stopped SparkContext" in cause:  # a standalone master: after three times 20 s
+    if "stopped SparkContext" in cause:  # a standalone master, after three tries of 20 s
         return "the master did not take the application"
     return re.sub(r"^(?:[\w.$]+(?:Exception|Error): )+", "", cause.partition("\n")[0]).rstrip(".")
 
 
 @contextmanager
 def _warning_if_slow(master: str) -> Iterator[None]:
-    """Log that a master is waited for, if the block takes long; Spark says nothing for a minute."""
+    """Log that the master is slow, if the block takes long; Spark logs nothing for a minute."""
     said = "waiting until Spark's master %s takes the application; Spark gives up after a minute"
     timer = threading.Timer(_REGISTERS_S, _log.warning, (said, master))
     timer.daemon = True
@@ -325,11 +326,10 @@ def _warning_if_slow(master: str) -> Iterator[None]:
 
 
 def require_known(master: str) -> None:
-    """Raise ConfigError for what is no master, or one of YARN that nothing says where it is.
+    """Raise ConfigError if this is not a valid master, or is YARN without its settings.
 
-    Spark would print a stack trace.
-
-    Not for a program that was submitted: a vendor's Spark may have masters of its own.
+    Otherwise, Spark would print a stack trace. Not for a program that was submitted: a vendor's
+    Spark may have its own masters.
     """
     if not _MASTER.fullmatch(master):
         raise ConfigError(
@@ -344,7 +344,7 @@ def require_known(master: str) -> None:
 
 
 def require_master(master: str) -> None:
-    """Wait for a standalone master that does not answer; any other master is left to Spark.
+    """Wait for a standalone master that does not answer. Any other master is left to Spark.
 
     Spark would be silent for a minute. Raises SeglakeError after `MASTER_WAIT_S` seconds.
     """
@@ -364,13 +364,13 @@ def require_master(master: str) -> None:
 
 
 def _unreachable(master: str) -> str:
-    """Why no address of a standalone master answers; an empty text if one does."""
+    """Return why no address of a standalone master answers, or an empty text if one does."""
     scheme, _, addresses = master.partition("://")
     if scheme != "spark":
         return ""
     problems = []
     for host, _, port in (each.rpartition(":") for each in addresses.split(",")):
-        if not port.isdigit():  # Spark says what an address is
+        if not port.isdigit():  # Spark explains the form of an address
             return ""
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
@@ -382,14 +382,14 @@ def _unreachable(master: str) -> str:
 
 
 def _launch(settings: dict[str, str]) -> SparkConf:
-    """Start the JVM, or join that of spark-submit. Returns its settings; `settings` fill gaps."""
+    """Start the JVM, or join the JVM of spark-submit. Return its settings; `settings` fill gaps."""
     if not _submitted():
         require_known(settings["spark.master"])
         find_java()
-        require_master(settings["spark.master"])  # before a JVM starts in vain
+        require_master(settings["spark.master"])  # before a JVM starts without need
         _choose_python(settings["spark.master"])  # before the JVM, which starts Python workers
     launch = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    # SparkConf knows the settings of the user only once the JVM runs, and no public call starts
+    # SparkConf has the settings of the user only once the JVM runs, and no public call starts
     # the JVM without a context.
     with _no_interrupt():
         SparkContext._ensure_initialized(conf=launch)  # noqa: SLF001
@@ -405,11 +405,11 @@ def _launch(settings: dict[str, str]) -> SparkConf:
 
 @contextmanager
 def _no_interrupt() -> Iterator[None]:
-    """Ctrl-C takes effect after the block.
+    """Delay Ctrl-C until the end of the block.
 
-    A JVM whose Python goes away before it has connected never ends.
+    A JVM whose Python ends before it has connected never ends.
     """
-    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
         yield
         return
     came: list[int] = []
@@ -458,7 +458,10 @@ def _require_delta(session: SparkSession) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`jars` and `kafka-jars` print jars, `java` the Java launcher. Returns the exit code."""
+    """Print the jars for `jars` and `kafka-jars`, or the Java launcher for `java`.
+
+    Returns the exit code.
+    """
     try:
         match arguments:
             case ["jars"]:

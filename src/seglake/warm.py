@@ -1,8 +1,8 @@
 """Compile every kernel once, so that a user's first command does not wait for it.
 
-numba compiles a kernel once and caches it beside the source, or in the user's cache if that folder
-is read-only. `python -m seglake.warm` takes a few events of each input format through
-the whole path: read, encode, write, look up, read back, print, rewrite, compact. No JVM starts.
+numba compiles a kernel once and caches it next to the source, or in the user's cache if that folder
+is read-only. `python -m seglake.warm` takes a few events of each input format through the whole
+path: read, encode, write, look up, read back, print, rewrite, compact. No JVM starts.
 """
 
 import _thread
@@ -58,13 +58,13 @@ Settings = dict[str, Any]  # tables of a pipeline file
 def main(progress: Callable[[int, int], None] = lambda _done, _total: None) -> None:
     """Take a few events of each input format through a temporary lake.
 
-    `progress` gets the number of kernels that are compiled, and of all, after each.
+    `progress` is called after each kernel with the number of compiled kernels and of all kernels.
     """
     os.environ[fallback.WAITS] = "wait"
     kernels = _Kernels(progress)
     with tempfile.TemporaryDirectory(prefix="seglake-warm-") as name, kernels.watched():
         folder = Path(name)
-        with fallback.long_way():  # what small work takes until all kernels are there
+        with fallback.long_way():  # the code that small work runs until all kernels are compiled
             _round_trip(folder / "lake", {**_parquet_settings(folder), "order": "arrival"})
         for number, settings in enumerate(_pipelines(folder)):
             for order in ("time", "arrival"):
@@ -74,7 +74,7 @@ def main(progress: Callable[[int, int], None] = lambda _done, _total: None) -> N
 
 
 def _without_a_lake(folder: Path) -> None:
-    """What needs no lake, but the files of `_pipelines`."""
+    """Run the steps that need no lake, but only the files of `_pipelines`."""
     _fields()
     for form in ("jsonl", "csv"):
         infer_pipeline([str(folder / form)])
@@ -82,7 +82,7 @@ def _without_a_lake(folder: Path) -> None:
 
 @contextmanager
 def _second_process() -> Iterator[None]:
-    """In the block, another process compiles what needs no lake: a third of the work."""
+    """Compile in another process what needs no lake, a third of the work, during the block."""
     with subprocess.Popen(
         [sys.executable, "-m", "seglake.warm", "--second"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -95,7 +95,7 @@ def _second_process() -> Iterator[None]:
 
 
 class _Kernels:
-    """Tells how many of Seglake's kernels are compiled."""
+    """Reports how many of Seglake's kernels are compiled."""
 
     def __init__(self, progress: Callable[[int, int], None]) -> None:
         modules = [module for name, module in sys.modules.items() if name.startswith("seglake.")]
@@ -105,7 +105,7 @@ class _Kernels:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """In the block, tell after each kernel; at the end, that all are there."""
+        """Report progress after each kernel in the block, and all kernels at the end."""
         cache.WATCHERS.append(self._tell)
         self._tell()
         yield
@@ -118,7 +118,7 @@ class _Kernels:
 
 
 def _pipelines(folder: Path) -> Iterator[Settings]:
-    """Settings for a small file of each format; together they use every way to make a record."""
+    """Yield settings for a small file of each format. Together they make records in every way."""
     user = {"key": {"fields": ["user"]}}
     headers = {"headers": {"fields": ["user"], "source": True}}
     columns = {"value": {"from": "columns"}}
@@ -136,7 +136,7 @@ def _pipelines(folder: Path) -> Iterator[Settings]:
 
 
 def _input(folder: Path, form: str, settings: Settings | None = None) -> Settings:
-    """Write a file of lines, the last one broken."""
+    """Write a file of lines. The last line is broken."""
     rows = ((i, START_MS + 7 * i, i % 60, i % 2) for i in range(EVENTS))
     path, heading = folder / form, "ts,user,p\n" if form == "csv" else ""
     path.write_text(heading + "".join(LINES[form].format(*row) for row in rows) + "broken\n")
@@ -158,7 +158,7 @@ def _parquet(folder: Path) -> Settings:
 
 
 def _with_offsets(folder: Path) -> Settings:
-    """Settings for records that keep their offsets, and their headers in one column."""
+    """Return settings for records that keep their offsets, with their headers in one column."""
     numbers = range(EVENTS)
     header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     columns: dict[str, Any] = {
@@ -201,17 +201,17 @@ def _round_trip(root: Path, settings: Settings) -> None:
             middle = log.record_at(partition, end // 2)
             keys += filter(None, [middle.key])
             log.offsets_for_times({partition: middle.timestamp})
-            for _ in range(4):  # read, read again, put into the cache, from there
+            for _ in range(4):  # read, read again, put into the cache, read from the cache
                 log.read_range(middle.timestamp, middle.timestamp + 1000).read_all()
     for batch in log.read_range(None, None, order="time"):
         json_lines(batch)
-    log.find(keys=keys).read_all()  # some are found: of records with headers, too
+    log.find(keys=keys).read_all()  # finds some records, also with headers
     _rewrite(root)
     _compact(root)
 
 
 def _fields() -> None:
-    """Fields of values, as columns and as conditions."""
+    """Read fields of values, as columns and as conditions."""
     values: Any = pa.array([b'{"n":[1,"x"],"t":"\\u00e9"}', b'{"n":200.5}'], pa.binary())
     csv = value_format_of({"value.format": "csv", "value.columns": ["n", "t"]})
     text = value_format_of({"value.format": "text", "value.pattern": "(?P<n>.*)"})
@@ -235,7 +235,7 @@ def _compact(root: Path) -> None:
 
 
 def _rewrite(root: Path) -> None:
-    """Write the segments again: as a merge that joins batches does, and without some records."""
+    """Rewrite the segments: with joined batches like a merge, and without some records."""
     table = CatalogTable.open(open_store(str(root)))
     for row in table.segments(table.snapshot(), "warm"):
         some = OnlyOffsets.of([(row.base_offset, b"\x77" * (EVENTS // 8))])
@@ -246,7 +246,7 @@ def _rewrite(root: Path) -> None:
 
 
 def _in_second_process() -> None:
-    """What the second process does."""
+    """Run the work of the second process."""
     os.environ[fallback.WAITS] = "wait"
     with tempfile.TemporaryDirectory(prefix="seglake-warm-") as name:
         deque(_pipelines(Path(name)), 0)
@@ -254,7 +254,7 @@ def _in_second_process() -> None:
 
 
 def _stop_without_package() -> None:
-    """Interrupt this process from when its package is deleted, until the interrupt ends it."""
+    """Interrupt this process repeatedly after its package is deleted, until it ends."""
     while True:
         time.sleep(0.5)
         if not cache.is_installed():

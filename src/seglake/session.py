@@ -44,7 +44,7 @@ _MASTER = re.compile(  # as SparkContext.createTaskScheduler and SparkSubmit hav
     r"local(\[(\d+|\*)\s*(,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
     r"|spark://[^,:/]+.*:\d+(,.+:\d+)*|yarn|k8s://.+"
 )
-_OF_YARN = "HADOOP_CONF_DIR", "YARN_CONF_DIR"  # SparkSubmitArguments asks for one of them
+_OF_YARN = "HADOOP_CONF_DIR", "YARN_CONF_DIR"  # SparkSubmitArguments requires one of them
 _WITH_OWN = "SPARK_HOME", "SPARK_CONF_DIR"  # a spark-env.sh there may set one of them
 _DELTA_JAR = re.compile(r"\b(delta-spark_[\w.]+-\d[\w.]*)\.jar")
 

@@ -51,7 +51,7 @@ class Subject(NamedTuple):
     def parse(text: str, value_format: ValueFormat = JSON) -> Subject:
         """Parse `key`, `field:order.id` or `header:tenant`, the inverse of `str`.
 
-        Raises ValueError or KeyError for another text.
+        Raises KeyError for another kind.
         """
         kind, _, name = text.partition(":")
         number = {kind: number for number, kind in _KINDS.items()}[kind]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Hashes = npt.NDArray[np.uint64]
 
-_LEAST_ROOM = 64  # bytes of a body that are copied at once
+_LEAST_ROOM = 64  # bytes of a body that are copied together
 
 
 class KeyHashes(NamedTuple):

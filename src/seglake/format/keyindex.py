@@ -12,7 +12,7 @@
     a page's bytes       buckets, n ones and n zeros | n blocks u8 | n rests of 4 bits | zeros
 
 Little-endian. The tables are things, pages and names. Version 1 has record keys only, version 2 is
-any other file. The blocks are those of the zone map, at most 256 to a page. A page has n different
+any other file. The blocks are the zone map's, at most 256 in a page. A page has n different
 pairs of a hash and a block. With h the upper 32 bits of a hash, h * 16n / 2^32 is 16 times the
 pair's bucket plus its rest. Pairs are in the order of hash, then block. For each bucket, `buckets`
 has a one for each of its pairs, then a zero; the first bit is the lowest of the first byte. Names,

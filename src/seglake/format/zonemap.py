@@ -11,7 +11,7 @@ zone map bounds the window on both sides: a reader skips a block whose [min, max
     entries, 24 bytes    relative offset i32 | position i32 | min timestamp i64 | max timestamp i64
 
 Little-endian. An index block ends where the next one begins. Block 0 begins the segment, each other
-block begins with a batch that has an index entry. The relative offset of a block is that of its
+block begins with a batch that has an index entry. The relative offset of a block belongs to its
 first batch. A fence sums up `fence span` entries (see `span_of`). So a lookup in a segment that is
 not cached takes two reads, each checked by its own CRC: header and fences, then the entries of one
 fence. All offsets and positions are relative, so a zone map survives a re-base. A record without

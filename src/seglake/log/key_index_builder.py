@@ -49,7 +49,7 @@ SHORT = 18  # characters of a number: a longer number has a second hash, too
 UNREAD = b"\xff"  # hashed for a value without fields; it occurs in no text
 _USUAL = r"^(0|-?[1-9][0-9]*|-?(0|[1-9][0-9]*)\.[0-9]*[1-9])$"  # one such text per number
 
-pc: Any = pyarrow.compute  # its stubs ask for the type of each item
+pc: Any = pyarrow.compute  # its stubs require the type of each item
 
 
 class Hashed(NamedTuple):

@@ -36,7 +36,7 @@ _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
 _log = logging.getLogger(__name__)
 
-pc: Any = pyarrow.compute  # its stubs ask for the type of each item
+pc: Any = pyarrow.compute  # its stubs require the type of each item
 Array = Any  # a pa.Array, for the same reason
 
 Misfits = Counter[str]  # by field: values that the column's type cannot hold
@@ -232,8 +232,8 @@ class FieldReader:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches with fields instead of the value. A misfit raises if `strict`.
 
-        If `misfits` is None, a warning with the number of misfits is logged at the end. Raises
-        UsageError.
+        Without `misfits` to count them, a warning with the number of misfits is logged at the end.
+        Raises UsageError.
         """
         counts = Counter[str]() if misfits is None else misfits
         for batch, (arrays, left) in worked(read, self._read):

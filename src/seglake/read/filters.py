@@ -117,7 +117,7 @@ def _steps(
     """Return the steps of an expression as (kind, word), and its literals and options as scalars.
 
     Raises ValueError for a step of an unknown form, and if a column has a line end in its name:
-    Arrow does not escape names, so such a name can look like other steps.
+    Arrow does not escape names, so such a name can be read as other steps.
     """
     if any(name.splitlines() != [name] for name in columns):
         raise ValueError("a name of a column has a line end")

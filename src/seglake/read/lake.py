@@ -49,7 +49,8 @@ def open(  # noqa: A001  # users write seglake.open
 class Lake(ShowsTable):
     """One version of a lake. Safe for threads. An unpickled lake opens the same version again.
 
-    A pickled lake has no credentials: a worker finds credentials in its environment.
+    A pickled lake has no credentials: a worker finds credentials in its environment. Unpickling
+    raises VersionExpired if another catalog is at the root now.
     """
 
     def __init__(
@@ -161,6 +162,10 @@ class Lake(ShowsTable):
         So `[-1]` is the newest run. Shown as a table, the newest run is first. A run that was
         undone or replaced has a row for each of its states. `to_arrow` of the list returns an Arrow
         table.
+
+        Raises:
+            UnknownTopic: This version has no such topic.
+            VersionExpired: A vacuum removed the rows of this version.
         """
         names = self._names(topic)
         runs = [run for name in names for run in self._origin.run_history(self._snapshot, name)]
@@ -172,6 +177,10 @@ class Lake(ShowsTable):
 
         So `[-1]` is the newest commit. Shown as a table, the newest commit is first. Commits that
         change tags belong to no topic: their topic is `@lake`.
+
+        Raises:
+            UnknownTopic: This version has no such topic.
+            VersionExpired: A vacuum removed the rows of this version.
         """
         names = [*self._names(topic), *([WHOLE_LAKE] if topic is None else [])]
         rows = [row for name in names for row in self._origin.maintenance(self._snapshot, name)]

@@ -177,6 +177,11 @@ class Log(ShowsTable):
         Raises:
             UnknownTopic: The topic has no such partition.
             UsageError: `times` is not a mapping, or a time is before 1970.
+            CorruptData: A file is damaged. The message names the file and the byte.
+
+        Example:
+            >>> log.offsets_for_times({0: "2026-06-01T12:00:00Z"})
+            {0: OffsetAndTimestamp(offset=104027, timestamp=1780315200071)}
         """
         if not isinstance(times, Mapping):
             raise UsageError(
@@ -210,7 +215,7 @@ class Log(ShowsTable):
     ) -> dict[int, OffsetAndTimestamp | None]:
         """Return, for each partition, the first record with the largest timestamp (KIP-734).
 
-        The value is None for a partition without timestamps.
+        A partition without timestamps has the value None.
         """
         return {p: self.reader(p).max_timestamp() for p in _chosen(self, partitions)}
 
@@ -277,7 +282,11 @@ class Log(ShowsTable):
     ) -> WindowReader:
         """Return the last `count` records of each partition, one partition after another.
 
-        For `fields` see `read_range`.
+        Args:
+            count: The number of records of each partition. A shorter log is returned whole.
+            partitions: The partitions to read. None reads all.
+            columns: The columns of the result, see `read_range`.
+            fields: Fields of the values to add as columns, see `read_range`.
         """
         beside = FieldReader.of(fields, columns, self.value_format)
         ends = self.end_offsets(partitions)
@@ -334,7 +343,9 @@ class Log(ShowsTable):
     ) -> Plan:
         """Plan a read of the records at offsets [start, end) of each partition.
 
-        There may be gaps in a range.
+        Args:
+            ranges: Partition number → (start, end). There may be gaps in a range.
+            columns: The columns to read, in this order. None reads all columns.
         """
         windows = {p: Window(start_offset=s, end_offset=e) for p, (s, e) in ranges.items()}
         return self._plan(windows, columns)
@@ -560,6 +571,9 @@ class Log(ShowsTable):
 
         Every partition contributes the same share of the `sample` records. `types` of the result
         can be passed to `read_range`.
+
+        Example:
+            >>> log.read_range(None, None, fields=log.fields().types)
         """
         share = -(-sample // len(self.partitions()))
         values = self.tail(share, columns=["value"]).read_all()["value"]
@@ -616,6 +630,14 @@ class Log(ShowsTable):
 
         It is complete if the intervals of committed runs cover [start, end + lateness_ms), see
         `coverage`.
+
+        Args:
+            start: The first time of the window, inclusive.
+            end: The end of the window, exclusive.
+            lateness_ms: The largest lateness of an event, in milliseconds.
+
+        Raises:
+            UsageError: The window ends before it starts.
         """
         window = window_of(start, end)
         return covers(self.coverage(), window.start_ms, window.end_ms + lateness_ms)
@@ -637,6 +659,9 @@ class Log(ShowsTable):
         The time of a lag is from the next unread record to the newest timestamp of the partition,
         or 0 if every record was read. For an offset below the log start, the next unread record is
         the first record of the log.
+
+        Args:
+            committed: Partition number → committed offset. Leave out partitions without one.
 
         Raises:
             OffsetOutOfRange: A committed offset is above the end offset.

@@ -29,7 +29,7 @@ from seglake.text.json_fields import Scalars
 from seglake.text.spans import from_arrow, to_arrow
 from seglake.text.value_fields import ValueFields, finder
 
-pc: Any = pyarrow.compute  # its stubs ask for the type of each item
+pc: Any = pyarrow.compute  # its stubs require the type of each item
 
 Conditions = Mapping[str, Any]  # name → a value, or a list of values of which one must be equal
 

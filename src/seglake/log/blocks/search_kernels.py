@@ -147,7 +147,7 @@ def _read_times(data, place, room):
     size = put_payload(
         room.arena, np.int64(0), bound, data, start, end, attributes, room.addresses, room.sizes
     )
-    # 2. Reserve a place for the times. The count comes from the header: it must fit the bytes.
+    # 2. Reserve space for the times. The count is from the header, so compare it with the bytes.
     count = outline[place + RECORDS]
     outline[USED] = at + 3 * count
     if size < 0 or count * LEAST_RECORD_BYTES > size or outline[USED] > len(outline):

@@ -55,7 +55,7 @@ def wanted_batches(
 
 
 class Wanted(NamedTuple):
-    """The records of each batch that a read wants: batch b has the window windows[window_of[b]].
+    """The wanted records of each batch: batch b has the window windows[window_of[b]].
 
     A window is smallest and largest timestamp, smallest and largest offset, all inclusive. With
     `keys`, only records with one of the keys are wanted.

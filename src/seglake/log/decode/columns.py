@@ -47,7 +47,7 @@ SCHEMA = pa.schema(_FIELDS)
 _SHARED_ROWS = 2**14  # columns of one value with at most this many rows share their buffers
 _LEAST_LENT, _MOST_SPARE = 256 * 1024, 3  # bytes of a buffer that is lent; lent buffers per column
 
-Array = Any  # a pa.Array: pyarrow's stubs ask for the type of its items
+Array = Any  # a pa.Array: pyarrow's stubs require the type of its items
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
@@ -316,7 +316,7 @@ def _array(
     parts: Sequence[npt.NDArray[Any] | None],
     children: list[Any] | None = None,
 ) -> Array:
-    arrays: list[Any] = list(parts)  # numpy arrays are buffers; their type says so from 3.12 on
+    arrays: list[Any] = list(parts)  # numpy arrays are buffers, typed so only from Python 3.12 on
     buffers: list[Any] = [None if part is None else pa.py_buffer(part) for part in arrays]
     return pa.Array.from_buffers(kind, count, buffers, children=children)
 

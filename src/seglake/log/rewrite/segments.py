@@ -35,7 +35,7 @@ from seglake.log.segment import LogSegment
 from seglake.log.writer import NewSegment, write_segment
 from seglake.store import Store
 
-DECODE_BYTES = 2**20  # of decompressed records at once: more would not fit the processor's cache
+DECODE_BYTES = 2**20  # decompressed records at a time: more would not fit the processor's cache
 AHEAD_BYTES = 16 * 2**20  # requested from an object store ahead of their use
 
 

@@ -1,4 +1,4 @@
-"""Describe which records a read wants, and find segments and index blocks that can contain them."""
+"""Describe the records of a read, and find segments and index blocks that can contain them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NO_WINDOWS = np.empty((2, 0), np.int64)
 
 
 class Bounds(NamedTuple):
-    """The records of a log partition that a read wants: in `window` and in one of `windows`.
+    """The wanted records of a log partition: in `window` and in one of `windows`.
 
     Window i of `windows` has the timestamps windows[0, i] to windows[1, i] (inclusive), in ms.
     These windows ascend, with a hole between any two. If `windows` is empty, only `window` decides.

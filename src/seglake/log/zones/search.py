@@ -80,7 +80,7 @@ class Source(Protocol):
     def head(self, segment: LogSegment) -> tuple[Any, ReadRanges | None]:
         """Return the beginning of the file with all its fences, and a function that reads ranges.
 
-        The function is None if the beginning is the whole file.
+        The function is missing (None) if the beginning is the whole file.
         """
 
     def remake(self, segment: LogSegment, damage: Exception) -> Any:
@@ -183,8 +183,9 @@ class ZoneSearch:
         """Return the `marked` blocks that can contain a wanted record, and the most such records.
 
         `marked(count, first, stop)` returns which of `count` blocks from `first` to `stop`
-        (exclusive) are marked. Its values for other blocks are ignored. If it returns None, so does
-        this method. If `joined`, adjacent blocks become one range.
+        (exclusive) are marked. Its values for other blocks are ignored. Returns None if `marked`
+        returns None, or if the zone map was rebuilt, so that its blocks differ. If `joined`,
+        adjacent blocks become one range.
         """
         pages, span = self._state.zones.pages, self._state.fences.fence_span
         numbers, _ = bounds.meet(

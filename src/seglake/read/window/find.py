@@ -46,7 +46,7 @@ FIND_NAMES = ("by_index", "scanned", "ranges", "bytes", "records_at_most")
 
 @dataclass(frozen=True)
 class Criteria:
-    """What a search looks for: records with one of `keys` (None: any key) that meet `where`.
+    """The criteria of a search: records with one of `keys` (None: any key) that meet `where`.
 
     `hints` are also looked up in key indexes, but not compared.
     """

@@ -140,7 +140,7 @@ def _is_told(note: str) -> bool:
 
 @contextmanager
 def long_way() -> Iterator[None]:
-    """Never compile or call kernels that have a substitute function inside the block."""
+    """Prevent kernels with a substitute function from being compiled or called in the block."""
     _LONG_WAY.append(True)
     yield
     _LONG_WAY.clear()

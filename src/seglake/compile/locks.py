@@ -1,4 +1,13 @@
-"""Locks that are free in a forked process, whichever thread of its parent held them."""
+"""Locks that are free in a forked process, whichever thread of its parent held them.
+
+With an ordinary lock, a fork can block its child forever:
+
+    1. A thread acquires the lock.
+    2. Another thread forks the process. The child has a copy of the lock, which is held.
+    3. The child has no thread that releases the lock, and waits for it.
+
+So every `Lock` is replaced by a new, free one in the child.
+"""
 
 from __future__ import annotations
 

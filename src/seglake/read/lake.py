@@ -30,13 +30,14 @@ def open(  # noqa: A001  # users write seglake.open
 
     Args:
         root: A path, or a URI of an object store.
-        version: A retained version number, or the name of a tag. None opens the newest version.
+        version: A version number that is retained or that a tag keeps, or the name of a tag. None
+            opens the newest version.
         storage_options: Options of the object store, with the names that `deltalake` uses.
         cache_bytes: The most memory for cached zone maps and record batches.
 
     Raises:
-        UsageError: There is no lake at `root`, or no such tag.
-        VersionExpired: The version is no longer retained.
+        UsageError: There is no lake at `root`, or no such version or tag.
+        VersionExpired: The version is no longer retained, and no tag keeps it.
 
     Example:
         >>> lake = seglake.open("s3://bucket/lake")

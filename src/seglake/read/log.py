@@ -58,8 +58,8 @@ class Log(ShowsTable):
     """The log of one topic in one version; obtained from `Lake.topic`. Safe for threads.
 
     A time is an aware datetime, an ISO 8601 string with a zone, or integer milliseconds since the
-    epoch. Every method raises UnknownTopic for a partition that does not exist, CorruptData, with
-    the file's name, for a damaged file, and StoreError if the storage fails.
+    epoch. Methods raise UnknownTopic for a partition that does not exist, CorruptData, with the
+    file's name, for a damaged file, and StoreError if the storage fails.
 
     A pickled log contains its list of segments, about 70 bytes for each segment, and no
     credentials. An unpickled log is of the same version. Unpickled logs of a lake share one cache.
@@ -123,8 +123,9 @@ class Log(ShowsTable):
                 this log.
 
         Raises:
-            VersionExpired: The version is no longer retained.
+            VersionExpired: The version is no longer retained, and no tag keeps it.
             UsageError: The version does not exist yet, or there is no such tag.
+            UnknownTopic: That version has no such topic.
         """
         if version is None or version == self.version:
             return self

@@ -1,4 +1,4 @@
-"""What commands of maintenance share: their report, their one commit and their clock."""
+"""Provide the report, the commit and the clock that maintenance commands share."""
 
 from __future__ import annotations
 
@@ -27,30 +27,31 @@ Status = Literal["committed", "already done", "dry run"]
 
 @dataclass(repr=False)
 class MaintenanceReport(ShowsTable):
-    """A report as plain values, as JSON, and as a small table."""
+    """A report, available as plain values, as JSON, and as a small table."""
 
     def _table(self) -> Table:
         return of_report(type(self).__name__, self.as_dict())
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command: 0 unless a class says otherwise."""
+        """Return the exit code of the command: 0, unless a subclass overrides it."""
         return 0
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields, by name."""
+        """Return all fields by name."""
         return asdict(self)
 
     def as_json(self) -> str:
-        """One JSON object."""
+        """Return the report as one JSON object."""
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
 
 @dataclass(repr=False)
 class TopicReport(MaintenanceReport):
-    """The report of an attempt to maintain a topic; `version` is that of its commit, else -1.
+    """The report of an attempt to maintain a topic. `version` is its commit's version, or -1.
 
-    `SAMPLED` are lists that may have an item for each file: a row has a few of them.
+    `SAMPLED` names the lists that may have an item per file. The row in the catalog has only a few
+    items of them.
     """
 
     SAMPLED: ClassVar[tuple[str, ...]] = ()
@@ -60,7 +61,7 @@ class TopicReport(MaintenanceReport):
     started_at_ms: int = field(default_factory=now_ms)
 
     def row(self, operation: str) -> MaintenanceRow:
-        """The row that the commit adds; `operation` is the command's name."""
+        """Return the row that the commit adds. `operation` is the name of the command."""
         return MaintenanceRow(
             topic=self.topic,
             operation=operation,
@@ -75,7 +76,7 @@ class TopicReport(MaintenanceReport):
 def opened(
     root: str, storage_options: Mapping[str, str] | None, *, dry_run: bool
 ) -> Iterator[CatalogTable]:
-    """The catalog of a lake, on the store that `store_for` gives."""
+    """Open the catalog of a lake for a block. The catalog of a dry run is on a `DryStore`."""
     with store_for(root, storage_options, dry_run=dry_run) as store:
         yield CatalogTable.open(store)
 
@@ -84,7 +85,7 @@ def opened(
 def store_for(
     root: str, storage_options: Mapping[str, str] | None, *, dry_run: bool
 ) -> Iterator[Store]:
-    """The store of a lake; for a dry run, one that writes nothing to it."""
+    """Open the store of a lake for a block. For a dry run, it is a `DryStore`."""
     store = open_store(root, storage_options)
     if not dry_run:
         yield store
@@ -101,10 +102,10 @@ def carry_out(
     dry_run: bool,
     base: Snapshot | None = None,
 ) -> None:
-    """Commit what `plan` makes of the newest version; a dry run only calls it, for the report.
+    """Commit the change that `plan` returns for the newest version. Report the commit's version.
 
-    `base`, if given, is an open version, with which planning begins. The report gets the version of
-    the commit. Raises as `transact_upkeep`.
+    A dry run only calls `plan`, which fills in the report. If `base` is passed, the first call of
+    `plan` gets this version. Raises what `transact_upkeep` raises.
     """
     if dry_run:
         plan(base or table.snapshot())
@@ -117,7 +118,7 @@ Answer = TypeVar("Answer")
 
 
 def retried(call: Callable[[], Answer], tries: int, on: type[Exception]) -> Answer:
-    """Call a function until it does not raise `on`. The last try raises it."""
+    """Call a function until it does not raise `on`, at most `tries` times. The last try raises."""
     for _ in range(tries - 1):
         with suppress(on):
             return call()
@@ -127,9 +128,9 @@ def retried(call: Callable[[], Answer], tries: int, on: type[Exception]) -> Answ
 class Rewrites:
     """The segments that an attempt wrote, for any version that its commit may continue.
 
-    Segments are written once, under a key of the caller. Segments of two versions may begin at the
-    same offset, so only the first ones belong to the attempt itself. `attempts` are the ids under
-    which the others were written.
+    Each segment is written once, and is found again by a key that the caller chooses. Segments of
+    two versions may begin at the same offset, so each later call of `rows` writes new segments
+    under a new attempt id. `attempts` are these ids.
     """
 
     def __init__(self, attempt_id: str) -> None:
@@ -151,11 +152,14 @@ class Rewrites:
 
 
 # ---------------- clock
-# The time by which maintenance removes what is old.
+# The time that decides whether maintenance removes something as old.
 
 
 def time_of_storage(store: Store) -> int:
-    """The time at which storage says that it stored an object just now, in milliseconds."""
+    """Return the present time (ms) by the clock of storage. Writes a small object, and deletes it.
+
+    Raises StoreError.
+    """
     key = layout.new_clock_key()
     store.put(key, b"")
     modified_ms = store.stat(key).modified_ms
@@ -164,12 +168,13 @@ def time_of_storage(store: Store) -> int:
 
 
 class Clock:
-    """The time by this machine, and by storage once it is needed.
+    """The present time by this machine's clock and, once it is needed, by the clock of storage.
 
-    A clock that is ahead would remove what is still young; a clock that is slow keeps more. To read
-    the clock of storage is to write to it, and a command with nothing to do needs no right to
-    write. So it first finds what is old at `machine_ms`, and reads the other times only if
-    something is. Without a store, as in a dry run, this machine's time is the only one.
+    A clock that is ahead would remove what is still young. A clock that is slow only keeps more.
+    Reading the clock of storage requires the right to write, which a command with nothing to do
+    should not need. So a command first finds what is old at `machine_ms`, and reads the other
+    properties only if it finds something. Without a store, as in a dry run, only this machine's
+    clock is used.
     """
 
     def __init__(self, store: Store | None, machine_ms: int | None = None) -> None:
@@ -178,12 +183,12 @@ class Clock:
 
     @property
     def earlier_ms(self) -> int:
-        """The earlier of both times: what is old by it may go. Raises StoreError."""
+        """Return the earlier time (ms), by which something must be old. Raises StoreError."""
         return min(self.machine_ms, self._stored_ms)
 
     @property
     def later_ms(self) -> int:
-        """The later of both times: a delay that begins now begins then. Raises StoreError."""
+        """Return the later time (ms), from which new delays count. Raises StoreError."""
         return max(self.machine_ms, self._stored_ms)
 
     @cached_property
@@ -192,9 +197,9 @@ class Clock:
 
 
 def checked_hours(name: str, hours: float) -> float:
-    """A number of hours that a caller gave under this name.
+    """Return `hours`. Raises UsageError, which names `name`, unless they are finite and at least 0.
 
-    Raises UsageError unless it is 0 or more: a negative one would reach into the future.
+    A negative number would select a time in the future.
     """
     if math.isfinite(hours) and hours >= 0:
         return hours

@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-Told = Callable[[str], None]  # gets the name of each part as it begins
+Told = Callable[[str], None]  # called with the name of each part when the part begins
 
 
 def untold(_part: str) -> None:
-    """Say nothing."""
+    """Ignore the name of a part."""
 
 
 @dataclass
 class MaintenancePart(MaintenanceReport):
-    """One part: an operation on a topic, or on the lake (`topic` is then None).
+    """One operation on a topic, or on the lake if `topic` is None.
 
-    It has the operation's report, or the error that ended it.
+    It has the report of the operation, or the error that ended it, or both.
     """
 
     operation: str
@@ -64,12 +64,12 @@ class Maintained(MaintenanceReport):
 
     @property
     def exit_code(self) -> int:
-        """0 if every part was done, else 1."""
+        """Return 0 if every part succeeded, else 1."""
         return 1 if any(part.error is not None for part in self.parts) else 0
 
 
 class _DryCatalog(CatalogTable):
-    """A catalog on a `DryStore`, whose new commits delta-rs does not see."""
+    """A catalog on a `DryStore`. It reads new commits itself, because delta-rs cannot."""
 
     _known: Snapshot | None = None
 
@@ -95,15 +95,27 @@ def maintain_lake(
     storage_options: Mapping[str, str] | None = None,
     told: Told = untold,
 ) -> Maintained:
-    """Do the upkeep of every topic, or of one, and then a vacuum of the lake.
+    """Run the upkeep of every topic, or of one topic, and then a vacuum of the lake.
 
-    With `dry_run` nothing is written to the lake, and each part says what it would do after those
-    before it: retention and compaction are done on a `DryStore`, whose folder has room for what
-    compaction leaves. The vacuum is that of the lake as it is: it deletes what was replaced long
-    ago, and nothing of what other parts replace now. `spark` runs what is worth it; without it
-    everything runs in this process. `told` gets the name of each part. Raises UsageError if there
-    is no lake, and for hours below 0; UnknownTopic; and StoreError and CorruptData if the catalog
-    cannot be read; what goes wrong later is in the report.
+    An error in a part does not stop the other parts. It is in the report.
+
+    Args:
+        root: The folder or URI of the lake.
+        topic: The only topic to maintain.
+        dry_run: Write nothing to the lake. Each part reports what it would do after the parts
+            before it. Retention and compaction run on a `DryStore`, whose temporary folder must
+            have room for the compacted segments. The vacuum reports what it would delete now.
+        grace_hours: A vacuum keeps objects of attempts that wrote something within this time.
+        spark: Runs compaction and merges on its executors. Without it, all work runs in this
+            process.
+        storage_options: Options of the store.
+        told: Called with the name of each part when the part begins.
+
+    Raises:
+        UsageError: There is no lake, or the hours are negative.
+        UnknownTopic: There is no such topic.
+        CorruptData: The catalog cannot be read.
+        StoreError: Storage failed before the first part.
     """
     checked_hours("--grace-hours", grace_hours)
     result, store = Maintained(dry_run), open_store(root, storage_options)
@@ -127,7 +139,7 @@ def maintain_lake(
 def _of_topic(
     table: CatalogTable, settings: Topic, clock: Clock, spark: SparkSession | None, *, dry_run: bool
 ) -> Iterator[tuple[str, Callable[[], MaintenanceReport]]]:
-    """Yield the operations that the settings of a topic ask for, each with its function.
+    """Yield the operations that the settings of a topic require, each with its function.
 
     The table of a dry run is on a `DryStore`.
     """
@@ -159,7 +171,7 @@ def _of_topic(
 def _done(
     operation: str, topic: str | None, do: Callable[[], MaintenanceReport], told: Told
 ) -> MaintenancePart:
-    """Do a part; the part has the error if it fails."""
+    """Run a part. If it fails, the returned part has the error."""
     part = MaintenancePart(operation, topic)
     told(operation if topic is None else f"{operation} {topic}")
     begun = time.monotonic()

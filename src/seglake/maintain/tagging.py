@@ -1,8 +1,19 @@
-"""Tags: names for versions, which hold their rows and files until the tag is deleted.
+"""Name versions with tags. A tag keeps the rows and files of its version until it is deleted.
 
-A tag reads the version after the one that its commit continues, and a vacuum deletes segments
-behind a fence that comes after the end of their versions' data files. So of a tag and a vacuum that
-race, either the vacuum sees the tag, or the tag finds that the version has expired: decision 27.
+A vacuum must not delete the segments of a version that is tagged at the same time:
+
+    1. A vacuum finds that version 7 has expired, and that no tag names it.
+    2. A tag of version 7 is committed.
+    3. The vacuum deletes the segments of version 7. The tag cannot be read any more.
+
+So both work in a fixed order (decision 27):
+
+    1. A tag first opens the version that its commit continues, and then reads the tagged version.
+    2. A vacuum deletes the data files of expired versions, commits a fence, and reads the tags
+       again. Only then it deletes segments.
+
+If the tag commits before the fence, the vacuum finds the tag. Otherwise the tag loses to the fence,
+reads its version again, and finds that the version has expired.
 """
 
 from __future__ import annotations
@@ -46,9 +57,9 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 @dataclass(repr=False)
 class Tagged(TopicReport):
-    """A tag that was made, changed or deleted; `version` is that of the commit, -1 without one.
+    """A tag that was made, changed or deleted. `version` is the commit's version, or -1.
 
-    `tagged` is the version that it names, `until_ms` when it ends, None: never.
+    `tagged` is the version that the tag names. `until_ms` is the time when it ends, or None.
     """
 
     name: str = ""
@@ -58,9 +69,11 @@ class Tagged(TopicReport):
 
 
 class Hold(NamedTuple):
-    """What a tag holds: the files that the newest version does not name. Times are in ms.
+    """A tag, and the files that it keeps and the newest version does not name. Times are in ms.
 
-    `erased` has the fields of each `ErasedRecords` that erasures took out of the version.
+    `segments` counts all segments of the tagged version. `held_segments` counts the segments with
+    at least one file that the newest version does not name, and `held_bytes` is the size of these
+    files without logs outside the lake. `erased` has the fields of each `ErasedRecords`.
     """
 
     name: str
@@ -74,11 +87,11 @@ class Hold(NamedTuple):
 
     @property
     def erased_records(self) -> int:
-        """How many records erasures took out of the version."""
+        """Return the number of records that erasures removed from the version."""
         return sum(each["records"] for each in self.erased)
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the fields and `erased_records`, as in JSON output."""
         return {**self._asdict(), "erased_records": self.erased_records}
 
 
@@ -91,13 +104,28 @@ def tag(
     delete: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> Tagged:
-    """Name a version, by default the newest; or delete the tag.
+    """Name a version, or delete the tag.
 
-    From the time `until` on a vacuum deletes the tag; a date means its begin in UTC. A tag keeps
-    its version: it can get another `until`. Raises UsageError for a name that no tag can have or
-    that names another version, for a version that does not exist or is from before an erasure, and
-    if there is no tag to delete; VersionExpired if the version's files are gone; CorruptData,
-    StoreError and CommitConflict.
+    A tag that exists cannot name another version, but its `until` can change.
+
+    Args:
+        root: The folder or URI of the lake.
+        name: The name of the tag.
+        version: The version to name, by default the newest one.
+        until: A vacuum deletes the tag from this time on. A date is the start of that day in UTC.
+        delete: Delete the tag.
+        storage_options: Options of the store.
+
+    Returns:
+        The tag. The status is "already done" if nothing had to change.
+
+    Raises:
+        UsageError: The name is invalid or names another version, the version does not exist or is
+            from before an erasure, `until` is in the past, or there is no tag to delete.
+        VersionExpired: Files of the version were deleted.
+        CorruptData: The catalog is damaged.
+        StoreError: Storage failed.
+        CommitConflict: Other commits won again and again.
     """
     check_name(name)
     if delete and (version is not None or until is not None):
@@ -117,14 +145,15 @@ def _end(until: Time) -> int:
 
 
 class _Tagging:
-    """One change of a tag; its report fills while it goes on."""
+    """One change of a tag. The change fills in its report."""
 
     def __init__(
         self, table: CatalogTable, report: Tagged, version: int | None, until_ms: int | None
     ) -> None:
         self._table, self._report = table, report
         self._version, self._until_ms = version, until_ms
-        self._written: tuple[tuple[int, str], TagObject] | None = None  # with what it was made from
+        # The object of the tag, with its source: the version, and the attempt of another tag or "".
+        self._written: tuple[tuple[int, str], TagObject] | None = None
 
     def make(self) -> Tagged:
         return self._commit(self._made)
@@ -142,7 +171,7 @@ class _Tagging:
         return report
 
     def _made(self, base: Snapshot) -> Change | None:
-        """The tag; nothing if it is there. Raises as `tag`."""
+        """Return the change that makes the tag, or None if it exists. Raises what `tag` raises."""
         before = _last(self._table, base, self._report.name)
         if before and before.state == "tagged":
             return self._another_end(before)
@@ -157,11 +186,11 @@ class _Tagging:
         return change._replace(files_of={written.attempt_id} - {self._report.attempt_id})
 
     def _object(self, version: int, base: Snapshot) -> TagObject:
-        """Return the object for a version, made from the object of another tag that holds it.
+        """Return the object for a version, made from the object of another tag of it, if any.
 
-        Erasures went through that one, so it may be named again when the version is not retained,
-        or is from before an erasure. It stays until the commit: a tag that is deleted or changed
-        meanwhile makes the commit lose, and then the object is written again.
+        Erasures have updated the other tag's object, so the version may be named again even if it
+        is not retained, or is from before an erasure. If the other tag is deleted or changed in the
+        meantime, the commit loses, and the object is written again.
         """
         tags = live_tags(self._table.store, base.files)
         holder = next((tag for tag in tags if tag.version == version), None)
@@ -179,7 +208,7 @@ class _Tagging:
     def _read(
         self, version: int, holder: TagRow | None, base: Snapshot
     ) -> tuple[Snapshot, list[ErasedRecords]]:
-        """Return a version, and what was erased from it. Raises as `tag`."""
+        """Return a version and the records erased from it. Raises what `tag` raises."""
         if version == base.version:
             return base, []
         if holder is not None:
@@ -189,7 +218,10 @@ class _Tagging:
         return snapshot, []
 
     def _another_end(self, before: TagRow) -> Change | None:
-        """Another end of a tag that is there. Raises UsageError if it names another version."""
+        """Return the change of `until` of a tag that exists, or None if it stays the same.
+
+        Raises UsageError if the tag names another version.
+        """
         if self._version not in (None, before.version):
             raise UsageError(
                 f"tag {before.name} names version {before.version}: take another name, or delete "
@@ -203,7 +235,8 @@ class _Tagging:
     def _deleted(self, base: Snapshot) -> Change | None:
         before = _last(self._table, base, self._report.name)
         if before is None:
-            self._table.tag(self._report.name)  # which says what there is
+            # Raises an error that lists the existing tags.
+            self._table.tag(self._report.name)
             raise AssertionError
         row = replace(before, sequence=before.sequence + 1, state="deleted")
         change = self._change(DELETE_TAG, row)
@@ -214,7 +247,7 @@ class _Tagging:
         return Change([row, self._report.row(operation)])
 
     def _check(self, snapshot: Snapshot, base: Snapshot) -> None:
-        """Raise UsageError for a version from before an erasure, VersionExpired if files lack."""
+        """Raise UsageError if an erasure followed, VersionExpired if a file does not exist."""
         erased = {topic: _erasures(self._table, base, topic) for topic in _topics(snapshot)}
         there = {hash(item.key) for item in self._table.store.list(layout.TOPICS)}
         with retained(snapshot.version):
@@ -245,13 +278,13 @@ def _topics(snapshot: Snapshot) -> list[str]:
 
 
 def _files(table: CatalogTable, snapshot: Snapshot, topics: Collection[str]) -> Iterator[str]:
-    """The keys of all files that a version names, of some topics."""
+    """Yield the keys of all files of some topics that a version names."""
     for rows in table.segment_lists(snapshot, topics):
         yield from (row.key(suffix) for row in rows for suffix in row.suffixes)
 
 
 def rows_of_version(table: CatalogTable, snapshot: Snapshot) -> Iterator[Rows]:
-    """All rows of a version, but for the tags that it had. Raises VersionExpired."""
+    """Yield all rows of a version by kind and topic, without tags. Raises VersionExpired."""
     with retained(snapshot.version):
         for kind, topic in sorted({(file.kind, file.topic) for file in snapshot.files}):
             if kind != TagRow.KIND:
@@ -264,11 +297,21 @@ def with_segments(
     replaced: Mapping[SegmentRow, SegmentRow],
     erased: Iterable[ErasedRecords] = (),
 ) -> TagRow:
-    """Write a new object for a tag, with new segments of one topic in the place of old ones.
+    """Write a new object for a tag, in which new segments of one topic replace old ones.
 
-    `erased` are records that left the segments. Returns the tag's next row, for a commit that has
-    the row's attempt in `files_of`. Raises VersionExpired if the tag was changed, CorruptData,
-    StoreError.
+    Args:
+        table: The catalog.
+        tag: The row of the tag.
+        replaced: Old segment → new segment. At least one, all of the same topic.
+        erased: The records that were removed from the segments.
+
+    Returns:
+        The next row of the tag. The commit that adds it must have its attempt in `files_of`.
+
+    Raises:
+        VersionExpired: The tag was changed.
+        CorruptData: The object of the tag is damaged.
+        StoreError: Storage failed.
     """
     topic = next(iter(replaced)).topic
     places = {(row.partition, row.base_offset) for row in replaced}
@@ -293,22 +336,23 @@ def with_segments(
 
 
 def delete_ended(table: CatalogTable, names: Collection[str]) -> None:
-    """Delete tags that have come to their end. Raises StoreError and CommitConflict."""
+    """Delete the tags with these names. Raises StoreError and CommitConflict."""
     for name in names:
         _Tagging(table, Tagged(layout.WHOLE_LAKE, name=name), None, None).delete()
 
 
 def ended(table: CatalogTable, at_ms: int) -> list[str]:
-    """The names of the tags that have come to their end at a time."""
+    """Return the names of the tags whose `until` is at or before a time (ms)."""
     return [tag.name for tag in table.tags() if tag.until_ms is not None and tag.until_ms <= at_ms]
 
 
 def holds(
     table: CatalogTable, without: Collection[str] = (), topic: str | None = None
 ) -> list[Hold]:
-    """What each tag holds, but for some tags; of a topic: what each tag that has it holds of it.
+    """Return a `Hold` for each tag, except for the tags in `without`.
 
-    Asks nothing of storage in a lake without tags. Raises StoreError and CorruptData.
+    With `topic`, count only files of this topic, and skip tags whose version does not have it. If
+    the lake has no tags, storage is not read. Raises StoreError and CorruptData.
     """
     tags = [tag for tag in table.tags() if tag.name not in without]
     if not tags:

@@ -71,26 +71,27 @@ Unnamed = dict[str | None, list[Listed]]
 
 GRACE_HOURS = 24.0
 HOUR_MS = 3_600_000
-_FATE_HOURS = 30 * 24  # how long an attempt that was given up may find that out
-_TOLD_HOURS = 2 * _FATE_HOURS  # how long a chronicle is asked what may go; then it is told again
+_FATE_HOURS = 30 * 24  # how long the claim of an abandoned attempt is kept
+_TOLD_HOURS = 2 * _FATE_HOURS  # a vacuum reads the manifest archives of this period
 _DELETE_AT_ONCE = 1000
 _GONE: list[RunState] = ["undone", "replaced"]
 _IN_VAIN = (CommitConflict, AttemptAbandoned, CorruptData, MissingObject)
 _log = logging.getLogger(__name__)
-TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # what a crash leaves of a local write
+TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # the file that a crash leaves of a local write
 
 
 @dataclass(repr=False)
 class Vacuumed(MaintenanceReport):
     """The objects that a vacuum deleted, or would delete.
 
-    `catalog_files` are data files of the catalog, `deleted` all other objects, `deleted_bytes` the
-    size of both. `rewritten` files of the quarantine were written anew, without rejects that no
-    longer count; the old ones go later. `young` objects belong to attempts that may still run,
-    `unknown` ones are not Seglake's; both were left alone. `marked` attempts are committed, and had
-    no mark of success. `folded` is how many old manifests came into a chronicle.
-    `tags` says what each tag holds that the newest version does not name: its `held_segments` and
-    `held_bytes`. `ended_tags` have come to their end, and are deleted.
+    `catalog_files` are data files of the catalog, `deleted` are all other objects, and
+    `deleted_bytes` is the size of both. `rewritten` quarantine files were replaced by files without
+    the rejects that no longer count; a later vacuum deletes the old files. `young` objects belong
+    to attempts that may still run, and `unknown` objects were not written by Seglake; both are
+    kept. `marked` attempts are committed and had no success marker. `folded` is the number of old
+    manifests that were archived. `tags` has a `Hold` per tag as a dictionary: `held_segments` and
+    `held_bytes` count the files that the tag keeps and the newest version does not name.
+    `ended_tags` are the tags whose `until` has passed; the vacuum deletes them.
     """
 
     dry_run: bool
@@ -117,11 +118,20 @@ def vacuum(
 ) -> Vacuumed:
     """Delete the objects that no retained version names; with `dry_run`, only report them.
 
-    `progress` is called with the name of each step, and with how many objects are deleted.
-    `retention_hours` is how long versions are retained after they were replaced; without it the
-    catalog's own setting holds. A shorter one expires versions that somebody may still read. A dry
-    run writes nothing, and goes by this machine's clock. Raises UsageError for hours below 0,
-    StoreError, and CorruptData if the catalog cannot be read: then nothing is deleted.
+    Args:
+        root: The folder or URI of the lake.
+        dry_run: Write nothing, and use this machine's clock instead of the clock of storage.
+        grace_hours: Objects of an attempt that wrote something within this time are kept.
+        retention_hours: How long a version is retained after it was replaced. Without it, the
+            catalog's own setting applies. A shorter time expires versions that may still be read.
+        storage_options: Options of the store.
+        progress: Called with the name of each step, and with the number of deleted objects.
+
+    Raises:
+        UsageError: A number of hours is negative.
+        CorruptData: The catalog cannot be read. Nothing was deleted.
+        CommitConflict: Other commits won again and again.
+        StoreError: Storage failed.
     """
     checked_hours("--grace-hours", grace_hours)
     checked_hours("retention_hours", retention_hours or 0)
@@ -149,30 +159,32 @@ def vacuum(
 
 
 class EndedAttempts(Protocol):
-    """Attempts that are to be given up, and those that are committed."""
+    """The attempts to abandon, and the committed attempts."""
 
     @property
     def dying(self) -> set[str]:
-        """Attempts that have ended, and did not commit."""
+        """Return the attempts that have ended and did not commit."""
 
     @property
     def committed(self) -> set[str]:
-        """Attempts that the catalog has."""
+        """Return the attempts that have a commit in the catalog."""
 
 
 AnyEnded = TypeVar("AnyEnded", bound=EndedAttempts)
 
 
 def settled(table: CatalogTable, find: Callable[[], AnyEnded]) -> AnyEnded:
-    """Return what `find` finds once every attempt that it calls dying is abandoned.
+    """Return the result of `find` after all its `dying` attempts have been abandoned.
 
-    Raises CommitConflict and StoreError.
+    `find` is called again if one of them had claimed, because it may have committed. Raises
+    CommitConflict and StoreError.
     """
     garbage = find()
 
     def committed() -> Collection[str]:
         nonlocal garbage
-        garbage = find()  # one of them may have committed before
+        # One of the attempts may have committed before it was abandoned.
+        garbage = find()
         return garbage.committed
 
     while abandon_all(table, garbage.dying, committed):
@@ -181,10 +193,11 @@ def settled(table: CatalogTable, find: Callable[[], AnyEnded]) -> AnyEnded:
 
 
 def delete(store: Store, keys: Sequence[str], progress: Progress = silent) -> None:
-    """Delete objects in this order, some at once, and none before the commits that unnamed them.
+    """Delete objects in the order of `keys`, up to 1000 in one request.
 
-    A loss of power could take such a commit back, if the process that made it died. Open readers
-    are told of logs.
+    Commits are synced to disk first: if the process that made a commit died, a power failure could
+    revert the commit, and the catalog would name deleted objects. Open readers are notified of
+    deleted logs. Raises StoreError.
     """
     if keys:
         sync_commits(store)
@@ -195,9 +208,9 @@ def delete(store: Store, keys: Sequence[str], progress: Progress = silent) -> No
 
 
 class _SpareTimes(NamedTuple):
-    """The time (ms), and how long silent attempts and replaced versions are spared (hours).
+    """The time (ms), and how long silent attempts and replaced versions are kept (hours).
 
-    `told` are the attempts of chronicles that are old enough.
+    `told` are the attempts in manifest archives that are older than the grace period.
     """
 
     now_ms: int
@@ -207,19 +220,20 @@ class _SpareTimes(NamedTuple):
 
     @property
     def oldest_ms(self) -> float:
-        """A commit may still need objects that are younger than this."""
+        """Return the time (ms) after which an object may still be needed by a commit."""
         return self.now_ms - self.grace_hours * HOUR_MS
 
     @property
     def asked_ms(self) -> float:
-        """Chronicles that are older are not asked what may go."""
+        """Return the time (ms) before which manifest archives are not read."""
         return self.oldest_ms - _TOLD_HOURS * HOUR_MS
 
 
 def _by_storage(table: CatalogTable, own: _SpareTimes) -> _SpareTimes | None:
-    """The times by the clock of storage; None if it takes no writes, and nothing is to be done.
+    """Return the times by the clock of storage.
 
-    Whether something is to be done is decided by this machine's clock then. Raises StoreError.
+    Return None if storage cannot be written and a vacuum by this machine's clock would find nothing
+    to do. Raises StoreError if it cannot be written and there is something to do.
     """
     try:
         return own._replace(now_ms=time_of_storage(table.store))
@@ -233,9 +247,10 @@ def _by_storage(table: CatalogTable, own: _SpareTimes) -> _SpareTimes | None:
 
 
 class _Garbage(NamedTuple):
-    """The objects to delete, the attempts to give up before, and what is named.
+    """The objects to delete, the attempts to abandon before, and the names in the catalog.
 
-    `with_old_rejects` are topics with merged files that have rejects that no longer count.
+    `with_old_rejects` are the topics whose merged quarantine files have rejects that no longer
+    count.
     """
 
     objects: list[Listed]
@@ -245,7 +260,7 @@ class _Garbage(NamedTuple):
 
     @property
     def committed(self) -> set[str]:
-        """The committed attempts."""
+        """Return the committed attempts."""
         return self.named.attempts
 
     def without(self, keys: Container[str]) -> _Garbage:
@@ -254,21 +269,22 @@ class _Garbage(NamedTuple):
 
 
 class _Sweep:
-    """One vacuum; its report says what was found last."""
+    """One vacuum. Its report has the result of the last search."""
 
     def __init__(
         self, table: CatalogTable, times: _SpareTimes, report: Vacuumed, progress: Progress
     ) -> None:
         self._table, self._times, self._report, self._progress = table, times, report, progress
-        self._tags = table.tags()  # before anything is looked for
+        # Read the tags before the first search, so that later tags are noticed.
+        self._tags = table.tags()
 
     def find(self, among: Collection[str] | None = None) -> _Garbage:
-        """What is to be deleted, see `_find`."""
+        """Search for garbage, see `_find`."""
         self._progress("looking for objects that no version names")
         return _find(self._table, self._times, self._report, among)
 
     def carry_out(self) -> _Garbage:
-        """Find what is to be deleted, and delete it. Raises StoreError, CommitConflict."""
+        """Find garbage and delete it. Raises StoreError and CommitConflict."""
         table, report = self._table, self._report
         garbage = self._fenced()
         rewritten = self._drop_rejects(garbage)
@@ -287,8 +303,8 @@ class _Sweep:
     def _fenced(self) -> _Garbage:
         """Return the garbage. No later commit can name one of its data files of the catalog.
 
-        A commit may have paused for any time since it wrote such a file. So a fence is committed: a
-        later commit writes its files again. An earlier commit is found by the second search.
+        A commit may have paused for any time since it wrote such a file. A fence makes later
+        commits lose and write their files again. The second search finds earlier commits.
         """
         garbage, files = settled(self._table, self.find), {*self._report.catalog_files}
         if not files:
@@ -297,10 +313,10 @@ class _Sweep:
         return settled(self._table, partial(self.find, files))
 
     def _drop_rejects(self, garbage: _Garbage) -> list[str]:
-        """Write merged files of the quarantine again, without rejects that no longer count.
+        """Rewrite merged quarantine files without the rejects that no longer count.
 
-        The attempt is announced, since it copies rejects. After a lost race, or if a file is
-        damaged, a later vacuum does it. Return the keys of the old files.
+        The attempt is announced, because it copies rejects. After a lost race, or if a file is
+        damaged, the topic is left to a later vacuum. Return the keys of the old files.
         """
         store, rewritten = self._table.store, list[str]()
         for topic in garbage.with_old_rejects:
@@ -314,9 +330,10 @@ class _Sweep:
         return rewritten
 
     def _taken_out(self, garbage: _Garbage) -> _Garbage:
-        """What is to be deleted, without files that the quarantine names by now.
+        """Remove files from the quarantine table, and return the garbage without the files kept.
 
-        Of these it is sure that no commit under way can name them.
+        After this, no commit in progress can name one of the removed files. Files whose rejects
+        count are kept if the table names them.
         """
         quarantine, report = QuarantineTable(self._table.store), self._report
         files = {*filter(writer_of, report.deleted)}
@@ -326,10 +343,11 @@ class _Sweep:
         return garbage.without(spared)
 
     def _spared_by_new_tags(self, garbage: _Garbage) -> _Garbage:
-        """What is to be deleted, without what tags name that came meanwhile.
+        """Return the garbage without the files of tags that were made in the meantime.
 
-        The data files of expired versions are gone. A tag that comes after the fence finds that
-        out. What nobody needs only since the first look stays: the quarantine may name it.
+        The data files of expired versions are already deleted, so a tag that is made after the
+        fence finds that its version has expired. Objects that only the second search finds are
+        kept, because the quarantine may name them.
         """
         table, report = self._table, self._report
         segments = any(key.startswith(f"{layout.TOPICS}/") for key in report.deleted)
@@ -350,9 +368,9 @@ class _Sweep:
 def _find(
     table: CatalogTable, times: _SpareTimes, report: Vacuumed, among: Collection[str] | None = None
 ) -> _Garbage:
-    """What is to be deleted; the report names it, and what is left alone.
+    """Return the objects to delete. Fill the report with them, and with the objects that are kept.
 
-    `among` are keys; if they are given, no other data file of the catalog is to be deleted.
+    If `among` is passed, only data files of the catalog with these keys are deleted.
     """
     now_ms, oldest_ms = times.now_ms, times.oldest_ms
     never_named = NeverNamed.by(table, times.retention_hours, now_ms=now_ms)
@@ -364,7 +382,8 @@ def _find(
         rejects_since_ms=oldest_ms,
     )  # fmt: skip
     newest = {f"{layout.LOG_TABLE}/{file.path}" for file in table.newest_files()}
-    expired = [item for item in expired if item.key not in newest]  # a commit came meanwhile
+    # A commit may have named one of the files in the meantime.
+    expired = [item for item in expired if item.key not in newest]
     report.catalog_files = sorted(item.key for item in expired)
     report.unknown = [item.key for item in unnamed.pop(None, ())]
     report.young = []
@@ -385,12 +404,12 @@ def _find(
 
 
 def is_fate(item: Listed) -> bool:
-    """Whether an object is the fate of an attempt."""
+    """Return whether an object is the claim of an attempt."""
     return item.key.startswith(f"{layout.ATTEMPTS}/") and item.key.endswith("/fate")
 
 
 def is_at_stake(item: Listed) -> bool:
-    """Whether an attempt needs this object to commit."""
+    """Return whether an attempt needs this object to commit."""
     if item.key.startswith(f"{layout.ATTEMPTS}/"):
         named = item.key.endswith(("/manifest.json", "/begun"))
         return named or "/blobs/" in item.key or layout.is_rejects_key(item.key)
@@ -407,16 +426,31 @@ def find_unnamed(
     *,
     rejects_since_ms: float,
 ) -> tuple[Unnamed, Named]:
-    """The objects of the lake that no retained version names, by attempt; and what is named.
+    """Return the objects that no retained version names, by attempt, and the names in the catalog.
 
-    A version is also retained by a tag, but for those in `without_tags`. An object that Seglake
-    does not write is under None. What a crash leaves of a write to the catalog has no attempt, and
-    is under its own key. The data files of the catalog with a key in `expired` name nothing; the
-    others that are `never_named` name segments of attempts that may commit yet. The names are read
-    before everything is listed and, if an object has none, again after it: another process may have
-    committed the object meanwhile. A file that the quarantine has not named since
-    `rejects_since_ms`, by the clock of storage, is not named. `marked` attempts are committed, and
-    so are those with a mark. Manifests and marks of the `told` attempts are not needed.
+    Names are read before the objects are listed. If an object has no name, they are read again,
+    because another process may have committed the object in the meantime. Versions of tags count as
+    retained.
+
+    Args:
+        table: The catalog.
+        expired: Keys of data files of the catalog that are ignored, so that they name nothing.
+        marked: Committed attempts. Attempts with a success marker are added.
+        never_named: Keys of data files that no version names. They name segments of attempts that
+            may still commit, but do not prove that these attempts are committed.
+        without_tags: Names of tags that are ignored.
+        told: Attempts in old manifest archives. Their manifests and markers are not needed.
+        rejects_since_ms: A time (ms) by the clock of storage. Quarantine files that the quarantine
+            has not named since then are not named.
+
+    Returns:
+        The unnamed objects by attempt, and the names. An object that Seglake does not write is
+        under None. A temporary file that belongs to no attempt is under its own key.
+
+    Raises:
+        MissingObject: A data file of the newest version does not exist.
+        CorruptData: A data file is damaged.
+        StoreError: Storage failed.
     """
     places = (layout.TOPICS, layout.ATTEMPTS, layout.CATALOG, layout.CHRONICLES)
     listed = chain.from_iterable(map(table.store.list, places))
@@ -435,7 +469,7 @@ def find_unnamed(
 
 
 def orphans(table: CatalogTable) -> Iterator[str]:
-    """The keys of all objects that no retained version names, whatever their age."""
+    """Yield the keys of all objects, of any age, that no retained version names."""
     never_named = NeverNamed.by(table, now_ms=now_ms())
     expired = {item.key for item in expired_files(table, never_named, math.inf)}
     unnamed, _ = find_unnamed(
@@ -449,9 +483,9 @@ def orphans(table: CatalogTable) -> Iterator[str]:
 
 
 class Named(NamedTuple):
-    """The committed attempts, and a hash for each log and each set of index files.
+    """The committed attempts, and a hash for each named log and each named set of index files.
 
-    `rejects` are the keys of the files of the quarantine that it names, or did lately.
+    `rejects` are the keys of the files that the quarantine names, or named recently.
     """
 
     attempts: set[str]
@@ -459,22 +493,23 @@ class Named(NamedTuple):
     expired: set[str]  # attempts whose rejects no longer count
     rejects: set[str] | None  # None without a table
     tags: set[str]  # attempts that wrote the object of a tag
-    told: Collection[str] = ()  # attempts whose manifests a chronicle tells
+    told: Collection[str] = ()  # attempts whose manifests are archived
 
     def counts(self, attempt_id: str | None) -> bool:
-        """Whether the rejects of an attempt count; those of a merged file (None) may."""
+        """Return whether the rejects of an attempt count. None (a merged file) gives True."""
         return attempt_id is None or (
             attempt_id in self.attempts and attempt_id not in self.expired
         )
 
     def has_rejects(self, key: str) -> bool:
-        """Whether the quarantine needs the file with this key."""
+        """Return whether the quarantine needs the file with this key."""
         return self.counts(attempt_of(key)) and (self.rejects is None or key in self.rejects)
 
     def needs(self, file: layout.SegmentFile) -> bool:
-        """Whether a segment row names this log, or the index files that this one belongs to."""
+        """Return whether a segment row names this log, or the set that this index file is in."""
         name = (file.topic, file.partition, file.base_offset, file.attempt_id, file.is_log)
-        return hash(name) in self.files  # a collision only spares an object
+        # If two hashes collide, an object is kept that could be deleted.
+        return hash(name) in self.files
 
 
 def _named(
@@ -485,9 +520,10 @@ def _named(
     rejects_since_ms: float,
     marked: Iterable[str],
 ) -> Named:
-    """The names in the commits and segments of all retained versions, and `marked` attempts.
+    """Return the names in the commits and segments of all retained versions.
 
-    An attempt that paused while it wrote its rows has data files of any age, and is not committed.
+    The attempts include `marked`. A data file of any age may belong to an attempt that paused while
+    it wrote its rows, so a file that no version names does not prove a commit.
     """
     attempts, files, without_rejects = set(marked), set[int](), set[str]()
     kinds: tuple[Kind, ...] = ("run", "maintenance")
@@ -510,12 +546,13 @@ def _named(
             files.update(map(hash, zip(repeat(topic), *values, repeat(is_log))))
             ids: list[Any] = pc.unique(column).to_pylist() if committed else []
             attempts.update(ids)
-    rejects = QuarantineTable(table.store).retained_keys(rejects_since_ms)  # after the runs
+    # Read the quarantine after the runs.
+    rejects = QuarantineTable(table.store).retained_keys(rejects_since_ms)
     return Named(attempts, files, without_rejects, rejects, {tag.attempt_id for tag in tags})
 
 
 def _unneeded(objects: Iterable[Listed], named: Named) -> Iterator[tuple[str | None, Listed]]:
-    """The objects that nothing needs, each with its owner; None if it is not Seglake's."""
+    """Yield each object that nothing needs with its owner, None if Seglake does not write it."""
     for item in objects:
         partial_write = TEMPORARY.fullmatch(item.key)
         try:
@@ -528,7 +565,7 @@ def _unneeded(objects: Iterable[Listed], named: Named) -> Iterator[tuple[str | N
 
 
 def _place(key: str, named: Named) -> tuple[str, bool]:
-    """The attempt of an object ("" if it has none), and whether something needs the object."""
+    """Return the attempt of an object ("" if it has none), and whether something needs it."""
     if writer := layout.parse_tag_key(key):
         return writer, writer in named.tags
     if key.startswith(f"{layout.CATALOG}/"):
@@ -540,24 +577,24 @@ def _place(key: str, named: Named) -> tuple[str, bool]:
     if layout.is_chronicle_key(key) or key == layout.TOMBSTONES:
         return "", True
     attempt_id, name = layout.parse_attempt_key(key)
-    # nothing needs blobs, an announcement, nor what is known of a failure, once it has ended
+    # Blobs, announcements and reports of failures are not needed after the attempt has ended.
     if attempt_id in named.told and layout.is_of_commit(name):
         return attempt_id, False
     return attempt_id, attempt_id in named.attempts and "/" not in name and name != "begun"
 
 
-# ---------------- folding
+# ---------------- archiving manifests
 # Old manifests are archived, see `catalog.attempts`, so that what a vacuum lists does not grow with
 # the history: at least a thousand, whose attempts have written nothing for the grace period.
 
-_FEW = 1000  # commits whose manifests stay as they are
+_FEW = 1000  # fewer old manifests are not archived
 
 
 class _Written(NamedTuple):
-    """What an attempt has: its last manifest, whether a mark, and its newest object's time.
+    """The objects of an attempt: the number of its last manifest, its marker, its newest time (ms).
 
-    It is `unfinished` if it has an object that its commit does not explain, such as an erasure's
-    list.
+    The attempt is `unfinished` if it has an object that is not part of a commit, such as the list
+    of an erasure.
     """
 
     lost_races: int = -1
@@ -567,9 +604,10 @@ class _Written(NamedTuple):
 
 
 def fold(store: Store, told: Container[str], oldest_ms: float, *, dry_run: bool) -> int:
-    """Fold the manifests of commits that are older than a time; returns how many there are.
+    """Archive the manifests of attempts that have written nothing since `oldest_ms`.
 
-    `told` are those of young chronicles. It is done only for many at once. Raises StoreError.
+    Attempts in `told` are already archived. Return the number of archived manifests, or 0 if there
+    were fewer than a thousand to archive. Raises StoreError.
     """
     old = {
         attempt_id: each.lost_races

@@ -1,1 +1,1 @@
-"""What an erasure finds and removes: keys, records, rejects, and the objects that had them."""
+"""Erase keys from a topic: find and remove records, rejects, and the objects that have them."""

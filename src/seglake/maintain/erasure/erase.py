@@ -21,8 +21,8 @@ themselves before they read input or copy records: ingests, merges, compactions,
        its keys, takes the listed rejects too.
     6. Remove rows from the samples of failed runs.
     7. With `wait`, wait for the attempts that ran before the commit, and erase what they added.
-    8. With `vacuum`, delete the old objects that have a key, and look again until abandoned
-       attempts have written nothing more.
+    8. With `vacuum`, delete the old objects that have a key. Repeat this until abandoned attempts
+       have written nothing more.
 
 No report has a key, since the history would keep it.
 """
@@ -100,17 +100,18 @@ if TYPE_CHECKING:
 # unnamed object, such as its announcement, is younger than the grace period. It has ended if it
 # stored a report of its failure, or was abandoned. One with only blobs may be at any topic.
 
-_TRIES = 20  # at a look, while commits are made
+_TRIES = 20  # of a search for attempts, while other commits delete objects
 _QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
 
 
 class Attempts(NamedTuple):
-    """The attempts that did not commit and may be at the topic, and all that are committed.
+    """The attempts that did not commit and may be at the topic, and all committed attempts.
 
-    `left` are the objects of attempts that have ended and that no version names; `remains` are the
-    keys of those of `dying` attempts, which are given up, and may write more if they are alive.
-    `named_rejects` are the keys of files of the quarantine that it names, or did within the grace
-    period: their writers need them no more.
+    `running` attempts may still run. `dying` attempts have ended and are abandoned; if they are
+    alive, they may still write objects. `left` are the unnamed objects of attempts that have ended,
+    and `remains` are the keys of the objects of `dying` attempts. `named_rejects` are the keys of
+    the files that the quarantine names, or named within the grace period; their writers do not need
+    them any more.
     """
 
     running: list[str]
@@ -122,21 +123,25 @@ class Attempts(NamedTuple):
     spans: Mapping[str, tuple[int, int]] = {}  # first and last write of running attempts (ms)
 
     def has_ended(self, attempt_id: str) -> bool:
-        """Whether an attempt is committed, or given up."""
+        """Return whether an attempt is committed or abandoned."""
         return attempt_id in self.committed or attempt_id in self.dying
 
 
 class Grace(NamedTuple):
-    """How long an attempt may write nothing and still run; a dry run asks this machine's clock."""
+    """The hours after its last write in which an attempt may still run.
+
+    A dry run uses this machine's clock, otherwise the clock of storage decides.
+    """
 
     hours: float
     dry_run: bool
 
 
 def look(table: CatalogTable, topic: str, grace: Grace, own: Collection[str] = ()) -> Attempts:
-    """The attempts now; those that have ended are given up first, unless it is a dry run.
+    """Return the present attempts at a topic, except for the `own` attempts.
 
-    `own` attempts are left out. Raises StoreError, CorruptData and CommitConflict.
+    Attempts that have ended are abandoned first, unless it is a dry run. Raises StoreError,
+    CorruptData and CommitConflict.
     """
     clock_ms = now_ms() if grace.dry_run else time_of_storage(table.store)
     find = partial(_find, table, topic, clock_ms, clock_ms - grace.hours * HOUR_MS, own)
@@ -146,7 +151,7 @@ def look(table: CatalogTable, topic: str, grace: Grace, own: Collection[str] = (
 def _find(
     table: CatalogTable, topic: str, clock_ms: int, oldest_ms: float, own: Collection[str]
 ) -> Attempts:
-    """Find the attempts. One that may still run has written something since `oldest_ms`."""
+    """Find the attempts. An attempt may still run if it has written something since `oldest_ms`."""
 
     def unnamed_objects() -> tuple[Unnamed, Named]:
         # A young data file that no commit names must name nothing, see `find_unnamed`.
@@ -178,7 +183,8 @@ def _find(
 
 
 def _may_run(store: Store, attempt_id: str, objects: Sequence[Listed], oldest_ms: float) -> bool:
-    if any(item.key.endswith("/report.json") for item in objects):  # it ended by an error
+    # An attempt that stored a report has ended with an error.
+    if any(item.key.endswith("/report.json") for item in objects):
         return False
     if any(map(is_fate, objects)) and is_abandoned(store, attempt_id):
         return False
@@ -186,9 +192,10 @@ def _may_run(store: Store, attempt_id: str, objects: Sequence[Listed], oldest_ms
 
 
 def _may_be_at(store: Store, topic: str, objects: Sequence[Listed]) -> bool:
-    """Whether an attempt with these objects may be at the topic, as far as they say.
+    """Return whether an attempt with these objects may be at the topic.
 
-    One that writes a tagged version copies no record.
+    If no object names a topic, it may be. An attempt that writes the object of a tag copies no
+    record, so it is not.
     """
     if any(layout.parse_tag_key(item.key) for item in objects):
         return False
@@ -197,7 +204,7 @@ def _may_be_at(store: Store, topic: str, objects: Sequence[Listed]) -> bool:
 
 
 def _topic_of(store: Store, key: str) -> str | None:
-    """The topic that an object tells of."""
+    """Return the topic that an object names in its key or its content, or None."""
     partial_write = TEMPORARY.fullmatch(key)
     if key.startswith(f"{layout.TOPICS}/"):
         return layout.parse_segment_key(partial_write[1] if partial_write else key).topic
@@ -226,7 +233,7 @@ _WITHOUT_EVENTS = re.compile(
 
 
 class OldObjects:
-    """What can go of a topic in a version, given the attempts and what is to be erased."""
+    """The old objects of a topic that have erased content and can be deleted."""
 
     def __init__(
         self, table: CatalogTable, topic: str, criteria: ErasureCriteria, attempts: Attempts
@@ -235,9 +242,10 @@ class OldObjects:
         self._attempts = attempts
 
     def find(self, tasks: SegmentTasks, engine: Engine, gone: Collection[str] = ()) -> list[Listed]:
-        """The objects, each log after its index files.
+        """Return the objects, each log after its index files.
 
-        `gone` are the keys of files about to be replaced. Raises StoreError and CorruptData.
+        `gone` are the keys of files that are about to be replaced, and so count as old. Raises
+        StoreError and CorruptData.
         """
         return [*self._logs(tasks, gone), *self._rejects(engine, gone), *self._left()]
 
@@ -252,7 +260,7 @@ class OldObjects:
             and self._attempts.has_ended(layout.parse_segment_key(key).attempt_id)
         }  # fmt: skip
         logs = [item for key, item in ended.items() if key.endswith(".log")]
-        # Key indexes have hashes of keys, also those that were replaced, of logs that stay.
+        # Key indexes hold hashes of keys. Replaced key indexes may belong to logs that are kept.
         yield from (item for key, item in ended.items() if key.endswith(f".{layout.KEY_INDEX}"))
         work = partial(may_hold, self._criteria.keys)
         holds = tasks.map(work, [StoredLog(item.key, item.size) for item in logs])
@@ -262,7 +270,7 @@ class OldObjects:
                 yield from (listed[name] for name in names if name in listed and name not in live)
 
     def _of_topic(self) -> dict[str, Listed]:
-        """The files of all segments of the topic, whoever wrote them."""
+        """Return the files of all segments of the topic by key, of any attempt."""
         by_key = {}
         for item in self._table.store.list(layout.TOPICS):
             try:
@@ -273,7 +281,7 @@ class OldObjects:
         return by_key
 
     def _live(self) -> set[str]:
-        """The keys of all files that the newest version names, or a tag."""
+        """Return the keys of all files that the newest version or a tag names."""
         table, topics = self._table, [self._topic]
         versions = [table.snapshot(), *map(table.tagged, table.tags())]
         lists = chain.from_iterable(table.segment_lists(each, topics) for each in versions)
@@ -288,7 +296,7 @@ class OldObjects:
         yield from (item for item, had in zip(old, goes, strict=True) if had)
 
     def _is_old(self, key: str) -> bool:
-        """Whether nobody will name this file of the quarantine, if it is not named."""
+        """Return whether no commit can name this quarantine file, which is not named now."""
         if TEMPORARY.fullmatch(key):
             return False
         named = self._attempts.named_rejects
@@ -303,7 +311,7 @@ class OldObjects:
 
 
 class _HasRejects(NamedTuple):
-    """The task: whether a file that the quarantine does not name has a row that goes."""
+    """The task: return whether an unnamed quarantine file has a row to erase."""
 
     store: Store
     criteria: ErasureCriteria
@@ -314,7 +322,7 @@ class _HasRejects(NamedTuple):
             return bool(pc.any(self.criteria.rejects(rows["raw"])).as_py())
         except MissingObject:
             return False
-        except CorruptData:  # it may have one
+        except CorruptData:  # the damaged file may have such a row
             return True
 
     def amounts(self, files: Sequence[Listed]) -> Amounts:
@@ -326,21 +334,20 @@ IF_RUNNING = (
 )
 _log = logging.getLogger(__name__)
 _COUNTS = ("segments", "records", "rejects", "samples")
-_NAMED_AFTER_S = 2  # a wait that is longer says whom it waits for
-_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 30  # between two looks at what runs
+_NAMED_AFTER_S = 2  # a longer wait logs the attempts that it waits for
+_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 30  # between two searches for running attempts
 
 
 @dataclass(repr=False)
 class Erased(TopicReport):
-    """The result of an erasure, without the keys: only their number.
+    """The result of an erasure, or of its dry run. It has the number of keys, not the keys.
 
-    `segments` were written again without `records`. `rejects` left the quarantine, also those that
-    an erasure left there when it was killed; `rejects_left` counts what stays there of each attempt
-    that lost some. `samples` are rows that left the samples of failed runs. `tags` counts the
-    records that left each tag, by its name. `deleted` are the old objects that went. A dry run says
-    what would be done.
-    `running` are attempts that began meanwhile: once they have ended, the erasure is to be done
-    again.
+    `segments` were written again without `records`. `rejects` were removed from the quarantine,
+    also rejects that a killed erasure had left there. `rejects_left` counts the rejects that
+    remain, for each attempt that lost some. `samples` is the number of rows removed from the
+    samples of failed runs. `tags` counts the records removed from each tag, by its name. `deleted`
+    are the old objects that were deleted. `running` attempts began in the meantime; after they have
+    ended, the erasure must be repeated.
     """
 
     dry_run: bool = False
@@ -357,13 +364,14 @@ class Erased(TopicReport):
 
     @property
     def exit_code(self) -> int:
-        """0 if nothing is left to do, else 1."""
+        """Return 0 if nothing remains to be done, else 1."""
         return 1 if self.running else 0
 
     def followed_by(self, other: Erased) -> Erased:
-        """The report of both, where the second one took what attempts brought back meanwhile.
+        """Return the report of this erasure and of `other`, which erased what attempts added.
 
-        Attempts that began after the first one listed their input after it: they are no concern.
+        `running` is empty: attempts that began after the first erasure do not matter, because they
+        listed their input after it.
         """
         last = other if other.version >= 0 else self
         sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
@@ -386,15 +394,34 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = logged,
 ) -> Erased:
-    """Take records with these keys out of a topic, and rejects with a key or `raw_containing`.
+    """Remove all records with these keys from a topic, and rejects with a key or `raw_containing`.
 
-    Tags lose them, too. With `vacuum`, old objects that held them are deleted: older versions that
-    need them cannot be read any more. With `wait`, attempts that run meanwhile are waited for, and
-    what they bring back is erased, too. Raises UsageError if nothing is named, for hours below 0,
-    if logs of the topic lie outside the lake (now, or in the version of a tag), or (without `wait`)
-    if an attempt may still run, since its newest object is younger than `grace_hours`;
-    UnknownTopic; CorruptData if a log is damaged; StoreError, CommitConflict, and VersionExpired
-    if a tag is deleted meanwhile. After one of the last three, erase again.
+    The records are also removed from tags. After StoreError, CommitConflict or VersionExpired, the
+    erasure must be repeated.
+
+    Args:
+        root: The folder or URI of the lake.
+        topic: The topic.
+        keys: The record keys. Text is encoded as UTF-8.
+        raw_containing: Rejects that contain this text anywhere are erased, too.
+        vacuum: Also delete the old objects with erased content. Older versions that need them
+            cannot be read any more.
+        wait: Wait for attempts that are running, then erase what they added.
+        dry_run: Write nothing. The report has what would be done.
+        grace_hours: An attempt may still run if it wrote something within this time.
+        spark: Runs the work on its executors. Without it, this process runs the work.
+        storage_options: Options of the store.
+        progress: Called with the bytes of log that are done, and the total.
+
+    Raises:
+        UsageError: There is neither a key nor a text, the hours are negative, logs of the topic
+            are outside the lake (now, or in the version of a tag), or an attempt may still run and
+            `wait` is not set.
+        UnknownTopic: There is no such topic.
+        CorruptData: A log is damaged.
+        VersionExpired: A tag was deleted in the meantime.
+        CommitConflict: Other commits won again and again.
+        StoreError: Storage failed.
     """
     criteria = ErasureCriteria.of(keys, raw_containing)
     grace = Grace(checked_hours("--grace-hours", grace_hours), dry_run)
@@ -412,7 +439,8 @@ def erase(  # noqa: PLR0913  # each is an option of the command
         work.show(vacuum=vacuum)
         return work.report
     work.carry_out(wait=wait)
-    if vacuum and not (wait and work.report.running):  # else when they have ended
+    # If attempts are still running, old objects are deleted after these have ended.
+    if vacuum and not (wait and work.report.running):
         work.delete_old()
     if wait and work.report.running:
         work.wait_for_their_ends()
@@ -426,7 +454,7 @@ def erase(  # noqa: PLR0913  # each is an option of the command
 
 
 class _Erasure:
-    """One erasure; its report fills while it goes on."""
+    """One erasure. It fills in its report as it proceeds."""
 
     def __init__(
         self,
@@ -442,13 +470,14 @@ class _Erasure:
         topic, store = report.topic, table.store
         self._begin_attempt()
         self._rejects = RejectErasure(store, topic, criteria, engine)
-        self._base_runs: set[str] = set()  # attempts whose runs the commit has seen
-        self._lists: set[str] = set()  # of rejects, by their keys: its own, and others that it ends
+        self._base_runs: set[str] = set()  # attempts whose runs are in the version of the plan
+        # The keys of lists of rejects: its own, and lists of killed erasures that it completes.
+        self._lists: set[str] = set()
         self._tries = 0
-        self._says_so = False  # in a commit, even if nothing is to be erased
+        self._says_so = False  # whether to commit even if there is nothing to erase
 
     def _begin_attempt(self) -> None:
-        """Begin with the attempt of the report, which has written nothing."""
+        """Start a new attempt under the id in the report."""
         report = self.report
         self._logs = LogErasure(
             self._table, report.topic, self._criteria.keys, report.attempt_id, self._tasks
@@ -456,7 +485,7 @@ class _Erasure:
         self._tags = TagErasure(self._table, report.topic, self._logs)
 
     def show(self, *, vacuum: bool) -> None:
-        """Fill in what would be done."""
+        """Fill in the report of a dry run."""
         attempts = self._look()
         rows = self._find(self._table.snapshot())
         self.report.running = attempts.running
@@ -465,7 +494,7 @@ class _Erasure:
             self._find_old(attempts, {*files, *self._rejects.files()})
 
     def carry_out(self, *, wait: bool) -> None:
-        """Erase; the report names the attempts that ran meanwhile. Raises as `erase`."""
+        """Erase, and report the attempts that ran in the meantime. Raises what `erase` raises."""
         report, before = self.report, self._look()
         if before.running and not wait:
             raise UsageError(
@@ -477,13 +506,13 @@ class _Erasure:
         self._erase_samples()
 
     def _erase_samples(self) -> None:
-        """Remove rows from samples, also from those of attempts that failed since `_find`."""
+        """Remove rows from samples, also from samples of attempts that failed since `_find`."""
         store = self._table.store
         for failed, _ in samples_to_erase(store, self.report.topic, self._criteria):
             rewrite_failed_run(store, failed)
 
     def _note_running(self) -> Attempts:
-        """The attempts now; note those that may have read their input before the commit."""
+        """Return the present attempts. Report those that may have read input before the commit."""
         attempts = self._look()
         arrived = self._runs(self._table.snapshot()) - self._base_runs
         running = {*attempts.running, *arrived}
@@ -491,7 +520,7 @@ class _Erasure:
         return attempts
 
     def _commit(self, before: Attempts) -> None:
-        """Take out the records, then the rejects. It reads no version before it is announced."""
+        """Remove the records, then the rejects. Call this only after the announcement."""
         report = self.report
         version = transact_upkeep(self._table, report.topic, report.attempt_id, self._plan)
         report.version = -1 if version is None else version
@@ -499,9 +528,10 @@ class _Erasure:
         delete(self._table.store, sorted(self._lists))
 
     def wait_for_their_ends(self) -> None:
-        """Wait until the attempts that ran meanwhile have ended: a younger one is no concern.
+        """Wait until the attempts in `report.running` have ended.
 
-        One that writes nothing for as long as the grace is dead.
+        Attempts that began later do not matter. An attempt that writes nothing for the grace period
+        is dead.
         """
         pause_s, begun, named = _SHORTEST_WAIT_S, time.monotonic(), set[str]()
         while waits_for := {*self.report.running} & (found := self._look()).spans.keys():
@@ -524,13 +554,14 @@ class _Erasure:
         )  # fmt: skip
 
     def delete_old(self) -> None:
-        """Delete the old objects that held what is erased.
+        """Delete the old objects with erased content.
 
-        An attempt that was given up may be alive, and write while this goes on. So it is looked
-        again, until such attempts have left nothing more. Others, however many, are no reason.
+        An abandoned attempt may be alive, and still write. So this is repeated until abandoned
+        attempts have written no new object. New objects of other attempts do not matter.
         """
         attempts, remains = self._look(), set[str]()
-        if attempts.dying:  # they were given up after they were looked at, and may have written
+        # Attempts may have written objects between the search and their abandonment.
+        if attempts.dying:
             attempts = self._look()
         while True:
             self._delete_old(attempts)
@@ -541,7 +572,8 @@ class _Erasure:
 
     def _delete_old(self, attempts: Attempts) -> None:
         dying = {item.key for item in attempts.left if writer_of(item.key) in attempts.dying}
-        own = {*filter(attempt_of, dying)}  # one may just have named them
+        # A dying attempt may just have named its own files in the quarantine.
+        own = {*filter(attempt_of, dying)}
         QuarantineTable(self._table.store).remove_files(own, dying - own)
         before, size = self.report.deleted, self.report.deleted_bytes
         self._find_old(attempts)
@@ -553,24 +585,26 @@ class _Erasure:
         self.report.deleted_bytes += size
 
     def _forbid_tags(self, attempts: Attempts) -> Attempts:
-        """Commit the erasure although it changes no version: older ones get no tag any more.
+        """Commit the erasure even if it changes no segment, so that older versions get no tag.
 
-        Their files are about to go. Returns the attempts after this commit: it may take out records
-        of one that may still have run before it.
+        The files of older versions are about to be deleted. Return the attempts after this commit,
+        because it may remove records of an attempt that was still running before it.
         """
         self._says_so, report = True, self.report
-        report.attempt_id = new_attempt()  # the one before has ended without a commit
+        # The attempt before has ended without a commit.
+        report.attempt_id = new_attempt()
         self._begin_attempt()
         with announced(self._table, report.attempt_id, report.topic, self._logs.attempts):
             self._commit(attempts)
-        return self._note_running()  # others may have begun since the first look
+        # Other attempts may have begun since the first search.
+        return self._note_running()
 
     def _look(self) -> Attempts:
         own = {self.report.attempt_id, *self._logs.attempts}
         return look(self._table, self.report.topic, self._grace, own)
 
     def _find(self, base: Snapshot) -> list[SegmentRow]:
-        """The segments of a version that lose records; the report says what goes."""
+        """Return the segments of a version that lose records. Report everything that is erased."""
         report, rows = self.report, self._logs.find(base)
         report.tags = self._tags.find(base)
         report.segments, report.records = len(rows), self._logs.count(rows)
@@ -580,7 +614,7 @@ class _Erasure:
         return rows
 
     def _left_by_others(self, base: Snapshot) -> Leaving:
-        """The rejects that erasures before a version were to take, and may not have taken."""
+        """Return the rejects that earlier erasures listed and may not have erased."""
         upkeep = self._table.maintenance(base, self.report.topic)
         lists = unfinished(self._table.store, erasures(upkeep))
         self._lists |= lists.keys()
@@ -592,7 +626,8 @@ class _Erasure:
             return None
         subjects = base.topic(report.topic).index_subjects
         written, tags = self._logs.written(rows, subjects), self._tags.rows(subjects)
-        if report.rejects:  # list them: the commit says how many the next step leaves
+        # List the rejects, because the commit records how many of them the next step leaves.
+        if report.rejects:
             key = rejects_key(report.attempt_id, self._tries)
             write_list(self._table.store, key, report.topic, self._rejects.leaving)
             self._tries += 1
@@ -609,7 +644,7 @@ class _Erasure:
         return {run.attempt_id for run in self._table.run_history(base, self.report.topic)}
 
     def _find_old(self, attempts: Attempts, gone: Collection[str] = ()) -> None:
-        """Fill in the old objects; `gone` are files that are about to be replaced."""
+        """Report the old objects. `gone` are files that are about to be replaced."""
         objects = OldObjects(self._table, self.report.topic, self._criteria, attempts)
         old = objects.find(self._tasks, self._engine, gone)
         self.report.deleted = [item.key for item in old]

@@ -1,4 +1,4 @@
-"""What an erasure removes: records of logs and of tags, rejects, and rows of samples."""
+"""Find and remove erased content: records of logs and tags, rejects, and rows of samples."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class StoredLog(NamedTuple):
 
 
 class Hits(NamedTuple):
-    """How many records of a log have one of the keys; the first and the last of their offsets."""
+    """The number of records in a log that have one of the keys, and their first and last offset."""
 
     records: int = 0
     first_offset: int = -1
     last_offset: int = -1
 
     def then(self, offsets: Int64s) -> Hits:
-        """With the records at these offsets, which ascend and come later."""
+        """Return the hits with more records added, at ascending, later offsets."""
         if not len(offsets):
             return self
         first = self.first_offset if self.records else int(offsets[0])
@@ -80,7 +80,7 @@ class Hits(NamedTuple):
 
 
 def hits_in(keys: Keys, store: Store, log: StoredLog) -> Hits:
-    """The records of a log with one of the keys. Raises CorruptData and StoreError."""
+    """Count the records of a log that have one of the keys. Raises CorruptData and StoreError."""
     name = parse_segment_key(log.log_key)
     segment = LogSegment(
         name.topic, name.partition, log.log_key, "", name.base_offset, INT64_MAX, log.log_bytes, 0
@@ -95,7 +95,7 @@ def hits_in(keys: Keys, store: Store, log: StoredLog) -> Hits:
 
 
 def may_hold(keys: Keys, store: Store, log: StoredLog) -> bool:
-    """Whether a log that no version needs has one of the keys, or is too damaged to tell."""
+    """Return whether a log has one of the keys, or is too damaged to decide. False if deleted."""
     try:
         return hits_in(keys, store, log).records > 0
     except MissingObject:
@@ -105,10 +105,10 @@ def may_hold(keys: Keys, store: Store, log: StoredLog) -> bool:
 
 
 class LogErasure:
-    """The live segments of a topic with some keys, in any version that a commit continues.
+    """Erases some keys from the segments of a topic, in any version of the catalog or of a tag.
 
-    A segment is read once. A segment that was written for one version serves other versions too,
-    also that of a tag. For `attempts`, see `Rewrites`.
+    Each segment is read only once. A rewritten segment is used for every version that names the old
+    segment. For `attempts`, see `Rewrites`.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class LogErasure:
         self.attempts = self._rewrites.attempts
 
     def find(self, base: Snapshot) -> list[SegmentRow]:
-        """The segments with one of the keys, in the order of the log. Raises CorruptData."""
+        """Return the segments with one of the keys, in the order of the log. Raises CorruptData."""
         if not self._keys:
             return []
         segments, done, total = list[SegmentRow](), 0, self._total_bytes(base)
@@ -138,17 +138,17 @@ class LogErasure:
         return sum(int(sizes.sum()) for sizes in logs)
 
     def hits(self, row: SegmentRow) -> Hits:
-        """The records that go of a segment that `find` has read."""
+        """Return the records to erase in a segment that `find` has read."""
         return self._hits[row.key("log")]
 
     def count(self, rows: Collection[SegmentRow]) -> int:
-        """How many records of segments that were found go."""
+        """Return the number of records to erase in segments that `find` has read."""
         return sum(self.hits(row).records for row in rows)
 
     def written(self, rows: Sequence[SegmentRow], subjects: Subjects) -> list[SegmentRow]:
-        """Each segment without these records, under the same offsets.
+        """Write each segment without the erased records. Return the new rows.
 
-        It gets a key index of `subjects`.
+        The segments cover the same offsets, and get key indexes of `subjects`.
         """
 
         def write(attempt_id: str, left: list[SegmentRow]) -> list[SegmentRow]:
@@ -164,13 +164,12 @@ def _without(keys: Keys, target: RewriteTarget, store: Store, row: SegmentRow) -
 
 # ---------------- tags
 # A tag whose version has one of the keys gets a new row, which names a new object of the same
-# version: with the segments that were written again, and the offsets that were erased. The row is
-# in the commit of the erasure, so nobody sees a tag with the records next to a newest version
-# without them.
+# version. The object names the rewritten segments and lists the erased offsets. The row is part of
+# the erasure's commit, so no reader finds the records in a tag but not in the newest version.
 
 
 def require_own(snapshot: Snapshot, topic: str) -> None:
-    """Raise UsageError if logs lie outside the lake: an erasure would leave the records there."""
+    """Raise UsageError if logs are outside the lake, because an erasure cannot change them."""
     views = snapshot.partitions(topic)
     count = sum(int(view.segments.details["external"].sum()) for view in views)
     if count:
@@ -183,10 +182,10 @@ def require_own(snapshot: Snapshot, topic: str) -> None:
 
 
 class TagErasure:
-    """The tags that hold one of the keys, in any version of the catalog that a commit continues.
+    """Erases keys from the tags of any version of the catalog.
 
-    A row of a tag is looked at once, and what was written for it serves each version of the catalog
-    that has this row.
+    Each row of a tag is searched once. Its new object is used for every version of the catalog that
+    has this row.
     """
 
     def __init__(self, table: CatalogTable, topic: str, logs: LogErasure) -> None:
@@ -196,10 +195,11 @@ class TagErasure:
         self._written: dict[TagRow, TagRow] = {}
 
     def find(self, base: Snapshot) -> dict[str, int]:
-        """How many records each tag of a version of the catalog loses, by the tag's name.
+        """Return the number of records that each tag loses, by the tag's name.
 
-        Raises UsageError if a tag names logs outside the lake, VersionExpired if a tag is deleted
-        meanwhile, CorruptData and StoreError.
+        `base` is the version of the catalog with the tags. Raises UsageError if a tag names logs
+        outside the lake, VersionExpired if a tag is deleted in the meantime, CorruptData and
+        StoreError.
         """
         tags = live_tags(self._table.store, base.files)
         self._segments |= {tag: self._found(tag) for tag in tags if tag not in self._segments}
@@ -214,9 +214,9 @@ class TagErasure:
         return self._logs.find(version)
 
     def rows(self, subjects: Subjects) -> list[TagRow]:
-        """New rows of the tags that `find` found last. Their segments get an index of `subjects`.
+        """Write the segments and objects of the tags of the last `find`. Return the tags' new rows.
 
-        Raises CorruptData and StoreError.
+        The segments get key indexes of `subjects`. Raises CorruptData and StoreError.
         """
         for tag in self._holders:
             if tag not in self._written:
@@ -244,27 +244,27 @@ _TRIES = 20  # of a commit to the quarantine, when others remove the same files
 
 
 class _FileRejects(NamedTuple):
-    """The rejects of a quarantine file, by attempt: those that go, and the count of all."""
+    """The rejects of a quarantine file, by attempt: the ones to erase, and the count of all."""
 
     go: Leaving
     all: Mapping[str, int]
 
 
 class _Goes(NamedTuple):
-    """Which rejects go: those that meet the criteria, and those that unfinished erasures listed."""
+    """Selects rejects that meet the criteria, or are in a list of an unfinished erasure."""
 
     criteria: ErasureCriteria
     earlier: Leaving
 
     def __call__(self, key: str, rows: pa.Table) -> pa.BooleanArray:
-        """Of all rows in the file of the quarantine with this key."""
+        """Return, for each row, whether it is erased. `rows` are all rows of the file `key`."""
         return pc.or_(self.criteria.rejects(rows["raw"]), are_listed(key, rows, self.earlier))
 
 
 class RejectErasure:
-    """The rejects of a topic that go. A file of the quarantine is read once.
+    """Erases rejects of a topic. Each quarantine file is read only once.
 
-    `leaving` is the list of those that `find` found last.
+    `leaving` is the list of the rejects that the last `find` found.
     """
 
     def __init__(self, store: Store, topic: str, criteria: ErasureCriteria, engine: Engine) -> None:
@@ -275,9 +275,10 @@ class RejectErasure:
         self.leaving: Leaving = {}
 
     def find(self, earlier: Leaving) -> tuple[int, dict[str, int]]:
-        """How many rows go now; and of each attempt that loses some, how many stay.
+        """Return the number of rows to erase, and the number that remains for each attempt.
 
-        The rows that `earlier` erasures were to take, and did not, go too.
+        Only attempts that lose a row are listed. `earlier` are rows that unfinished erasures
+        listed; they are erased, too.
         """
         if earlier != self._goes.earlier:
             self._goes, self._by_file = self._goes._replace(earlier=earlier), {}
@@ -291,17 +292,17 @@ class RejectErasure:
         }
 
     def files(self) -> list[str]:
-        """The files of the quarantine, by their keys, that have some of them now.
+        """Return the keys of the present quarantine files that have rejects to erase.
 
-        Rejects of an attempt that came after `find` are left alone: no count tells of them.
+        Rejects of attempts that were added after `find` are kept, because no count includes them.
         """
         return [key for key, file in self._live().items() if not self._counted.isdisjoint(file.go)]
 
     def erase(self, attempt_id: str, dead: Collection[str] = ()) -> None:
-        """Take these rejects out of the quarantine. Raises StoreError and CommitConflict.
+        """Remove the rejects of the last `find`. Raises StoreError and CommitConflict.
 
-        Rejects of the attempts `dead`, which never count, go with those of the same file: in a new
-        object they would look like those of an attempt that runs.
+        If a file is rewritten, rejects of the attempts `dead` are removed from it, too. They never
+        count, and in a new object they would look like the rejects of a running attempt.
         """
 
         def replace() -> None:
@@ -317,7 +318,7 @@ class RejectErasure:
         retried(replace, _TRIES, CommitConflict)
 
     def _live(self) -> dict[str, _FileRejects]:
-        """What is found in every file that the quarantine names now."""
+        """Return the rejects in each file that the quarantine names now, by key."""
         keys = self._table.all_keys(self._topic)
         left = [key for key in keys if key not in self._by_file]
         results = self._engine.map(_Find(self._store, self._goes), left)
@@ -326,7 +327,7 @@ class RejectErasure:
 
 
 class _Find(NamedTuple):
-    """The task: a file of the quarantine → what goes of it."""
+    """The task: the key of a quarantine file → its rejects."""
 
     store: Store
     goes: _Goes
@@ -345,9 +346,10 @@ def _by_attempt(rows: pa.Table) -> dict[str, int]:
 
 
 class _WriteRest(NamedTuple):
-    """The task: a file of the quarantine → files with the rejects that stay.
+    """The task: the key of a quarantine file → new files with the rejects that are kept.
 
-    A merged file stays one, of the attempt `erasure`; of others there is one for each attempt.
+    A merged file becomes one merged file of the attempt `erasure`. Any other file becomes one file
+    for each attempt in it.
     """
 
     store: Store
@@ -380,9 +382,9 @@ class _WriteRest(NamedTuple):
 def samples_to_erase(
     store: Store, topic: str, criteria: ErasureCriteria
 ) -> Iterator[tuple[FailedRun, int]]:
-    """Yield failed attempts whose sample of rejects has rows that meet the criteria.
+    """Yield failed attempts without the sample rows that meet the criteria, and the rows' number.
 
-    The rows are removed, and counted. Raises CorruptData and StoreError.
+    Attempts without such a row are skipped. Raises CorruptData and StoreError.
     """
     for failed in all_failed_runs(store, topic):
         raw = pa.array([_raw(row) for row in failed.rejects], pa.binary())
@@ -393,6 +395,6 @@ def samples_to_erase(
 
 
 def _raw(row: Mapping[str, Any]) -> bytes:
-    """The bytes of a row of a sample."""
+    """Return the bytes of a row of a sample."""
     raw = row["raw"]
     return raw.encode() if isinstance(raw, str) else base64.b64decode(raw["base64"])

@@ -1,15 +1,18 @@
-"""What is to be erased: record keys, and the rejected rows that have one of them.
+"""Match rejected rows with the record keys that an erasure removes.
 
-Nobody knows with which settings a rejected row was to get its key. So a row goes if a key stands in
-it as a whole word: no ASCII letter, digit or underscore is directly before or after it. That is how
-a field stands in a row of JSON or CSV, also where its characters are escaped or its quotes doubled.
-Rows of Parquet files and DataFrames are kept as JSON, in which binary columns are base64: what that
-encodes is looked through too. There a word of a few bytes that is no text must be the whole column,
-since short binary words stand in any binary data. Rows with NUL bytes are read as UTF-16 and UTF-32
-too, since rows that could not be decoded have the bytes of their file.
+The settings that would have given a rejected row its key are unknown. So a row is erased if it
+contains a key as a whole word:
 
-Of a key made of several fields, joined by the default separator NUL, every field must stand there.
-A binary field may have NULs of its own, so neighbouring parts may also be one field.
+    - A whole word has no ASCII letter, digit or underscore directly before or after it. Fields in
+      rows of JSON and CSV are whole words. Escaped characters and doubled quotes are recognized.
+    - Rows of Parquet files and DataFrames are stored as JSON, with binary columns in base64. The
+      decoded base64 is searched, too. There, a short word that is not text must be the whole
+      column, because short binary words occur by chance in any binary data.
+    - Rows that could not be decoded have the bytes of their file. So rows with NUL bytes are also
+      searched as UTF-16 and UTF-32.
+    - A key may be made of several fields, joined by the default separator NUL. Then the row must
+      contain every field. A binary field may contain NULs, so neighbouring parts of the key may be
+      one field.
 """
 
 from __future__ import annotations
@@ -34,10 +37,11 @@ from seglake.terminal.wording import counted
 
 BASE64 = "base64:"
 _SEPARATOR = b"\0"  # of a key's fields, by default
-_TELLING_BYTES, _TELLING_KINDS = 8, 4  # a binary word of so many, and different ones
+# A binary word with fewer bytes, or fewer distinct bytes, may occur by chance.
+_TELLING_BYTES, _TELLING_KINDS = 8, 4
 _BASE64 = re.compile(rb'"([A-Za-z0-9+/]{2,}={0,2})(?="|\Z)')  # a row may have been cut
 _MAY_BE_BASE64 = r'"[A-Za-z0-9+/]{2}'
-_AFTER_ESCAPE = (  # a word may begin behind a character that is escaped, and is none of a word
+_AFTER_ESCAPE = (  # a word may begin after an escaped character that is not part of a word
     r"\\[bfnrt]|\\u(?i:00(?:[0-2][0-9a-f]|3[a-f]|40|5[b-e]|60|7[b-f]|[89a-f][0-9a-f])"
     r"|(?:0[1-9a-f]|[1-9a-f][0-9a-f])[0-9a-f]{2})"
 )
@@ -49,14 +53,17 @@ _NO_KEY = "nothing is named: an erasure needs a key, or a text of rejected rows"
 
 @dataclass(frozen=True)
 class ErasureCriteria:
-    """Record keys, and a text: what has one of them is to be erased. Its repr hides them."""
+    """The record keys to erase, and a text to erase in rejected rows. The repr hides both."""
 
     keys: frozenset[bytes]
     text: bytes = b""
 
     @staticmethod
     def of(keys: Iterable[str | bytes], text: str | bytes | None = None) -> ErasureCriteria:
-        """From keys and a text; a `str` means its UTF-8. Raises UsageError if there is neither."""
+        """Return the criteria for keys and a text, which are encoded as UTF-8 if they are `str`.
+
+        Raises UsageError if there is neither a key nor a text.
+        """
         distinct = frozenset(map(_bytes, [keys] if isinstance(keys, str | bytes) else keys))
         if not distinct and not text:
             raise UsageError(_NO_KEY)
@@ -66,7 +73,7 @@ class ErasureCriteria:
         return counted(len(self.keys), "key")
 
     def rejects(self, raw: Any) -> pa.BooleanArray:
-        """Which rejected rows go, of their bytes as an Arrow array."""
+        """Return, for each rejected row, whether it is erased. `raw` is an Arrow array of bytes."""
         rows = RejectTexts.of(raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw)
         matches = pc.or_(rows.have_any(filter(None, self.keys)), self._have_text(rows))
         joined = [key for key in sorted(self.keys) if _SEPARATOR in key]
@@ -89,7 +96,7 @@ class ErasureCriteria:
 
 @dataclass(frozen=True)
 class RejectTexts:
-    """Rejected rows as their bytes, what their strings in base64 encode, and their wide text."""
+    """Rejected rows in three forms: their bytes, their decoded base64, and their wide text."""
 
     raw: Any
     decoded: Any  # a line for each string in base64
@@ -97,7 +104,7 @@ class RejectTexts:
 
     @staticmethod
     def of(raw: Any) -> RejectTexts:
-        """From the bytes of rows."""
+        """Decode the rows, which are an Arrow array of bytes."""
         decoded: list[bytes | None] = [None] * len(raw)
         places: list[Any] = pc.indices_nonzero(_matches(raw, _MAY_BE_BASE64)).to_pylist()
         for at in places:
@@ -109,11 +116,14 @@ class RejectTexts:
         return RejectTexts(raw, *(pa.array(each, pa.large_binary()) for each in (decoded, wide)))
 
     def take(self, places: Any) -> RejectTexts:
-        """The rows at these places."""
+        """Return the rows at these positions."""
         return RejectTexts(*(each.take(places) for each in (self.raw, self.decoded, self.wide)))
 
     def have_any(self, words: Iterable[bytes]) -> pa.BooleanArray:
-        """Which rows have one of the words as a field, or within one if that tells something."""
+        """Return, for each row, whether it has one of the words.
+
+        In decoded base64, a short binary word must be a whole string: it may occur by chance.
+        """
         every = list(words)
         matches = pc.or_(_has_any(self.raw, every), _has_any(self.wide, every))
         matches = pc.or_(matches, _has_any(self.decoded, filter(_tells, every)))
@@ -121,15 +131,16 @@ class RejectTexts:
         return pc.or_(matches, self._encode_one(short)) if short else matches
 
     def have_word(self, words: Iterable[bytes]) -> pa.BooleanArray:
-        """Which rows have one of the words, if it is not empty, anywhere as a whole word."""
+        """Return, for each row, whether it has one of the words anywhere. Ignores empty words."""
         every = [word for word in words if word]
         views = self.raw, self.decoded, self.wide
         return reduce(pc.or_, (_has_any(view, every) for view in views))
 
     def have_fields(self, key: bytes) -> pa.BooleanArray:
-        """Which rows have all fields of a key, however it was made of them.
+        """Return, for each row, whether it has all fields of a key.
 
-        An empty field is none if most parts are empty: then they are zeros of a number.
+        Any way of dividing the key into fields at NULs is enough. Empty fields match every row,
+        unless most parts are empty: then they are zero bytes of a binary number.
         """
         parts = key.split(_SEPARATOR)
         empty = {b""} if 2 * parts.count(b"") <= len(parts) else set[bytes]()
@@ -139,18 +150,18 @@ class RejectTexts:
         return pa.array([_is_made_of(key, fields) for fields in rows], pa.bool_())
 
     def _encode_one(self, words: frozenset[bytes]) -> pa.BooleanArray:
-        """Which rows have a string in base64 that is one of the words."""
+        """Return, for each row, whether one of its base64 strings encodes one of the words."""
         return pa.array([not words.isdisjoint(fields) for fields in self._encoded], pa.bool_())
 
     @cached_property
     def _encoded(self) -> list[list[bytes]]:
-        """What the strings of each row encode."""
+        """Return the decoded base64 strings of each row."""
         rows = zip(self.raw.to_pylist(), self.decoded.is_valid().to_pylist(), strict=True)
         return [[*_encoded_in(row)] if has else [] for row, has in rows]
 
 
 def _is_made_of(key: bytes, fields: Collection[bytes]) -> bool:
-    """Whether a key is some of the fields, with NULs between them."""
+    """Return whether a key is a sequence of some of the fields, with NULs between them."""
     starts = [0]  # of fields that are still to be found
     for start in starts:
         ends = (start + len(field) for field in fields if key.startswith(field, start))
@@ -163,16 +174,16 @@ def _is_made_of(key: bytes, fields: Collection[bytes]) -> bool:
 
 
 def _encoded_in(row: bytes) -> Iterator[bytes]:
-    """What each string of a row encodes that may be base64."""
+    """Yield the decoded strings of a row that may be base64."""
     for text in _BASE64.findall(row):
         with suppress(binascii.Error):
             yield base64.b64decode(text[: len(text) // 4 * 4])
 
 
 def _wide_text(row: bytes) -> bytes:
-    """What a row says as UTF-16 or UTF-32 of either byte order, a line for each place to begin at.
+    """Decode a row as UTF-16 and UTF-32 in both byte orders, from each possible first byte.
 
-    A row that could not be decoded has the bytes of its file, from any byte on.
+    A row that could not be decoded may begin at any byte of its file. Return one line per decoding.
     """
     texts = (
         row[at:].decode(f"utf-{8 * width}-{order}", "ignore")
@@ -182,18 +193,18 @@ def _wide_text(row: bytes) -> bytes:
 
 
 def _tells(word: bytes) -> bool:
-    """Whether a word in binary data is hardly there by chance."""
+    """Return whether a word is unlikely to occur in binary data by chance."""
     if word.isascii() and word.decode().isprintable():
         return True
     return len(word) >= _TELLING_BYTES and len({*word}) >= _TELLING_KINDS
 
 
 def keys_given(arguments: Iterable[str], file: Path | str | None = None) -> list[bytes]:
-    """The keys of a command line: its arguments, and the lines of a file.
+    """Return the keys of a command line: its arguments, and the lines of a file.
 
-    `base64:` stands before the base64 of a key that is not text, or empty, or begins so itself.
-    Empty lines count for nothing. Raises UsageError for an empty argument, for invalid base64, and
-    for a file that cannot be read or has no key.
+    A key that is binary, is empty, or begins with `base64:` is written as `base64:` and its base64.
+    Empty lines are skipped. Raises UsageError for an empty argument, for invalid base64, and for a
+    file that cannot be read or has no key.
     """
     return [*map(_key, arguments), *(_keys_of_file(Path(file)) if file is not None else [])]
 
@@ -237,7 +248,7 @@ def _none(raw: Any) -> pa.BooleanArray:
 
 
 def _has_any(raw: Any, words: Iterable[bytes]) -> pa.BooleanArray:
-    """Which items have one of the words as a whole word."""
+    """Return, for each item, whether it has one of the words as a whole word."""
     matches = _none(raw)
     for some in _parts(sorted(set(words))):
         any_word = "|".join(map(_spellings, some))
@@ -247,7 +258,7 @@ def _has_any(raw: Any, words: Iterable[bytes]) -> pa.BooleanArray:
 
 
 def _matches(raw: Any, pattern: str) -> pa.BooleanArray:
-    """Arrow matches binary data byte by byte; the pattern is ASCII."""
+    """Match an ASCII pattern with binary data byte by byte. Null items do not match."""
     matches: Any = pc.match_substring_regex(raw, pattern=pattern)
     flags: pa.BooleanArray = matches.fill_null(False)
     return flags
@@ -266,7 +277,7 @@ def _parts(words: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _spellings(word: bytes) -> str:
-    """The pattern of a word as rows have it: plain, in JSON's escapes, with doubled quotes."""
+    """Return a pattern of a word as rows spell it: plain, JSON-escaped, or with doubled quotes."""
     try:
         return "".join(map(_spelled, word.decode()))
     except UnicodeDecodeError:
